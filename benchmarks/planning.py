@@ -23,13 +23,13 @@ import pyarrow as pa
 import lakeformat
 from benchmarks.process_tree import peak_bytes
 from benchmarks.workload import WORK
+from lakeformat.file_system_view.file_index.replay import covered_by
+from lakeformat.file_system_view.file_index.stored import bounds_schema, with_bounds
+from lakeformat.file_system_view.file_index.update import write_manifest, write_shard
+from lakeformat.file_system_view.live_files import FILE_COLUMNS
 from lakeformat.predicate import ColumnBounds
-from lakeformat.read.query import resolve_query
-from lakeformat.read.session import plan_read
-from lakeformat.table_state.file_index.columns import bounds_schema, with_bounds
-from lakeformat.table_state.file_index.keep import write_manifest, write_shard
-from lakeformat.table_state.file_index.replay import covered_by
-from lakeformat.table_state.live import FILE_COLUMNS
+from lakeformat.read.plan.query import resolve_query
+from lakeformat.read.run.session import plan_read
 
 __all__ = ["main"]
 

@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from lakeformat.adoption import adopt
+    from lakeformat.bootstrap import adopt
     from lakeformat.errors import (
         CommitStateUnknownError,
         CorruptTableError,
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from lakeformat.table import Table, create, exists
     from lakeformat.table import open_table as open  # noqa: A004  The public verb; nothing here opens files.
     from lakeformat.timeline.history import HistoryEntry
-    from lakeformat.transaction.callbacks import CommitMessage
+    from lakeformat.transaction.hooks import CommitMessage, ProposedWrite
     from lakeformat.transaction.result import WriteResult
-    from lakeformat.transaction.validators import ProposedWrite
     from lakeformat.write.preview import WritePlan
     from lakeformat.write.statements.clauses import Merge
 
@@ -86,7 +85,7 @@ _PLACES: Final = {
     "Table": ("lakeformat.table", "Table"),
     "WritePlan": ("lakeformat.write.preview", "WritePlan"),
     "WriteResult": ("lakeformat.transaction.result", "WriteResult"),
-    "adopt": ("lakeformat.adoption", "adopt"),
+    "adopt": ("lakeformat.bootstrap", "adopt"),
     "create": ("lakeformat.table", "create"),
     "exists": ("lakeformat.table", "exists"),
     "open": ("lakeformat.table", "open_table"),

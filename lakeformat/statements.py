@@ -1,4 +1,4 @@
-"""UPDATE, DELETE and MERGE by condition: a statement checked against the table, then carried out as one commit."""
+"""UPDATE, DELETE and MERGE by condition: a statement is checked against the table, then run as one commit."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from lakeformat.config.resolve import Options
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.operation import Operation
 from lakeformat.predicate import Always, Predicate, Where, bind_where
-from lakeformat.read.matching import find_matches
-from lakeformat.read.query import readable_schema
-from lakeformat.services.inline import check_services
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.snapshot import Snapshot
-from lakeformat.transaction.hooks import HookArguments, hooks_of
+from lakeformat.read.plan.query import readable_schema
+from lakeformat.read.run.session import find_matches
+from lakeformat.services.after_write import check_services
+from lakeformat.transaction.hooks import HookArguments, check_validators, hooks_of
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.validators import check_validators
-from lakeformat.write.decide.job import WriteJob, rewrite_job
 from lakeformat.write.intake import prepare_input
-from lakeformat.write.rows.arrow_input import fitted
+from lakeformat.write.plan.job import WriteJob, rewrite_job
+from lakeformat.write.rows.arrow_input import fit_to_table
 from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.schema import optional_within
 from lakeformat.write.session import WriteSession
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Runner", "condition", "delete_where", "merge_rows", "update"]
 
-#: Makes, for one write, what writes its files in other processes.
+#: A function that returns, for one write, the function that writes its files in other processes.
 Runner: TypeAlias = Callable[[WriteJob], Handle]
 
 
@@ -46,12 +45,16 @@ def update(
     runner: Runner | None = None,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
-    """See `lakeformat.Table.update`. ``runner``: who writes the files; None is this process."""
+    """Run `lakeformat.Table.update`. ``runner`` makes the function that writes the files; None writes them in this
+    process.
+    """
     snapshot = engine.writable()
     schema = snapshot.columns(engine.storage.location)
-    kept = optional_within(schema)
-    change = Rewrite(kept, condition(where, schema, options), plan_assignments(values, kept, snapshot.config))
-    return _rewritten(engine, options, snapshot, Operation.UPSERT, change, runner, hooks)
+    nullable_schema = optional_within(schema)
+    change = Rewrite(
+        nullable_schema, condition(where, schema, options), plan_assignments(values, nullable_schema, snapshot.config)
+    )
+    return _run_rewrite(engine, options, snapshot, Operation.UPSERT, change, runner, hooks)
 
 
 def delete_where(
@@ -61,11 +64,11 @@ def delete_where(
     runner: Runner | None = None,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
-    """See `lakeformat.Table.delete`. ``runner`` as for `update`."""
+    """Run `lakeformat.Table.delete` with a condition. ``runner`` is as for `update`."""
     snapshot = engine.writable()
     schema = snapshot.columns(engine.storage.location)
     change = Rewrite(schema, condition(where, schema, options))
-    return _rewritten(engine, options, snapshot, Operation.DELETE, change, runner, hooks)
+    return _run_rewrite(engine, options, snapshot, Operation.DELETE, change, runner, hooks)
 
 
 def merge_rows(
@@ -78,14 +81,15 @@ def merge_rows(
     exact: bool = False,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
-    """See `lakeformat.Merge.execute`. Memory: as `prepare_input` says, plus per thread two row groups.
+    """Run `lakeformat.Merge.execute`. Memory: that of `prepare_input`, plus two row groups per thread.
 
     Args:
-        seen: the table that the rows were computed from: what others have changed since is a conflict.
-        exact: each row must change one row of the table.
+        seen: the snapshot that the rows were computed from. If another writer has changed the rows' files since, it is
+            a conflict.
+        exact: whether each row must change exactly one row of the table.
     """
     snapshot = seen or engine.writable()
-    rows = fitted(rows, snapshot.schema)
+    rows = fit_to_table(rows, snapshot.schema)
     job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids, exact=exact)
     session = _session(engine, job, snapshot, plan.schema, hooks, "merge")
     with reused_memory(), prepare_input(engine.storage, job, rows) as (prepared, arrived):
@@ -94,7 +98,7 @@ def merge_rows(
 
 
 def condition(where: Where | None, schema: pa.Schema, options: Options) -> Predicate:
-    """Bind the condition to the columns as readers see them; None is every row. The options name its time zone."""
+    """Bind the condition to the columns as readers see them. None matches every row. The options give the time zone."""
     if where is None:
         return Always(True)
     return bind_where(where, readable_schema(schema, meta_columns=True), options.read.time_zone or "UTC")
@@ -109,7 +113,7 @@ def _session(
     return WriteSession(engine, job, hooks)
 
 
-def _rewritten(
+def _run_rewrite(
     engine: Engine,
     options: Options,
     snapshot: Snapshot,

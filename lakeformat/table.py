@@ -17,50 +17,44 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from lakeformat.config.resolve import Options, resolve
-from lakeformat.config.storage_options import storage_options_of
+from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.errors import InvalidInputError, InvalidOptionError
+from lakeformat.file_system_view.context import Engine
 from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.model.operation import Operation
 from lakeformat.predicate import Where
 from lakeformat.public import public, public_as
-from lakeformat.read.reading import Reading
-from lakeformat.services.clustering import Clustering
-from lakeformat.services.compaction import Compaction
-from lakeformat.services.inline import check_services, with_services
-from lakeformat.services.life import Life
-from lakeformat.services.versioning import Versioning
+from lakeformat.read.verbs import Reading
+from lakeformat.services.after_write import check_services, with_services
+from lakeformat.services.maintenance import Clustering, Compaction, Life, Versioning
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
-from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.history import HistoryEntry
-from lakeformat.timeline.standing import check_free
+from lakeformat.timeline.path_probe import check_free
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.hooks import HookArguments, hooks_of
+from lakeformat.transaction.hooks import HookArguments, check_validators, hooks_of
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.validators import check_validators
-from lakeformat.write.decide.job import plan_job
-from lakeformat.write.decide.table_settings import check_options, create_table
-from lakeformat.write.direct_session import write_direct
 from lakeformat.write.intake import prepare_input
+from lakeformat.write.plan.job import plan_job
+from lakeformat.write.plan.table_settings import check_options, create_table
 from lakeformat.write.rows.arrow_input import (
     Rows,
     arrow_reader,
     check_fillable,
-    fitted,
+    drop_index_columns,
+    fit_to_table,
+    is_python_data,
     is_schema,
     schema_of,
     warn_of_rows,
-    without_index,
 )
 from lakeformat.write.rows.arrow_pool import reused_memory
-from lakeformat.write.rows.python_data import is_python_data
 from lakeformat.write.rows.schema import incoming_schema
-from lakeformat.write.session import WriteSession
+from lakeformat.write.session import WriteSession, write_direct
 from lakeformat.write.statements.clauses import Clause
 from lakeformat.write_verbs import WriteVerbs
 
-__all__ = ["HistoryEntry", "Schema", "Table", "create", "exists", "open_table"]
+__all__ = ["HistoryEntry", "Schema", "Table", "create", "exists", "open_table", "table_options"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _RECORD_KEY: Final = "hoodie.datasource.write.recordkey.field"
@@ -106,18 +100,13 @@ def create(
         SchemaMismatchError: a named column is not in the schema, or a type cannot be stored.
         InvalidInputError: ``insert`` without rows, or for a table that has commits.
     """
-    named = {"recordkey": record_key, "partitionpath": partition_by, "ordering": ordering}
-    given = {name: value for name, value in named.items() if value}
-    if if_exists not in {"open", "error"}:
-        cure = "; to put other rows in place of those there, open it and call overwrite" * (if_exists == "replace")
-        raise InvalidOptionError(f"if_exists={if_exists!r} is not known; give 'open' or 'error'{cure}")
-    table = _make(path, {**given, **options})
+    table = _make(path, table_options(record_key, partition_by, ordering, if_exists, options))
     said = table.options
     roles = [*said[_RECORD_KEY], *(name.partition(":")[0] for name in said[_PARTITION_PATH]), said[_ORDERING] or ""]
     rows = None if is_schema(schema) else arrow_reader(schema)
     if insert:
         check_fillable(table.engine.store, has_rows=rows is not None)
-    stored = incoming_schema(without_index(schema_of(schema) if rows is None else rows.schema, roles))
+    stored = incoming_schema(drop_index_columns(schema_of(schema) if rows is None else rows.schema, roles))
     check_free(table.engine.storage)
     new = if_exists == "error"
     config = create_table(table.engine.store, table.options, stored, table.engine.clock, must_be_new=new)
@@ -165,6 +154,25 @@ def exists(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] |
     return TimelineStore(open_storage(path, **(storage_options or {}))).exists()
 
 
+def table_options(
+    record_key: str | Sequence[str],
+    partition_by: str | Sequence[str],
+    ordering: str | None,
+    if_exists: str,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the options of a new table, those given as arguments of `create` among them.
+
+    Raises:
+        InvalidOptionError: a bad value of ``if_exists``.
+    """
+    if if_exists not in {"open", "error"}:
+        cure = "; to put other rows in place of those there, open it and call overwrite" * (if_exists == "replace")
+        raise InvalidOptionError(f"if_exists={if_exists!r} is not known; give 'open' or 'error'{cure}")
+    named = {"recordkey": record_key, "partitionpath": partition_by, "ordering": ordering}
+    return {**{name: value for name, value in named.items() if value}, **options}
+
+
 def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
     given = dict(options)
     said = given.pop("storage_options", None) or {}
@@ -206,9 +214,7 @@ class Table(Reading, WriteVerbs[Rows], Clustering, Compaction, Life, Versioning)
     ) -> WriteResult:
         return self._served(update(self.engine, options, values, where, **hooks))
 
-    def _merge(
-        self, rows: Rows, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments
-    ) -> WriteResult:
+    def _merge(self, rows: Rows, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments) -> WriteResult:
         # The table gives types only to rows that have none of their own.
         schema = self.engine.snapshot().schema if is_python_data(rows) else None
         return self._served(merge_rows(self.engine, options, arrow_reader(rows, schema), clauses, **hooks))
@@ -237,7 +243,7 @@ class Table(Reading, WriteVerbs[Rows], Clustering, Compaction, Life, Versioning)
         config.check_writable(self.engine.storage.location)
         snapshot = self.engine.snapshot(config=config)
         given = pa.table({}) if rows is None and operation is Operation.DELETE_PARTITION else rows
-        reader = fitted(arrow_reader(given, snapshot.schema), snapshot.schema)
+        reader = fit_to_table(arrow_reader(given, snapshot.schema), snapshot.schema)
         job = plan_job(self.engine.store, snapshot, resolved, reader.schema, self.engine.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, ParamSpec, Type
 
 import pyarrow.compute as pc
 
-from lakeformat.config.other_arguments import check_write_arguments
+from lakeformat.config.foreign_names import check_write_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
+from lakeformat.file_system_view.context import Engine
 from lakeformat.merge import MergeFunction
 from lakeformat.model.operation import Operation, operation_of
 from lakeformat.predicate import Where
 from lakeformat.public import public
-from lakeformat.table_state.engine import Engine
 from lakeformat.transaction.hooks import HookArguments
 from lakeformat.transaction.result import WriteResult
-from lakeformat.write.decide.merging import upsert_options
+from lakeformat.write.plan.merging import upsert_options
 from lakeformat.write.preview import WritePlan, plan_rows
 from lakeformat.write.rows.arrow_input import Rows
-from lakeformat.write.rows.layout import PARTITIONER, SORT_COLUMNS, Partitioner
+from lakeformat.write.rows.bulk_insert_order import PARTITIONER, SORT_COLUMNS, Partitioner
 from lakeformat.write.statements.clauses import Clause, Merge
 
 if TYPE_CHECKING:
@@ -86,9 +86,7 @@ class WriteVerbs(Generic[RowsT]):
     ) -> WriteResult:
         raise NotImplementedError
 
-    def _merge(
-        self, rows: RowsT, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments
-    ) -> WriteResult:
+    def _merge(self, rows: RowsT, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments) -> WriteResult:
         raise NotImplementedError
 
     def _arrow_rows(self, rows: RowsT) -> Rows:

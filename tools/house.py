@@ -19,13 +19,13 @@ PACKAGES: Final = ("lakeformat", "pyspark_lakehouse", "tools")
 MODULE_LINES: Final = 450
 TEST_LINES: Final = 600
 FUNCTION_LINES: Final = 60
-#: Places outside `lakeformat.config` that look an option up. Lower it with each place that goes; never raise it.
+#: Places outside `lakeformat.config` that look up an option. Lower it whenever one is removed; never raise it.
 OPTIONS_BY_TEXT: Final = 123
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module's path below the project's root, and its syntax."""
+    """A module: its path relative to the project's root, number of lines, and syntax tree."""
 
     path: str
     lines: int
@@ -33,12 +33,12 @@ class Module:
 
     @property
     def name(self) -> str:
-        """As it is imported."""
+        """Return the name by which the module is imported."""
         return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def modules(root: Path, *folders: str) -> list[Module]:
-    """All modules below these folders."""
+    """Parse all modules in these folders."""
     found = []
     for path in sorted(path for folder in folders for path in (root / folder).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def modules(root: Path, *folders: str) -> list[Module]:
 
 
 def too_long(module: Module, most: int) -> Iterator[str]:
-    """The module, and functions of it, that have too many lines."""
+    """Yield a message for the module, and for each of its functions, that has too many lines."""
     if module.lines > most:
         yield f"{module.path} has {module.lines} lines, more than {most}: split it"
     for node in ast.walk(module.tree):
@@ -58,7 +58,7 @@ def too_long(module: Module, most: int) -> Iterator[str]:
 
 
 def exported(module: Module) -> list[str] | None:
-    """``__all__`` where it is a literal; None where there is none, or it is made."""
+    """Return ``__all__`` if it is a literal list; else None."""
     for node in module.tree.body:
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
@@ -71,14 +71,14 @@ def exported(module: Module) -> list[str] | None:
 
 
 def wrong_exports(module: Module, used: frozenset[str]) -> Iterator[str]:
-    """What is wrong with ``__all__``.
+    """Yield the problems of ``__all__``.
 
     Args:
         used: names that other modules import from this one.
     """
     names = exported(module)
     if names is None:
-        # Programs are run, not imported, and most packages hold nothing of their own.
+        # Programs are not imported, and most `__init__` modules define nothing.
         if module.path.startswith("tools/") or module.path.endswith("__main__.py") or len(module.tree.body) <= 1:
             return
         yield f"{module.path} has no __all__ that is a list of texts"
@@ -86,7 +86,7 @@ def wrong_exports(module: Module, used: frozenset[str]) -> Iterator[str]:
     defined = set(_defined(module.tree))
     for name in names:
         if name not in defined and "__getattr__" not in defined:
-            yield f"{module.path}: __all__ names {name}, which is not there"
+            yield f"{module.path}: __all__ names {name}, which is not defined"
     public = {node.name for node in module.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     offered = {name for name in public if not name.startswith("_")} | (used & defined)
     for name in sorted(offered - set(names)):
@@ -108,7 +108,7 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 
 def imports(everywhere: list[Module]) -> dict[str, frozenset[str]]:
-    """Module -> the names that others import from it."""
+    """Return module -> the names that other modules import from it."""
     names = {module.name for module in everywhere}
     found: dict[str, set[str]] = {}
     for module in everywhere:
@@ -158,7 +158,7 @@ def options_by_text(module: Module) -> int:
 
 
 def _repeated(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield what a loop or a comprehension computes anew in each turn."""
+    """Yield the expressions and statements that a loop or comprehension evaluates in each iteration."""
     for node in ast.walk(tree):
         if isinstance(node, ast.For):
             yield from node.body
@@ -171,7 +171,10 @@ def _repeated(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def listed_names(module: Module) -> Iterator[str]:
-    """Find loops that look a name up in a schema's names: Arrow makes the list anew, and `in` searches all of it."""
+    """Yield loops that look up a name in a schema's names.
+
+    Arrow makes the list each time, and `in` searches all of it.
+    """
     found = {
         node.lineno
         for part in _repeated(module.tree)
@@ -187,7 +190,7 @@ def listed_names(module: Module) -> Iterator[str]:
 
 
 def problems(root: Path) -> Iterator[str]:
-    """All that breaks a promise, one line each."""
+    """Yield all violations, one line each."""
     ours, tests = modules(root, *PACKAGES), modules(root, "tests")
     used = imports(ours)
     for module in ours:
@@ -203,9 +206,9 @@ def problems(root: Path) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print the problems; the exit code is 1 if there are any."""
+    """Print the violations. Return 1 if there are any."""
     found = list(problems(ROOT))
-    print("\n".join(found) or "the house is as it promises")
+    print("\n".join(found) or "no violations")
     return 1 if found else 0
 
 

@@ -2,7 +2,7 @@
 
 ``list`` writes ``lakeformat/config/hudi_options.tsv`` from the config classes of Hudi's bundles, which it fetches as
 ``tools/interop_setup.py`` does. It has every ``ConfigProperty`` of the newest release, and those that only an older
-release has. ``pages`` generates ``OPTIONS.md`` and the table in ``docs/options.md`` from that list and lakeformat's own
+release has. ``pages`` generates ``docs/reference/hudi-options.md`` and the table in ``docs/options.md`` from that list and lakeformat's own
 options. Without an argument both are done.
 """
 
@@ -20,6 +20,7 @@ import interop_setup
 
 ROOT: Final = interop_setup.ROOT
 LIST: Final = ROOT / "lakeformat" / "config" / "hudi_options.tsv"
+HUDI_PAGE: Final = ROOT / "docs" / "reference" / "hudi-options.md"
 #: Newest first: an option of two releases is listed as in the newer one.
 RELEASES: Final = ("1.2.0", "0.15.0")
 PROPERTY: Final = "org.apache.hudi.common.config.ConfigProperty"
@@ -102,12 +103,12 @@ def write_list() -> None:
 
 
 def write_pages() -> None:
-    """Write ``OPTIONS.md`` and the table of ``docs/options.md`` again."""
+    """Write ``docs/reference/hudi-options.md`` and the table of ``docs/options.md`` again."""
     sys.path.insert(0, str(ROOT))
-    from lakeformat.config.pages import OPTIONS_BEGIN, OPTIONS_END, hudi_page
+    from lakeformat.config.hudi_support import OPTIONS_BEGIN, OPTIONS_END, hudi_page
     from lakeformat.config.registry import options_table
 
-    (ROOT / "OPTIONS.md").write_text(hudi_page(), encoding="utf-8")
+    HUDI_PAGE.write_text(hudi_page(), encoding="utf-8")
     page = ROOT / "docs" / "options.md"
     before, _, rest = page.read_text(encoding="utf-8").partition(OPTIONS_BEGIN)
     after = rest.partition(OPTIONS_END)[2]

@@ -1,6 +1,6 @@
 """Hooks of mkdocs that make pages of the site from other files of the project.
 
-``OPTIONS.md`` becomes the page of Hudi's options. The notebooks become pages with their outputs. Tables of options have
+The notebooks become pages with their outputs. Tables of options have
 two columns on the site: the name with its short names and default, and the description.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Final
 __all__ = ["notebook_page", "on_config", "on_files", "on_page_content", "on_page_markdown", "options_in_two_columns"]
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
-_OPTION_PAGES: Final = ("options.md", "hudi-options.md")
+_OPTION_PAGES: Final = ("options.md", "reference/hudi-options.md")
 _ROW: Final = re.compile(r"^\| ?(.*?) ?\| ?(.*?) ?\| ?(.*?) ?\| ?(.*?) ?\|$")
 _CELL: Final = re.compile(r"<td\b.*?</td>", re.DOTALL)
 _CODE: Final = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
@@ -56,8 +56,6 @@ def on_files(files: Any, *, config: Any, **_: Any) -> Any:
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Return a page's Markdown in the form that is rendered (a hook of mkdocs)."""
-    if page.file.src_uri == "hudi-options.md":
-        markdown = (_ROOT / "OPTIONS.md").read_text(encoding="utf-8").replace("docs/options.md", "options.md")
     if page.file.src_uri == "notebooks.md":
         markdown = markdown.replace(".ipynb)", ".md)")
     return options_in_two_columns(markdown) if page.file.src_uri in _OPTION_PAGES else markdown

@@ -1,4 +1,4 @@
-"""Generate ``RELIABILITY.md`` from reports of test runs: ``python tools/reliability.py build/ci/*.xml``.
+"""Generate ``docs/reference/reliability.md`` from reports of test runs: ``python tools/reliability.py build/ci/*.xml``.
 
 The page lists the promises, the tests that show them, and the counts of the tests' last run. Tests report counts by
 pytest's ``record_property``; counts of one name are added up over all cases. A module that no report names has no
@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 __all__ = ["PROMISES", "Promise", "Ran", "page", "read_reports"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PAGE: Final = ROOT / "RELIABILITY.md"
+PAGE: Final = ROOT / "docs" / "reference" / "reliability.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def read_reports(reports: Iterable[Path]) -> dict[str, Ran]:
 def page(found: Mapping[str, Ran]) -> str:
     """Return the text of the whole page."""
     lines = [
-        "# Reliability",
+        "# Reliability figures",
         "",
         "What is promised, which tests show it, and what their last run counted. Made by `python tools/reliability.py",
         "REPORT.xml ...` from the reports of test runs (`pytest --junitxml`); nothing here is written by hand.",
@@ -126,7 +126,7 @@ def page(found: Mapping[str, Ran]) -> str:
         "| --- | --- | --- | --- |",
     ]
     for promise in PROMISES:
-        shown = "<br>".join(f"[{Path(each).name}]({each})" for each in promise.modules)
+        shown = "<br>".join(f"`{each}`" for each in promise.modules)
         results = "<br>".join(_result_text(found.get(each)) for each in promise.modules)
         command = f'`make {promise.target} ARGS="{" ".join(promise.modules)}"`'
         lines.append(f"| {promise.text} | {shown} | {results} | {command} |")

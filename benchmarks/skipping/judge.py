@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 import lakeformat
 from benchmarks.skipping.data import Filters
-from lakeformat.read.query import resolve_query
-from lakeformat.read.session import plan_read
+from lakeformat.read.plan.query import resolve_query
+from lakeformat.read.run.session import plan_read
 
 #: How many files a condition in SQL reads.
 Reader: TypeAlias = Callable[[str], int]

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lakeformat.cli import asking, caring, mending, showing, writing
-from lakeformat.cli.exits import exits_text
+from lakeformat.cli import inspect, recovery, services, write
+from lakeformat.cli import show as showing
 from lakeformat.cli.options import options_group
+from lakeformat.cli.output import exits_text
 
 __all__ = ["app"]
 
@@ -38,29 +39,29 @@ def _root(
 
 
 _COMMANDS: Final[Sequence[Callable[..., None]]] = (
-    asking.describe,
-    asking.history,
-    asking.read,
-    asking.plan,
-    asking.layout_report,
-    writing.create,
-    writing.convert,
-    writing.upsert,
-    writing.insert,
-    writing.overwrite,
-    writing.delete,
-    caring.cluster,
-    caring.compact,
-    caring.clean,
-    caring.archive,
-    caring.expire_partitions,
-    caring.upgrade,
-    mending.savepoint,
-    mending.restore,
-    mending.rollback,
-    mending.check,
-    mending.dedupe,
-    mending.repair,
+    inspect.describe,
+    inspect.history,
+    inspect.read,
+    inspect.plan,
+    inspect.layout_report,
+    write.create,
+    write.convert,
+    write.upsert,
+    write.insert,
+    write.overwrite,
+    write.delete,
+    services.cluster,
+    services.compact,
+    services.clean,
+    services.archive,
+    services.expire_partitions,
+    services.upgrade,
+    recovery.savepoint,
+    recovery.restore,
+    recovery.rollback,
+    recovery.check,
+    recovery.dedupe,
+    recovery.repair,
 )
 _SHOWS: Final[Sequence[Callable[..., None]]] = (showing.slices, showing.timeline, showing.commit, showing.plan)
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from lakeformat.cli.exits import STOPPED, UNEXPECTED, USAGE, exit_code
+from lakeformat.cli.output import STOPPED, UNEXPECTED, USAGE, exit_code
 
 __all__ = ["main"]
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from lakeformat.cli.arguments import AsJson
-from lakeformat.cli.exits import USAGE
-from lakeformat.cli.output import remark, show_json, show_rows
+from lakeformat.cli.output import USAGE, remark, show_json, show_rows
 from lakeformat.errors import InvalidInputError
 
 if TYPE_CHECKING:

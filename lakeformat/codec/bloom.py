@@ -305,7 +305,9 @@ class BloomFilter:
             flags = np.zeros(8 * len(row), np.bool_)
             for _, chain in hash_chain_blocks(keys, self.hashes):
                 for hashes in chain:
-                    flags[self._positions(hashes).astype(np.int64)] = True  # Other index types are converted one by one.
+                    flags[self._positions(hashes).astype(np.int64)] = (
+                        True  # Other index types are converted one by one.
+                    )
             row |= np.packbits(flags, bitorder="little")
         if self.keys_per_row is not None:
             self.used += len(keys)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lakeformat.codec.commit_json import decode_json
+from lakeformat.codec.timeline_files.commit import decode_json
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.record import META_COLUMNS
 

@@ -1,7 +1,7 @@
-"""Java properties text: ``hoodie.properties`` and ``.hoodie_partition_metadata``.
+"""Java properties text, the form of ``hoodie.properties`` and ``.hoodie_partition_metadata``.
 
-The rules are those of ``java.util.Properties`` (``load`` and ``store``), through which Hudi reads and writes
-both files: bytes are latin-1, every other character travels as ``\\uXXXX``, in UTF-16 code units.
+The rules are those of ``java.util.Properties`` (``load`` and ``store``), with which Hudi reads and writes
+both files. Bytes are latin-1. Every other character is written as ``\\uXXXX``, in UTF-16 code units.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _NOT_FOR_COMMENTS: Final = re.compile(r"[^\x01-\xff]")
 
 
 def decode(data: bytes, *, name: str) -> dict[str, str]:
-    """The entries of a properties file, in file order; of a repeated key the last value.
+    """Parse a properties file; return its entries in file order. If a key is repeated, its last value counts.
 
     Args:
         data: The file's bytes.
         name: The file's path, for messages.
 
     Raises:
-        CorruptTableError: ``data`` holds a NUL byte (a torn write), a bad ``\\uXXXX`` escape, or half of a
+        CorruptTableError: ``data`` holds a NUL byte (a partial write), a bad ``\\uXXXX`` escape, or half of a
             surrogate pair.
     """
     if b"\0" in data:
@@ -45,27 +45,27 @@ def decode(data: bytes, *, name: str) -> dict[str, str]:
     entries: dict[str, str] = {}
     for line in _logical_lines(data.decode("latin-1")):
         match = _ENTRY.fullmatch(line)
-        if match is None:  # The pattern takes any text whose backslashes come in pairs, as here.
+        if match is None:  # Never, since the pattern matches every line without a trailing backslash.
             raise CorruptTableError(f"{name} is not a properties file: bad line {line!r}; restore the file")
         entries[_unescape(match[1], name)] = _unescape(match[2], name)
     return entries
 
 
 def encode(values: Mapping[str, str], *, comments: Sequence[str]) -> bytes:
-    """``values`` as properties text, sorted by key, under one ``#`` line per comment.
+    """Write properties text: a ``#`` line for each comment, then the entries sorted by key.
 
-    Unlike ``Properties.store`` no date line is added: the caller's comments are all there is.
+    Unlike ``Properties.store``, this adds no date line.
 
     Raises:
-        InvalidInputError: A text holds half of a surrogate pair, which no UTF-8 reader could take.
+        InvalidInputError: A text holds half of a surrogate pair, which UTF-8 cannot represent.
     """
-    head = [_comment(comment) for comment in comments]
+    head = [_write_comment(comment) for comment in comments]
     body = [f"{_escape(key, is_key=True)}={_escape(values[key], is_key=False)}\n" for key in sorted(values)]
     return "".join([*head, *body]).encode("latin-1")
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without indentation, blank lines and comments; continued lines joined."""
+    """Yield lines without indentation; skip blank lines and comments, and join continued lines."""
     pending: list[str] = []
     continued = False
     for natural in _LINE_END.split(text):
@@ -80,7 +80,7 @@ def _logical_lines(text: str) -> Iterator[str]:
             if joined := "".join(pending):
                 yield joined
             pending = []
-    if joined := "".join(pending):  # The text ends in a backslash, which continues nothing.
+    if joined := "".join(pending):  # The text ends in a backslash without a next line.
         yield joined
 
 
@@ -105,15 +105,15 @@ def _unescape(text: str, name: str) -> str:
 
 
 def _escape(text: str, *, is_key: bool) -> str:
-    """``Properties.saveConvert``: all blanks of a key are escaped, of a value only the first character."""
+    """Escape like ``Properties.saveConvert``: all spaces of a key, but only the first character of a value."""
     escaped = _NEEDS_ESCAPE.sub(lambda match: _STORED_ESCAPES.get(match[0]) or _utf16_escape(match[0]), text)
     if is_key:
         return escaped.replace(" ", "\\ ")
     return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
 
-def _comment(text: str) -> str:
-    """``Properties.writeComments``: every line a comment, characters beyond latin-1 escaped."""
+def _write_comment(text: str) -> str:
+    """Write a comment like ``Properties.writeComments``: ``#`` before each line, characters beyond latin-1 escaped."""
     lines = _LINE_END.split(_NOT_FOR_COMMENTS.sub(lambda match: _utf16_escape(match[0]), text))
     return "".join(f"#{line}\n" for line in lines)
 

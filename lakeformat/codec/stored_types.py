@@ -1,4 +1,4 @@
-"""The types that lakeformat stores: what each Arrow type becomes on disk, and which have no place there."""
+"""The types that lakeformat stores: the stored type of each Arrow type, and the types that cannot be stored."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ _WIDENED: Final[Mapping[pa.DataType, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a schema a type stands: the names that lead to it, Avro's namespace there, and how deep."""
+    """The position of a type in a schema: the names that lead to it, its Avro namespace and its depth."""
 
     path: tuple[str, ...] = ()
     namespace: str = ""
     depth: int = 0
 
     def field(self, name: str, namespace: str = "") -> Place:
-        """The column or field ``name`` here."""
+        """Return the place of the column or field ``name`` at this place."""
         return Place((*self.path, name), namespace, self.depth + 1)
 
     def element(self) -> Place:
-        """Elements of lists and values of maps go by their column's name."""
+        """Return the place of the elements of a list or the values of a map, which have the path of their column."""
         return replace(self, depth=self.depth + 1)
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ ROOT: Final = Place()
 
 
 def storage_schema(schema: pa.Schema) -> pa.Schema:
-    """``schema`` in the types that lakeformat stores; nullability is kept, metadata dropped.
+    """Return ``schema`` with the types that lakeformat stores; nullability is kept, metadata dropped.
 
     Raises:
         SchemaMismatchError: A column's type cannot be stored, or a name occurs twice; the message names it.
@@ -86,19 +86,19 @@ def storage_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def arrow_type_for_storage(data_type: pa.DataType, *, column: str = "value") -> pa.DataType:
-    """The type in which a column of ``data_type`` is stored.
+    """Return the type in which a column of ``data_type`` is stored.
 
-    Small and unsigned integers widen to int32 or int64, float16 to float32; large, view and fixed-size forms
-    become the plain one; dates become date32; times of day with a zone are kept in UTC, all timestamps in
-    microseconds; a dictionary is replaced by its values' type; decimals up to 38 digits are decimal128.
+    Small and unsigned integers widen to int32 or int64, and float16 to float32. Large, view and fixed-size types
+    become the plain type. Dates become date32. Timestamps become microseconds, in UTC if they have a zone. A
+    dictionary becomes the type of its values. Decimals up to 38 digits become decimal128.
 
     Args:
         data_type: Any Arrow type.
         column: The column's name, for messages.
 
     Raises:
-        SchemaMismatchError: No stored type holds all its values (uint64, decimals over 38 digits), or none
-            fits (time, duration, interval, union, null and extension types, maps whose keys are no strings).
+        SchemaMismatchError: No stored type holds all values of the type (uint64, decimals over 38 digits), or none
+            fits it (time, duration, interval, union, null and extension types, maps whose keys are not strings).
     """
     return _stored_type(data_type, ROOT.field(column))
 
@@ -138,26 +138,26 @@ def _stored_type(data_type: pa.DataType, place: Place) -> pa.DataType:
 
 
 def refuse_repeated(fields: Sequence[pa.Field], place: Place) -> None:
-    """Raises `SchemaMismatchError` for a name that occurs twice at ``place``."""
+    """Raise `SchemaMismatchError` if a name occurs twice at ``place``."""
     for name, times in Counter(field.name for field in fields).items():
         if times > 1:
             raise SchemaMismatchError(f"column {str(place.field(name))!r} occurs {times} times; rename it")
 
 
 def refuse_deep(place: Place) -> None:
-    """Raises `SchemaMismatchError` below `MAX_NESTING` levels."""
+    """Raise `SchemaMismatchError` if ``place`` is deeper than `MAX_NESTING` levels."""
     if place.depth > MAX_NESTING:
         column = place.path[0]
         raise SchemaMismatchError(f"column {column!r} is nested over {MAX_NESTING} levels deep; flatten it")
 
 
 def _is_variant(data_type: pa.DataType) -> bool:
-    """Whether this is how Spark hands over its VARIANT: read again, it would be a struct of bytes."""
+    """Tell whether this is Spark's VARIANT. It is refused because it would be read back as a struct of bytes."""
     return pa.types.is_struct(data_type) and any((child.metadata or {}).get(b"variant") for child in data_type)
 
 
 def unstorable(data_type: pa.DataType | str, place: Place) -> SchemaMismatchError:
-    """The refusal of a type that no table holds; one that Arrow does not have comes by its name."""
+    """Return the error for a type that cannot be stored. A type that Arrow does not have is given by its name."""
     is_variant = isinstance(data_type, pa.DataType) and _is_variant(data_type)
     name = "variant" if is_variant else str(data_type)[:120]
     message = f"column {str(place)!r} has the type {name}, which a Hudi table cannot hold"

@@ -9,10 +9,10 @@ from typing import Any, Final
 from lakeformat.config.option import Effect, Option, count, flag, one_of, pattern, positive
 
 __all__ = [
+    "COMPACTION_COMMITS",
     "COMPACTION_OPTIONS",
     "DAYS",
     "INLINE",
-    "COMPACTION_COMMITS",
     "INLINE_SECONDS",
     "LOG_COUNT",
     "LOG_SIZE",

@@ -1,13 +1,18 @@
-"""What an option is, and how its text becomes a value."""
+"""What an option is, and how its text becomes a value.
+
+The user's functions by name: ``package.module:function``.
+"""
 
 from __future__ import annotations
 
 import enum
+import importlib
 import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, cast
 
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.zones import time_zone
@@ -17,6 +22,7 @@ __all__ = [
     "WRITE",
     "Effect",
     "Option",
+    "callable_name",
     "clustering_execution",
     "clustering_plan",
     "codec",
@@ -25,6 +31,7 @@ __all__ = [
     "fields",
     "flag",
     "function",
+    "import_callable",
     "index",
     "layout_strategy",
     "merge_strategy",
@@ -245,3 +252,27 @@ class Option:
     parse: Callable[[str], Any] = str.strip
     default: Any = None
     aliases: tuple[str, ...] = ()
+
+
+def import_callable(target: Any) -> Callable[..., Any]:
+    """The function, given as it is or as ``package.module:function``; the latter may be dotted.
+
+    Raises:
+        ImportError: the module fails or lacks the function, as ``<class>: <reason>``.
+        TypeError: it cannot be called, with its type's name.
+    """
+    found = target
+    if isinstance(target, str):
+        module, _, name = target.partition(":")
+        try:
+            found = attrgetter(name)(importlib.import_module(module))
+        except Exception as error:  # The module is the user's: it may raise anything.
+            raise ImportError(f"{type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise TypeError(type(found).__name__)
+    return cast("Callable[..., Any]", found)
+
+
+def callable_name(function: Callable[..., Any]) -> str:
+    """``module:function``, as far as the function says."""
+    return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', type(function).__name__)}"

@@ -1,44 +1,137 @@
-"""The writer of one base file: meta columns, filter and footer (Hudi: ``HoodieSparkParquetWriter``)."""
+"""The writer of one base file: meta columns, filter and footer (Hudi: ``HoodieSparkParquetWriter``).
+
+The key facts of a base file's footer, reused for the file's next version: old keys need not be hashed again.
+
+The rows of base files on their way into other base files, batch by batch; repeated text stays in dictionaries.
+
+The choice of columns of a base file that get a dictionary. Pure.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeformat.arrow.conform import conform
+from lakeformat.arrow.row_bytes import decoded_bytes, pieces
 from lakeformat.codec.bloom import BloomFilter
-from lakeformat.codec.conform import conform
-from lakeformat.codec.row_bytes import decoded_bytes, pieces
-from lakeformat.files.dictionaries import SAMPLE_ROWS, dictionary_columns, leaf_columns
-from lakeformat.files.facts import FileStats, NanCounts, collect
-from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
-from lakeformat.files.key_range import KeyRange
-from lakeformat.keys.seqnos import seqnos
+from lakeformat.errors import CorruptTableError
+from lakeformat.files.column_stats import FileStats, NanCounts, collect
+from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, KeyFooter, KeyRange, row_batches
+from lakeformat.keys.record_keys import seqnos
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakeformat.storage.port import Storage
 
 __all__ = [
     "ENCODED_TEXT",
     "ROW_GROUP_BYTES",
     "ROW_GROUP_ROWS",
+    "SAMPLE_ROWS",
     "BaseFileWriter",
     "FileSettings",
     "KeyFacts",
     "constant",
+    "dictionary_columns",
     "filter_bytes",
+    "inherited_facts",
+    "leaf_columns",
     "parquet_writer",
+    "repeating_text",
     "roomy_filter",
     "stamped",
     "stamped_with",
+    "stored_batches",
     "stored_schema",
+    "stored_shape",
 ]
+
+#: Rows of a sample, at most.
+SAMPLE_ROWS: Final = 8192
+_DICTIONARY_SHARE: Final = 0.5
+#: In fewer rows values repeat by chance.
+_LEAST_JOINING: Final = 32
+#: Parts of a file's rows that are checked separately: the rows of several writes follow one another.
+_STRETCHES: Final = 16
+
+
+def dictionary_columns(fields: Iterable[pa.Field], sample: pa.Table | None, joins: bool) -> list[str]:
+    """Choose the leaf columns that get a dictionary: those whose values repeat in a sample, and all nested leaves.
+
+    Args:
+        joins: whether rows of the sample were added to existing rows. The added rows are then also checked alone.
+    """
+    chosen: list[str] = []
+    for field in fields:
+        if pa.types.is_nested(field.type):
+            chosen += leaf_columns(field, field.name)
+        elif sample is not None and field.name not in META_COLUMNS:
+            column = sample.column(field.name)
+            if _repeat_in_any(column, [*_split_sample(len(column) if joins else 0)]):
+                chosen.append(field.name)
+    return chosen
+
+
+def _split_sample(rows: int) -> Iterator[tuple[int, int]]:
+    """Yield start and length of parts of a sample: the last rows in several lengths, then equal parts of all rows."""
+    for share in (2, 4, 8, 16):
+        if _LEAST_JOINING <= rows // share <= SAMPLE_ROWS:
+            yield rows - rows // share, rows // share
+    parts = min(_STRETCHES, rows // _LEAST_JOINING)
+    for part in range(parts):
+        yield part * rows // parts, min(rows // parts, SAMPLE_ROWS // _STRETCHES)
+
+
+def _repeat_in_any(column: pa.ChunkedArray, stretches: Sequence[tuple[int, int]]) -> bool:
+    """Tell whether values repeat in the first rows, or in any of the stretches taken alone."""
+    if not stretches or len(column) > SAMPLE_ROWS:
+        return any(_repeat(column.slice(*each)) for each in ((0, SAMPLE_ROWS), *stretches))
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    repeated = len(column) - len(encoded.dictionary)
+    if repeated >= len(column) * (1 - _DICTIONARY_SHARE):
+        return True
+    if repeated < min(rows for _, rows in stretches) * (1 - _DICTIONARY_SHARE):
+        return False
+    codes = np.asarray(encoded.indices)
+    order = np.argsort(codes, kind="stable")
+    previous = np.full(len(codes), -1)  # The previous position of the same value.
+    repeats = np.flatnonzero(codes[order[1:]] == codes[order[:-1]])
+    previous[order[repeats + 1]] = order[repeats]
+    return any(
+        np.count_nonzero(previous[start : start + rows] < start) <= rows * _DICTIONARY_SHARE
+        for start, rows in stretches
+    )
+
+
+def _repeat(values: pa.ChunkedArray) -> bool:
+    return bool(pc.count_distinct(values, mode="all").as_py() <= len(values) * _DICTIONARY_SHARE)
+
+
+def leaf_columns(field: pa.Field, path: str) -> Iterator[str]:
+    """Yield the paths of the leaf columns that Parquet makes of a field at the given path."""
+    kind = field.type
+    children: Sequence[tuple[str, pa.Field]]
+    if pa.types.is_struct(kind):
+        children = [(f"{path}.{child.name}", child) for child in kind]
+    elif pa.types.is_map(kind):
+        children = [(f"{path}.key_value.key", kind.key_field), (f"{path}.key_value.value", kind.item_field)]
+    elif pa.types.is_list(kind):
+        children = [(f"{path}.list.element", kind.value_field)]
+    else:
+        yield path
+        return
+    for below, child in children:
+        yield from leaf_columns(child, below)
+
 
 #: Rows of a row group; also the unit in which files are read and merged.
 ROW_GROUP_ROWS: Final = 131_072
@@ -337,3 +430,75 @@ def _measure_compression(column: pa.ChunkedArray, codec: str) -> float:
     sample = next(pieces(pa.table([column.slice(0, SAMPLE_ROWS)], ["sample"]), SAMPLE_ROWS, _SAMPLE_BYTES))
     data = pa.record_batch([sample.column(0).combine_chunks()], ["sample"]).serialize()
     return len(pa.Codec(codec).compress(data)) / len(data)
+
+
+#: A stored filter for more than this many times the rows is not reused.
+_OVERSIZED: Final = 4
+
+
+def inherited_facts(storage: Storage, footer: KeyFooter, incoming: int) -> KeyFacts | None:
+    """Return the base file's filter and key range, or None if the new keys do not fit into the filter.
+
+    Keys that are removed stay in both, as in Hudi's growing filters: a filter that is too wide is safe, one that is too
+    narrow is not.
+    """
+    stored = footer.bloom(storage) if footer.minimum is not None and footer.maximum is not None else None
+    roomy = stored is not None and len(stored.rows) == 1 and incoming <= stored.free
+    if stored is None or not roomy or stored.used + stored.free > _OVERSIZED * max(footer.rows, 1):
+        return None
+    return KeyFacts(stored, KeyRange(footer.minimum, footer.maximum))
+
+
+#: A dictionary index takes at most this many bytes. Columns with more bytes a value hold plain texts.
+_INDEX_BYTES: Final = 4
+
+
+def repeating_text(footers: Sequence[Any], texts: Collection[str]) -> frozenset[str]:
+    """Return those of the text columns that all the files store in dictionaries."""
+    chunks: dict[str, list[Any]] = {}
+    for metadata in footers:
+        for group in range(metadata.num_row_groups):
+            for at in range(metadata.num_columns):
+                chunk = metadata.row_group(group).column(at)
+                if chunk.path_in_schema in texts:
+                    chunks.setdefault(chunk.path_in_schema, []).append(chunk)
+    groups = sum(metadata.num_row_groups for metadata in footers)
+    return frozenset(name for name, found in chunks.items() if len(found) == groups and all(map(_is_repeating, found)))
+
+
+def _is_repeating(chunk: Any) -> bool:
+    """Tell whether a column chunk is dictionary encoded and small.
+
+    A writer that gave up the dictionary has stored plain texts, which are larger.
+    """
+    return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _INDEX_BYTES * chunk.num_values
+
+
+def stored_shape(shape: pa.Schema) -> pa.Schema:
+    """Return the columns of a base file that are copied into another file."""
+    return pa.schema([field for field in shape if field.name not in {PARTITION_PATH, FILE_NAME}])
+
+
+def stored_batches(
+    parquet: Any,
+    path: str,
+    shape: pa.Schema,
+    *,
+    threads: bool,
+    rows: int = ROW_GROUP_ROWS,
+    most_bytes: int = ROW_GROUP_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Read a base file in this shape, without the columns that differ for every file. Missing columns are null.
+
+    Args:
+        shape: as `lakeformat.files.base_file.stored_schema` makes it.
+        rows: most rows of a batch; a batch never crosses the end of a row group.
+        most_bytes: bytes of a batch, about; columns that stay dictionaries do not count.
+    """
+    wanted = stored_shape(shape)
+    present = set(parquet.schema_arrow.names)
+    if RECORD_KEY not in present:
+        raise CorruptTableError(f"{path} has no column {RECORD_KEY}; restore it from a copy")
+    columns = [name for name in wanted.names if name in present]
+    for batch in row_batches(parquet, path, rows, columns=columns, threads=threads, most_bytes=most_bytes):
+        yield conform(batch, wanted)

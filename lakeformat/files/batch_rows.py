@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeformat.codec.row_bytes import decoded_bytes, value_ends
+from lakeformat.arrow.row_bytes import decoded_bytes, value_ends
 
 __all__ = ["MOST_BYTES", "OpenParquet", "leaves_of", "rows_at_a_time"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lakeformat.codec.log_block import BlockKind, HeaderKey, LogBlock
+from lakeformat.codec.log_blocks import BlockKind, HeaderKey, LogBlock
 from lakeformat.errors import UnsupportedTableError
 
 __all__ = ["blocks_to_merge"]

@@ -1,4 +1,7 @@
-"""The footers of base files: record key range and bloom filter (Hudi: ``HoodieBaseParquetWriter`` footer metadata)."""
+"""The footers of base files: record key range and bloom filter (Hudi: ``HoodieBaseParquetWriter`` footer metadata).
+
+The least and greatest record key of a base file, as its footer stores them.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError, StorageError
 from lakeformat.files.batch_rows import MOST_BYTES, OpenParquet, leaves_of, rows_at_a_time
-from lakeformat.files.gone import gone
+from lakeformat.files.missing_files import gone
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -27,6 +32,7 @@ __all__ = [
     "MIN_KEY",
     "OLD_BLOOM",
     "KeyFooter",
+    "KeyRange",
     "group_bytes",
     "key_footer",
     "open_base",
@@ -246,3 +252,45 @@ def _key_range(metadata: pq.FileMetaData, found: dict[bytes, bytes]) -> tuple[st
 
 def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
+
+
+class KeyRange:
+    """The least and greatest key in Java's string order, by UTF-16 units."""
+
+    def __init__(self, minimum: str | None = None, maximum: str | None = None) -> None:
+        self.minimum, self.maximum = minimum, maximum
+
+    def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
+        """Widen the range to include these keys."""
+        for chunk in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
+            if len(chunk):
+                self._add(chunk)
+
+    def _add(self, keys: pa.Array) -> None:
+        if _has_high_bytes(keys):
+            # Only texts with characters from U+E000 on sort differently in UTF-8; such keys are rare.
+            is_high = pc.match_substring_regex(keys, "[\\x{E000}-\\x{10FFFF}]")
+            high = keys.filter(is_high).to_pylist()
+            if high:
+                self._widen(min(high, key=_java_order), max(high, key=_java_order))
+            keys = keys.filter(pc.invert(is_high))
+        if len(keys):
+            found = pc.min_max(keys)
+            self._widen(found["min"].as_py(), found["max"].as_py())
+
+    def _widen(self, low: str, high: str) -> None:
+        self.minimum = low if self.minimum is None else min(self.minimum, low, key=_java_order)
+        self.maximum = high if self.maximum is None else max(self.maximum, high, key=_java_order)
+
+
+def _java_order(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def _has_high_bytes(keys: pa.Array) -> bool:
+    offsets, data = keys.buffers()[1:3]
+    width = np.int64 if pa.types.is_large_string(keys.type) else np.int32
+    ends = np.frombuffer(offsets, width)[[keys.offset, keys.offset + len(keys)]]
+    if data is None or ends[0] == ends[1]:
+        return False
+    return bool((np.frombuffer(data, np.uint8)[ends[0] : ends[1]] >= 0xEE).any())

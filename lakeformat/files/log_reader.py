@@ -13,15 +13,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.codec.log_block import BlockKind, HeaderKey, LogBlock
-from lakeformat.codec.log_envelope import blocks_of
-from lakeformat.codec.roaring import decode_positions
+from lakeformat.codec.log_blocks import BlockKind, HeaderKey, LogBlock, blocks_of, decode_positions
 from lakeformat.errors import CorruptTableError
+from lakeformat.files.block_content import avro_rows, deletes, parquet_rows
 from lakeformat.files.block_order import blocks_to_merge
-from lakeformat.files.data_block import avro_rows, parquet_rows
-from lakeformat.files.delete_block import deletes
-from lakeformat.files.gone import gone
-from lakeformat.merge.log_records import LogDeletes, LogPart
+from lakeformat.files.missing_files import gone
+from lakeformat.merge.versions import LogDeletes, LogPart
 from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.storage.port import Storage
 

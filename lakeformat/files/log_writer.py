@@ -13,10 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.avro_values import AvroEncoder, bytes_of, integers, joined, plain_bytes, sized, varints
-from lakeformat.codec.log_block import AVRO_CONTENT_VERSION, BlockKind, HeaderKey
-from lakeformat.codec.log_envelope import block_bytes
-from lakeformat.codec.roaring import encode_positions
+from lakeformat.codec.avro.encode import AvroEncoder, bytes_of, integers, joined, plain_bytes, sized, varints
+from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, BlockKind, HeaderKey, block_bytes, encode_positions
 from lakeformat.errors import SchemaMismatchError
 
 __all__ = ["BaseRows", "change_block", "delete_block", "delete_blocks_hold", "parquet_block", "rollback_block"]

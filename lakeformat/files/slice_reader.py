@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeformat.codec.conform import conform
+from lakeformat.arrow.conform import conform
 from lakeformat.files.footers import group_bytes
 from lakeformat.files.open_slice import OpenSlice, SliceMerging
 from lakeformat.files.slice_skipping import Skipping, may_hold

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeformat.codec.log_block import BlockKind, LogBlock
+from lakeformat.codec.log_blocks import BlockKind, LogBlock
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.merge.order import any_within
 from lakeformat.merge.versions import Versions

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakeformat.errors import UnsupportedTableError
 from lakeformat.keys.record_keys import record_keys
-from lakeformat.merge.log_records import LogDeletes, LogPart
+from lakeformat.merge.versions import LogDeletes, LogPart
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.record import RECORD_KEY
 

@@ -1,1 +1,1 @@
-"""Where a record key lives: from key ranges over footer filters to key columns."""
+"""The indexes, which find the file group of a record key: by key ranges, footer filters and key columns."""

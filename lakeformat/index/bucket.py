@@ -1,7 +1,7 @@
 """The bucket index: a hash of the key decides the file group (Hudi: ``HoodieSimpleBucketIndex``, ``BucketIdentifier``).
 
-A file id begins with its bucket's number in eight digits; each bucket of a partition has one file group at most.
-Tables of version 6 store neither the number of buckets nor the hashed fields, so both are held against the files.
+A file id begins with the number of its bucket in eight digits; each bucket of a partition has at most one file group.
+Tables of version 6 store neither the number of buckets nor the hashed fields, so both are checked against the files.
 """
 
 from __future__ import annotations
@@ -14,38 +14,36 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.codec.java_hash import FieldRule, field_list_hashes
+from lakeformat.codec.java import FieldRule, field_list_hashes
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError
-from lakeformat.index.deleted_rows import with_deleted_rows
-from lakeformat.index.key_columns import KeyColumn, matches
-from lakeformat.index.log_keys import slice_keys
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged, in_key_order
+from lakeformat.index.stored_keys import KeyColumn, matches, slice_keys, with_deleted_rows
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
-from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["BucketIndex", "bucket_file_id", "bucket_ids", "bucket_of", "has_bucket_files", "only_bucket_count"]
 
 _DIGITS: Final = 8
 _BUCKETS: Final = "hoodie.bucket.index.num.buckets"
 _FIELDS: Final = "hoodie.bucket.index.hash.field"
-#: So few files may have ids that begin with eight decimal digits by chance; but not with a number as low as this.
+#: Up to this many files may have ids that begin with eight digits by chance, but not with a number below `_LOW`.
 _BY_CHANCE: Final = 4
 _LOW: Final = 10_000
-#: Keys that fit by chance are fewer than this; files read to find them are at most so many.
+#: Fewer keys than this may fit a number of buckets by chance. At most `_MOST_FILES` files are read for them.
 _ENOUGH_KEYS: Final = 20
 _MOST_FILES: Final = 16
 _MOST_SHARES: Final = 1_000_000
 
 
 def bucket_ids(keys: pa.ChunkedArray, fields: Sequence[str], buckets: int, rule: FieldRule) -> Ints:
-    """The bucket of each key: ``(hash & 0x7fffffff) % buckets``."""
+    """Return the bucket of each key: ``(hash & 0x7fffffff) % buckets``."""
     hashes = field_list_hashes(keys, fields, rule) & np.uint32(0x7FFFFFFF)
     return hashes.astype(np.int64) % buckets
 
 
 def bucket_of(file_id: str) -> int | None:
-    """The number a file id begins with; None if it is no file id of a bucket.
+    """Return the bucket number with which a file id begins, or None if the file id has no bucket.
 
     >>> bucket_of("00000012-71b8-4a64-b3a9-6f12217f3341-0")
     12
@@ -56,7 +54,7 @@ def bucket_of(file_id: str) -> int | None:
 
 
 def bucket_file_id(bucket: int, file_id: str) -> str:
-    """A file id for this bucket, made from any other.
+    """Make a file id for this bucket from any other file id.
 
     >>> bucket_file_id(12, "6f12217f-71b8-4a64-b3a9-6f12217f3341-0")
     '00000012-71b8-4a64-b3a9-6f12217f3341-0'
@@ -66,12 +64,12 @@ def bucket_file_id(bucket: int, file_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BucketIndex:
-    """BUCKET with the engine SIMPLE: no file is opened to find a key, but one to make sure of the settings."""
+    """The index BUCKET with the engine SIMPLE. Keys are found without opening files; one file is read to check the settings."""
 
     settings: IndexSettings
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Pairs each key with its bucket's file, whether that holds it or not; see `Index.locate`.
+        """Pair each key with its bucket's file, whether or not the file holds the key; see `Index.locate`.
 
         Raises:
             InvalidOptionError: files hold keys in other buckets than the settings put them.
@@ -83,7 +81,7 @@ class BucketIndex:
         found = {path: self._locate(column, files.get(path, {}), rule) for path, column in keys.items()}
         if not self.settings.exact:
             return found
-        exact = {path: _checked(storage, snapshot, at, keys[path]) for path, at in found.items()}
+        exact = {path: _confirm_pairs(storage, snapshot, at, keys[path]) for path, at in found.items()}
         return {path: with_deleted_rows(storage, snapshot, keys[path], at) for path, at in exact.items()}
 
     def _locate(self, keys: pa.ChunkedArray, files: Mapping[int, FileSlice], rule: FieldRule) -> Tagged:
@@ -97,7 +95,7 @@ class BucketIndex:
         return Tagged(located, at[located], new, counts, tuple(files.values()), buckets[new])
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """All keys as new ones, each with its bucket. Raises as `locate` does."""
+        """Tag all keys as new, each with its bucket. Raises the errors of `locate`."""
         _files_of_buckets(snapshot, self.settings.buckets)
         rule = self._rule(storage, snapshot, keys.values())
         nothing = np.empty(0, np.int64)
@@ -109,7 +107,7 @@ class BucketIndex:
         return placed
 
     def rule(self, storage: Storage, snapshot: Snapshot) -> FieldRule:
-        """How a table's keys are hashed. Raises as `locate` does."""
+        """Return the rule by which the table's keys are hashed. Raises the errors of `locate`."""
         _files_of_buckets(snapshot, self.settings.buckets)
         for piece in snapshot.each_slice():
             rules = self._rules_of(storage, snapshot, piece)
@@ -121,10 +119,10 @@ class BucketIndex:
         return bucket_ids(keys, self.settings.hash_fields, self.settings.buckets, rule)
 
     def _rule(self, storage: Storage, snapshot: Snapshot, keys: Iterable[pa.ChunkedArray]) -> FieldRule:
-        """The rule that the stored keys were placed by, as far as it matters.
+        """Find the rule by which the stored keys were placed, if it matters for these keys.
 
-        One file is always looked at, to make sure of the settings. More are only if some key goes to different
-        buckets by different rules; a table that has no such key yet follows Hudi 1.
+        One file is always read to check the settings. More files are read only if some key has different buckets by different
+        rules. If no stored key distinguishes the rules, the rule is that of Hudi 1.
         """
         in_doubt = any((self._buckets(c, FieldRule.HUDI_0) != self._buckets(c, FieldRule.HUDI_1)).any() for c in keys)
         for piece in snapshot.each_slice():
@@ -138,7 +136,7 @@ class BucketIndex:
         return FieldRule.HUDI_1
 
     def _rules_of(self, storage: Storage, snapshot: Snapshot, piece: FileSlice) -> list[FieldRule] | None:
-        """Rules that put the keys of a file into its bucket; None for a file without rows."""
+        """Return the rules that put the keys of a file into its bucket, or None for a file without rows."""
         keys = _first_keys(storage, snapshot, piece).keys
         if not len(keys):
             return None
@@ -146,65 +144,65 @@ class BucketIndex:
         fits = [rule for rule in FieldRule if (self._buckets(keys, rule) == bucket).all()]
         if not fits:
             raise InvalidOptionError(
-                f"{_path_of(piece)} holds keys of other buckets, by {_BUCKETS}={self.settings.buckets} and "
+                f"{_slice_path(piece)} holds keys of other buckets, by {_BUCKETS}={self.settings.buckets} and "
                 f"{_FIELDS}={','.join(self.settings.hash_fields)}; give the values that the table was written with"
             )
         return fits
 
 
 def _first_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
-    """Keys of a slice, enough to tell by which rule they were placed: those of its base file, if it has one."""
+    """Read enough keys of a slice to find the rule by which they were placed: those of its base file, if it has one."""
     return slice_keys(storage, snapshot, piece if piece.base is None else replace(piece, logs=()))
 
 
-def _path_of(piece: FileSlice) -> str:
+def _slice_path(piece: FileSlice) -> str:
     return (piece.base or piece.logs[0]).path
 
 
-def _checked(storage: Storage, snapshot: Snapshot, tagged: Tagged, keys: pa.ChunkedArray) -> Tagged:
-    """Without the pairs of keys that their file lacks; these keys are new. Memory: one key column."""
+def _confirm_pairs(storage: Storage, snapshot: Snapshot, tagged: Tagged, keys: pa.ChunkedArray) -> Tagged:
+    """Drop (key, file) pairs whose file does not hold the key; such keys are new. Memory: one key column."""
     held = np.zeros(len(keys), bool)
     counts = TagCounts(checked=len(tagged.keys))
     for at, piece in enumerate(tagged.searched):
         column = slice_keys(storage, snapshot, piece)
         counts.add(TagCounts(files_read=1, bytes_read=column.size_bytes))
-        mine = tagged.keys[tagged.files == at]
-        held[mine[matches([column], keys.take(pa.array(mine)))[0]]] = True
+        of_file = tagged.keys[tagged.files == at]
+        held[of_file[matches([column], keys.take(pa.array(of_file)))[0]]] = True
     counts.add(tagged.counts)
-    kept = held[tagged.keys]
-    new = np.concatenate([tagged.new, tagged.keys[~kept]])
+    confirmed = held[tagged.keys]
+    new = np.concatenate([tagged.new, tagged.keys[~confirmed]])
     bucket_of_file = np.array([bucket_of(piece.group.file_id) for piece in tagged.searched], np.int64)
     known = tagged.new_buckets if tagged.new_buckets is not None else tagged.new[:0]
-    buckets = np.concatenate([known, bucket_of_file[tagged.files[~kept]]])
+    buckets = np.concatenate([known, bucket_of_file[tagged.files[~confirmed]]])
     order = in_key_order(keys.take(pa.array(new)))
-    return Tagged(tagged.keys[kept], tagged.files[kept], new[order], counts, tagged.searched, buckets[order])
+    return Tagged(tagged.keys[confirmed], tagged.files[confirmed], new[order], counts, tagged.searched, buckets[order])
 
 
 def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[int, FileSlice]]:
-    """Partition path -> bucket -> its slice."""
+    """Map each partition path to its buckets and their slices."""
     found: dict[str, dict[int, FileSlice]] = {}
     for piece in snapshot.each_slice():
         bucket = bucket_of(piece.group.file_id)
         if bucket is None:
             raise UnsupportedTableError(
-                f"{_path_of(piece)} belongs to no bucket: the table was not written with hoodie.index.type=BUCKET; "
+                f"{_slice_path(piece)} belongs to no bucket: the table was not written with hoodie.index.type=BUCKET; "
                 "leave the option out"
             )
         if bucket >= buckets:
             raise InvalidOptionError(
-                f"{_path_of(piece)} belongs to bucket {bucket}, but {_BUCKETS} is {buckets}; give the number that "
+                f"{_slice_path(piece)} belongs to bucket {bucket}, but {_BUCKETS} is {buckets}; give the number that "
                 "the table was written with"
             )
         other = found.setdefault(piece.group.partition_path, {}).setdefault(bucket, piece)
         if other is not piece:
             raise CorruptTableError(
-                f"{_path_of(piece)} and {_path_of(other)} both belong to bucket {bucket}; remove one of them by hand"
+                f"{_slice_path(piece)} and {_slice_path(other)} both belong to bucket {bucket}; remove one of them by hand"
             )
     return found
 
 
 def has_bucket_files(slices: Iterable[FileSlice]) -> bool:
-    """Whether the live slices of a table are buckets, going by their ids. Stops at the first other one."""
+    """Tell from the file ids whether the live slices of a table are buckets. Stops at the first slice that is not."""
     count = highest = 0
     for piece in slices:
         number = bucket_of(piece.group.file_id)
@@ -215,32 +213,33 @@ def has_bucket_files(slices: Iterable[FileSlice]) -> bool:
 
 
 def only_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str]) -> int | None:
-    """The one number of buckets by which a table's files hold the keys they do; None if there may be another.
+    """Find the number of buckets of a table from its stored keys. Return None if several numbers fit.
 
-    In bucket ``b`` of ``n`` every hash less ``b`` is a multiple of ``n``, and ``n`` is above every ``b``. So ``n``
-    divides what all of them have in common, and is known once no other such divisor is left. Memory: a key column.
+    In bucket ``b`` of ``n``, every hash minus ``b`` is a multiple of ``n``, and ``n`` is greater than every ``b``. So
+    ``n`` divides the greatest common divisor of all these differences. It is known when the divisor has no other factor
+    greater than every ``b``. Memory: a key column.
 
     Args:
-        snapshot: of a table of buckets; some of its files are read.
-        fields: of the record key, which are hashed.
+        snapshot: snapshot of a table of buckets; some of its files are read.
+        fields: the hashed fields of the record key.
     """
     slices = tuple(snapshot.each_slice())
     highest = max(bucket_of(piece.group.file_id) or 0 for piece in slices)
     common = dict.fromkeys(FieldRule, 0)
     seen = 0
-    for piece in slices[:_MOST_FILES] if highest else ():  # One bucket tells nothing: any hash fits.
+    for piece in slices[:_MOST_FILES] if highest else ():  # With one bucket any hash fits.
         keys, bucket = _first_keys(storage, snapshot, piece).keys, bucket_of(piece.group.file_id) or 0
         seen += len(keys)
         for rule in FieldRule:
             beyond = bucket_ids(keys, fields, 1 << 31, rule) - bucket
             common[rule] = math.gcd(common[rule], int(np.gcd.reduce(beyond)))
         fitting = {number for number in common.values() if number == 0 or number > highest}
-        if seen >= _ENOUGH_KEYS and len(fitting) == 1 and _is_only(found := fitting.pop(), highest):
+        if seen >= _ENOUGH_KEYS and len(fitting) == 1 and _has_no_other_divisor(found := fitting.pop(), highest):
             return found
     return None
 
 
-def _is_only(number: int, bound: int) -> bool:
-    """Whether a number has no other divisor above the bound."""
+def _has_no_other_divisor(number: int, bound: int) -> bool:
+    """Tell whether the number has no divisor, except itself, that is greater than the bound."""
     most = number // (bound + 1)
     return 0 < most <= _MOST_SHARES and not (number % np.arange(2, most + 1) == 0).any()

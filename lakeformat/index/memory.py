@@ -1,8 +1,8 @@
-"""The index in memory: the key columns of a table, read once a process (Hudi: ``HoodieInMemoryHashIndex``).
+"""The index in memory: the key columns of a table, read once per process (Hudi: ``HoodieInMemoryHashIndex``).
 
-What is kept belongs to file versions, and these never change: a commit of anyone, a rollback or a clean only
-changes which of them a snapshot is made of. So each look-up keeps the columns of the snapshot's files, reads those
-of files it has not met, and is as right after another program's commit as after one of ours.
+The cached columns belong to file versions, which never change. A commit of any writer, a rollback or a clean only changes
+which file versions a snapshot has. So each look-up keeps the columns of the snapshot's files and reads the columns of
+new files. It is correct after commits of other programs too.
 
 Memory: every key of the tables written with this index, until the process ends.
 """
@@ -18,27 +18,32 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.index.deleted_rows import where_keys_stand, with_deleted_rows
-from lakeformat.index.key_columns import KeyColumn, located, read_keys
-from lakeformat.index.log_keys import with_log_keys
-from lakeformat.index.narrowed import with_slices
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.index.bloom import with_slices
 from lakeformat.index.port import IndexSettings, TagCounts, Tagged, in_key_order, untagged
+from lakeformat.index.stored_keys import (
+    KeyColumn,
+    located,
+    read_keys,
+    where_keys_stand,
+    with_deleted_rows,
+    with_log_keys,
+)
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
-from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["MemoryIndex"]
 
 
 @dataclass
 class _KeyMap:
-    """The key columns of one table's live files. ``guard``: one look-up at a time fills it."""
+    """The key columns of one table's live files. ``guard`` lets one look-up at a time fill them."""
 
     columns: dict[BaseFile, KeyColumn] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
 
     def follow(self, storage: Storage, files: Sequence[BaseFile], pool: Executor) -> tuple[list[BaseFile], int]:
-        """Keep what these files hold, and no others. Returns the files read, and the bytes."""
+        """Cache the key columns of these files and drop all others. Return the files read, and the bytes."""
         live = set(files)
         for gone in [file for file in self.columns if file not in live]:
             del self.columns[gone]
@@ -59,35 +64,35 @@ def _map_of(location: str) -> _KeyMap:
 
 @dataclass(frozen=True, slots=True)
 class MemoryIndex:
-    """INMEMORY: a key is looked for in its own partition, in memory."""
+    """The index INMEMORY: a key is looked up in its own partition, in memory."""
 
     settings: IndexSettings
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """See `Index.locate`; all pairs are certain."""
+        """Find keys; see `Index.locate`. All pairs are certain."""
         known = _map_of(storage.location)
         with known.guard, ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             unread, size_bytes = known.follow(storage, snapshot.files, pool)
             held = dict(known.columns)
 
-            def one(path: str) -> Tagged:
+            def locate_in(path: str) -> Tagged:
                 slices, column = snapshot.slices.get(path, ()), keys[path]
-                tagged = with_slices(_find(snapshot.by_partition.get(path, ()), held, column), slices)
+                tagged = with_slices(_find_keys(snapshot.by_partition.get(path, ()), held, column), slices)
                 tagged = with_log_keys(storage, snapshot, slices, column, tagged, pool)
-                told = with_deleted_rows if self.settings.tells_gone else where_keys_stand
-                return told(storage, snapshot, column, tagged)
+                resolve_deletes = with_deleted_rows if self.settings.tells_gone else where_keys_stand
+                return resolve_deletes(storage, snapshot, column, tagged)
 
-            found = {path: one(path) for path in keys}
+            found = {path: locate_in(path) for path in keys}
         if first := next(iter(found.values()), None):
             first.counts.add(TagCounts(files_read=len(unread), bytes_read=size_bytes))
         return found
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """See `Index.place`."""
+        """Tag all keys as new; see `Index.place`."""
         return untagged(keys)
 
 
-def _find(files: Sequence[BaseFile], held: Mapping[BaseFile, KeyColumn], keys: pa.ChunkedArray) -> Tagged:
+def _find_keys(files: Sequence[BaseFile], held: Mapping[BaseFile, KeyColumn], keys: pa.ChunkedArray) -> Tagged:
     found = located([held[file] for file in files], keys)
     at = np.concatenate([*(each for each, _ in found), np.empty(0, np.int64)])
     base_rows = np.concatenate([*(rows for _, rows in found), np.empty(0, np.int64)])

@@ -1,6 +1,6 @@
-"""The port of the indexes: keys in, places out (Hudi: ``HoodieIndex.tagLocation``).
+"""The port of the indexes: record keys in, file groups out (Hudi: ``HoodieIndex.tagLocation``).
 
-A record is identified by key and partition; under a global index by its key alone.
+A record is identified by key and partition path; under a global index by its key alone.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
-from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["Index", "IndexSettings", "Ints", "TagCounts", "Tagged", "in_key_order", "untagged"]
 
@@ -25,16 +25,16 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """Which index, and how it works; from the options of a write.
+    """The index of a write and its settings, from the options.
 
     Attributes:
         kind: a value of ``hoodie.index.type``.
         use_ranges: Hudi's ``hoodie.bloom.index.prune.by.ranges``.
         use_tree: Hudi's ``hoodie.bloom.index.use.treebased.filter``.
-        exact: no pair may be a guess: nothing follows that would find out.
-        tells_gone: whether it is told which of the rows found log files have deleted; global indexes always tell.
-        update_partition: a global index moves a row whose partition changes; else the row stays where it was.
-        buckets, hash_fields: of the bucket index.
+        exact: whether every pair must be certain, because no later step checks it.
+        tells_gone: whether to find out which rows log files have deleted; global indexes always do.
+        update_partition: whether a global index moves a row whose partition changes; else the row stays where it was.
+        buckets, hash_fields: settings of the bucket index.
     """
 
     kind: str = "AUTO"
@@ -48,26 +48,26 @@ class IndexSettings:
 
     @property
     def is_global(self) -> bool:
-        """Whether the key alone identifies a record."""
+        """Tell whether the key alone identifies a record."""
         return self.kind.startswith("GLOBAL_")
 
     @property
     def has_buckets(self) -> bool:
-        """Whether the key decides the file group, whether it is looked up or not."""
+        """Tell whether the key alone decides the file group, without a look-up."""
         return self.kind == "BUCKET"
 
 
 @dataclass(slots=True)
 class TagCounts:
-    """What each narrowing step left over, for the report.
+    """Counts of each narrowing step, for the report.
 
     Attributes:
-        keys, files: what there was to pair; pairs are never made.
-        after_ranges, after_filters: (key, file) candidates that each step left.
+        keys, files: keys to find, and files to search.
+        after_ranges, after_filters: (key, file) candidates left after each step.
         checked: candidates looked up in key columns.
-        false_positives: candidates that the filters let through and key columns ruled out.
-        files_read, bytes_read: files whose key column was read, and compressed bytes of it.
-        footer_bytes: bytes of the footers looked at.
+        false_positives: candidates that passed the filters but are not in the key columns.
+        files_read, bytes_read: files whose key column was read, and its compressed bytes.
+        footer_bytes: bytes of the footers read.
     """
 
     keys: int = 0
@@ -81,13 +81,13 @@ class TagCounts:
     footer_bytes: int = 0
 
     def add(self, other: TagCounts) -> None:
-        """Sum up, partition by partition."""
+        """Add the counts of another partition."""
         for part in fields(self):
             setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
     @classmethod
     def total(cls, several: Iterable[TagCounts]) -> dict[str, int]:
-        """The sums by name, as a report shows them."""
+        """Return the sums by name, as a report shows them."""
         total = cls()
         for counts in several:
             total.add(counts)
@@ -96,18 +96,18 @@ class TagCounts:
 
 @dataclass(frozen=True)
 class Tagged:
-    """Where a set of keys is.
+    """The file slices of a set of keys.
 
     Attributes:
         keys: positions of keys that have a file, one entry per (key, file) pair.
         files: for each entry the position of the slice in ``searched``.
         new: positions of keys that no file holds, in key order.
-        searched: the slices looked at.
-        new_buckets: for each new key the bucket it belongs to; None where the index does not say.
-        leaving: for each entry whether the row moves to another partition, so that this file loses it; None for no.
-        gone: for each entry whether log files have deleted the row that the base file still holds; None for no.
-        base_rows: for each entry the number of the row in the slice's base file, -1 where the key stands in several;
-            None where nobody looked.
+        searched: the slices that were searched.
+        new_buckets: for each new key its bucket; None if the index has no buckets.
+        leaving: for each entry whether the row moves to another partition, so that this file loses it; None if none do.
+        gone: for each entry whether log files have deleted the row that the base file still holds; None if none are.
+        base_rows: for each entry the row number in the slice's base file, -1 if the key has several rows; None if row
+            numbers are unknown.
     """
 
     keys: Ints
@@ -121,23 +121,23 @@ class Tagged:
     base_rows: Ints | None = None
 
     def inserting(self, wanted: npt.NDArray[np.bool_]) -> Tagged:
-        """The same with only some of the new keys: a flag for each of them."""
+        """Keep only some of the new keys: ``wanted`` has a flag for each of them."""
         buckets = None if self.new_buckets is None else self.new_buckets[wanted]
         return replace(self, new=self.new[wanted], new_buckets=buckets)
 
 
 class Index(Protocol):
-    """An index of one table. A value: picklable, without state of its own."""
+    """An index of one table: a picklable value without state."""
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Find distinct keys in the live files of a snapshot.
 
-        Unless the settings are exact, a pair of a key that the file in fact lacks is allowed if it is the key's only
-        one and a file of its own partition: the merge of that file finds out, and inserts the row there.
+        Unless the settings are exact, a key may be paired with a file that lacks it, if this is the key's only pair and
+        the file is in the key's own partition: the merge of that file detects this and inserts the row.
 
         Args:
-            keys: partition path -> keys to find in it; under a global index the names do not matter and every
-                file of the table is searched.
+            keys: partition path -> keys to find in it; under a global index the paths are ignored and every file of
+                the table is searched.
 
         Raises:
             CorruptTableError: a file cannot be read.
@@ -145,17 +145,17 @@ class Index(Protocol):
         """
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """The same keys as new ones, of operations that look nothing up. Keys may repeat."""
+        """Tag all keys as new, for operations that look up no keys. Keys may repeat."""
 
 
 def in_key_order(keys: pa.ChunkedArray) -> Ints:
-    """Positions that sort the keys."""
+    """Return the positions that sort the keys."""
     order: Ints = np.asarray(pc.sort_indices(keys)).astype(np.int64)
     return order
 
 
 def untagged(keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-    """All keys as new ones, for indexes that do not care where new keys go."""
+    """Tag all keys as new, for indexes without a rule for the place of new keys."""
     nothing = np.empty(0, np.int64)
     return {
         path: Tagged(nothing, nothing, in_key_order(column), TagCounts(keys=len(column)))

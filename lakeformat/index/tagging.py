@@ -1,16 +1,16 @@
-"""Tagging by narrowing: which files hold which keys (Hudi: ``HoodieBloomIndex.tagLocation``).
+"""Tagging by narrowing: find the files that hold the keys (Hudi: ``HoodieBloomIndex.tagLocation``).
 
-Step by step, and never key x file pairs: key ranges over sorted keys, footer filters with one hash chain per key,
-then the key columns of the files still in question, of their row groups only those whose statistics overlap.
-A key left with one candidate by its filters is checked where all candidates of that file may be mistakes of its
-filter, for such a file would be rewritten for nothing; elsewhere the merge of the file finds out. Files without ranges
-or filter stay candidates.
+The steps never build all key x file pairs: first key ranges over sorted keys, then footer filters with one hash chain per
+key, then the key columns of the files that are left, of which only the row groups with overlapping statistics are read. A
+key with one candidate left after the filters is checked only if all candidates of that file may be false positives of its
+filter, because such a file would be rewritten for nothing. Otherwise the merge of the file detects the mistake. Files
+without ranges or filter stay candidates.
 
-Cost: every footer is read, once or twice; every key column at most once, however many keys there are.
+Cost: every footer is read once or twice; every key column at most once, however many keys there are.
 
-Memory, beside the keys: a sorted copy of them (for few files a flag per key and file instead); the hash chain of a
-million keys, 56 MB; 64 MB of parsed footers; 8 bytes per candidate that filters leave, which are fewer than the
-rows of their files; the key columns of two million rows, or of twice as many rows as there are keys.
+Memory, beside the keys: a sorted copy of them (with few files, a flag per key and file instead); the hash chain of a
+million keys, 56 MB; 64 MB of parsed footers; 8 bytes per candidate that filters leave, which are fewer than the rows of
+their files; the key columns of two million rows, or of twice as many rows as there are keys.
 """
 
 from __future__ import annotations
@@ -29,41 +29,42 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.bloom import hash_chain
 from lakeformat.files.footers import KeyFooter, read_footers
-from lakeformat.index.key_columns import KeyColumn, SortedKeys, Wanted, located, read_keys
 from lakeformat.index.port import Ints, TagCounts, Tagged, in_key_order
+from lakeformat.index.stored_keys import KeyColumn, SortedKeys, Wanted, located, read_keys
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
 
 __all__ = ["TagSettings", "tag_files"]
 
 Bools = npt.NDArray[np.bool_]
-#: The keys that may be in a file: a run of sorted keys, or a flag per key.
+#: The keys that may be in a file: a slice of the sorted keys, or a flag per key.
 Candidates = slice | Bools
 
-#: Up to this many files, and from `TagSettings.many_keys` on, comparing all keys with each range beats sorting them.
+#: With at most this many files, and at least `TagSettings.many_keys` keys, comparing all keys with each range is faster
+#: than sorting them.
 _FEW_FILES: Final = 16
-#: What filters cost, in rows of a key column that could be read instead, measured: to test a key, to hash a key
-#: (once for all filters), to decode so many bytes of filter.
+#: The measured cost of filters, as rows of a key column that could be read instead: to test a key, to hash a key (once
+#: for all filters); and the bytes of a filter whose decoding costs as much as one row.
 _TEST_ROWS: Final = 0.4
 _HASH_ROWS: Final = 0.4
 _DECODED_BYTES: Final = 64
-#: A file with so many candidates more than its filter errs on average, in standard deviations, holds some of them:
-#: one file in 30,000 is taken for such a one by mistake. And so many, where the average is near nothing.
+#: A file is taken to hold some of its candidates if they exceed the filter's average number of false positives by this
+#: many standard deviations (wrong for one file in 30,000) and by `_FEW_MISTAKES`, which matters if the average is near 0.
 _DEVIATIONS: Final = 4
 _FEW_MISTAKES: Final = 2
-#: What a look into a key column costs, as a share of what the rewrite of its file does, measured on narrow files.
+#: The cost of reading a key column, as a share of the cost of rewriting its file, measured on narrow files.
 _CHECK_SHARE: Final = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
 class TagSettings:
-    """How to narrow.
+    """The settings of the narrowing.
 
     Attributes:
-        kind: BLOOM, SIMPLE, or AUTO: filters where they cost less than reading the keys.
+        kind: BLOOM, SIMPLE, or AUTO, which uses filters if they cost less than reading the keys.
         use_ranges, use_tree: Hudi's switches; without the tree every range is compared with every key.
-        exact: check all candidates, also a key's only one.
-        many_keys: from so many on, keys are not sorted for a few files.
+        exact: whether to check all candidates, even the only one of a key.
+        many_keys: number of keys from which they are not sorted if there are few files.
         block_keys: keys whose hash chains are held at a time.
         block_rows: rows of key columns compared at a time.
     """
@@ -80,10 +81,10 @@ class TagSettings:
 def tag_files(
     storage: Storage, files: Sequence[BaseFile], keys: pa.ChunkedArray, settings: TagSettings, pool: Executor
 ) -> Tagged:
-    """Locate distinct keys among files; the answer's positions are those of ``files``.
+    """Locate distinct keys among files. The positions in the result are those of ``files``.
 
     Args:
-        pool: reads files side by side; must not be one that this call itself runs in.
+        pool: reads files in parallel; must not be the pool in which this call runs.
     """
     footers = read_footers(storage, files, pool)
     by_list = not settings.use_tree or (len(files) <= _FEW_FILES and len(keys) >= settings.many_keys)
@@ -106,7 +107,7 @@ def tag_files(
 
 
 class _Narrowing:
-    """All keys against all files; positions are those of the keys as given here."""
+    """The narrowing of all keys against all files. Positions are those of the keys given here."""
 
     def __init__(
         self,
@@ -123,19 +124,19 @@ class _Narrowing:
         self._candidates: Mapping[int, Candidates] = {}
         self._doubted: Mapping[int, Ints] = {}
         self._mistakes: dict[int, float] = {}
-        #: File -> for each of its keys, in their order, the number of its row; of files whose keys were read.
+        #: File -> the row number of each of its keys, in order; only for files whose keys were read.
         self.base_rows: dict[int, Ints] = {}
 
     def pairs(self, *, by_list: bool) -> Mapping[int, Ints]:
-        """File -> positions of the keys in it."""
+        """Find the keys of each file: file -> positions of its keys."""
         self._sorted = None if by_list else SortedKeys(self.keys)
-        self._candidates = {at: self._in_range(footer) for at, footer in enumerate(self.footers) if footer.rows}
-        spans = {file: _count(candidates) for file, candidates in self._candidates.items()}
+        self._candidates = {at: self._find_in_range(footer) for at, footer in enumerate(self.footers) if footer.rows}
+        spans = {file: _count_candidates(candidates) for file, candidates in self._candidates.items()}
         spans = {file: span for file, span in spans.items() if span}
         self.counts.after_ranges = sum(spans.values())
         chosen, unfiltered = self._filter(spans)
         self.counts.after_filters = sum(map(len, chosen.values())) + sum(spans[file] for file in unfiltered)
-        to_read = self._in_question(chosen, unfiltered)
+        to_read = self._choose_files_to_read(chosen, unfiltered)
         self.counts.checked = sum(len(chosen[file]) if file in chosen else spans[file] for file in to_read)
         exact = self._read(to_read)
         for file in to_read:
@@ -143,8 +144,8 @@ class _Narrowing:
                 self.counts.false_positives += len(np.setdiff1d(chosen[file], exact[file], assume_unique=True))
         return {**chosen, **exact}
 
-    def _in_range(self, footer: KeyFooter) -> Candidates:
-        """The keys that the file's range lets through: two searches in sorted keys, or two comparisons with all."""
+    def _find_in_range(self, footer: KeyFooter) -> Candidates:
+        """Return the keys in the file's key range: by two searches in sorted keys, or by two comparisons with all keys."""
         low, high = footer.minimum, footer.maximum
         if low is None or high is None or not self.settings.use_ranges:
             return slice(0, len(self.keys))
@@ -154,15 +155,15 @@ class _Narrowing:
         return np.asarray(inside).astype(bool)
 
     def _filter(self, spans: Mapping[int, int]) -> tuple[dict[int, Ints], list[int]]:
-        """Candidates by filter, and the files whose keys must be read instead."""
-        worth = self._worth_filtering(spans)
+        """Return the candidates that pass the filters, and the files whose keys must be read instead."""
+        worth = self._choose_filtered(spans)
         parts: dict[int, list[Ints]] = {file: [] for file in worth}
         block = self.settings.block_keys
         for start in range(0, len(self.keys) if worth else 0, block):
             keys = self.keys.slice(start, block)
             chain: npt.NDArray[np.uint32] | None = None
             for file in list(parts):
-                among = _within(self._candidates[file], start, len(keys))
+                among = _slice_candidates(self._candidates[file], start, len(keys))
                 bloom = self.footers[file].bloom(self.storage) if len(among) else None
                 if bloom is None:
                     if len(among):
@@ -174,12 +175,12 @@ class _Narrowing:
                 rate = bloom.expected_rate(self.footers[file].rows)
                 self._mistakes[file] = self._mistakes.get(file, 0.0) + rate * len(among)
                 if sum(map(len, parts[file])) > self.footers[file].rows:
-                    del parts[file]  # A filter that lets more keys through than there are rows says nothing.
+                    del parts[file]  # The filter is useless: more keys pass than the file has rows.
         chosen = {file: np.concatenate([np.empty(0, np.int64), *found]) for file, found in parts.items()}
         return chosen, [file for file in spans if file not in chosen]
 
-    def _worth_filtering(self, spans: Mapping[int, int]) -> list[int]:
-        """Files whose filter is asked, in order."""
+    def _choose_filtered(self, spans: Mapping[int, int]) -> list[int]:
+        """Return the files whose filter is used, in order."""
         having = [file for file in spans if self.footers[file].filter_bytes]
         if self.settings.kind != "AUTO":
             return having if self.settings.kind == "BLOOM" else []
@@ -191,8 +192,8 @@ class _Narrowing:
         hashed = min(len(self.keys), sum(spans[file] for file in worth))
         return worth if sum(saved[file] for file in worth) > _HASH_ROWS * hashed else []
 
-    def _in_question(self, chosen: Mapping[int, Ints], unfiltered: Sequence[int]) -> list[int]:
-        """Files whose key column must be read: unfiltered, sharing a key with another, or perhaps without any key."""
+    def _choose_files_to_read(self, chosen: Mapping[int, Ints], unfiltered: Sequence[int]) -> list[int]:
+        """Return the files whose key column must be read: unfiltered, sharing a key with another, or perhaps without any key."""
         if self.settings.exact:
             return sorted([*unfiltered, *(file for file, at in chosen.items() if len(at))])
         claims = np.zeros(len(self.keys), np.int32)
@@ -201,14 +202,14 @@ class _Narrowing:
         for at in chosen.values():
             claims[at] += 1
         shared = {file for file, at in chosen.items() if len(at) and (claims[at] > 1).any()}
-        self._doubted = self._in_doubt({file: at for file, at in chosen.items() if len(at) and file not in shared})
+        self._doubted = self._find_doubtful({file: at for file, at in chosen.items() if len(at) and file not in shared})
         return sorted([*unfiltered, *shared, *self._doubted])
 
-    def _in_doubt(self, chosen: Mapping[int, Ints]) -> Mapping[int, Ints]:
-        """The files of which all candidates may be mistakes, if looking is cheaper than what these would cost.
+    def _find_doubtful(self, chosen: Mapping[int, Ints]) -> Mapping[int, Ints]:
+        """Return the files whose candidates may all be false positives, if checking is cheaper than rewriting such files.
 
-        Files that hold keys, and must be rewritten, pay for the look, too. So it takes enough mistakes to expect, or
-        so many keys that are new for certain that the others will hardly be updates.
+        Files that hold keys must be rewritten anyway, so checking them is wasted. The check is done only if enough false positives
+        are expected, or if so many keys are certainly new that the rest are hardly updates.
         """
         doubted = {}
         for file, at in chosen.items():
@@ -220,11 +221,11 @@ class _Narrowing:
         return doubted if expected or candidates < _CHECK_SHARE * len(self.keys) else {}
 
     def _read(self, files: Sequence[int]) -> dict[int, Ints]:
-        """Exact positions of the keys in each of the files."""
+        """Read the key columns of the files. Return the exact positions of their keys."""
         found: dict[int, Ints] = {}
-        # Each batch hashes all keys once; twice as many stored keys make that cost less than their look-ups.
+        # Each batch hashes all keys once. With twice as many stored keys, this costs less than their look-ups.
         most = max(self.settings.block_rows, 2 * len(self.keys))
-        for batch in _batches(files, lambda file: self.footers[file].rows, most):
+        for batch in _batch_files(files, lambda file: self.footers[file].rows, most):
             columns = list(self.pool.map(self._read_one, batch))
             self.counts.files_read += sum(column.size_bytes > 0 for column in columns)
             self.counts.bytes_read += sum(column.size_bytes for column in columns)
@@ -235,11 +236,15 @@ class _Narrowing:
     def _read_one(self, file: int) -> KeyColumn:
         footer = self.footers[file]
         few = self._doubted.get(file)
-        wanted = self._wanted(self._candidates[file]) if few is None else _among(self.keys.take(pa.array(few)))
+        wanted = (
+            self._make_candidate_test(self._candidates[file])
+            if few is None
+            else _make_test(self.keys.take(pa.array(few)))
+        )
         return read_keys(self.storage, footer.file, footer.metadata, wanted)
 
-    def _wanted(self, candidates: Candidates) -> Wanted:
-        """Whether a candidate may lie between two bounds; without sorted keys by the outermost ones."""
+    def _make_candidate_test(self, candidates: Candidates) -> Wanted:
+        """Make a test whether a candidate may lie between two bounds. Without sorted keys it uses the least and greatest key."""
         if self._sorted is not None and isinstance(candidates, slice):
             keys, first, last = self._sorted, candidates.start, candidates.stop
 
@@ -248,14 +253,14 @@ class _Narrowing:
                 return bool(found.stop > found.start)
 
             return among_sorted
-        some = self.keys if isinstance(candidates, slice) else self.keys.filter(pa.array(candidates))
-        ends = pc.min_max(some)
+        selected = self.keys if isinstance(candidates, slice) else self.keys.filter(pa.array(candidates))
+        ends = pc.min_max(selected)
         least, greatest = ends["min"].as_py().encode(), ends["max"].as_py().encode()
         return lambda low, high: bool(low <= greatest and least <= high)
 
 
-def _among(keys: pa.ChunkedArray) -> Wanted:
-    """Whether one of a few keys lies between two bounds."""
+def _make_test(keys: pa.ChunkedArray) -> Wanted:
+    """Make a test whether one of a few keys lies between two bounds."""
     ordered = sorted(key.encode() for key in keys.to_pylist())
 
     def holds(low: bytes, high: bytes) -> bool:
@@ -265,19 +270,19 @@ def _among(keys: pa.ChunkedArray) -> Wanted:
     return holds
 
 
-def _count(candidates: Candidates) -> int:
+def _count_candidates(candidates: Candidates) -> int:
     return candidates.stop - candidates.start if isinstance(candidates, slice) else int(candidates.sum())
 
 
-def _within(candidates: Candidates, start: int, length: int) -> Ints:
-    """Candidates among the keys from ``start`` on, counted from there."""
+def _slice_candidates(candidates: Candidates, start: int, length: int) -> Ints:
+    """Return the candidates among ``length`` keys from ``start`` on, counted from ``start``."""
     if isinstance(candidates, slice):
         return np.arange(max(candidates.start - start, 0), min(candidates.stop - start, length))
     return np.flatnonzero(candidates[start : start + length])
 
 
-def _batches(files: Sequence[int], rows_of: Callable[[int], int], most: int) -> Iterator[list[int]]:
-    """Files in runs whose rows together stay near the bound, at least one each."""
+def _batch_files(files: Sequence[int], rows_of: Callable[[int], int], most: int) -> Iterator[list[int]]:
+    """Group files into batches whose rows together stay near the limit; each batch has at least one file."""
     batch: list[int] = []
     rows = 0
     for file in files:

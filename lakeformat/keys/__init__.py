@@ -1,1 +1,1 @@
-"""Record keys and partition paths, and how values are read back from them."""
+"""Record keys and partition paths, and the values that partition paths hold."""

@@ -1,7 +1,7 @@
-"""Step 1 of a write: the partition path of every row, and back: what a path says about its rows.
+"""The partition path of every row, and the values of rows from a partition path.
 
-Hudi: ``KeyGenUtils.getRecordPartitionPath``, ``TimestampBasedAvroKeyGenerator`` and
-``PartitionPathEncodeUtils``. All work on texts is done once per distinct value.
+Hudi: ``KeyGenUtils.getRecordPartitionPath``, ``TimestampBasedAvroKeyGenerator`` and ``PartitionPathEncodeUtils``. All
+work on texts is done once per distinct value.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.java_text import java_text
-from lakeformat.codec.java_time import (
+from lakeformat.codec.java import (
     END_MILLI,
     FIRST_MILLI,
     JavaPattern,
     arrow_zone,
     format_millis,
+    java_text,
     parse_millis,
 )
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
@@ -38,12 +38,12 @@ __all__ = [
     "partition_values",
 ]
 
-#: Stands for null and for the empty string.
+#: The folder name for null and for the empty string.
 DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-#: What Hudi before 0.12 wrote in its place.
+#: The same in tables of Hudi before 0.12.
 OLD_DEFAULT_PARTITION: Final = "default"
 
-#: Folder names that file systems take.
+#: Longest folder name that file systems accept.
 MAX_SEGMENT_BYTES: Final = 255
 
 _ESCAPED: Final[Mapping[int, str]] = {
@@ -57,21 +57,21 @@ Int64s = npt.NDArray[np.int64]
 
 
 def partition_paths(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.DictionaryArray:
-    """The partition path of every row, ``""`` where the table is not partitioned.
+    """Return the partition path of every row; ``""`` if the table is not partitioned.
 
     Returns:
-        As many entries as rows, no null: int32 indices into the distinct paths that occur, as strings.
+        One entry per row, never null: int32 indices into the distinct paths, which are strings.
 
     Raises:
         InvalidInputError: a value cannot be a folder's name (``..``, an empty segment, control characters,
-            over 255 bytes ...), a date cannot be read, or the column's type makes no partition.
+            over 255 bytes ...), a date cannot be read, or the column's type cannot make a partition.
         SchemaMismatchError: a partition field is not among the columns.
         InvalidOptionError: a timestamp field's settings are missing or unusable.
     """
     codes: Int64s = np.zeros(rows.num_rows, np.int64)
     paths = [""] if rows.num_rows else []
     for index, field in enumerate(settings.partition_fields):
-        field_codes, texts = _field_texts(rows, field, settings)
+        field_codes, texts = _format_field(rows, field, settings)
         pairs = pa.array(codes * max(len(texts), 1) + field_codes).dictionary_encode()
         left, right = np.divmod(pairs.dictionary.to_numpy(), max(len(texts), 1))
         slash = "/" if index else ""
@@ -87,19 +87,19 @@ def partition_paths(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> p
     return pa.DictionaryArray.from_arrays(indices.cast(pa.int32()), distinct.dictionary)
 
 
-def _field_texts(
+def _format_field(
     rows: pa.Table | pa.RecordBatch, field: PartitionField, settings: KeySettings
 ) -> tuple[Int64s, list[str]]:
-    """``(code of each row, text by code)`` of one field's part of the path; texts may repeat."""
+    """Return the code of each row and the text of each code for one field's part of the path. Texts may repeat."""
     column = field_column(rows, field.name, "partition")
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     try:
         match settings.kind_of(field):
             case PartitionKind.SIMPLE:
-                codes, values = _simple_texts(column)
+                codes, values = _format_simple(column)
             case PartitionKind.TIMESTAMP:
-                codes, values = _timestamp_texts(column, settings.timestamp)
+                codes, values = _format_timestamps(column, settings.timestamp)
             case PartitionKind.UNKNOWN:
                 raise InvalidOptionError(
                     "the table does not store whether it is SIMPLE or TIMESTAMP; "
@@ -114,19 +114,19 @@ def _field_texts(
     return codes, values
 
 
-def _encoded(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
-    """Distinct values of a column, null among them."""
+def _encode(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
+    """Dictionary-encode a column; null is one of the distinct values."""
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     return encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
 
 
-def _simple_texts(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, list[str]]:
-    encoded = _encoded(column)
+def _format_simple(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, list[str]]:
+    encoded = _encode(column)
     texts = java_text(encoded.dictionary).to_pylist()
     return encoded.indices.to_numpy().astype(np.int64), [text or DEFAULT_PARTITION for text in texts]
 
 
-def _timestamp_texts(
+def _format_timestamps(
     column: pa.Array | pa.ChunkedArray, settings: TimestampSettings | None
 ) -> tuple[Int64s, list[str]]:
     if settings is None:
@@ -137,7 +137,7 @@ def _timestamp_texts(
     pattern = JavaPattern.parse(settings.output_format)
     zone = arrow_zone(settings.output_timezone)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        encoded = _encoded(column)
+        encoded = _encode(column)
         codes, texts = format_millis(_millis_of_texts(encoded.dictionary, settings), pattern, zone)
         return codes[encoded.indices.to_numpy()], texts
     return format_millis(_millis_of_numbers(column, settings), pattern, zone)
@@ -151,13 +151,13 @@ def _millis_of_texts(texts: pa.Array, settings: TimestampSettings) -> Int64s:
         )
     patterns = [JavaPattern.parse(text) for text in settings.input_formats]
     zone = arrow_zone(settings.input_timezone)
-    # Hudi takes a null for the epoch's first millisecond, written by the first input pattern.
+    # Hudi replaces a null by the epoch's first millisecond, formatted with the first input pattern.
     _, null_texts = format_millis(np.ones(1, np.int64), patterns[0], zone)
     return parse_millis(pc.fill_null(texts.cast(pa.string()), null_texts[0]), patterns, zone)
 
 
 def _millis_of_numbers(column: pa.Array | pa.ChunkedArray, settings: TimestampSettings) -> Int64s:
-    """Milliseconds since the epoch; a null counts as 1 of the unit, as in Hudi."""
+    """Return milliseconds since the epoch; a null counts as 1 of the unit, as in Hudi."""
     kind, unit = column.type, settings.unit
     stored = TimeUnit.MICROSECONDS if pa.types.is_timestamp(kind) else TimeUnit.DAYS if pa.types.is_date(kind) else unit
     if unit is None or stored is not unit:
@@ -185,7 +185,7 @@ def _millis_of_numbers(column: pa.Array | pa.ChunkedArray, settings: TimestampSe
         )
     if unit.value >= _NANOS_PER_MILLI:
         return np.asarray(values * (unit.value // _NANOS_PER_MILLI), np.int64)
-    divisor = _NANOS_PER_MILLI // unit.value  # Java's TimeUnit cuts towards zero.
+    divisor = _NANOS_PER_MILLI // unit.value  # Java's TimeUnit rounds towards zero.
     return np.asarray(np.sign(values) * (np.abs(values) // divisor), np.int64)
 
 
@@ -212,7 +212,7 @@ def _refuse_dangerous(path: str) -> None:
 
 
 def distinct_partitions(batches: Iterable[pa.RecordBatch], settings: KeySettings) -> tuple[frozenset[str], int]:
-    """The partition paths that occur in a stream of rows, and how many rows there were. Raises as `partition_paths`."""
+    """Return the partition paths in a stream of rows, and the number of rows. Raises the errors of `partition_paths`."""
     found: set[str] = set()
     rows = 0
     for batch in batches:
@@ -224,18 +224,18 @@ def distinct_partitions(batches: Iterable[pa.RecordBatch], settings: KeySettings
 def matching_partitions(
     wanted: Iterable[str], existing: Collection[str], *, wildcards: bool = True
 ) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Partitions that are there among those wanted (Hudi: ``resolvePartitionWildcards``).
+    """Find the existing partitions that match the wanted paths (Hudi: ``resolvePartitionWildcards``).
 
     Args:
         wanted: partition paths.
         existing: the table's partition paths.
-        wildcards: whether ``*`` stands for any text, slashes included.
+        wildcards: whether ``*`` matches any text, slashes included.
 
     Returns:
-        The partitions found, and what was wanted and matches none.
+        The matching partitions, and the wanted paths that match none.
 
     Raises:
-        InvalidInputError: a path would leave the table or is empty, or nothing is found at all.
+        InvalidInputError: a path would leave the table or is empty, or no partition matches any path.
     """
     found: set[str] = set()
     unmatched: list[str] = []
@@ -261,9 +261,9 @@ def matching_partitions(
 
 
 def nested_pair(new: Collection[str], existing: Collection[str]) -> tuple[str, str] | None:
-    """A partition path that is a folder above another one of which at least one is new, and that other one."""
+    """Find two partition paths of which one is a folder inside the other, and at least one is new. Return (outer, inner)."""
     if len({path.count("/") for paths in (new, existing) for path in paths}) < 2:
-        return None  # Folders of one depth do not lie in each other.
+        return None  # Folders of equal depth are never nested.
     fresh = frozenset(new)
     every = fresh.union(existing)
     for inner in sorted(every):
@@ -275,7 +275,7 @@ def nested_pair(new: Collection[str], existing: Collection[str]) -> tuple[str, s
 
 
 def folders_above(path: str) -> Iterator[str]:
-    """The folders that a partition's folder lies in, without the table's.
+    """Yield the folders above a partition's folder, without the table's.
 
     >>> list(folders_above("a/b/c"))
     ['a', 'a/b']
@@ -287,22 +287,22 @@ def folders_above(path: str) -> Iterator[str]:
 
 
 def partition_values(path: str, settings: KeySettings, schema: pa.Schema) -> dict[str, pa.Scalar]:
-    """The stored partition values of every row under ``path``: inverse of `partition_paths`, for pruning.
+    """Return the partition values of every row under ``path``: the inverse of `partition_paths`, for pruning.
 
-    Only what the path settles without doubt: simple fields of type string, integer, boolean or date whose
-    text leads back to the same path. Default partitions (null or empty), timestamp fields and paths whose
-    segments cannot be told apart give nothing.
+    Only values that the path determines without doubt are returned: simple fields of type string, integer, boolean or
+    date whose text makes the same path again. Default partitions (null or empty), timestamp fields and paths whose
+    segments cannot be assigned to fields give no value.
 
     Args:
-        path: relative to the table.
-        settings: the table's; its ``timestamp`` may be None where the table does not tell.
+        path: path relative to the table.
+        settings: the table's key settings; ``timestamp`` may be None if the table does not store it.
         schema: the stored columns; the scalars have its types.
 
     Returns:
-        Field name (nested ones with dots) to value; fields left out are unknown.
+        Field name (nested fields with dots) -> value; fields that are missing are unknown.
     """
     fields = settings.partition_fields
-    widths = [_width(field, settings) for field in fields]
+    widths = [_count_segments(field, settings) for field in fields]
     segments = path.split("/")
     if len(fields) == 1 and settings.kind_of(fields[0]) is PartitionKind.SIMPLE:
         texts = [path]
@@ -315,14 +315,14 @@ def partition_values(path: str, settings: KeySettings, schema: pa.Schema) -> dic
     for field, text in zip(fields, texts, strict=True):
         type_ = _field_type(schema, field.name)
         if type_ is not None and settings.kind_of(field) is PartitionKind.SIMPLE:
-            value = _value(text, field.name, settings, type_)
+            value = _parse_value(text, field.name, settings, type_)
             if value is not None:
                 values[field.name] = value
     return values
 
 
-def _width(field: PartitionField, settings: KeySettings) -> int | None:
-    """Path segments a field takes; None where the settings do not tell."""
+def _count_segments(field: PartitionField, settings: KeySettings) -> int | None:
+    """Return the number of path segments of a field, or None if the settings do not determine it."""
     match settings.kind_of(field):
         case PartitionKind.SIMPLE:
             return 1
@@ -346,7 +346,7 @@ def _field_type(schema: pa.Schema, name: str) -> pa.DataType | None:
     return type_
 
 
-def _value(text: str, name: str, settings: KeySettings, type_: pa.DataType) -> pa.Scalar | None:
+def _parse_value(text: str, name: str, settings: KeySettings, type_: pa.DataType) -> pa.Scalar | None:
     if settings.hive_style:
         if not text.startswith(f"{name}="):
             return None

@@ -1,64 +1,95 @@
-"""Step 1 of a write: the record key of every row (Hudi: ``KeyGenUtils.getRecordKey``)."""
+"""The sequence numbers of rows: commit, task, and the row's number in the task."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.java_text import java_text
+from lakeformat.codec.java import java_text
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
-from lakeformat.keys.seqnos import seqnos
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 
-__all__ = ["GENERATED_KEY", "GeneratedKeys", "field_column", "record_keys"]
+__all__ = ["GENERATED_KEY", "GeneratedKeys", "field_column", "record_keys", "seqnos"]
 
-#: What stands in a key of several fields for a null and for an empty value.
+#: The last four digits of numbers, as text.
+_LAST_DIGITS: Final = (np.arange(10_000)[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8)
+
+
+def seqnos(instant_time: str, task: int, first: int, rows: int) -> pa.Array:
+    """Make ``<instant>_<task>_<counter>`` for ``rows`` rows, with counters from ``first`` on.
+
+    >>> seqnos("20251120083000123", 0, 9, 2).to_pylist()
+    ['20251120083000123_0_9', '20251120083000123_0_10']
+    """
+    prefix = np.frombuffer(f"{instant_time}_{task}_".encode(), np.uint8)
+    parts = [pa.array([], pa.string())]
+    start, end = first, first + rows
+    while start < end:  # One round for each number of digits: texts of equal length form a matrix of bytes.
+        digits = len(str(start))
+        count = min(end, 10**digits) - start
+        text = np.empty((count, len(prefix) + digits), np.uint8)
+        text[:, : len(prefix)] = prefix
+        last = min(digits, 4)
+        for head in range(start // 10_000, (start + count - 1) // 10_000 + 1):  # Ten thousand rows at a time.
+            low, high = max(head * 10_000, start), min((head + 1) * 10_000, start + count)
+            block = text[low - start : high - start, len(prefix) :]
+            block[:, -last:] = _LAST_DIGITS[low - head * 10_000 : high - head * 10_000, -last:]
+            if digits > last:
+                block[:, :-last] = np.frombuffer(str(head).encode(), np.uint8)
+        ends = np.arange(0, text.size + 1, text.shape[1]).astype(np.int32)
+        parts.append(pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(text)))
+        start += count
+    return parts[-1] if len(parts) <= 2 else pa.concat_arrays(parts)
+
+
+#: The texts for a null and for an empty value in a key of several fields.
 NULL_PLACEHOLDER: Final = "__null__"
 EMPTY_PLACEHOLDER: Final = "__empty__"
 
-#: A key Hudi or we made for a row without one: instant, task, and the row's number in the task
+#: A key that Hudi or lakeformat generated for a row without a key: instant, task, and the row's number in the task
 #: (Hudi: ``AutoRecordGenWrapperKeyGenerator``).
 GENERATED_KEY: Final = re.compile(r"\d+_\d+_\d+")
 
 
 class GeneratedKeys:
-    """Makes keys for rows that have none: ``<instant>_<task>_<row>``, by one task of one write.
+    """A generator of keys for rows without keys, for one task of one write: ``<instant>_<task>_<row>``.
 
-    No other write has the instant and no other task the number, so keys are unique in the table; a task that is run
-    again makes the same ones, and only one of its attempts is published.
+    The keys are unique in the table, because no other write has the instant and no other task has the task number. A
+    task that runs again makes the same keys, and only one of its attempts is committed.
     """
 
     def __init__(self, instant_time: str, task: int) -> None:
         self._instant_time, self._task, self._made = instant_time, task, 0
 
     def take(self, rows: int) -> pa.Array:
-        """The next keys, as strings."""
+        """Return the next keys, as strings."""
         first, self._made = self._made, self._made + rows
         return seqnos(self._instant_time, self._task, first, rows)
 
 
 def record_keys(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.StringArray | pa.ChunkedArray:
-    """The record key of every row: an array of strings for a batch, a chunked one for a table.
+    """Return the record key of every row: an array of strings for a batch, a chunked array for a table.
 
-    One key field: its value as Java's text; a string column is returned as it is, uncopied.
-    Several: ``f1:v1,f2:v2``, nothing escaped, ``__null__`` and ``__empty__`` for null and empty values.
+    With one key field, the key is its value as Java's text; a string column is returned without a copy. With several
+    fields, the key is ``f1:v1,f2:v2``, not escaped, with ``__null__`` and ``__empty__`` for null and empty values.
 
     Raises:
-        InvalidInputError: a key is null or empty, or a key field has a type that makes no key.
+        InvalidInputError: a key is null or empty, or a key field has a type that cannot make a key.
         SchemaMismatchError: a key field is not among the columns.
         InvalidOptionError: the settings name no key field.
     """
     fields = settings.record_fields
     if not fields:
         raise InvalidOptionError("the table has no record key; set hoodie.datasource.write.recordkey.field")
-    texts = [_texts(field_column(rows, name, "record key"), name) for name in fields]
+    texts = [_format_texts(field_column(rows, name, "record key"), name) for name in fields]
     if len(fields) == 1:
         _refuse_missing(texts[0], fields[0])
         prefixed = settings.kind is KeyGeneratorKind.COMPLEX and settings.single_key_prefixed
-        return _joined([f"{fields[0]}:"], texts) if prefixed else texts[0]
+        return _join_texts([f"{fields[0]}:"], texts) if prefixed else texts[0]
     missing = pc.fill_null(pc.equal(pc.binary_length(texts[0]), 0), True)
     for text in texts[1:]:
         missing = pc.and_(missing, pc.fill_null(pc.equal(pc.binary_length(text), 0), True))
@@ -72,16 +103,16 @@ def record_keys(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.St
         for text in (pc.fill_null(text, NULL_PLACEHOLDER) for text in texts)
     ]
     prefixes = [f"{',' if index else ''}{name}:" for index, name in enumerate(fields)]
-    return _joined(prefixes, parts)
+    return _join_texts(prefixes, parts)
 
 
 def field_column(rows: pa.Table | pa.RecordBatch, name: str, role: str) -> pa.Array | pa.ChunkedArray:
-    """Column ``name`` of ``rows``, which may be nested (``a.b``; null where a parent is null).
+    """Return column ``name`` of ``rows``. It may be nested (``a.b``); then it is null if a parent is null.
 
     Args:
         rows: a table (gives a chunked array) or a batch (gives an array).
         name: the column's name, or a path of struct fields joined by dots.
-        role: what the column is for, named in errors: ``record key``, ``partition``.
+        role: the column's role for error messages: ``record key``, ``partition``.
 
     Raises:
         SchemaMismatchError: there is no such column, or more than one.
@@ -109,7 +140,7 @@ def _no_column(name: str, role: str, known: list[str]) -> SchemaMismatchError:
     return SchemaMismatchError(f"{role} column {name!r} is not in the input{hint}")
 
 
-def _texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.StringArray | pa.ChunkedArray:
+def _format_texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.StringArray | pa.ChunkedArray:
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return column
     try:
@@ -131,8 +162,8 @@ def _refuse_missing(keys: pa.StringArray | pa.ChunkedArray, name: str) -> None:
     raise InvalidInputError(f"record key column {name!r} is {what} at row {row}; give every row a key")
 
 
-def _joined(prefixes: list[str], texts: list[pa.Array]) -> pa.StringArray | pa.ChunkedArray:
-    """``prefix0 text0 prefix1 text1 ...`` row by row."""
+def _join_texts(prefixes: list[str], texts: list[pa.Array]) -> pa.StringArray | pa.ChunkedArray:
+    """Join prefixes and texts row by row: ``prefix0 text0 prefix1 text1 ...``."""
     texts = [text.cast(pa.string()) for text in texts]
     pieces = [piece for pair in zip(prefixes, texts, strict=True) for piece in pair]
     return pc.binary_join_element_wise(*pieces, "")

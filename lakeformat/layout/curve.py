@@ -2,6 +2,10 @@
 
 A curve is fitted to a sample once, travels to whoever sorts, and tells the place of any row by itself: the same row
 has the same place, whichever batch it comes in.
+
+From the cell of a grid to its place on a space-filling curve, many cells at a time.
+
+Where a file ends along a curve: between large cells of it, as files that end anywhere span a bit of two cells.
 """
 
 from __future__ import annotations
@@ -10,19 +14,81 @@ import enum
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
-from lakeformat.layout.curves import hilbert, interleave
-from lakeformat.layout.ranks import Boundaries, Ranks, fit_boundaries, fit_ranks
-from lakeformat.layout.words import Words, leaf_column, leaf_type
+from lakeformat.layout.ranks import Boundaries, Ranks, Words, fit_boundaries, fit_ranks, leaf_column, leaf_type
 
-__all__ = ["Build", "Curve", "Positions", "Strategy", "fit"]
+__all__ = ["SLACK", "Build", "Curve", "Positions", "Strategy", "cell_ends", "cut", "fit", "hilbert", "interleave"]
+
+Cells: TypeAlias = npt.NDArray[np.uint64]
+
+
+def interleave(cells: Sequence[Cells], bits: int) -> Cells:
+    """Z-order: the lowest ``bits`` bits of each coordinate in turn, from the highest; the first coordinate leads.
+
+    Args:
+        cells: one array per dimension, of equal length, values below ``2**bits``.
+        bits: per dimension; together at most 64.
+    """
+    dimensions = len(cells)
+    if dimensions == 1:
+        return cells[0]
+    spread = _spread(dimensions)
+    found = np.zeros(len(cells[0]), np.uint64)
+    for dimension, coordinate in enumerate(cells):
+        for low in range(0, bits, 8):
+            part = spread[(coordinate >> np.uint64(low)) & np.uint64(0xFF)]
+            found |= part << np.uint64(low * dimensions + dimensions - 1 - dimension)
+    return found
+
+
+def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
+    """The place on the Hilbert curve: cells that follow each other differ by one in one coordinate.
+
+    J. Skilling, "Programming the Hilbert curve" (2004): exchange and invert the lower bits level by level, then
+    Gray-decode; what remains is read as in z-order. Arguments as of `interleave`.
+    """
+    dimensions = len(cells)
+    if dimensions == 1:
+        return cells[0]
+    narrow: Any = np.uint16 if bits <= 16 else np.uint32 if bits <= 32 else np.uint64
+    axes: list[npt.NDArray[Any]] = [coordinate.astype(narrow) for coordinate in cells]
+    first = axes[0]
+    for level in range(bits - 1, 0, -1):
+        below = narrow((1 << level) - 1)
+        for at in range(dimensions):
+            # All ones where the level's bit is set. There the first axis is inverted, else the two are exchanged.
+            inverts = -((axes[at] >> narrow(level)) & narrow(1))
+            exchanged = (first ^ axes[at]) & below & ~inverts
+            first ^= exchanged | (inverts & below)
+            if at:
+                axes[at] ^= exchanged
+    for before, at in enumerate(range(1, dimensions)):
+        axes[at] ^= axes[before]
+    flips = np.zeros_like(first)
+    for level in range(bits - 1, 0, -1):
+        flips ^= -((axes[-1] >> narrow(level)) & narrow(1)) & narrow((1 << level) - 1)
+    return interleave([(axis ^ flips).astype(np.uint64) for axis in axes], bits)
+
+
+@lru_cache
+def _spread(dimensions: int) -> Cells:
+    """For each byte its bits, ``dimensions`` apart."""
+    byte = np.arange(256, dtype=np.uint64)
+    found = np.zeros(256, np.uint64)
+    for bit in range(8):
+        if bit * dimensions < 64:
+            found |= ((byte >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit * dimensions)
+    found.flags.writeable = False
+    return found
+
 
 Positions: TypeAlias = npt.NDArray[np.uint64]
 
@@ -230,3 +296,42 @@ def _direct(columns: Sequence[pa.Array], bits: int) -> tuple[_Bits, ...]:
     highest = max((low ^ high).bit_length() for low, high in ends)
     shift = max(0, highest - bits)
     return tuple(_Bits(low, high, shift) for low, high in ends)
+
+
+#: Files may be this share longer or shorter than even ones.
+SLACK: Final = 0.2
+
+
+def cut(places: Positions, files: int) -> npt.NDArray[np.int64]:
+    """The row at which each file but the first starts.
+
+    Two rows are the further apart on the curve the higher the first bit in which their places differ. Around the
+    place where an even file would end, the cut goes to where that bit is highest, and of such to the nearest.
+
+    Args:
+        places: in order.
+        files: at least one, at most as many as rows.
+    """
+    starts = np.empty(files - 1, np.int64)
+    start, rows = 0, len(places)
+    for at in range(files - 1):
+        even = (rows - start) / (files - at)
+        wanted = start + round(even)
+        first = max(start + 1, wanted - int(SLACK * even))
+        last = min(rows - (files - 1 - at), wanted + int(SLACK * even))
+        apart = places[first : last + 1] ^ places[first - 1 : last]
+        highest = int(apart.max()).bit_length()
+        best = first + np.flatnonzero(apart >= np.uint64(1 << highest - 1)) if highest else np.array([wanted])
+        start = int(best[np.argmin(np.abs(best - wanted))])
+        starts[at] = start
+    return starts
+
+
+def cell_ends(places: Positions, starts: npt.NDArray[np.int64]) -> Positions:
+    """For each cut of `cut` the last place that lies before it, of rows that `places` does not have, too."""
+    before = places[starts - 1]
+    filled = before ^ places[starts]
+    for shift in (1, 2, 4, 8, 16, 32):
+        filled |= filled >> np.uint64(shift)
+    ends: Positions = before | (filled >> np.uint64(1))
+    return ends

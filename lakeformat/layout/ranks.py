@@ -3,21 +3,249 @@
 A curve over ranks divides the rows evenly whatever the distribution of the values. The sample's distinct values
 are the boundaries of intervals; the rank of an interval is the share of sampled rows below its middle. So a value
 that many rows have takes as much of the range as it has rows, and lies apart from its neighbours.
+
+Columns as unsigned 64-bit words whose order is the order of the values: null, numbers, NaN.
+
+A value is one word or several, most significant first; comparing words compares values, and equal values have
+equal words (-0.0 is 0.0). Texts and binaries are bytes, eight to a word, up to `TEXT_BYTES`, then their length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakeformat.layout.words import Rows, Word, Words
+from lakeformat.errors import SchemaMismatchError, nearest
 
-__all__ = ["MAXIMUM_BOUNDARIES", "Boundaries", "Cells", "Ranks", "fit_boundaries", "fit_ranks"]
+__all__ = [
+    "MAXIMUM_BOUNDARIES",
+    "TEXT_BYTES",
+    "Boundaries",
+    "Cells",
+    "Ranks",
+    "Rows",
+    "Word",
+    "Words",
+    "fit_boundaries",
+    "fit_ranks",
+    "leaf_column",
+    "leaf_type",
+    "words_of",
+]
+
+Word: TypeAlias = npt.NDArray[np.uint64]
+Rows: TypeAlias = npt.NDArray[np.int64]
+
+#: Texts that agree in so many bytes are told apart by their length alone.
+TEXT_BYTES: Final = 64
+_TEXT_WORDS: Final = TEXT_BYTES // 8 + 1
+_SIGN: Final = np.uint64(1 << 63)
+_SAME_BITS: Final = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+
+
+class Words:
+    """The words of one Arrow array, made when they are asked for.
+
+    Attributes:
+        count: words a value.
+        cut: whether values may be longer than their words tell, which the last word then says.
+        valid: a flag for each row that is not null; None if all rows are valid. Words of null rows mean nothing.
+    """
+
+    def __init__(self, column: pa.Array) -> None:
+        column = _plain(column)
+        self._rows = len(column)
+        self.valid: npt.NDArray[np.bool_] | None = np.asarray(pc.is_valid(column)) if column.null_count else None
+        self.count, self._make = _maker(column)
+        self.cut = self.count == _TEXT_WORDS
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def word(self, at: int, rows: Rows | None = None) -> Word:
+        """Word ``at`` of all rows, or of those at the given positions."""
+        return self._make(at, rows)
+
+    def complete(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Whether the words of these rows tell all of their values."""
+        whole: npt.NDArray[np.bool_] = self.word(self.count - 1, rows) <= TEXT_BYTES
+        return whole if self.cut else np.ones(len(rows), bool)
+
+
+def words_of(column: pa.Array | pa.ChunkedArray) -> Words:
+    """The words of a column; raises `SchemaMismatchError` if its type has no order."""
+    return Words(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+
+
+def leaf_type(schema: pa.Schema, name: str) -> pa.DataType:
+    """The type of a column or of a struct's field (``a.b``).
+
+    Raises:
+        SchemaMismatchError: no such column, or a type without an order.
+    """
+    of = schema.empty_table()
+    kind = leaf_column(of, name).type
+    words_of(pa.array([], kind))
+    return kind
+
+
+def leaf_column(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array | pa.ChunkedArray:
+    """A column by name, or a struct's field by its path (``a.b``): null where a parent is null.
+
+    Raises:
+        SchemaMismatchError: no such column.
+    """
+    if name in rows.schema.names:
+        return rows.column(name)
+    top, *inner = name.split(".")
+    if not inner or top not in rows.schema.names:
+        raise _missing(name, rows.schema.names)
+    column = rows.column(top)
+    for part in inner:
+        children = [field.name for field in column.type] if pa.types.is_struct(column.type) else []
+        if part not in children:
+            raise _missing(name, children)
+        column = pc.struct_field(column, part)
+    return column
+
+
+def _missing(name: str, known: list[str]) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"the layout column {name!r} is not among the columns{nearest(name, known)}; name another"
+    )
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    of = column.type
+    if isinstance(of, pa.BaseExtensionType):
+        column, of = column.storage, of.storage_type
+    if pa.types.is_dictionary(of):
+        return _plain(column.dictionary_decode())
+    if pa.types.is_string_view(of):
+        return column.cast(pa.large_string())
+    return column.cast(pa.large_binary()) if pa.types.is_binary_view(of) else column
+
+
+def _maker(column: pa.Array) -> tuple[int, Callable[[int, Rows | None], Word]]:
+    """How many words a value has, and the function that makes them."""
+    of = column.type
+    if pa.types.is_null(of):
+        return 1, _single(np.zeros(len(column), np.uint64))
+    if pa.types.is_boolean(of):
+        return 1, _single(np.asarray(pc.fill_null(column, False)).astype(np.uint64))
+    if pa.types.is_floating(of):
+        return 1, _single(_of_floats(_values(column, f"f{of.bit_width // 8}").astype(np.float64)))
+    if pa.types.is_unsigned_integer(of):
+        return 1, _single(_values(column, f"u{of.bit_width // 8}").astype(np.uint64))
+    if pa.types.is_decimal(of):
+        return _of_decimals(column)
+    if pa.types.is_fixed_size_binary(of):
+        return _of_texts(column, np.arange(len(column) + 1, dtype=np.int64) + column.offset, of.byte_width)
+    if any(test(of) for test in (pa.types.is_string, pa.types.is_binary)):
+        return _of_texts(column, _offsets(column, np.int32), 1)
+    if any(test(of) for test in (pa.types.is_large_string, pa.types.is_large_binary)):
+        return _of_texts(column, _offsets(column, np.int64), 1)
+    if pa.types.is_primitive(of) and of.bit_width in _SAME_BITS:
+        return 1, _single(_of_ints(_values(column, _SAME_BITS[of.bit_width])))
+    raise SchemaMismatchError(f"a column of type {of} has no order to lay rows out by; name another column")
+
+
+def _single(word: Word) -> Callable[[int, Rows | None], Word]:
+    return lambda _, rows: word if rows is None else word[rows]
+
+
+def _values(column: pa.Array, of: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The values as they lie in memory; those of null rows are whatever stands there."""
+    buffer = column.buffers()[1]
+    if buffer is None:
+        return np.zeros(len(column), of)
+    return np.frombuffer(buffer, of, len(column), column.offset * np.dtype(of).itemsize)
+
+
+def _of_ints(values: npt.NDArray[Any]) -> Word:
+    words: Word = values.astype(np.int64).view(np.uint64) ^ _SIGN
+    return words
+
+
+def _of_floats(values: npt.NDArray[np.float64]) -> Word:
+    clean = values + 0.0  # -0.0 becomes 0.0, NaN one of the many that there are.
+    clean[np.isnan(values)] = np.nan
+    bits = clean.view(np.uint64)
+    words: Word = np.where(bits >> np.uint64(63) == 1, ~bits, bits | _SIGN)
+    return words
+
+
+def _of_decimals(column: pa.Array) -> tuple[int, Callable[[int, Rows | None], Word]]:
+    parts = max(1, column.type.bit_width // 64)
+    if column.type.bit_width < 64:
+        return 1, _single(_of_ints(_values(column, np.int32)))
+    raw = _values(column, "<u8") if parts == 1 else _wide(column, parts)
+    if parts == 1 or column.type.precision <= 18:  # The low word alone is the number.
+        return 1, _single((raw if parts == 1 else raw[:, 0]).astype(np.uint64) ^ _SIGN)
+
+    def make(at: int, rows: Rows | None) -> Word:
+        word = raw[:, parts - 1 - at] if rows is None else raw[rows, parts - 1 - at]
+        return (word ^ _SIGN if at == 0 else word).astype(np.uint64)
+
+    return parts, make
+
+
+def _wide(column: pa.Array, parts: int) -> npt.NDArray[np.uint64]:
+    buffer = column.buffers()[1]
+    if buffer is None:
+        return np.zeros((len(column), parts), np.uint64)
+    raw = np.frombuffer(buffer, "<u8", len(column) * parts, column.offset * parts * 8)
+    return raw.reshape(len(column), parts)
+
+
+def _offsets(column: pa.Array, of: type[np.int32] | type[np.int64]) -> npt.NDArray[np.int64]:
+    buffer = column.buffers()[1]
+    if buffer is None or not len(column):
+        return np.zeros(len(column) + 1, np.int64)
+    offsets = np.frombuffer(buffer, of, len(column) + 1, column.offset * np.dtype(of).itemsize)
+    return offsets.astype(np.int64)
+
+
+def _of_texts(
+    column: pa.Array, offsets: npt.NDArray[np.int64], width: int
+) -> tuple[int, Callable[[int, Rows | None], Word]]:
+    """Eight bytes a word, zeros behind the end; the last word is the length, `TEXT_BYTES` + 1 at most."""
+    starts, lengths = offsets[:-1] * width, (offsets[1:] - offsets[:-1]) * width
+    data = column.buffers()[-1]
+    first, end = (int(starts.min()), int((starts + lengths).max())) if len(starts) else (0, 0)
+    padded = np.zeros(end - first + 8, np.uint8)
+    if data is not None and end > first:
+        padded[: end - first] = np.frombuffer(data, np.uint8, end - first, first)
+    # Every run of eight bytes, wherever it starts.
+    runs = np.ndarray((end - first + 1,), ">u8", padded, strides=(1,))
+
+    def make(at: int, rows: Rows | None) -> Word:
+        start, length = (starts, lengths) if rows is None else (starts[rows], lengths[rows])
+        if at == _TEXT_WORDS - 1:
+            word: Word = np.minimum(length, TEXT_BYTES + 1).astype(np.uint64)
+            return word
+        left = np.clip(length - 8 * at, 0, 8)
+        found = runs[np.where(left > 0, start - first + 8 * at, 0)].astype(np.uint64)
+        blank = ((8 - left) * 8).astype(np.uint64)
+        # A shift by 64 bits is no shift to numpy: two halves.
+        half = blank >> np.uint64(1)
+        rest = blank - half
+        kept: Word = found >> half >> rest << rest << half
+        return kept
+
+    return _TEXT_WORDS, make
+
+
+if sys.byteorder != "little":  # pragma: no cover
+    raise ImportError("lakeformat.layout reads Arrow's decimals as little-endian words")
+
 
 #: Boundaries kept of a sample. So many are searched in a core's cache and tell 16,384 stripes of a table apart.
 MAXIMUM_BOUNDARIES: Final = 1 << 14

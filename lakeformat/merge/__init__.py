@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from lakeformat.merge.deletes import marked_rows
 from lakeformat.merge.fields import filled, folded_rows
 from lakeformat.merge.fold import folded_parts
-from lakeformat.merge.merger import MergeFunction, Merger
 from lakeformat.merge.order import deleted_rows, latest_rows, stored_wins
-from lakeformat.merge.read_rule import ReadRule, read_rule
-from lakeformat.merge.rule import MergeRule
+from lakeformat.merge.rules import MergeFunction, Merger, MergeRule, ReadRule, read_rule
 from lakeformat.merge.slice_merge import SliceMerge
+from lakeformat.merge.versions import marked_rows
 
 __all__ = [
     "MergeFunction",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.gather import gather_column
+from lakeformat.arrow.gather import gather_column
 from lakeformat.merge.order import key_codes, ordering_ranks
 from lakeformat.model.record import IS_DELETED
 
@@ -23,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def incoming_cells(stored_known: Mask, incoming_known: Mask, stored_is_newer: Mask) -> Mask:
-    """Tell for each pair of rows whether the field is the incoming row's: the newer row's if known, else the other's."""
+    """Tell for each pair of rows whether the incoming row's field is taken: the newer row's if known, else the other's."""
     return np.where(stored_is_newer, ~stored_known, incoming_known)
 
 

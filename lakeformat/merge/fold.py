@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.codec.gather import gather_column, keep_rows, one_chunk
+from lakeformat.arrow.gather import gather_column, keep_rows, one_chunk
 from lakeformat.merge.fields import KeyRuns
-from lakeformat.merge.log_records import LogDeletes, LogPart
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
-from lakeformat.merge.read_rule import ReadRule
-from lakeformat.merge.versions import Versions, versions_of
+from lakeformat.merge.rules import ReadRule
+from lakeformat.merge.versions import LogDeletes, LogPart, Versions, versions_of
 from lakeformat.model.record import META_COLUMNS
 
 __all__ = ["folded_parts", "folded_versions"]

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.gather import gather, gather_array, gather_column, replaced, replaced_among
-from lakeformat.codec.row_bytes import bytes_at, runs
+from lakeformat.arrow.gather import gather, gather_array, gather_column, replaced, replaced_among
+from lakeformat.arrow.row_bytes import bytes_at, runs
 from lakeformat.merge.fields import incoming_cells
 from lakeformat.merge.order import stored_wins
-from lakeformat.merge.read_rule import ReadRule
+from lakeformat.merge.rules import ReadRule
 from lakeformat.merge.versions import Versions, field_values, known_values
 from lakeformat.model.record import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 

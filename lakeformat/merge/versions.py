@@ -1,28 +1,104 @@
 """The versions of records in log blocks, as columns (Hudi: ``BufferedRecord``).
 
 Memory: the parts themselves, a mask for each field that partial updates leave open, and some 30 bytes a version.
+
+The content of log files as columns: rows written later than the base file, and deleted keys.
+
+The rows of a log block that delete their record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.conform import conform
-from lakeformat.codec.gather import gather, gather_column, joined
-from lakeformat.merge.deletes import deleting_rows
-from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
-from lakeformat.merge.read_rule import ReadRule
+from lakeformat.arrow.conform import conform
+from lakeformat.arrow.gather import gather, gather_column, joined
+from lakeformat.codec.java import java_text
+from lakeformat.merge.order import deleted_rows
+from lakeformat.merge.rules import ReadRule
 from lakeformat.model.merge_settings import PartialUpdate
-from lakeformat.model.record import RECORD_KEY
+from lakeformat.model.record import IS_DELETED, OPERATION, RECORD_KEY
 
-__all__ = ["Versions", "deletes_whatever", "field_values", "known_values", "versions_of"]
+__all__ = [
+    "LogDeletes",
+    "LogPart",
+    "LogRows",
+    "Versions",
+    "deletes_whatever",
+    "deleting_rows",
+    "field_values",
+    "known_values",
+    "marked_rows",
+    "versions_of",
+]
+
+
+@dataclass(frozen=True)
+class LogRows:
+    """The rows of one data block.
+
+    Attributes:
+        instant_time: instant of the commit that wrote the block.
+        rows: columns as the block's own schema names them, meta columns included.
+        is_partial: whether the rows hold only the columns that an update set (Hudi: ``IS_PARTIAL``).
+        positions: for each row the number of the base-file row that has its key; None if the block has no positions.
+    """
+
+    instant_time: str
+    rows: pa.Table
+    is_partial: bool = False
+    positions: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class LogDeletes:
+    """The keys of one delete block.
+
+    Attributes:
+        instant_time: instant of the commit that wrote the block.
+        keys: record keys, as text.
+        ordering: a column for each ordering field, as long as ``keys``; a key whose ordering value is null is always
+            deleted. Empty if all keys are.
+        positions: as for `LogRows`.
+    """
+
+    instant_time: str
+    keys: pa.Array
+    ordering: tuple[pa.Array, ...] = ()
+    positions: npt.NDArray[np.int64] | None = None
+
+
+#: The content of one block. Parts are merged in the order in which they were written.
+LogPart: TypeAlias = LogRows | LogDeletes
+
+
+#: Deletes, and the first half of an update; its second half follows (Hudi 1.2.0: ``isDeleteHoodieOperation``).
+_DELETING: Final = pa.array(["D", "-D", "-U"])
+
+
+def marked_rows(column: pa.ChunkedArray, marker: str) -> pa.ChunkedArray:
+    """Tell for each row whether the column's value, as Java writes it, is the marker: true or false, never null."""
+    texts = pa.chunked_array([java_text(chunk) for chunk in column.chunks], pa.string())
+    return pc.fill_null(pc.equal(texts, marker), False)
+
+
+def deleting_rows(rows: pa.Table, rule: ReadRule) -> npt.NDArray[np.bool_]:
+    """Return the rows that are deletes by ``_hoodie_is_deleted``, ``_hoodie_operation`` or the table's own marker."""
+    names = rows.schema.names
+    found = deleted_rows(rows.column(IS_DELETED) if IS_DELETED in names else None, rows.num_rows)
+    if OPERATION in names:
+        found |= np.asarray(pc.is_in(rows.column(OPERATION).cast(pa.string()), value_set=_DELETING))
+    if rule.delete_field in names:
+        found |= np.asarray(marked_rows(rows.column(rule.delete_field), rule.delete_marker))
+    return found
+
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -180,7 +256,7 @@ def _positions(part: LogPart, count: int) -> Ints:
 
 
 def _known_masks(part: LogRows, rows: pa.Table, rule: ReadRule) -> Mapping[str, Mask]:
-    """Return for each column which rows of a block set it. A partial update sets every column it holds, nulls included."""
+    """Return for each column which rows of a block set it. A partial update sets all columns it holds, nulls included."""
     if part.is_partial:
         missing = set(rows.schema.names) - set(part.rows.schema.names)
         return {name: np.zeros(rows.num_rows, bool) for name in missing}

@@ -1,4 +1,10 @@
-"""The table's own settings, stored in ``hoodie.properties`` (Hudi: ``HoodieTableConfig``)."""
+"""The table's own settings, stored in ``hoodie.properties`` (Hudi: ``HoodieTableConfig``).
+
+The properties that each table version stores in ``hoodie.properties`` for the same settings.
+
+They equal the properties of tables that Hudi 1.2.0 makes, for both table types. Sources: ``HoodieTableConfig`` and
+``HoodieTableMetaClient.TableBuilder``.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +31,11 @@ __all__ = [
     "MergeMode",
     "TableConfig",
     "TableType",
+    "extractor_of",
+    "key_generator_of",
+    "layout_of_version",
+    "merging_of",
+    "ordering_of",
     "table_checksum",
 ]
 
@@ -401,3 +412,76 @@ _WRITABLE: Final = (
     (POPULATES_META_FIELDS, {"true"}, "true"),
     ("hoodie.partition.metafile.use.base.format", {"false"}, "false"),
 )
+
+
+_STRATEGY_OF: Final[Mapping[str, str]] = {
+    MergeMode.COMMIT_TIME: "ce9acb64-bde0-424c-9b91-f6ebba25356d",
+    MergeMode.EVENT_TIME: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+}
+_BY_PAYLOAD: Final = "00000000-0000-0000-0000-000000000000"
+#: Modes that are payload classes -> the mode that version 9 stores for them, together with a partial update mode.
+_PARTIAL: Final[Mapping[str, str]] = {
+    MergeMode.PARTIAL_UPDATE: MergeMode.EVENT_TIME,
+    MergeMode.NON_DEFAULTS: MergeMode.COMMIT_TIME,
+}
+
+
+def layout_of_version(version: int) -> dict[str, str]:
+    """Return the properties for a table version, its timeline layout and the folders of the timeline."""
+    if version == 6:  # The only supported version with timeline layout 1.
+        return {VERSION: "6", LAYOUT: "1", ARCHIVE_FOLDER: "archived"}
+    return {
+        VERSION: str(version),
+        INITIAL_VERSION: str(version),
+        LAYOUT: "2",
+        TIMELINE_PATH: "timeline",
+        HISTORY_PATH: "history",
+        ARCHIVE_FOLDER: "history",
+        TABLE_FORMAT: "native",
+        SEVERAL_FORMATS: "false",
+    }
+
+
+def merging_of(version: int, mode: str, payload: str = "") -> dict[str, str]:
+    """Return the properties that store a merge mode.
+
+    Args:
+        mode: A `MergeMode`.
+        payload: The payload class that the user named, or "". Version 9 stores its name for a later downgrade.
+    """
+    payload_class = payload or MergeMode.PAYLOAD_OF[mode]
+    if version == 6:
+        return {PAYLOAD: payload_class}
+    if version == 8:
+        stored_mode = "CUSTOM" if mode in _PARTIAL else mode
+        strategy = _STRATEGY_OF.get(stored_mode, _BY_PAYLOAD)
+        return {MERGE_MODE: stored_mode, MERGE_STRATEGY: strategy, PAYLOAD: payload_class}
+    stored = {MERGE_MODE: _PARTIAL.get(mode, mode)}
+    if mode in _PARTIAL:
+        stored[PARTIAL_UPDATE_MODE] = "IGNORE_DEFAULTS"
+    return {**stored, LEGACY_PAYLOAD: payload_class} if payload or mode in _PARTIAL else stored
+
+
+def ordering_of(version: int, field: str) -> dict[str, str]:
+    """Return the property that stores the ordering column; {} if the column is ""."""
+    return {ORDERING if version == 6 else ORDERING_1X: field} if field else {}
+
+
+def key_generator_of(version: int, kind: KeyGeneratorKind) -> dict[str, str]:
+    """Return the property that stores the key generator: its class up to version 6, then its type."""
+    if version == 6:
+        return {KEY_GENERATOR: kind.class_name}
+    return {KEY_GENERATOR_1X: kind.type_name}
+
+
+def extractor_of(version: int, partition_fields: int, *, hive_style: bool) -> dict[str, str]:
+    """Return the property that names Hudi's partition value extractor, as Hudi 1.2 stores it; {} in version 6.
+
+    Args:
+        partition_fields: Number of partition fields.
+    """
+    if version == 6:
+        return {}
+    one = "HiveStylePartitionValueExtractor" if hive_style else "SinglePartPartitionValueExtractor"
+    several = {0: "NonPartitionedExtractor", 1: one}
+    return {EXTRACTOR: f"org.apache.hudi.hive.{several.get(partition_fields, 'MultiPartKeysValueExtractor')}"}

@@ -33,8 +33,7 @@ from lakeformat.predicate.nodes import (
     path_parts,
 )
 from lakeformat.predicate.rows import mask
-from lakeformat.predicate.sql import parse_where
-from lakeformat.predicate.zoned import ZonedCondition, zoned_condition
+from lakeformat.predicate.sql import ZonedCondition, parse_where, zoned_condition
 
 __all__ = [
     "Always",

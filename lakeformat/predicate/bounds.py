@@ -7,8 +7,8 @@ true and rows for which it is false.)
 Bounds have limits:
 
 - Float bounds ignore NaN, which is greater than everything. So an upper bound proves nothing against ``>``, ``>=`` and
-  ``!=``, unless a count says that there is no NaN, or another part of a conjunction rules NaN out, as ``x <= 9`` does in
-  ``x >= 5 AND x <= 9``.
+  ``!=``, unless a count says that there is no NaN, or another part of a conjunction rules NaN out, as ``x <= 9`` does
+  in ``x >= 5 AND x <= 9``.
 - Text bounds may be cut, a lower one downwards and an upper one upwards. Equal bounds still mean equal values; a prefix
   is compared with its successor.
 - A null bound, or a null count that is null, is unknown and proves nothing. A null count equal to the row count proves

@@ -236,7 +236,7 @@ def _integer_span(cut: Fraction | int, to: pa.DataType) -> Span:
 
 
 def _search_span(cut: float, to: pa.DataType, lowest: int, highest: int, embed: Callable[[int], float]) -> Span:
-    """Place a literal as `_integer_span` does, for a cast that keeps the order but may map many integers to one value."""
+    """Place a literal like `_integer_span`, for a cast that keeps the order but may map many integers to one value."""
     if math.isnan(cut):  # NaN is greater than every value, and no integer is NaN.
         cut = math.inf
     lower = _find_first(lowest, highest + 1, lambda value: embed(value) >= cut)

@@ -2,6 +2,13 @@
 
 One side of every comparison is a column, the other a literal or, in a merge, another column. All other Spark SQL
 (functions, arithmetic, casts, subqueries) is refused; the error names the part. Nothing is guessed.
+
+The parser of a pre-commit query: a small SELECT over one table.
+
+``select count(*), max(v) from <TABLE_NAME> where v > 3``: aggregates of columns and one condition. All other SQL
+(joins, grouping, plain columns, arithmetic) is refused; the error names the part.
+
+Conditions whose meaning depends on a time zone that is known only later.
 """
 
 from __future__ import annotations
@@ -9,10 +16,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from lakeformat.errors import InvalidInputError, InvalidOptionError
+from lakeformat.predicate.bind import bind, resolve
 from lakeformat.predicate.coerce import parse_date, parse_timestamp
 from lakeformat.predicate.nodes import (
     Always,
@@ -21,19 +33,32 @@ from lakeformat.predicate.nodes import (
     Comparison,
     In,
     IsNull,
+    Leaf,
     Like,
     Not,
     Operator,
     Or,
     Predicate,
+    bound_literal,
     column_comparisons,
     column_path,
+    leaves,
 )
-
-__all__ = ["check_escapes", "parse_where", "predicate_of"]
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression
+
+__all__ = [
+    "TABLE_NAME",
+    "Aggregate",
+    "Select",
+    "ZonedCondition",
+    "check_escapes",
+    "parse_select",
+    "parse_where",
+    "predicate_of",
+    "zoned_condition",
+]
 
 _OPERATORS: Final[Mapping[str, Operator]] = {
     "EQ": "=",
@@ -315,3 +340,181 @@ def _read_suffixed_number(node: Expression, within: Expression) -> object:
             return value
         raise _refusal(within, f"{value} is no {suffix}")
     raise _refusal(within)
+
+
+#: The placeholder for the table in a query (Hudi: ``HoodiePreCommitValidatorConfig.VALIDATOR_TABLE_VARIABLE``).
+TABLE_NAME: Final = "<TABLE_NAME>"
+_TABLE_IN_SQL: Final = "lakeformat_table"
+_FUNCTIONS: Final = {"Count": "count", "Sum": "sum", "Min": "min", "Max": "max", "Avg": "avg"}
+_CLAUSES: Final = frozenset({"expressions", "from", "from_", "where", "kind"})
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One value of a query's result.
+
+    Attributes:
+        function: count, sum, min, max or avg.
+        column: column name; None counts rows.
+        distinct: whether each value is counted once.
+    """
+
+    function: str
+    column: str | None
+    distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A query: one row of aggregates over the rows the filter selects. ``text`` is what the user wrote."""
+
+    text: str
+    aggregates: tuple[Aggregate, ...]
+    where: Predicate
+
+
+def parse_select(text: str) -> Select:
+    """Parse a query over ``<TABLE_NAME>``.
+
+    Raises:
+        InvalidInputError: the query is not in that subset; the message names the part.
+        InvalidOptionError: sqlglot is not installed.
+    """
+    try:
+        from sqlglot import parse
+        from sqlglot.errors import SqlglotError
+    except ImportError as error:
+        raise InvalidOptionError("SQL validators need sqlglot; run: pip install sqlglot") from error
+
+    check_escapes(text)
+    if TABLE_NAME not in text:
+        raise InvalidInputError(f"cannot run the query {text!r}: it must select from {TABLE_NAME}")
+    try:
+        parsed = parse(text.replace(TABLE_NAME, _TABLE_IN_SQL), read="spark")
+        if len(parsed) != 1 or parsed[0] is None:
+            raise InvalidInputError(f"cannot run the query {text!r}: write one SELECT")
+        return _read_select(text, parsed[0])
+    except SqlglotError as error:
+        raise InvalidInputError(
+            f"cannot run the query {text!r}: not Spark SQL; put names that are keywords into backquotes"
+        ) from error
+    except RecursionError as error:
+        raise InvalidInputError("cannot run the query: it is nested too deeply") from error
+
+
+def _read_select(text: str, node: Expression) -> Select:
+    if type(node).__name__ != "Select":
+        raise InvalidInputError(f"cannot run the query {text!r}: write one SELECT")
+    for clause, value in node.args.items():
+        if value and clause not in _CLAUSES:
+            raise _refuse_query(text, clause.strip("_"))
+    source = node.args.get("from_") or node.args.get("from")
+    table = source.this if source is not None else None
+    extras = {name for name, value in table.args.items() if value} - {"this", "alias"} if table is not None else {""}
+    if table is None or type(table).__name__ != "Table" or table.name != _TABLE_IN_SQL or extras:
+        raise _refuse_query(text, f"a source other than {TABLE_NAME}")
+    where = node.args.get("where")
+    return Select(
+        text,
+        tuple(_read_aggregate(text, expression) for expression in node.expressions),
+        predicate_of(where.this) if where is not None else Always(True),
+    )
+
+
+def _refuse_query(text: str, part: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"cannot run the query {text!r}: {part} is not in the subset (count, sum, min, max, avg of columns, and where)"
+    )
+
+
+def _read_aggregate(text: str, node: Expression) -> Aggregate:
+    if type(node).__name__ == "Alias":
+        node = node.this
+    function = _FUNCTIONS.get(type(node).__name__)
+    shown = node.sql(dialect="spark")
+    if function is None or node.args.get("expressions"):
+        raise _refuse_query(text, shown)
+    inner = node.this
+    distinct = type(inner).__name__ == "Distinct"
+    if distinct:
+        if function != "count" or len(inner.expressions) != 1:
+            raise _refuse_query(text, shown)
+        inner = inner.expressions[0]
+    if function == "count" and not distinct and type(inner).__name__ in {"Star", "Literal"}:
+        return Aggregate("count", None)
+    if type(inner).__name__ != "Column" or inner.table:
+        raise _refuse_query(text, shown)
+    return Aggregate(function, inner.name, distinct)
+
+
+#: The local times of all zones lie between those of these two.
+_ENDS: Final = ("+18:00", "-18:00")
+
+
+@dataclass(frozen=True)
+class ZonedCondition:
+    """A condition that compares timestamps with times of a zone that is known later.
+
+    Attributes:
+        predicate: The condition, not bound.
+        schema: The columns of the rows.
+        wide: A bound filter that is true for every row for which the condition is true in any zone.
+    """
+
+    predicate: Predicate
+    schema: pa.Schema
+    wide: Predicate
+
+    def bound(self, zone: str) -> Predicate:
+        """Bind the condition to a zone. Raises the errors of `bind`."""
+        return bind(self.predicate, self.schema, zone=zone)
+
+
+def zoned_condition(where: str, schema: pa.Schema) -> ZonedCondition | None:
+    """Parse a condition. Return None if it means the same in all zones. Raises as `parse_where` and `bind`."""
+    predicate = parse_where(where)
+    if _bind_if_same(predicate, schema) is not None:
+        return None
+    return ZonedCondition(predicate, schema, And(tuple(_widen(part, schema) for part in _split_conjunction(predicate))))
+
+
+def _bind_if_same(predicate: Predicate, schema: pa.Schema) -> Predicate | None:
+    """Bind the condition if it means the same in all zones, else return None."""
+    east, west = (bind(predicate, schema, zone=zone) for zone in _ENDS)
+    return east if east == west and not any(_compares_days(leaf, schema) for leaf in leaves(predicate)) else None
+
+
+def _compares_days(leaf: Leaf, schema: pa.Schema) -> bool:
+    """Tell whether dates are compared with moments, so that the start of a day matters."""
+    values = leaf.values if isinstance(leaf, In) else (leaf.value,) if isinstance(leaf, Comparison) else ()
+    has_moment = any(isinstance(value, datetime) for value in values)
+    return has_moment and bool(pa.types.is_date32(resolve(leaf.column, schema)[1]))
+
+
+def _split_conjunction(predicate: Predicate) -> tuple[Predicate, ...]:
+    """Split a conjunction into its parts."""
+    if not isinstance(predicate, And):
+        return (predicate,)
+    return tuple(part for operand in predicate.operands for part in _split_conjunction(operand))
+
+
+def _widen(part: Predicate, schema: pa.Schema) -> Predicate:
+    if (agreed := _bind_if_same(part, schema)) is not None:
+        return agreed
+    match tuple(bind(part, schema, zone=zone) for zone in _ENDS):
+        case (Comparison(column, op, one), Comparison(_, same, other)) if op == same:
+            low, high = _order_literals(bound_literal(one), bound_literal(other))
+            if op in ("<", "<="):
+                return Comparison(column, op, high)
+            if op in (">", ">="):
+                return Comparison(column, op, low)
+            if op == "=":
+                return And((Comparison(column, ">=", low), Comparison(column, "<=", high)))
+    return Always(True)
+
+
+def _order_literals(one: pa.Scalar, other: pa.Scalar) -> tuple[pa.Scalar, pa.Scalar]:
+    """Order two literals. Dates are moved one day apart, because clocks may have skipped a day."""
+    low, high = sorted((int(one.value), int(other.value)))
+    spare = 1 if pa.types.is_date32(one.type) else 0
+    return pa.scalar(low - spare, one.type), pa.scalar(high + spare, one.type)

@@ -1,1 +1,1 @@
-"""Reading a table: which files, which row groups, which rows."""
+"""Reads of a table: planning of files and row groups, and reading of rows, changes and streams."""

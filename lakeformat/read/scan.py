@@ -1,32 +1,128 @@
-"""A read as a value: what is asked of one snapshot, handed out as batches, Arrow, pandas, polars or duckdb."""
+"""A read as a value: what is asked of one snapshot, handed out as batches, Arrow, pandas, polars or duckdb.
+
+What a snapshot is made of, told without a look at its rows: its files as a table, and how many rows they hold.
+
+The rows that the commits of a range wrote: an incremental query in plain Python.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lakeformat.config.foreign_names import check_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
+from lakeformat.file_system_view.live_files import Portion, file_objects, merged_rows
+from lakeformat.file_system_view.snapshot import ChangeRange, Snapshot
+from lakeformat.files.footers import read_metadata
+from lakeformat.model.files import FileSlice
 from lakeformat.model.instant import AsOf
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import Always, Where, columns_of
-from lakeformat.read.everything import read_all
-from lakeformat.read.known_files import known_rows
-from lakeformat.read.query import ReadQuery, in_zone, question, readable_schema
-from lakeformat.read.session import ReadPlan, plan_read
-from lakeformat.read.verify import read_verified
+from lakeformat.read.plan.query import ReadQuery, in_zone, question, readable_schema
+from lakeformat.read.run.parallel import read_all
+from lakeformat.read.run.session import ReadPlan, plan_read
+from lakeformat.read.run.verify import read_verified
 from lakeformat.storage.port import Storage
-from lakeformat.table_state.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
+    from typing_extensions import Unpack
 
-__all__ = ["ReadArguments", "Scan", "check_limit", "scan_of"]
+__all__ = [
+    "FILES_SCHEMA",
+    "ChangeArguments",
+    "Changes",
+    "ReadArguments",
+    "Scan",
+    "check_limit",
+    "known_files",
+    "known_rows",
+    "scan_of",
+]
+
+#: ``path``: the base file, relative to the table; null if a slice has none. ``rows``: rows of the base file; null if
+#: only its footer has the number. ``size_bytes``: bytes of all files of the slice.
+FILES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("path", pa.string()),
+        pa.field("partition_path", pa.string()),
+        pa.field("file_id", pa.string()),
+        pa.field("instant_time", pa.string()),
+        pa.field("size_bytes", pa.int64()),
+        pa.field("rows", pa.int64()),
+        pa.field("log_files", pa.list_(pa.string())),
+    ]
+)
+
+
+def known_files(snapshot: Snapshot) -> pa.Table:
+    """Return the live file slices, one per row (`FILES_SCHEMA`). No file is opened. Memory: some 200 bytes per slice."""
+    portions = [_files_of_portion(portion) for portion in snapshot.live.portions()]
+    return pa.concat_tables([FILES_SCHEMA.empty_table(), *portions])
+
+
+def _files_of_portion(portion: Portion) -> pa.Table:
+    files = portion.files
+    names, partitions = files["name"], files["partition_path"]
+    folders = pc.if_else(pc.equal(partitions, ""), "", pc.binary_join_element_wise(partitions, "", "/"))
+    columns = [
+        pc.binary_join_element_wise(folders, names, ""),
+        partitions,
+        pc.replace_substring_regex(names, "_.*", ""),
+        files["instant_time"],
+        files["size_bytes"],
+        files["rows"],
+        pa.nulls(files.num_rows, pa.list_(pa.string())),
+    ]
+    plain = pa.Table.from_arrays(columns, schema=FILES_SCHEMA)
+    logged = merged_rows(portion)
+    if portion.slices is None or not logged.any():
+        return plain
+    slices = pa.Table.from_pylist([_row_of_slice(each) for each in portion.slices if each is not None], FILES_SCHEMA)
+    return pa.concat_tables([plain.filter(pa.array(~logged)), slices]).sort_by(
+        [("partition_path", "ascending"), ("file_id", "ascending")]
+    )
+
+
+def _row_of_slice(each: FileSlice) -> dict[str, object]:
+    return {
+        "path": each.base.path if each.base else None,
+        "partition_path": each.group.partition_path,
+        "file_id": each.group.file_id,
+        "instant_time": each.base_instant,
+        "size_bytes": each.size_bytes,
+        "log_files": [log.path for log in each.logs],
+    }
+
+
+def known_rows(storage: Storage, snapshot: Snapshot) -> int | None:
+    """Count the rows of a snapshot by the file index and, for files without statistics, by footers.
+
+    Returns:
+        the number of rows; None if log files must be merged, or if the snapshot has a range of commits.
+
+    Raises:
+        CorruptTableError: a needed footer is damaged; the message names the file.
+    """
+    if snapshot.live.has_logs or snapshot.changes is not None:
+        return None
+    total = 0
+    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+        for portion in snapshot.live.portions():
+            counts = portion.files["rows"]
+            total += pc.sum(counts, min_count=0).as_py()
+            unknown = file_objects(portion.files.filter(pc.is_null(counts)))
+            total += sum(pool.map(lambda file: int(read_metadata(storage, file).num_rows), unknown))
+    return total
 
 
 class ReadArguments(TypedDict, total=False):
@@ -197,3 +293,82 @@ def _needed(package: str) -> Any:
         return import_module(package)
     except ImportError:
         raise InvalidInputError(f"{package} is not installed here; run pip install {package}") from None
+
+
+class ChangeArguments(TypedDict, total=False):
+    """Keyword arguments of every method that reads changes; see `lakeformat.Table.read`."""
+
+    where: Where | None
+    limit: int | None
+    meta_columns: bool | None
+    time_zone: str | None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The rows that the commits of a range wrote, each once, as it was at the range's end.
+
+    Deleted rows are not among them. Nothing is read before a method that returns rows is called.
+
+    Attributes:
+        snapshot: the table at the range's end.
+        range: the commits whose rows count.
+    """
+
+    storage: Storage
+    snapshot: Snapshot
+    options: Options
+    range: ChangeRange
+
+    @property
+    def since(self) -> str:
+        """Return the exclusive begin of the range."""
+        return self.range.since
+
+    @property
+    def until(self) -> str:
+        """Return the last commit of the range, which is the next call's ``since``. If the range is empty, return ``since``."""
+        return self.range.until
+
+    def __repr__(self) -> str:
+        return f"Changes(since={self.since!r}, until={self.until!r})"
+
+    def read(self, columns: Sequence[str] | str | None = None, **how: Unpack[ChangeArguments]) -> Scan:
+        """Return a read of these rows that has not started.
+
+        Args:
+            columns: wanted columns, in order; all by default.
+            how: ``where``, ``limit``, ``meta_columns`` and ``time_zone``, as in `lakeformat.Table.read`.
+
+        Raises:
+            InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
+            InvalidOptionError: an unknown argument.
+        """
+        check_arguments(how, ("columns", *ChangeArguments.__annotations__))
+        return scan_of(self.storage, self.snapshot, self.options, columns, **how)
+
+    def to_batches(
+        self, columns: Sequence[str] | str | None = None, **how: Unpack[ChangeArguments]
+    ) -> pa.RecordBatchReader:
+        """Return the rows as a stream of Arrow batches. Arguments and errors as in `read`."""
+        return self.read(columns, **how).to_batches()
+
+    def to_arrow(self, columns: Sequence[str] | str | None = None, **how: Unpack[ChangeArguments]) -> pa.Table:
+        """Return the rows as an Arrow table, in memory. Arguments and errors as in `read`."""
+        return self.read(columns, **how).to_arrow()
+
+    def to_pandas(self, columns: Sequence[str] | str | None = None, **how: Unpack[ChangeArguments]) -> pd.DataFrame:
+        """Return the rows as a pandas frame. Arguments and errors as in `read`."""
+        return self.read(columns, **how).to_pandas()
+
+    def to_polars(self, columns: Sequence[str] | str | None = None, **how: Unpack[ChangeArguments]) -> pl.DataFrame:
+        """Return the rows as a polars frame. Arguments and errors as in `read`."""
+        return self.read(columns, **how).to_polars()
+
+    def count(self, where: Where | None = None, *, time_zone: str | None = None) -> int:
+        """Count the rows that have changed. Arguments and errors as in `read`."""
+        return self.read(where=where, time_zone=time_zone).count()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows as a capsule of the Arrow PyCapsule protocol."""
+        return self.read().__arrow_c_stream__(requested_schema)

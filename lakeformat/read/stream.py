@@ -15,9 +15,9 @@ from lakeformat.config.read_options import BEGIN, END
 from lakeformat.config.resolve import Options
 from lakeformat.config.stream_options import START_OFFSET
 from lakeformat.errors import InvalidOptionError
+from lakeformat.file_system_view.context import Engine
 from lakeformat.model.instant import Action, State, parse_as_of
-from lakeformat.read.incremental import EVERYTHING, unhollowed
-from lakeformat.table_state.engine import Engine
+from lakeformat.read.plan.incremental import EVERYTHING, unhollowed
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["BEGINNING", "Limits", "Offer", "StreamPositions", "check_stream_options", "last_of_batch"]

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, Final
 from lakeformat.spark.register import check_pyspark, register
 
 if TYPE_CHECKING:
-    from lakeformat.spark.each_batch import each_batch
-    from lakeformat.spark.frames import read
-    from lakeformat.spark.sessions import active_session, write
-    from lakeformat.spark.sql_statements import sql, view
+    from lakeformat.spark.reads.frames import read
+    from lakeformat.spark.statements import sql, view
+    from lakeformat.spark.streams.writer import each_batch
     from lakeformat.spark.table import LakehouseTable
+    from lakeformat.spark.writes.sessions import active_session, write
 
 __all__ = ["LakehouseTable", "active_session", "each_batch", "read", "register", "sql", "view", "write"]
 
 _LATER: Final = {
     "LakehouseTable": "lakeformat.spark.table",
-    "active_session": "lakeformat.spark.sessions",
-    "each_batch": "lakeformat.spark.each_batch",
-    "read": "lakeformat.spark.frames",
-    "sql": "lakeformat.spark.sql_statements",
-    "view": "lakeformat.spark.sql_statements",
-    "write": "lakeformat.spark.sessions",
+    "active_session": "lakeformat.spark.writes.sessions",
+    "each_batch": "lakeformat.spark.streams.writer",
+    "read": "lakeformat.spark.reads.frames",
+    "sql": "lakeformat.spark.statements",
+    "view": "lakeformat.spark.statements",
+    "write": "lakeformat.spark.writes.sessions",
 }
 
 

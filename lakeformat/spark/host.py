@@ -1,4 +1,7 @@
-"""What reader and writer share: options to storage, and errors that arrive as one line."""
+"""What reader and writer share: options to storage, and errors that arrive as one line.
+
+The session's time zone: on the driver, where a session is at hand, and in tasks, where none is.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,21 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from lakeformat.config.resolve import Options, resolve
-from lakeformat.config.storage_options import spark_storage_options, storage_options_of
+from pyspark import TaskContext
+
+from lakeformat.config.read_options import TIME_ZONE
+from lakeformat.config.resolve import Options, resolve, spark_storage_options, storage_options_of
 from lakeformat.errors import InvalidOptionError, LakeformatError
+from lakeformat.file_system_view.context import Engine, open_engine
 from lakeformat.storage import FsspecStorage
-from lakeformat.table_state.engine import Engine, open_engine
 
-__all__ = ["asked_engine", "plain_errors", "storage_secrets"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["asked_engine", "in_session_zone", "plain_errors", "storage_secrets", "task_zone"]
 
 #: Programs of PySpark that end with the first error they tell the JVM of: what is set then meets no other.
 _WORKERS: Final = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.")
@@ -51,3 +60,46 @@ def plain_errors() -> Iterator[None]:
 def _is_worker() -> bool:
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name.startswith(_WORKERS)
+
+
+_ZONE: Final = "spark.sql.session.timeZone"
+
+
+def in_session_zone(spark: SparkSession, options: Options) -> Options:
+    """Let conditions be read in the session's time zone, unless the options name one."""
+    if options.read.time_zone is not None:
+        return options
+    return options.with_values(**{TIME_ZONE: spark.conf.get(_ZONE)})
+
+
+def task_zone() -> str:
+    """Find the time zone of the session whose query runs this task.
+
+    Spark hands a task what was set in the session. What was not set, PySpark's worker is given all the same; it has
+    no call that tells it, so its variables are looked at. Where neither says anything the zone is this machine's, as
+    it is for the JVM.
+    """
+    task = TaskContext.get()
+    said = None if task is None else task.getLocalProperty(_ZONE)
+    return said or _zone_of_worker() or _zone_of_machine()
+
+
+def _zone_of_worker() -> str | None:
+    frame = sys._getframe()
+    while frame is not None:
+        conf: Any = frame.f_locals.get("runner_conf")
+        if conf is not None and hasattr(conf, "get"):
+            try:
+                zone = getattr(conf, "timezone", None) or conf.get(_ZONE, None)
+            except Exception:  # Another release's.
+                return None
+            return zone if isinstance(zone, str) else None
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _zone_of_machine() -> str:
+    if zone := os.environ.get("TZ", "").removeprefix(":"):
+        return zone
+    _, found, name = str(Path("/etc/localtime").resolve()).partition("zoneinfo/")
+    return name if found else "UTC"

@@ -16,11 +16,11 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from lakeformat import errors
-from lakeformat.files.facts import FileStats
+from lakeformat.files.column_stats import FileStats
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written import Written
-from lakeformat.write.place.route import bundle
+from lakeformat.transaction.written_file import Written
+from lakeformat.write.workload.shuffle_plan import bundle
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

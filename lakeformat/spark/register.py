@@ -45,7 +45,7 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
             offers filters to *every* Python data source. On Spark 4.1 to 4.3 another source that takes them can
             answer with another query's rows whenever one of its DataFrames or views is used twice, since Spark keeps
             one plan for all scans of it. Of ours a plain ``load()`` takes no filter there; what
-            ``read(..., via="source")`` does is told by `lakeformat.spark.pushed`.
+            ``read(..., via="source")`` does is told by `lakeformat.spark.pushdown`.
             False, the default, leaves the setting as it is.
     """
     check_pyspark()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from lakeformat.spark.relation import Relation
+    from lakeformat.spark.pushdown import Relation
 
 __all__ = ["LakehouseSource"]
 
@@ -42,7 +42,7 @@ class LakehouseSource(DataSource):
         return self.__dict__
 
     def _settle(self) -> Relation | None:
-        from lakeformat.spark.relation import new_relation
+        from lakeformat.spark.pushdown import new_relation
 
         if self._relation is None:
             self._relation = new_relation(dict(self.options))
@@ -57,7 +57,7 @@ class LakehouseSource(DataSource):
         """Columns of a read without a user schema. A table of Spark's catalog is refused: it would find no path."""
         from lakeformat.errors import UnsupportedTableError
         from lakeformat.spark.host import plain_errors
-        from lakeformat.spark.reader import table_schema
+        from lakeformat.spark.reads.reader import table_schema
 
         if "provider" in self.options:  # Spark says it of its own tables alone.
             with plain_errors():
@@ -69,14 +69,14 @@ class LakehouseSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader."""
-        from lakeformat.spark.reader import make_reader
+        from lakeformat.spark.reads.reader import make_reader
 
         self._refuse_catalog()
         return make_reader(dict(self.options), schema, self._relation)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch writer; called when the write runs, never by EXPLAIN."""
-        from lakeformat.spark.writer import make_writer
+        from lakeformat.spark.writes.writer import make_writer
 
         self._refuse_catalog()
         return make_writer(dict(self.options), schema, overwrite)
@@ -96,14 +96,14 @@ class LakehouseSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name.
         """A reader of a stream."""
-        from lakeformat.spark.stream_reader import make_stream_reader
+        from lakeformat.spark.streams.reader import make_stream_reader
 
         self._refuse_catalog()
         return make_stream_reader(dict(self.options), schema, self._relation)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """A writer of one batch of a stream."""
-        from lakeformat.spark.stream_writer import make_stream_writer
+        from lakeformat.spark.streams.writer import make_stream_writer
 
         self._refuse_catalog()
         return make_stream_writer(dict(self.options), schema, overwrite)

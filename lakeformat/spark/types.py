@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from lakeformat.codec.conform import read_schema
+from lakeformat.arrow.conform import read_schema
 from lakeformat.codec.stored_types import Place, unstorable
 from lakeformat.errors import SchemaMismatchError, nearest
 from lakeformat.write.rows.schema import evolve

@@ -55,14 +55,14 @@ def _cast(value: str, kind: str) -> str:
 
 def _value(when: When, column: str, source: tuple[str, Sequence[str]] | None) -> str | None:
     """What a clause puts into a column; None where it leaves it."""
-    if when.does == "delete":
+    if when.action == "delete":
         return None
     if when.values is not None:
         named = {name.lower(): value for name, value in when.values.items()}
-        return named.get(column.lower(), "null" if when.does == "insert" else None)
+        return named.get(column.lower(), "null" if when.action == "insert" else None)
     name, has = source if source is not None else ("", [])
     found = next((each for each in has if each.lower() == column.lower()), None)
-    return _qualified(name, found) if found is not None else "null" if when.does == "insert" else None
+    return _qualified(name, found) if found is not None else "null" if when.action == "insert" else None
 
 
 def _qualified(name: str, column: str) -> str:
@@ -77,7 +77,7 @@ def is_moved(
     Args:
         fixed: column -> the column as it was, and its type.
     """
-    updates = [(at, when) for at, when in enumerate(whens) if when.does == "update"]
+    updates = [(at, when) for at, when in enumerate(whens) if when.action == "update"]
     moves = [
         f"{DOES} = {at} and not ({_cast(value, kind)} <=> {kept})"
         for at, when in updates
@@ -98,9 +98,9 @@ def clauses_of(config: TableConfig, columns: Sequence[str], whens: Sequence[When
     for at, when in enumerate(whens):
         where = f"source.{DOES} = {at}"
         _check_known(when.values or {}, columns)
-        if when.does == "delete":
+        if when.action == "delete":
             clauses.append(Clause(Kind.DELETE, where))
-        elif when.does == "insert":
+        elif when.action == "insert":
             clauses.append(Clause(Kind.INSERT, f"{DOES} = {at}"))
         else:
             named = columns if when.values is None else when.values

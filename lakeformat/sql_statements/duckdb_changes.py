@@ -21,7 +21,7 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.model.table_config import TableConfig
 from lakeformat.sql_statements.duckdb_session import DuckDBSession, quoted
-from lakeformat.write.statements.assign import fitted
+from lakeformat.write.statements.assign import fit_to_column
 from lakeformat.write.statements.clauses import Clause, Kind
 from lakeformat.write.statements.merge_into import STORED_KEY
 
@@ -60,7 +60,7 @@ class Copy:
     rows: int
 
     @property
-    def was(self) -> list[str]:
+    def old_names(self) -> list[str]:
         """Names for the columns as they were."""
         return [f"lakeformat_was_{at}" for at in range(len(self.columns))]
 
@@ -201,7 +201,7 @@ def _compare(copy: Copy, does: str) -> None:
         f"create table {_FRESH} as select t.rowid as {_ROW}, {now}{'' if copy.key else new} from {copy.name} t "
         f"where t.rowid >= {copy.rows}"
     )
-    was = [f"s.{name} as {was}" for name, was in zip(names, copy.was, strict=True)]
+    was = [f"s.{name} as {was}" for name, was in zip(names, copy.old_names, strict=True)]
     pairs = zip(names, copy.columns, strict=True)
     differs = " or ".join(_differs(f"s.{name}", f"t.{name}", field.type) for name, field in pairs)
     run(
@@ -223,7 +223,7 @@ def _pair(copy: Copy) -> None:
     session.run(
         f"create table {_PAIRED} as select g.{_ROW} as g, f.{_ROW} as f from {_GONE} g join {_FRESH} f on {same}"
     )
-    before = [f"g.{quoted(name)} as {was}" for name, was in zip(copy.columns.names, copy.was, strict=True)]
+    before = [f"g.{quoted(name)} as {was}" for name, was in zip(copy.columns.names, copy.old_names, strict=True)]
     session.run(
         f"insert into {_CHANGED} by name select {_UPDATED} as {_DOES}, {', '.join(['f.*', *before])} "
         f"from {_PAIRED} p join {_GONE} g on g.{_ROW} = p.g join {_FRESH} f on f.{_ROW} = p.f"
@@ -250,7 +250,7 @@ def _set_columns(copy: Copy) -> tuple[str, ...]:
     """Return the columns that an updated row has another value in."""
     tests = [
         f"coalesce(bool_or({_differs(was, quoted(field.name), field.type)}), false)"
-        for was, field in zip(copy.was, copy.columns, strict=True)
+        for was, field in zip(copy.old_names, copy.columns, strict=True)
     ]
     found = copy.session.rows(f"select {', '.join(tests)} from {_CHANGED} where {_DOES} = {_UPDATED}")
     return tuple(name for name, column in zip(copy.columns.names, found.columns, strict=True) if column[0].as_py())
@@ -323,7 +323,7 @@ def _finite(values: pa.Array, field: pa.Field) -> pa.Array:
             f"column {field.name!r} would hold 'infinity', a date or time that only duckdb knows; set it to null or to "
             "another one"
         )
-    return fitted(values, field)
+    return fit_to_column(values, field)
 
 
 def _temporal(values: pa.Array) -> Iterator[tuple[pa.Array, int]]:

@@ -1,16 +1,40 @@
-"""Find the parts of ``merge``, ``update``, ``delete`` and ``insert`` statements. Pure: expressions stay as written."""
+"""Find the parts of ``merge``, ``update``, ``delete`` and ``insert`` statements. Pure: expressions stay as written.
+
+Conditions that mean the same to every engine, read from the text of a ``delete``. Pure.
+
+Taken are comparisons of a column of whole numbers, texts or truth values with a literal of that type, and nulls, joined
+by ``and``. No time, no float, no cast and no function is among them: what those mean is the host's to say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeformat.errors import InvalidInputError
-from lakeformat.sql_statements.parse import Delete, Insert, MergeInto, TableName, Update, When, shortened, table_of
-from lakeformat.sql_statements.tokens import Dialect, Kind, Token, close_of, depths, name_at, tokens_of
+from lakeformat.sql_statements.parse import (
+    Delete,
+    Dialect,
+    Insert,
+    Kind,
+    MergeInto,
+    TableName,
+    Token,
+    Update,
+    When,
+    close_of,
+    depths,
+    name_at,
+    shortened,
+    table_of,
+    tokens_of,
+)
 
-__all__ = ["Change", "find_change", "named_columns", "read_change"]
+__all__ = ["Change", "find_change", "named_columns", "plain_where", "read_change"]
 
 _VERBS: Final = frozenset({"insert", "update", "delete", "merge"})
 #: Words that may begin the query of an insert.
@@ -35,7 +59,7 @@ class Change:
     after: int
 
     @property
-    def does(self) -> str:
+    def action(self) -> str:
         """The verb."""
         return self.tokens[self.verb].lower
 
@@ -44,7 +68,7 @@ class Change:
         """The table."""
         return table_of(self.tokens[self.name : self.after])
 
-    def raw(self, start: int, end: int) -> str:
+    def text_between(self, start: int, end: int) -> str:
         """Return the text from one word to the one before another."""
         return self.text[self.tokens[start].at : self.tokens[end - 1].end] if end > start else ""
 
@@ -96,7 +120,7 @@ def read_change(change: Change) -> MergeInto | Update | Delete | Insert:
     Raises:
         InvalidInputError: it cannot be read, or a clause is not supported; names it.
     """
-    return _READERS[change.does](_Parts(change))
+    return _READERS[change.action](_Parts(change))
 
 
 class _Parts:
@@ -104,11 +128,11 @@ class _Parts:
 
     def __init__(self, change: Change) -> None:
         self.change, self.tokens, self.end = change, change.tokens, len(change.tokens)
-        self.deep = depths(change.tokens)
-        self.prefix = f"{change.raw(0, change.verb)} " if change.verb else ""
+        self.depths = depths(change.tokens)
+        self.prefix = f"{change.text_between(0, change.verb)} " if change.verb else ""
 
     def fail(self) -> NoReturn:
-        raise _unreadable(self.change.does, self.change.text)
+        raise _unreadable(self.change.action, self.change.text)
 
     def word(self, at: int) -> str:
         return self.tokens[at].lower if at < self.end else ""
@@ -116,7 +140,7 @@ class _Parts:
     def find(self, word: str, start: int, end: int | None = None) -> int | None:
         end = self.end if end is None else end
         for at in range(start, end):
-            if self.tokens[at].lower == word and self.deep[at] == self.deep[start] and self.tokens[at - 1].value != ".":
+            if self.tokens[at].lower == word and self.depths[at] == self.depths[start] and self.tokens[at - 1].value != ".":
                 return at
         return None
 
@@ -134,12 +158,12 @@ class _Parts:
         """Cut at commas."""
         first = start
         for at in range(start, end):
-            if self.tokens[at].value == "," and self.deep[at] == self.deep[start]:
+            if self.tokens[at].value == "," and self.depths[at] == self.depths[start]:
                 yield first, at
                 first = at + 1
         yield first, end
 
-    def assigned(self, start: int, end: int, *, named: frozenset[str]) -> dict[str, str]:
+    def assignments(self, start: int, end: int, *, named: frozenset[str]) -> dict[str, str]:
         """Read ``column = expression, ...``; a qualifier is the table's."""
         found: dict[str, str] = {}
         for first, last in self.split(start, end):
@@ -148,10 +172,10 @@ class _Parts:
                 self.fail()
             parts = [token.value for token in self.tokens[first:name_end:2]]
             if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() not in named):
-                raise InvalidInputError(f"{self.change.raw(first, name_end)} cannot be set; only whole columns can")
+                raise InvalidInputError(f"{self.change.text_between(first, name_end)} cannot be set; only whole columns can")
             if parts[-1].lower() in {name.lower() for name in found}:
                 raise InvalidInputError(f"column {parts[-1]!r} is set twice; give it once")
-            found[parts[-1]] = self.change.raw(name_end + 1, last)
+            found[parts[-1]] = self.change.text_between(name_end + 1, last)
         return found
 
     def names(self, start: int) -> tuple[tuple[str, ...], int]:
@@ -169,7 +193,7 @@ def _target(parts: _Parts, end: int) -> TableName:
 
 
 def _named(target: TableName) -> frozenset[str]:
-    return frozenset({target.called.lower(), target.name.rpartition(".")[2].lower()})
+    return frozenset({target.qualifier.lower(), target.name.rpartition(".")[2].lower()})
 
 
 def _update(parts: _Parts) -> Update:
@@ -182,7 +206,7 @@ def _update(parts: _Parts) -> Update:
         raise InvalidInputError("update ... from is not supported; write merge into")
     where = parts.find("where", at + 1)
     target = _target(parts, at)
-    values = parts.assigned(at + 1, parts.end if where is None else where, named=_named(target))
+    values = parts.assignments(at + 1, parts.end if where is None else where, named=_named(target))
     return Update(target, values, _condition(parts, where))
 
 
@@ -199,13 +223,13 @@ def _condition(parts: _Parts, where: int | None) -> str | None:
         return None
     if where + 1 == parts.end:
         parts.fail()
-    return parts.change.raw(where + 1, parts.end)
+    return parts.change.text_between(where + 1, parts.end)
 
 
 def _check_alone(parts: _Parts) -> None:
     if parts.prefix:
         raise InvalidInputError(
-            f"with ... {parts.change.does} is not supported; write a subquery, or merge into with the query "
+            f"with ... {parts.change.action} is not supported; write a subquery, or merge into with the query "
             "as its source"
         )
 
@@ -218,7 +242,7 @@ def _insert(parts: _Parts) -> Insert:
         close = close_of(change.tokens, at + 1)
         for first, last in parts.split(at + 2, close):
             if last - first > 1:
-                partition.update(parts.assigned(first, last, named=frozenset()))
+                partition.update(parts.assignments(first, last, named=frozenset()))
         at = close + 1
     if parts.word(at) == "by":
         raise InvalidInputError("insert ... by name is not supported; name the columns in parentheses")
@@ -228,7 +252,7 @@ def _insert(parts: _Parts) -> Insert:
         raise InvalidInputError("the insert has no rows; add values or a select")
     if parts.word(at) not in _QUERIES:
         parts.fail()
-    query = parts.prefix + change.raw(at, parts.end)
+    query = parts.prefix + change.text_between(at, parts.end)
     return Insert(table_of(change.tokens[change.name : change.after]), query, columns, overwrite, partition)
 
 
@@ -242,11 +266,11 @@ def _merge(parts: _Parts) -> MergeInto:
         raise InvalidInputError("the merge has no condition; add on t.key = s.key")
     if first is None or first < on:
         parts.fail()
-    starts = [at for at in range(first, parts.end) if parts.word(at) == "when" and parts.deep[at] == parts.deep[first]]
+    starts = [at for at in range(first, parts.end) if parts.word(at) == "when" and parts.depths[at] == parts.depths[first]]
     target = _target(parts, using)
     whens = tuple(_when(parts, *each, _named(target)) for each in zip(starts, [*starts[1:], parts.end], strict=True))
-    source = change.raw(using + 1, on)
-    return MergeInto(target, source, _source_name(parts, using + 1, on), change.raw(on + 1, first), whens, parts.prefix)
+    source = change.text_between(using + 1, on)
+    return MergeInto(target, source, _source_name(parts, using + 1, on), change.text_between(on + 1, first), whens, parts.prefix)
 
 
 def _source_name(parts: _Parts, start: int, end: int) -> str:
@@ -264,7 +288,7 @@ def _source_name(parts: _Parts, start: int, end: int) -> str:
         return rest[0].value
     if is_query:
         raise InvalidInputError("the source of the merge has no name; add one: using (...) as s")
-    return table_of(parts.tokens[start : name_at(parts.tokens, start)]).called
+    return table_of(parts.tokens[start : name_at(parts.tokens, start)]).qualifier
 
 
 def _when(parts: _Parts, start: int, end: int, named: frozenset[str]) -> When:
@@ -278,11 +302,11 @@ def _when(parts: _Parts, start: int, end: int, named: frozenset[str]) -> When:
     on = " ".join(words).removesuffix(" by target")
     if on not in {"matched", "not matched", "not matched by source"} or (at < then and parts.word(at) != "and"):
         parts.fail()
-    condition = parts.change.raw(at + 1, then) if at < then else None
+    condition = parts.change.text_between(at + 1, then) if at < then else None
     does = parts.word(then + 1)
     inserts = on == "not matched"
     if (does == "insert") != inserts or does not in {"insert", "update", "delete"}:
-        said = parts.change.raw(then + 1, end).lower()
+        said = parts.change.text_between(then + 1, end).lower()
         raise InvalidInputError(f"when {on} then {shortened(said)} is not supported; update, delete or insert")
     return When(on, condition, does, _values(parts, does, then + 2, end, named))
 
@@ -298,14 +322,14 @@ def _values(parts: _Parts, does: str, start: int, end: int, named: frozenset[str
     if does == "update":
         if parts.word(start) != "set":
             parts.fail()
-        return parts.assigned(start + 1, end, named=named)
+        return parts.assignments(start + 1, end, named=named)
     if parts.word(start) != "(":
         parts.fail()
     names, at = parts.names(start)
     if parts.word(at) != "values" or parts.word(at + 1) != "(":
         parts.fail()
     close = close_of(parts.tokens, at + 1)
-    values = [parts.change.raw(*each) for each in parts.split(at + 2, close)]
+    values = [parts.change.text_between(*each) for each in parts.split(at + 2, close)]
     if close + 1 != end:
         parts.fail()
     if len(names) != len(values):
@@ -341,7 +365,7 @@ def named_columns(change: Change, columns: Collection[str]) -> frozenset[str] | 
     if rest and rest[0].is_name and rest[0].lower not in {"set", "where"}:
         called.add(rest[0].value.lower())
         rest = rest[1:]
-    if change.does not in {"update", "delete"} or change.verb or (rest and rest[0].lower not in {"set", "where"}):
+    if change.action not in {"update", "delete"} or change.verb or (rest and rest[0].lower not in {"set", "where"}):
         return None
     for before, token, behind in zip([None, *rest], rest, [*rest[1:], None], strict=False):
         is_row = token.is_name and token.value.lower() in called and (behind is None or behind.value != ".")
@@ -356,3 +380,100 @@ def _is_operand(token: Token) -> bool:
     """Tell whether a star behind it multiplies."""
     words = {"select", "distinct", "all", "set", "returning", "by", "and", "or", "not", "then", "else", "when"}
     return token.value in {")", "]"} if token.kind is Kind.SIGN else token.lower not in words
+
+
+_OPERATIONS: Final[Mapping[str, Callable[[Any, Any], pc.Expression]]] = {
+    "=": lambda column, value: column == value,
+    "<>": lambda column, value: column != value,
+    "!=": lambda column, value: column != value,
+    "<": lambda column, value: column < value,
+    "<=": lambda column, value: column <= value,
+    ">": lambda column, value: column > value,
+    ">=": lambda column, value: column >= value,
+}
+
+
+def plain_where(change: Change, schema: pa.Schema) -> pc.Expression | None:
+    """Return the condition of a ``delete`` that any engine answers alike; None for every other statement.
+
+    Args:
+        schema: the table's columns.
+    """
+    rest = list(change.tokens[change.after :])
+    if change.action != "delete" or change.verb:
+        return None
+    if not rest:
+        return pc.scalar(value=True)
+    named = change.target.qualifier.lower()
+    if rest[0].lower == "as":
+        rest = rest[1:]
+    if rest and rest[0].is_name and rest[0].lower != "where":
+        named, rest = rest[0].value.lower(), rest[1:]
+    if not rest:
+        return pc.scalar(value=True)
+    if rest[0].lower != "where" or any(field.name.lower() == named for field in schema):
+        return None
+    found = None
+    for part in _parts(rest[1:]):
+        condition = _compared(change.text, part, named, schema)
+        if condition is None:
+            return None
+        found = condition if found is None else found & condition
+    return found
+
+
+def _parts(tokens: Sequence[Token]) -> list[list[Token]]:
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.lower == "and":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _compared(text: str, tokens: list[Token], named: str, schema: pa.Schema) -> pc.Expression | None:
+    if len(tokens) > 2 and tokens[1].value == "." and tokens[0].is_name and tokens[0].value.lower() == named:
+        tokens = tokens[2:]
+    if len(tokens) < 3 or not tokens[0].is_name:
+        return None
+    found = [field for field in schema if field.name.lower() == tokens[0].value.lower()]
+    if len(found) != 1:
+        return None
+    column, words = pc.field(found[0].name), [token.lower for token in tokens[1:]]
+    if words in (["is", "null"], ["is", "not", "null"]):
+        return column.is_null() if len(words) == 2 else column.is_valid()
+    value = _literal(text, tokens[2:], found[0].type)
+    if value is None or words[0] not in _OPERATIONS:
+        return None
+    return _OPERATIONS[words[0]](column, value)
+
+
+def _literal(text: str, tokens: Sequence[Token], kind: pa.DataType) -> pa.Scalar | None:
+    """Make the value of a literal of the column's own type."""
+    is_negative = len(tokens) == 2 and tokens[0].value == "-"
+    token = tokens[-1]
+    if len(tokens) != 1 + is_negative:
+        return None
+    if (
+        pa.types.is_signed_integer(kind)
+        and token.kind is Kind.NUMBER
+        and token.value.isascii()
+        and token.value.isdigit()
+    ):
+        value = -int(token.value) if is_negative else int(token.value)
+        most = 2 ** (kind.bit_width - 1)
+        return pa.scalar(value, kind) if -most < value < most else None
+    if is_negative:
+        return None
+    if pa.types.is_string(kind) and token.kind is Kind.TEXT and _is_simple(text[token.at : token.end]):
+        return pa.scalar(token.value, kind)
+    if pa.types.is_boolean(kind) and token.lower in {"true", "false"}:
+        return pa.scalar(token.lower == "true", kind)
+    return None
+
+
+def _is_simple(quoted: str) -> bool:
+    """Tell whether every host reads the text as the same characters."""
+    inner = quoted[1:-1]
+    return quoted[0] == quoted[-1] == "'" and "\\" not in inner and "'" not in inner

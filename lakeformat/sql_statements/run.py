@@ -15,25 +15,20 @@ from typing import Any
 import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, TableNotFoundError
-from lakeformat.services.inline import with_services
-from lakeformat.sql_statements.calls import called_table, run_call
-from lakeformat.sql_statements.care import run_on
-from lakeformat.sql_statements.define import create_table, drop_table
-from lakeformat.sql_statements.definitions import CreateTable, DropTable
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.services.after_write import with_services
+from lakeformat.sql_statements.ddl import CreateTable, DropTable
 from lakeformat.sql_statements.duckdb_changes import copy_rows, find_changes, fitted_rows, run_change
-from lakeformat.sql_statements.duckdb_session import DuckDBSession, duckdb_session, quoted
-from lakeformat.sql_statements.known import GIVEN, KnownTable
-from lakeformat.sql_statements.lazy_scan import LazyScan
-from lakeformat.sql_statements.parse import Call, Insert, Query, TableName
-from lakeformat.sql_statements.past import FoundTable, PastTable, PathTable, as_of, replace_tables
-from lakeformat.sql_statements.plain_where import plain_where
-from lakeformat.sql_statements.read_changes import Change, find_change, named_columns, read_change
-from lakeformat.sql_statements.tokens import Dialect
-from lakeformat.sql_statements.understand import AnyStatement, understand
-from lakeformat.sql_statements.upkeep import ShowTables
+from lakeformat.sql_statements.duckdb_session import DuckDBSession, LazyScan, duckdb_session, quoted
+from lakeformat.sql_statements.maintenance import ShowTables
+from lakeformat.sql_statements.parse import Call, Dialect, Insert, Query, TableName
+from lakeformat.sql_statements.read_changes import Change, find_change, named_columns, plain_where, read_change
+from lakeformat.sql_statements.recognize import AnyStatement, understand
+from lakeformat.sql_statements.run_ddl import GIVEN, KnownTable, create_table, drop_table
+from lakeformat.sql_statements.run_maintenance import called_table, run_call, run_on
+from lakeformat.sql_statements.time_travel import FoundTable, PastTable, PathTable, as_of, replace_tables
 from lakeformat.statements import merge_rows
 from lakeformat.table import Table, exists, open_table
-from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.hooks import with_statement
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.rows.arrow_input import arrow_reader
@@ -143,12 +138,12 @@ class _Runner:
             f"create table {name} has no place; add location '/its/path', or give {name}='/its/path'"
         )
 
-    def selected(self, query: str) -> tuple[pa.Table, pa.Schema]:
+    def select(self, query: str) -> tuple[pa.Table, pa.Schema]:
         """The rows of a query."""
         rows = self.query(query)
         return rows, rows.schema
 
-    def overwritten(self, table: KnownTable, rows: pa.Table) -> WriteResult:
+    def overwrite(self, table: KnownTable, rows: pa.Table) -> WriteResult:
         """Put rows in place of those of a table."""
         return self._marked(open_table(table.path, **table.options)).overwrite(rows)
 
@@ -206,7 +201,7 @@ class _Runner:
             return self._scan(session, open_table(each.path))
         table = self.table(each.target)
         if isinstance(each, PastTable):
-            return self._scan(session, table, table.snapshot(as_of(table.engine.store, each.kind, each.said)))
+            return self._scan(session, table, table.snapshot(as_of(table.engine.store, each.kind, each.point)))
         if each.images:
             return table.changes(each.since, each.until, images=True).to_arrow()
         return table.changes(each.since, each.until).to_arrow()
@@ -233,7 +228,7 @@ class _Runner:
         now = find_change(plain, Dialect.DUCKDB)
         assert now is not None  # noqa: S101  Names alone have changed.
         with duckdb_session(self.time_zone) as session:
-            if now.does == "insert":
+            if now.action == "insert":
                 return self._insert(session, table, now, found)
             where = plain_where(now, table.schema)
             if where is not None:
@@ -284,9 +279,9 @@ class _Runner:
         session.give("lakeformat_rows", rows)
         anywhere = table.options.write.index.startswith("GLOBAL_")
         copied = copy_rows(session, name, "lakeformat_rows", columns, config, anywhere=anywhere)
-        is_match = said.does == "merge" or (said.does == "update" and "from" in {each.lower for each in said.tokens})
-        run_change(copied, said.text, matches=said.does if is_match else None)
-        changes = find_changes(copied, said.does)
+        is_match = said.action == "merge" or (said.action == "update" and "from" in {each.lower for each in said.tokens})
+        run_change(copied, said.text, matches=said.action if is_match else None)
+        changes = find_changes(copied, said.action)
         result = merge_rows(table.engine, table.options, changes.rows, changes.clauses, seen, exact=True)
         return with_services(result, table.engine, table.options)
 

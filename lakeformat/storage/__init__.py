@@ -9,10 +9,9 @@ from urllib.parse import urlsplit
 from lakeformat.errors import InvalidOptionError
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.memory import MemoryStorage
-from lakeformat.storage.port import Clock, FileInfo, Ids, Locks, Storage
+from lakeformat.storage.port import Clock, FileInfo, Ids, Locks, RandomIds, Storage, SystemClock
 from lakeformat.storage.remote import FsspecStorage
 from lakeformat.storage.scratch import change_scratch, new_scratch
-from lakeformat.storage.system import RandomIds, SystemClock
 
 __all__ = [
     "Clock",

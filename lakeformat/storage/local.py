@@ -1,4 +1,11 @@
-"""Local disks: put-if-absent by hard link, locks by ``flock``."""
+"""Local disks: put-if-absent by hard link, locks by ``flock``.
+
+Locks on local files by ``flock``: the kernel frees them when their holder dies.
+
+``flock`` belongs to an open file, which a forked child shares: it would stay locked until the child has ended, too.
+So a child closes the files its parent had locked, and a lock is taken off before its file is closed, for children
+that a library has forked without Python's knowledge.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,7 @@ import os
 import shutil
 import socket
 import stat
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,10 +25,119 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import LockTimeoutError, StorageError
-from lakeformat.storage import flock
 from lakeformat.storage.port import FileInfo, check_folder, check_path, own_path
 
-__all__ = ["LocalStorage"]
+__all__ = ["EXCLUDES", "LocalStorage", "held", "is_held"]
+
+try:
+    import fcntl
+except ImportError:  # Not a POSIX system: these locks then exclude nobody.
+    fcntl = None  # type: ignore[assignment]
+
+
+#: Whether the locks exclude anybody.
+EXCLUDES: Final = fcntl is not None
+_POLL_SECONDS: Final = 0.02
+_OWNER_BYTES: Final = 512
+#: Files that this process has open to lock them; guarded, so that no fork comes between opening and noting one.
+_OPEN: Final[set[int]] = set()
+_GUARD: Final = threading.RLock()
+
+
+@contextmanager
+def held(real: str, timeout_seconds: float, what: str, *, make: bool) -> Iterator[None]:
+    """Hold a file's lock while the block runs.
+
+    Args:
+        what: the locked thing, for the message.
+        make: make the file if it is not there, and write into it who holds the lock.
+
+    Raises:
+        FileNotFoundError: there is no such file, and it is not to be made.
+        LockTimeoutError: another holds it.
+    """
+    process = os.getpid()
+    with _GUARD:
+        handle = os.open(real, os.O_RDWR | (os.O_CREAT if make else 0), 0o644)
+        _OPEN.add(handle)
+    try:
+        _wait(handle, timeout_seconds, what)
+        if make and EXCLUDES:
+            _sign(handle)
+        yield
+    finally:
+        if os.getpid() == process:  # In a child that leaves the block, the number may be another file's by now.
+            _let_go(handle)
+
+
+def is_held(real: str) -> bool:
+    """Whether anybody holds the file's lock now, this process included; False for a file that is not there."""
+    if fcntl is None:
+        return False
+    try:
+        handle = os.open(real, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(handle)
+
+
+def _wait(handle: int, timeout_seconds: float, what: str) -> None:
+    if fcntl is None:
+        return
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise LockTimeoutError(
+                    f"another writer held the lock of {what} for {timeout_seconds:g} s{_owner(handle)}; run the write "
+                    "again, or raise hoodie.write.lock.wait_time_ms"
+                ) from None
+            time.sleep(_POLL_SECONDS)
+        else:
+            return
+
+
+def _sign(handle: int) -> None:
+    with suppress(OSError):  # A full disk: the message of another's timeout then names nobody.
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+
+
+def _owner(handle: int) -> str:
+    name = os.pread(handle, _OWNER_BYTES, 0).decode(errors="replace")
+    return f" ({name})" if name else ""
+
+
+def _let_go(handle: int) -> None:
+    with _GUARD:
+        _OPEN.discard(handle)
+        try:
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_UN)
+        finally:
+            os.close(handle)
+
+
+def _drop_in_child() -> None:
+    for handle in _OPEN:
+        with suppress(OSError):
+            os.close(handle)
+    _OPEN.clear()
+    _GUARD.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_GUARD.acquire, after_in_parent=_GUARD.release, after_in_child=_drop_in_child)
+
 
 _COUNTER: Final = itertools.count()
 #: File systems without hard links answer a link with one of these.
@@ -42,7 +159,7 @@ class LocalStorage:
 
     root: str
     sync: bool = False
-    has_lock: bool = field(default=flock.EXCLUDES, init=False)
+    has_lock: bool = field(default=EXCLUDES, init=False)
 
     @property
     def location(self) -> str:
@@ -240,7 +357,7 @@ class LocalStorage:
             os.makedirs(os.path.dirname(real), exist_ok=True)
         with ExitStack() as stack:
             with self._explained("lock", path):
-                stack.enter_context(flock.held(real, timeout_seconds, self.root, make=True))
+                stack.enter_context(held(real, timeout_seconds, self.root, make=True))
             yield
 
     @contextmanager
@@ -249,14 +366,14 @@ class LocalStorage:
         real = self._real(path)
         with ExitStack() as stack:
             with self._explained("hold", path), suppress(FileNotFoundError):
-                stack.enter_context(flock.held(real, _GLANCE_SECONDS, real, make=False))
+                stack.enter_context(held(real, _GLANCE_SECONDS, real, make=False))
             yield
 
     def is_held(self, path: str) -> bool:
         """Tried, and let go at once."""
         real = self._real(path)
         with self._explained("look at", path):
-            return flock.is_held(real)
+            return is_held(real)
 
     @contextmanager
     def _explained(self, verb: str, path: str) -> Iterator[None]:

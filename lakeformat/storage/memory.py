@@ -11,8 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import LockTimeoutError
-from lakeformat.storage.port import Clock, FileInfo, check_folder, check_path
-from lakeformat.storage.system import SystemClock
+from lakeformat.storage.port import Clock, FileInfo, SystemClock, check_folder, check_path
 
 __all__ = ["MemoryStorage"]
 

@@ -2,10 +2,14 @@
 
 Paths are relative to the table's folder, with ``/`` between segments; ``""`` is the folder itself. What an
 adapter must promise stands beside each call; ``tests/helpers/storage_contract.py`` checks it.
+
+The real clock and the real randomness.
 """
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,7 +25,9 @@ __all__ = [
     "Ids",
     "Locks",
     "OutcomeUnknownError",
+    "RandomIds",
     "Storage",
+    "SystemClock",
     "check_folder",
     "check_path",
     "own_path",
@@ -178,3 +184,23 @@ def check_folder(path: str) -> str:
 def own_path(*parts: str) -> str:
     """A path in our own corner of the table."""
     return "/".join((OWN, *parts))
+
+
+class SystemClock:
+    """Wall clock and monotonic timer of this machine."""
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    def seconds(self) -> float:
+        """A monotonic reading."""
+        return time.perf_counter()
+
+
+class RandomIds:
+    """Random 128-bit tokens."""
+
+    def token(self) -> str:
+        """32 hexadecimal characters."""
+        return uuid.uuid4().hex

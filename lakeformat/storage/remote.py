@@ -1,16 +1,18 @@
 """Everything fsspec reaches (S3, GCS, Azure ...). One writer at a time: there is no lock here yet.
 
 A write whose answer does not come may still be carried out later: `FsspecStorage.create` says so by
-`OutcomeUnknownError`, and `lakeformat.timeline.put_once` puts the same bytes again.
+`OutcomeUnknownError`, and `lakeformat.timeline.store` puts the same bytes again.
 
 The timeline's put-if-absent is the store's own conditional write. File systems of fsspec that cannot do
 that (their "create" looks first and writes then) are refused for writing by name.
+
+The names that fsspec's file systems take in ``storage_options``, and what other libraries call the same.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,10 +21,92 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import InvalidOptionError, LakeformatError, StorageError, UnsupportedTableError
-from lakeformat.storage.option_names import check_names
 from lakeformat.storage.port import FileInfo, OutcomeUnknownError, check_folder, check_path
 
-__all__ = ["FsspecStorage"]
+__all__ = ["FsspecStorage", "check_names"]
+
+_REGION: Final = "client_kwargs={'region_name': ...}"
+#: Name in small letters -> what s3fs, gcsfs and adlfs call it.
+_S3: Final[Mapping[str, str]] = {
+    "aws_endpoint_url": "endpoint_url",
+    "aws_endpoint_url_s3": "endpoint_url",
+    "aws_endpoint": "endpoint_url",
+    "endpoint": "endpoint_url",
+    "s3.endpoint": "endpoint_url",
+    "fs.s3a.endpoint": "endpoint_url",
+    "aws_access_key_id": "key",
+    "access_key_id": "key",
+    "access_key": "key",
+    "s3.access-key-id": "key",
+    "fs.s3a.access.key": "key",
+    "aws_secret_access_key": "secret",
+    "secret_access_key": "secret",
+    "secret_key": "secret",
+    "s3.secret-access-key": "secret",
+    "fs.s3a.secret.key": "secret",
+    "aws_session_token": "token",
+    "session_token": "token",
+    "s3.session-token": "token",
+    "fs.s3a.session.token": "token",
+    "aws_region": _REGION,
+    "aws_default_region": _REGION,
+    "region": _REGION,
+    "region_name": _REGION,
+    "s3.region": _REGION,
+    "aws_profile": "profile",
+    "profile_name": "profile",
+    "aws_skip_signature": "anon",
+    "skip_signature": "anon",
+    "anonymous": "anon",
+    "aws_allow_http": "endpoint_url with http://",
+    "allow_http": "endpoint_url with http://",
+}
+_GS: Final[Mapping[str, str]] = {
+    "google_application_credentials": "token",
+    "google_service_account": "token",
+    "google_service_account_path": "token",
+    "google_service_account_key": "token",
+    "service_account": "token",
+    "service_account_path": "token",
+    "service_account_key": "token",
+}
+_AZURE: Final[Mapping[str, str]] = {
+    "azure_storage_account_name": "account_name",
+    "azure_storage_account_key": "account_key",
+    "azure_storage_access_key": "account_key",
+    "access_key": "account_key",
+    "azure_storage_sas_token": "sas_token",
+    "azure_storage_sas_key": "sas_token",
+    "sas_key": "sas_token",
+    "azure_client_id": "client_id",
+    "azure_storage_client_id": "client_id",
+    "azure_client_secret": "client_secret",
+    "azure_storage_client_secret": "client_secret",
+    "azure_tenant_id": "tenant_id",
+    "azure_storage_tenant_id": "tenant_id",
+    "azure_storage_connection_string": "connection_string",
+}
+_OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    **dict.fromkeys(("s3", "s3a"), _S3),
+    **dict.fromkeys(("gs", "gcs"), _GS),
+    **dict.fromkeys(("abfs", "abfss", "az", "adl"), _AZURE),
+}
+
+
+def check_names(location: str, names: Iterable[str]) -> None:
+    """Refuse storage options that are named as other libraries name them.
+
+    Raises:
+        InvalidOptionError: names all of them, and what to write instead.
+    """
+    known = _OTHER_NAMES.get(location.partition("://")[0], {})
+    found = {name: known[name.lower()] for name in names if name.lower() in known}
+    if found:
+        cures = ", ".join(f"{right} instead of {name!r}" for name, right in found.items())
+        raise InvalidOptionError(
+            f"storage_options for {location} have names that its file system does not know; write {cures}"
+        )
+
 
 #: Protocols whose ``pipe_file(mode="create")`` is exclusive, measured against servers of each kind.
 _EXCLUSIVE: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})

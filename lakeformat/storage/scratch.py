@@ -2,6 +2,8 @@
 
 They lie in the system's folder for temporary files, in one that only the user can write to. A file that nobody has
 changed for a week goes when the next one is made; one that is gone is never made again.
+
+Room on a local disk for what a process keeps aside while it runs.
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["change_scratch", "new_scratch"]
+from lakeformat.storage.local import LocalStorage
+from lakeformat.storage.port import Storage
+
+__all__ = ["change_scratch", "mapped_storage", "new_scratch", "temporary_folder", "temporary_storage"]
 
 _FORGOTTEN_AFTER_S: Final = 7 * 86400
 
@@ -74,3 +79,27 @@ def _forget_old(folder: Path) -> None:
         with suppress(OSError):
             if entry.stat(follow_symlinks=False).st_mtime < oldest:
                 os.unlink(entry)
+
+
+@contextmanager
+def mapped_storage(storage: Storage) -> Iterator[Storage]:
+    """The storage itself if what it opens costs no memory before it is read, else a temporary folder."""
+    if isinstance(storage, LocalStorage):
+        yield storage
+        return
+    with temporary_storage() as folder:
+        yield folder
+
+
+@contextmanager
+def temporary_storage() -> Iterator[Storage]:
+    """Make a temporary folder on a local disk, which goes with the block."""
+    with temporary_folder() as folder:
+        yield LocalStorage(folder)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """Make a folder on this machine's disk, and remove it with all that is in it."""
+    with tempfile.TemporaryDirectory(prefix="lakeformat-") as folder:
+        yield folder

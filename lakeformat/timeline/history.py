@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lakeformat.codec.avro_records import decode_restore, decode_rollback
-from lakeformat.codec.html import html_rows
+from lakeformat.codec.timeline_files.recovery import decode_restore, decode_rollback
+from lakeformat.display import html_rows
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.one_line import OneLine
-from lakeformat.timeline.report import read_report, steps_table, summary
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.write_report import read_report, steps_table, summary
 
 __all__ = ["DEDUPE", "STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history"]
 

@@ -1,52 +1,199 @@
 """The timeline's files: loading, decoding, and the three steps of an action (Hudi: ``ActiveTimelineV1`` and ``V2``).
 
 The one place that knows where an instant's files stand and what they hold; its `TimelineLayout` has the rules.
+
+Completed commits in memory.
+
+Which step may follow which, as a table (Hudi: ``HoodieActiveTimeline.transitionState``).
+
+Put a file under a name once, also where the storage's answer is lost.
 """
 
 from __future__ import annotations
 
 import hashlib
+import threading
+import time
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from lakeformat.codec import properties
-from lakeformat.codec.avro_records import (
+from lakeformat.codec.timeline_files.clean import (
+    CleanMetadata,
+    CleanPlan,
+    decode_clean,
+    decode_clean_plan,
+    encode_clean,
+)
+from lakeformat.codec.timeline_files.commit import decode_commit
+from lakeformat.codec.timeline_files.recovery import (
+    Restored,
+    RestorePlan,
     RollbackMetadata,
     RollbackPlan,
     SavepointMetadata,
+    decode_restore_plan,
     decode_rollback_plan,
     decode_savepoint,
-    encode_rollback,
-)
-from lakeformat.codec.clean_files import CleanMetadata, CleanPlan, decode_clean, decode_clean_plan, encode_clean
-from lakeformat.codec.commit_file import decode_commit
-from lakeformat.codec.compaction_plan import decode_compaction_plan
-from lakeformat.codec.requested_replace import RequestedReplace, decode_requested_replace
-from lakeformat.codec.restore_files import (
-    Restored,
-    RestorePlan,
-    decode_restore_plan,
     encode_restore,
+    encode_rollback,
     encode_savepoint,
 )
-from lakeformat.errors import CorruptTableError, TableNotFoundError, UnsupportedTableError
+from lakeformat.codec.timeline_files.service_plans import (
+    RequestedReplace,
+    decode_compaction_plan,
+    decode_requested_replace,
+)
+from lakeformat.errors import CorruptTableError, StorageError, TableNotFoundError, UnsupportedTableError
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.compaction import CompactionPlan
 from lakeformat.model.files import FileGroupId
-from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State, next_instant_time
+from lakeformat.model.instant import (
+    COMMIT_ACTIONS,
+    COMPLETES_AS,
+    REPLACE_ACTIONS,
+    Action,
+    Instant,
+    State,
+    next_instant_time,
+)
+from lakeformat.model.service_plans import CompactionPlan
 from lakeformat.model.table_config import LAYOUT, PROPERTIES_PATH, TableConfig
-from lakeformat.storage.port import HOODIE, Clock, FileInfo, Storage, check_path
-from lakeformat.timeline.archived import ArchivedTimeline, read_archive_logs, read_lsm_history
-from lakeformat.timeline.commit_cache import CommitCache, CommitKey
-from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
-from lakeformat.timeline.put_once import put_once
-from lakeformat.timeline.standing import what_stands
+from lakeformat.storage.port import HOODIE, Clock, FileInfo, OutcomeUnknownError, Storage, check_path
+from lakeformat.timeline.archive import ArchivedTimeline, read_archive_logs, read_lsm_history
+from lakeformat.timeline.path_probe import what_stands
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.timeline.transition import check_step
+from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 
-__all__ = ["MOVED", "Completed", "TimelineStore"]
+__all__ = ["MOVED", "STEPS", "CommitCache", "CommitKey", "Completed", "TimelineStore", "check_step", "put_once"]
+
+
+class CommitKey(NamedTuple):
+    """A completed file as a listing shows it: another one of the same name differs in size or time."""
+
+    location: str
+    file_name: str
+    size_bytes: int
+    modified_ms: int
+
+
+class CommitCache:
+    """Completed commits never change, so each is read once a process. Safe for threads.
+
+    Those asked for longest ago go first. One that is larger than all may be together is not kept.
+
+    Args:
+        most_bytes: of the commits' files together.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._entries: OrderedDict[CommitKey, CommitMetadata] = OrderedDict()
+        self._most_bytes, self._bytes = most_bytes, 0
+        self._guard = threading.Lock()
+
+    def get(self, key: CommitKey) -> CommitMetadata | None:
+        """The commit, if it is kept."""
+        with self._guard:
+            found = self._entries.get(key)
+            if found is not None:
+                self._entries.move_to_end(key)
+            return found
+
+    def put(self, key: CommitKey, metadata: CommitMetadata) -> None:
+        """Keep a commit."""
+        with self._guard:
+            if key not in self._entries and key.size_bytes <= self._most_bytes:
+                self._entries[key] = metadata
+                self._bytes += key.size_bytes
+            while self._bytes > self._most_bytes:
+                self._bytes -= self._entries.popitem(last=False)[0].size_bytes
+
+    def forget(self, key: CommitKey) -> None:
+        """Keep a commit no longer."""
+        with self._guard:
+            if self._entries.pop(key, None) is not None:
+                self._bytes -= key.size_bytes
+
+
+#: From a state to the states it may lead to. Nothing is ever skipped.
+STEPS: Final[Mapping[Action, Mapping[State, frozenset[State]]]] = {
+    action: {
+        State.REQUESTED: frozenset({State.INFLIGHT}),
+        State.INFLIGHT: frozenset({State.COMPLETED}),
+        State.COMPLETED: frozenset(),
+    }
+    for action in (
+        *COMMIT_ACTIONS,
+        Action.COMPACTION,
+        Action.CLUSTERING,
+        Action.ROLLBACK,
+        Action.CLEAN,
+        Action.SAVEPOINT,
+        Action.RESTORE,
+    )
+}
+
+
+def check_step(instant: Instant, to: State) -> Instant:
+    """The instant in its next state; a plan completes as what it stands for.
+
+    Raises:
+        CorruptTableError: the step is not in `STEPS`: somebody changed the timeline under us.
+    """
+    if to not in STEPS.get(instant.action, {}).get(instant.state, frozenset()):
+        raise CorruptTableError(
+            f"instant {instant.time}, a {instant.action.value} {instant.state.name.lower()}, cannot become "
+            f"{to.name.lower()}; look at the .hoodie folder"
+        )
+    action = COMPLETES_AS.get(instant.action, instant.action) if to is State.COMPLETED else instant.action
+    return Instant(instant.time, action, to)
+
+
+#: Seconds between tries. No further try is made once the tries have taken so long: clients try many times by themselves
+#: before they say that no answer came.
+_PAUSES: Final = (0.0, 0.1, 0.3)
+_PATIENCE_SECONDS: Final = 10.0
+
+
+def put_once(storage: Storage, path: str, data: bytes) -> None:
+    """Put a file if there is none, and again with the same bytes while no answer comes.
+
+    A file of the same bytes is ours, whatever the storage says: it may be the echo of an earlier try. One that is not
+    there after a try without an answer may still come, so it is never taken for failed.
+
+    Raises:
+        FileExistsError: another file has the name.
+        OutcomeUnknownError: no try was answered; the file may come at any time.
+    """
+    began = time.monotonic()
+    for pause in (*_PAUSES, None):
+        try:
+            storage.create(path, data)
+            return
+        except FileExistsError:
+            if storage.read(path) != data:
+                raise
+            return
+        except OutcomeUnknownError:
+            if _holds(storage, path, data):
+                return
+            if pause is None or time.monotonic() - began > _PATIENCE_SECONDS:
+                raise
+        time.sleep(pause)
+
+
+def _holds(storage: Storage, path: str, data: bytes) -> bool:
+    """Whether the file is there. Raises ``FileExistsError`` if it is another's."""
+    try:
+        found = storage.read(path)
+    except (FileNotFoundError, StorageError):
+        return False
+    if found != data:
+        raise FileExistsError(path)
+    return True
+
 
 #: Commits kept, in bytes of their files; in memory they take about two thirds of that.
 _CACHED_BYTES: Final = 128 << 20

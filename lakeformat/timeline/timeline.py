@@ -15,7 +15,7 @@ from lakeformat.model.instant import (
     State,
     VisibleInstants,
 )
-from lakeformat.timeline.layout import LAYOUT_1, TimelineLayout
+from lakeformat.timeline.timeline_layout import LAYOUT_1, TimelineLayout
 
 __all__ = ["Timeline"]
 

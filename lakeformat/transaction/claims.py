@@ -1,21 +1,32 @@
 """Claims: files that mark our pending instants, and the heartbeats by which writers show that they live.
 
 A claim is put before its instant. Its kind says what its writer is: one ``process``, or several processes one after the
-other that share only the heartbeat (Hudi: ``HoodieHeartbeatClient``). See `lakeformat.transaction.heartbeat`.
+other that share only the heartbeat (Hudi: ``HoodieHeartbeatClient``). See `lakeformat.transaction.claims`.
+
+The signs of a living writer: its process holds the claim, and a thread renews the heartbeat.
+
+If the storage has locks, the claim is free as soon as its process dies. If it has none, or if several processes carry
+out the write, only the heartbeat stops, and the writer counts as dead `lakeformat.transaction.claims.DEAD_AFTER_MS`
+later.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from threading import Event, Thread
 from typing import Final
 
+from lakeformat.errors import LakeformatError
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import HOODIE, Clock, Storage, own_path
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.notes import drop_note, read_note
+from lakeformat.transaction.commit_notes import drop_note, read_note
 
 __all__ = [
     "DEAD_AFTER_MS",
@@ -24,17 +35,21 @@ __all__ = [
     "HEARTBEAT_MS",
     "PROCESS",
     "Claim",
+    "Pulse",
+    "alive",
     "beat",
     "claim_path",
     "claim_plan",
     "forget_heartbeat",
     "heartbeat_alive",
+    "how_to_wait",
     "is_alive",
     "read_claim",
     "release",
     "shows_death",
     "stale_claims",
     "take_instant",
+    "way_past",
 ]
 
 #: The kind of a claim whose writer is one process. It starts to hold the claim before it releases the table's lock.
@@ -220,3 +235,74 @@ def stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dic
         if claim is not None and (not is_young or (shows_death(storage, claim) and not storage.is_held(entry.path))):
             stale[entry.name] = claim
     return stale
+
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+
+
+@contextmanager
+def alive(storage: Storage, instant_time: str) -> Iterator[None]:
+    """Show that this process lives while the block runs. Enter it under the same lock as the instant was claimed."""
+    with storage.hold(claim_path(instant_time)), Pulse(storage, instant_time):
+        yield
+
+
+class Pulse(AbstractContextManager["Pulse"]):
+    """A thread that renews an instant's heartbeat while the block runs, however long a step of the work takes.
+
+    A failed renewal is logged and tried again; the writer counts as dead only after several failures. Once the instant
+    is released, or another writer has undone it, nothing is renewed.
+
+    Args:
+        every_seconds: time between two renewals.
+    """
+
+    def __init__(self, storage: Storage, instant_time: str, *, every_seconds: float = HEARTBEAT_MS / 3000) -> None:
+        self._storage, self._time, self._every = storage, instant_time, every_seconds
+        self._done = Event()
+        self._beaten = False
+        self._thread = Thread(target=self._run, name=f"heartbeat-{instant_time}", daemon=True)
+
+    def __enter__(self) -> Pulse:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+        if self._beaten:
+            with suppress(LakeformatError):  # The write is done; an error here must not fail it.
+                if not self._is_claimed():  # It may have been released just before a renewal.
+                    forget_heartbeat(self._storage, self._time)
+
+    def _run(self) -> None:
+        while not self._done.wait(self._every):
+            try:
+                if not self._is_claimed():
+                    return
+                self._beaten = True
+                beat(self._storage, self._time)
+            except LakeformatError as error:
+                _LOG.warning("heartbeat of %s failed, trying again: %s", self._time, error)
+
+    def _is_claimed(self) -> bool:
+        return read_claim(self._storage, self._time) is not None
+
+
+def way_past(store: TimelineStore, instant_time: str) -> str:
+    """Return advice for a writer whose file groups the pending clustering at this instant is going to rewrite."""
+    claim = read_claim(store.storage, instant_time)
+    instant = store.load().find(instant_time)
+    if instant is None or instant.state is State.COMPLETED:
+        return "it is over by now: run the write again"
+    if claim is None and instant.state is State.REQUESTED:
+        return "run or cancel that clustering first"
+    return f"it is running: {how_to_wait(store.storage, claim)}, then run the write again"
+
+
+def how_to_wait(storage: Storage, claim: Claim | None) -> str:
+    """Return advice about a pending instant whose writer lives, or is not known to be dead."""
+    if claim is None or shows_death(storage, claim):
+        return "wait for it"
+    minutes = DEAD_AFTER_MS // 60_000
+    return f"wait for it (if its process has died, that shows {minutes} minutes after its last heartbeat)"

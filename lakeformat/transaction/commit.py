@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from lakeformat.codec.requested_replace import encode_requested_replace
+from lakeformat.codec.timeline_files.service_plans import encode_requested_replace
 from lakeformat.errors import (
     CommitStateUnknownError,
     CorruptTableError,
@@ -21,23 +21,22 @@ from lakeformat.errors import (
     StorageError,
     WriteConflictError,
 )
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, OutcomeUnknownError, Storage
-from lakeformat.table_state.snapshot import Snapshot
-from lakeformat.timeline.put_once import put_once
-from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
+from lakeformat.transaction.claims import way_past
+from lakeformat.transaction.commit_notes import Note, drop_note, fingerprint, give_up, put_note
 from lakeformat.transaction.conflict import beside_compactions, check_conflicts, check_plans
-from lakeformat.transaction.heartbeat import way_past
-from lakeformat.transaction.late_look import look_again
+from lakeformat.transaction.lost_writes import look_again
 from lakeformat.transaction.markers import forget_markers
-from lakeformat.transaction.notes import Note, drop_note, fingerprint, give_up, put_note
 from lakeformat.transaction.rollback import roll_back, was_rolled_back
-from lakeformat.transaction.written import stage_folder
+from lakeformat.transaction.written_file import stage_folder
 
 __all__ = ["TOKEN_KEY", "CommitProtocol", "NewKeyCheck", "OpenCommit"]
 

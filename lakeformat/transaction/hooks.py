@@ -1,22 +1,354 @@
-"""Hooks of the user on a write: validators before it is visible, callbacks after, and extra metadata."""
+"""Hooks of the user on a write: validators before it is visible, callbacks after, and extra metadata.
+
+Callbacks that run after a commit is visible (Hudi: ``HoodieWriteCommitCallback``). Their errors are only logged.
+
+Pre-commit validators: checks of the table as it will be after a write (Hudi: ``SparkPreCommitValidator``).
+
+They run in ``commit()`` when all files are written and nothing is published yet. Hudi's three SQL validators query the
+partitions that a write touches; ours query the whole table.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, TypedDict
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from lakeformat.config.other_arguments import check_write_arguments
+from lakeformat.config.foreign_names import check_write_arguments
+from lakeformat.config.option import callable_name, import_callable
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidInputError
+from lakeformat.errors import InvalidInputError, InvalidOptionError, ValidationFailedError, nearest
+from lakeformat.file_system_view.live_files import ListedFiles, ListedSlices
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import FileGroupId, FileSlice, LogFile, LogFileName
+from lakeformat.predicate.sql import Select, parse_select
+from lakeformat.read.run.view import TableView, answer, as_text, bind_select, same
 from lakeformat.timeline.history import STATEMENT_KEY, VERB_KEY
-from lakeformat.transaction.batch_ids import batch_of
-from lakeformat.transaction.callbacks import Callback, callbacks_of
-from lakeformat.transaction.validators import ProposedWrite, Validator, check_validators, validators_of
+from lakeformat.transaction.settings import batch_of
 
-__all__ = ["HookArguments", "Hooks", "check_hook_names", "check_hooks", "hooks_of", "with_statement"]
+__all__ = [
+    "Callback",
+    "CommitMessage",
+    "HookArguments",
+    "Hooks",
+    "HttpCallback",
+    "ProposedWrite",
+    "PythonValidator",
+    "SqlValidator",
+    "Validator",
+    "callbacks_of",
+    "check_hook_names",
+    "check_hooks",
+    "check_validators",
+    "hooks_of",
+    "load_callable",
+    "notify",
+    "proposed_snapshot",
+    "run_validators",
+    "validators_of",
+    "with_statement",
+]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+_CLASSES: Final = "hoodie.precommit.validators"
+_PACKAGE: Final = "org.apache.hudi.client.validator."
+#: Hudi's class -> the option that holds its queries, and the kind of its check.
+_SQL: Final[Mapping[str, tuple[str, str]]] = {
+    "SqlQuerySingleResultPreCommitValidator": (f"{_CLASSES}.single.value.sql.queries", "result"),
+    "SqlQueryEqualityPreCommitValidator": (f"{_CLASSES}.equality.sql.queries", "equal"),
+    "SqlQueryInequalityPreCommitValidator": (f"{_CLASSES}.inequality.sql.queries", "unequal"),
+}
+
+
+@dataclass(frozen=True)
+class ProposedWrite:
+    """The input of a validator.
+
+    Attributes:
+        operation: ``upsert``, ``insert`` ...
+        before: view of the table as it was when the write took its lock.
+        after: view of the table as it will be.
+        stats: statistics of the files written, with their counts.
+    """
+
+    operation: str
+    before: TableView
+    after: TableView
+    stats: tuple[WriteStat, ...]
+
+
+@dataclass(frozen=True)
+class SqlValidator:
+    """One query of one of Hudi's SQL validators.
+
+    Attributes:
+        kind: Hudi's class, without its package.
+        expected: the required value; None if the answers before and after are compared.
+    """
+
+    kind: str
+    select: Select
+    expected: str | None
+
+    @property
+    def name(self) -> str:
+        """Return the class and the query."""
+        return f"{self.kind} ({self.select.text})"
+
+    def check(self, write: ProposedWrite) -> None:
+        """Raise `ValidationFailedError` if the write must not happen."""
+        select = bind_select(self.select, write.after.schema)
+        after = answer(select, write.after)
+        if self.expected is not None:
+            if not same(self.expected, after[0]):
+                raise _refusal(self.name, f"found {as_text(after[0])}, wanted {self.expected}")
+            return
+        before = answer(select, write.before.seen_as(write.after.schema))
+        wants_equal = _SQL[self.kind][1] == "equal"
+        if (_texts(before) == _texts(after)) is not wants_equal:
+            found = f"{', '.join(_texts(before))} before and {', '.join(_texts(after))} after"
+            raise _refusal(self.name, f"found {found}, wanted {'equal' if wants_equal else 'different'} answers")
+
+
+@dataclass(frozen=True)
+class PythonValidator:
+    """A function of the user, which raises or returns False to refuse the write."""
+
+    function: Callable[[ProposedWrite], Any]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the function."""
+        return callable_name(self.function)
+
+    def check(self, write: ProposedWrite) -> None:
+        """Raise `ValidationFailedError` if the write must not happen."""
+        try:
+            verdict = self.function(write)
+        except Exception as error:
+            raise _refusal(self.name, f"{type(error).__name__}: {error}") from error
+        if verdict is False:
+            raise _refusal(self.name, "it returned False")
+
+
+Validator = SqlValidator | PythonValidator
+
+
+def _refusal(name: str, found: str) -> ValidationFailedError:
+    return ValidationFailedError(f"validator {name} refused the write: {found}; nothing was published")
+
+
+def _texts(values: Sequence[Any]) -> list[str]:
+    return [as_text(value) for value in values]
+
+
+def load_callable(place: str, *, option: str) -> Callable[..., Any]:
+    """The function at ``package.module:function``.
+
+    Raises:
+        InvalidOptionError: there is none; names the option and the reason.
+    """
+    try:
+        return import_callable(place)
+    except (ImportError, TypeError) as error:
+        raise InvalidOptionError(
+            f"option {option}={place!r} names no function ({error}); write package.module:function"
+        ) from error
+
+
+def validators_of(options: Options, functions: Sequence[Callable[[ProposedWrite], Any]] = ()) -> tuple[Validator, ...]:
+    """Parse the validators that the options and the caller name.
+
+    Raises:
+        InvalidOptionError: a validator class is not known, or a validator and its queries are not given together.
+        InvalidInputError: a query is outside the supported subset of SQL.
+    """
+    names = [name.removeprefix(_PACKAGE) for name in options[_CLASSES]]
+    for name in names:
+        if name not in _SQL:
+            raise InvalidOptionError(
+                f"option {_CLASSES}={name!r} is not known{nearest(name, _SQL)}; Python functions go into "
+                "lakeformat.transaction.validators"
+            )
+    found: list[Validator] = []
+    for name, (option, kind) in _SQL.items():
+        if (name in names) != bool(options[option]):
+            raise InvalidOptionError(f"{option} and {_CLASSES}={_PACKAGE}{name} need each other; give both or none")
+        found += [_sql(name, text, option, single=kind == "result") for text in _queries(options[option])]
+    option = "lakeformat.transaction.validators"
+    places = [load_callable(place, option=option) for place in options[option]]
+    return (*found, *(PythonValidator(function) for function in (*places, *functions)))
+
+
+def _queries(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(";") if part.strip()]
+
+
+def _sql(name: str, text: str, option: str, *, single: bool) -> SqlValidator:
+    query, mark, expected = text.rpartition("#") if single else (text, "", "")
+    if single and not mark:
+        raise InvalidOptionError(f"option {option}: {text!r} has no expected result; write query#result")
+    select = parse_select(query.strip())
+    if single and len(select.aggregates) != 1:
+        raise InvalidOptionError(f"option {option}: {query!r} gives {len(select.aggregates)} values; ask for one")
+    return SqlValidator(name, select, expected if single else None)
+
+
+def check_validators(validators: Sequence[Validator], schema: pa.Schema) -> None:
+    """Refuse queries that do not fit the table's columns. Call it before anything is written.
+
+    Raises:
+        InvalidInputError: the message names the query and the column.
+    """
+    for validator in validators:
+        if isinstance(validator, SqlValidator):
+            bind_select(validator.select, schema)
+
+
+def proposed_snapshot(
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    stats: Sequence[WriteStat],
+    replaced: Mapping[str, Sequence[str]],
+    instant_time: str,
+) -> Snapshot:
+    """Return the table as it will be once these files of a pending instant are published."""
+    hidden = {FileGroupId(path, file_id) for path, ids in replaced.items() for file_id in ids}
+    slices = {piece.group: piece for piece in snapshot.each_slice() if piece.group not in hidden}
+    for stat in stats:
+        group, log = FileGroupId(stat.partition_path, stat.file_id), LogFileName.match(stat.path.rpartition("/")[2])
+        if log is None:
+            slices[group] = FileSlice(group, instant_time, stat.base_file)
+        else:
+            piece = slices.get(group) or FileSlice(group, instant_time, None)
+            slices[group] = replace(piece, logs=(*piece.logs, LogFile(stat.partition_path, log, stat.size_bytes)))
+    after = tuple(slices[group] for group in sorted(slices))
+    has_logs = any(piece.logs for piece in after)
+    live = ListedSlices(after) if has_logs else ListedFiles(tuple(piece.base for piece in after if piece.base))
+    timeline = snapshot.timeline.with_completed(instant_time)
+    return Snapshot(snapshot.config, timeline, max(snapshot.instant_time or "", instant_time), schema, live)
+
+
+def run_validators(validators: Sequence[Validator], write: ProposedWrite) -> None:
+    """Run the validators in order.
+
+    Raises:
+        ValidationFailedError: a validator refuses; the message names it and its finding. Later ones do not run.
+    """
+    for validator in validators:
+        validator.check(write)
+        _LOG.debug("validator %s passed", validator.name)
+
+
+_ON: Final = "hoodie.write.commit.callback."
+_HTTP_CLASS: Final = "org.apache.hudi.callback.impl.HoodieWriteCommitHttpCallback"
+
+
+@dataclass(frozen=True)
+class CommitMessage:
+    """The argument of a callback (Hudi: ``HoodieWriteCommitCallbackMessage``).
+
+    Attributes:
+        commit_time: the instant time.
+        base_path: the table's folder or URL.
+        action: ``commit`` or ``replacecommit``.
+        operation: ``upsert``, ``insert`` ...
+        stats: statistics of the files written, with their counts.
+        extra_metadata: the commit's extra metadata, without schema and report.
+    """
+
+    commit_time: str
+    table_name: str
+    base_path: str
+    action: str
+    operation: str
+    stats: tuple[WriteStat, ...]
+    extra_metadata: Mapping[str, str]
+
+    def as_json(self) -> bytes:
+        """Encode the message as JSON, under Hudi's names."""
+        document = {
+            "commitTime": self.commit_time,
+            "tableName": self.table_name,
+            "basePath": self.base_path,
+            "commitActionType": self.action,
+            "operationType": self.operation,
+            "hoodieWriteStat": [asdict(stat) for stat in self.stats],
+            "extraMetadata": dict(self.extra_metadata),
+        }
+        return json.dumps(document).encode()
+
+
+@dataclass(frozen=True)
+class HttpCallback:
+    """A callback that POSTs the message as JSON (Hudi: ``HoodieWriteCommitHttpCallbackClient``)."""
+
+    url: str
+    timeout_seconds: int
+    headers: Mapping[str, str]
+
+    def __call__(self, message: CommitMessage) -> None:
+        """Send the message. Raise ``OSError`` if the server does not answer with success."""
+        from urllib.request import Request, urlopen  # At the top it would double the import time of this module.
+
+        headers = {"Content-Type": "application/json", **self.headers}
+        request = Request(self.url, message.as_json(), headers, method="POST")  # noqa: S310  Checked: http or https.
+        with urlopen(request, timeout=self.timeout_seconds):  # noqa: S310
+            pass
+
+
+Callback = Callable[[CommitMessage], Any]
+
+
+def callbacks_of(options: Options, functions: Sequence[Callback] = ()) -> tuple[Callback, ...]:
+    """Return the callbacks that the options and the caller name.
+
+    Raises:
+        InvalidOptionError: a class, URL, header or function cannot be used.
+    """
+    found: list[Callback] = []
+    if options[_ON + "on"]:
+        kind = options[_ON + "class"]
+        if kind != _HTTP_CLASS:
+            raise InvalidOptionError(
+                f"option {_ON}class={kind} is not known; leave it out for HTTP, or use lakeformat.transaction.callbacks"
+            )
+        url = options[_ON + "http.url"] or ""
+        if urlsplit(url).scheme not in {"http", "https"}:
+            raise InvalidOptionError(f"option {_ON}http.url={url!r} is not an http or https address; give one")
+        headers = {"HUDI-CALLBACK-KEY": options[_ON + "http.api.key"]}
+        headers.update(_headers(options[_ON + "http.custom.headers"] or ""))
+        found.append(HttpCallback(url, options[_ON + "http.timeout.seconds"], headers))
+    option = "lakeformat.transaction.callbacks"
+    found += [load_callable(place, option=option) for place in options[option]]
+    return (*found, *functions)
+
+
+def _headers(text: str) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        name, mark, value = part.partition(":")
+        if not mark or not name.strip():
+            raise InvalidOptionError(f"option {_ON}http.custom.headers: {part!r} is not a header; write name:value;...")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def notify(callbacks: Sequence[Callback], message: CommitMessage) -> None:
+    """Call all callbacks. Log their errors; the commit stays visible."""
+    for callback in callbacks:
+        try:
+            callback(message)
+        except Exception as error:
+            name = callback.url if isinstance(callback, HttpCallback) else callable_name(callback)
+            _LOG.warning("callback %s failed after commit %s: %s", name, message.commit_time, error)
+
 
 _STATEMENT_LENGTH: Final = 500
 

@@ -8,7 +8,7 @@ from enum import Enum
 from lakeformat.codec import properties
 from lakeformat.model.files import PARTITION_MARKER, LogFileName, join_path
 from lakeformat.storage.port import HOODIE, Storage
-from lakeformat.timeline.layout import TimelineLayout
+from lakeformat.timeline.timeline_layout import TimelineLayout
 
 __all__ = ["MarkerKind", "announce", "announced_logs", "forget_markers", "marker_kind", "prepare_partition"]
 

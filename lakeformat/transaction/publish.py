@@ -7,24 +7,21 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakeformat.codec.avro_schema import to_avro
+from lakeformat.codec.avro.schema import to_avro
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.log_file_stats import earlier_logs
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import FILES_SCHEMA, CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.operation import Operation
-from lakeformat.read.view import TableView
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.snapshot import Snapshot
-from lakeformat.table_state.told_logs import earlier_logs
-from lakeformat.timeline.report import REPORT_KEY, Report
-from lakeformat.transaction.batch_ids import last_batches, with_batch
-from lakeformat.transaction.callbacks import CommitMessage
+from lakeformat.read.run.view import TableView
+from lakeformat.timeline.write_report import REPORT_KEY, Report
 from lakeformat.transaction.commit import CommitProtocol, NewKeyCheck, OpenCommit
-from lakeformat.transaction.folders import check_beside, measured
-from lakeformat.transaction.followers import Follower, Published
-from lakeformat.transaction.hooks import Hooks
-from lakeformat.transaction.purpose import Purpose
-from lakeformat.transaction.validators import ProposedWrite, proposed_snapshot, run_validators
-from lakeformat.transaction.written import Written
+from lakeformat.transaction.commit_listeners import Follower, Published
+from lakeformat.transaction.conflict import check_beside, measured
+from lakeformat.transaction.hooks import CommitMessage, Hooks, ProposedWrite, proposed_snapshot, run_validators
+from lakeformat.transaction.settings import Purpose, last_batches, with_batch
+from lakeformat.transaction.written_file import Written
 
 __all__ = ["Outcome", "Publication"]
 

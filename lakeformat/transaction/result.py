@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, TypeVar
 
-from lakeformat.codec.html import html_rows
+from lakeformat.display import html_rows
 from lakeformat.model.one_line import OneLine
-from lakeformat.timeline.funnel import draw_funnel, stages_of
-from lakeformat.timeline.report import steps_table, summary
+from lakeformat.timeline.write_report import draw_funnel, stages_of, steps_table, summary
 
 T = TypeVar("T", "RowCounts", "FileCounts")
 

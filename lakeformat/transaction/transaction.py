@@ -12,30 +12,34 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, TypeVar
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.snapshot import Snapshot
-from lakeformat.timeline.report import Report
-from lakeformat.transaction.batch_ids import last_batches
-from lakeformat.transaction.claims import PROCESS
+from lakeformat.timeline.write_report import Report
+from lakeformat.transaction.claims import PROCESS, alive
 from lakeformat.transaction.commit import CommitProtocol, OpenCommit
-from lakeformat.transaction.followers import Callbacks, FileIndexFollower, Follower, MetadataTableDropper, Published
-from lakeformat.transaction.heartbeat import alive
+from lakeformat.transaction.commit_listeners import (
+    Callbacks,
+    FileIndexFollower,
+    Follower,
+    MetadataTableDropper,
+    Published,
+)
 from lakeformat.transaction.hooks import Hooks
-from lakeformat.transaction.late_look import warn_of_writers
+from lakeformat.transaction.lost_writes import warn_of_writers
 from lakeformat.transaction.publish import Outcome, Publication
-from lakeformat.transaction.purpose import Purpose
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import recover
-from lakeformat.transaction.written import stage_folder
+from lakeformat.transaction.settings import Purpose, last_batches
+from lakeformat.transaction.written_file import stage_folder
 
 __all__ = ["Transaction"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-_Result = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
 class Transaction:

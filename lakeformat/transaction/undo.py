@@ -20,7 +20,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.codec.avro_records import (
+from lakeformat.codec.timeline_files.recovery import (
+    Restored,
+    RestorePlan,
     RollbackMetadata,
     RollbackPartition,
     RollbackPlan,
@@ -28,18 +30,17 @@ from lakeformat.codec.avro_records import (
     decode_rollback,
     encode_rollback_plan,
 )
-from lakeformat.codec.restore_files import Restored, RestorePlan
 from lakeformat.errors import CorruptTableError, UnsupportedTableError, WriteConflictError
+from lakeformat.file_system_view.file_groups import Listing, list_files
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFileName, LogFileName, join_path
 from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, check_path
-from lakeformat.table_state.file_groups import Listing, list_files
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.heartbeat import alive
+from lakeformat.transaction.claims import alive
 from lakeformat.transaction.markers import forget_markers
 
 __all__ = ["Undoing", "files_of", "finish_restores", "give_up_or_finish", "kept_logs"]

@@ -2,15 +2,15 @@
 
 Every write takes the same steps, in this order:
 
-1. Plan the job: `lakeformat.write.decide` combines the options, the table and the input's columns into a `WriteJob`.
-2. Prepare rows: `lakeformat.write.rows` adds keys and partition paths and, if necessary, stages the rows.
-3. Lock the table, roll back dead writers, begin the commit (`lakeformat.transaction`).
-4. Tag: combine the rows by key, then look up which file groups hold their keys (`lakeformat.write.place`,
-`lakeformat.index`).
-5. Profile and buckets: assign each row to a file group, write the workload profile (`lakeformat.write.place`).
-6. Handles: write base files and log files (`lakeformat.write.make`).
-7. Publish: check for conflicts, complete the commit (`lakeformat.transaction`).
-8. After the commit: release the lock, run hooks and table services (`lakeformat.transaction`, `lakeformat.services`).
+1. Plan the job: `plan` combines the options, the table and the input's columns into a `WriteJob`.
+2. Prepare rows: `rows` adds keys and partition paths and, if necessary, stages the rows.
+3. Lock the table, roll back dead writers, begin the commit: `lakeformat.transaction`.
+4. Tag: `workload` combines rows by key, and looks up the file groups that hold their keys.
+5. Profile and buckets: `workload` assigns each row to a file group and writes the workload profile.
+6. Handles: `handles` writes base files and log files.
+7. Publish: `lakeformat.transaction` checks for conflicts and completes the commit.
+8. After the commit: `lakeformat.transaction` releases the lock and runs hooks and table services.
 
-The sessions carry out the steps. `lakeformat.write.statements` runs UPDATE and MERGE on top of them.
+`session` and `shuffled_session` carry out the steps. `statements` runs UPDATE and MERGE by the same steps. A direct
+write (bulk_insert, large inserts, overwrites) skips step 4; tasks may run step 6 before the driver runs step 5.
 """

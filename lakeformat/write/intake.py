@@ -9,12 +9,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.codec.gather import one_chunk
+from lakeformat.arrow.gather import one_chunk
 from lakeformat.errors import LakeformatError
-from lakeformat.storage.mapped import mapped_storage
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written import stage_folder
-from lakeformat.write.decide.job import WriteJob
+from lakeformat.storage.scratch import mapped_storage
+from lakeformat.transaction.written_file import stage_folder
+from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.rows.stage import StageReader, StageWriter
 

@@ -8,19 +8,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.codec.html import html_rows
 from lakeformat.config.resolve import Options
+from lakeformat.display import html_rows
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.operation import Operation
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.snapshot import Snapshot
-from lakeformat.timeline.funnel import draw_funnel, stages_of
-from lakeformat.timeline.report import Report, steps_table
-from lakeformat.write.decide.job import plan_job
-from lakeformat.write.place.profile import BucketPlan, plan_buckets
-from lakeformat.write.rows.arrow_input import Rows, arrow_reader, fitted
+from lakeformat.timeline.write_report import Report, draw_funnel, stages_of, steps_table
+from lakeformat.write.plan.job import plan_job
+from lakeformat.write.rows.arrow_input import Rows, arrow_reader, fit_to_table
 from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.prepare import prepare
+from lakeformat.write.workload.profile import BucketPlan, plan_buckets
 
 __all__ = ["PlannedFile", "WritePlan", "plan_rows", "plan_write"]
 
@@ -182,5 +181,5 @@ def plan_rows(engine: Engine, options: Options, rows: Rows, operation: Operation
     config.check_writable(engine.storage.location)
     snapshot = engine.snapshot(config=config)
     with reused_memory():
-        reader = fitted(arrow_reader(rows, snapshot.schema), snapshot.schema)
+        reader = fit_to_table(arrow_reader(rows, snapshot.schema), snapshot.schema)
         return plan_write(engine, snapshot, options, reader)

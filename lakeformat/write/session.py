@@ -2,6 +2,8 @@
 
 Plain Python and Spark's ``commit()`` both end here. The session holds the lock from its first read of the timeline to
 the completed file. If a writer dies, the next writer rolls it back.
+
+The direct write in one process: plain Python's bulk_insert, insert and overwrites. Rows are not tagged (step 4).
 """
 
 from __future__ import annotations
@@ -14,30 +16,30 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from lakeformat.codec.progress import FILES, progress
+from lakeformat.display import FILES, progress
 from lakeformat.errors import WriteConflictError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.keys.partition_paths import matching_partitions
 from lakeformat.model.files import join_path
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.model.operation import Operation
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
 from lakeformat.transaction.hooks import Hooks, hooks_of
 from lakeformat.transaction.markers import announce, marker_kind, prepare_partition
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import Transaction
-from lakeformat.transaction.written import Written
-from lakeformat.write.decide.job import WriteJob
-from lakeformat.write.make.append import append, log_file_name
-from lakeformat.write.make.handles import HandleSettings, create, merge
-from lakeformat.write.make.repack import choose_small, read_back
-from lakeformat.write.place.buckets import Bucket
-from lakeformat.write.place.moved_keys import warn_of_moved_keys
-from lakeformat.write.place.new_key_check import late_check
-from lakeformat.write.place.profile import BucketPlan, check_opened, false_positives, plan_buckets, workload_profile
+from lakeformat.transaction.written_file import Written, stage_folder
+from lakeformat.write.handles.append_handle import append, log_file_name
+from lakeformat.write.handles.base_file_handles import HandleSettings, create, merge
+from lakeformat.write.handles.direct import DirectSettings, DirectWriter, choose_small, read_back, write_rows
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.workload.buckets import Bucket, tail_bytes
+from lakeformat.write.workload.key_checks import late_check, warn_of_moved_keys
+from lakeformat.write.workload.profile import BucketPlan, check_opened, false_positives, plan_buckets, workload_profile
 
-__all__ = ["AFTER_TASKS", "PartitionChoice", "WriteSession"]
+__all__ = ["AFTER_TASKS", "PartitionChoice", "WriteSession", "closed_partitions", "write_direct"]
 
 #: A function that chooses partition paths of a snapshot.
 PartitionChoice: TypeAlias = Callable[[Snapshot], frozenset[str]]
@@ -334,3 +336,58 @@ class WriteSession:
 
 def _weight(bucket: Bucket) -> int:
     return (bucket.base.size_bytes if bucket.base else 0) + len(bucket.rows) * ROW_GROUP_ROWS // 1024
+
+
+def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> WriteResult:
+    """Stream rows into base files under the lock, and publish them.
+
+    Memory: twice the write buffer, one row group per open file, and the keys of open files.
+
+    Raises:
+        SchemaMismatchError, InvalidInputError: if the rows cannot be written. Nothing was published.
+        WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
+    """
+    engine, job, transaction = session.engine, session.job, session.transaction
+    with transaction.locked():
+        snapshot = engine.snapshot()
+        if (skipped := transaction.skipped(snapshot)) is not None:
+            return skipped
+        schema = job.final_schema(snapshot)
+        closed = closed_partitions(session, snapshot)
+        commit = transaction.begin(snapshot.timeline.commit_times)
+        with transaction.running(commit), ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+            settings = DirectSettings(
+                folder=stage_folder(job.write_id),
+                instant_time=commit.time,
+                write_id=job.write_id,
+                task=0,
+                write_token="0-0-0",  # noqa: S106  Part of a file name, not a secret.
+                tail_bytes=tail_bytes(job, tasks=False),
+                buffer_bytes=job.options.write.buffer_bytes * 2,
+                closed=closed,
+            )
+            writer = DirectWriter(engine.storage, job.prepare, job.files(schema), settings, pool)
+            try:
+                with transaction.report.step("encode") as counted:
+                    write_rows(writer, rows, job.layout)
+                    written, tails = writer.finish()
+                    counted["files"] = len(written)
+            except BaseException:
+                writer.abandon()
+                transaction.forget_stage()
+                raise
+            return session.run_direct(commit, written, tails, writer.rows, snapshot)
+
+
+def closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping[str, str]:
+    """Return the partitions that an overwrite must not write to -> the reason: a pending clustering will rewrite them.
+
+    Raises:
+        WriteConflictError: if the whole table is to be replaced and any partition is closed.
+    """
+    if not session.job.operation.overwrites:
+        return {}
+    closed = session.transaction.protocol.closed_partitions(snapshot)
+    if closed and session.job.operation is Operation.INSERT_OVERWRITE_TABLE:
+        raise WriteConflictError(next(iter(closed.values())))
+    return closed

@@ -12,8 +12,7 @@ import pytest
 
 import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError, UnsupportedTableError
-from lakeformat.config.answers import Kind, answer_to
-from lakeformat.config.hudi import hudi_names
+from lakeformat.config.hudi_support import Kind, answer_to, hudi_names
 from lakeformat.config.resolve import resolve
 from tests.helpers.refusal import ROWS, SCHEMA, named, new_table, refused
 

@@ -15,7 +15,7 @@ import pytest
 import lakeformat
 from lakeformat import InvalidInputError, LakeformatError, SchemaMismatchError, Table
 from lakeformat.codec import properties
-from lakeformat.codec.avro_schema import to_avro
+from lakeformat.codec.avro.schema import to_avro
 from tests.helpers.refusal import ROWS, SCHEMA, named, new_table, refused
 
 OPERATIONS = ("upsert", "insert", "bulk_insert", "overwrite", "delete")
@@ -322,7 +322,7 @@ def test_what_is_no_arrow_data(case: int, operation: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("operation", TWO_WAYS)
-@pytest.mark.parametrize(("rows", "words"), [([], "an empty list"), ("a,b", "is text, no rows")])
+@pytest.mark.parametrize(("rows", "words"), [([], "an empty list"), ("a,b", "is text, not rows")])
 def test_what_holds_no_rows(rows: object, words: str, operation: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with refused(table, InvalidInputError, words):

@@ -11,7 +11,7 @@ import pytest
 import lakeformat
 from lakeformat.errors import CorruptTableError
 from lakeformat.files.log_reader import read_blocks
-from tests.helpers.clustered import all_rows_by_hudi_rs, all_rows
+from tests.helpers.clustered import all_rows, all_rows_by_hudi_rs
 from tests.helpers.fixture_tables import unpack
 
 SIX, NINE = "hudi_mor_v6/mor6_partitioned_deletes", "hudi_v8_v9/v9_mor_compacted_partitioned"

@@ -371,7 +371,7 @@ def test_paths_in_a_commit_never_lead_out(place: str, path: str, tmp_path: Path)
 
 def pending_rollback(table: Table, partition: str, names: tuple[str, ...]) -> str:
     """Put a rollback on the timeline whose plan names these files; its writer is dead."""
-    from lakeformat.codec.avro_records import RollbackPlan, RollbackRequest, encode_rollback_plan
+    from lakeformat.codec.timeline_files.recovery import RollbackPlan, RollbackRequest, encode_rollback_plan
 
     time = "20200101000000000"
     plan = RollbackPlan("20200101000000001", "commit", (RollbackRequest(partition, files_to_delete=names),))

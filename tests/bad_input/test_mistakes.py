@@ -82,7 +82,7 @@ MISTAKES: dict[str, tuple[Act, type[Exception], str]] = {
         "write a number, without quotes",
     ),
     "Python's condition": (lambda t: t.to_arrow(where=lambda rows: rows), InvalidInputError, "give Spark SQL text"),
-    "no rows": (lambda t: t.upsert([]), InvalidInputError, "an empty list tells no columns"),
+    "no rows": (lambda t: t.upsert([]), InvalidInputError, "an empty list names no columns"),
     "a file's name for rows": (lambda t: t.upsert("a.parquet"), InvalidInputError, "read the file first"),
     "a row without its key": (
         lambda t: t.insert([{**ROWS[0], "id": None}]),

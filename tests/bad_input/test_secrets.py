@@ -10,8 +10,7 @@ import pytest
 
 import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError
-from lakeformat.config.resolve import resolve
-from lakeformat.config.storage_options import spark_storage_options, storage_options_of
+from lakeformat.config.resolve import resolve, spark_storage_options, storage_options_of
 from lakeformat.storage import open_storage
 from tests.helpers.refusal import ROWS, SCHEMA, named, new_table
 

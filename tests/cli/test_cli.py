@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakeformat
-from lakeformat.cli.exits import EXITS
 from lakeformat.cli.main import main
+from lakeformat.cli.output import EXITS
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import unpack
 

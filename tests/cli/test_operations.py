@@ -14,8 +14,8 @@ import pytest
 
 import lakeformat
 from lakeformat import Table
-from lakeformat.cli.exits import DUPLICATES
 from lakeformat.cli.main import main
+from lakeformat.cli.output import DUPLICATES
 from lakeformat.services.doctor.findings import Kind
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeformat.codec.avro_columns import decode_columns
-from lakeformat.codec.avro_rows import columns_of_rows
-from lakeformat.codec.avro_types import record_type
+from lakeformat.codec.avro.columns import columns_of_rows, decode_columns
+from lakeformat.codec.avro.schema import record_type
 
 EPOCH = datetime(1970, 1, 1)
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200)

@@ -16,8 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec import avro_container, clean_files, commit_avro, requested_replace
-from lakeformat.codec import avro_records as codec
+from lakeformat.codec.avro import container
+from lakeformat.codec.timeline_files import clean as clean_files
+from lakeformat.codec.timeline_files import commit, service_plans
+from lakeformat.codec.timeline_files import recovery as codec
 from lakeformat.errors import CorruptTableError
 from tests.helpers.fixture_tables import FIXTURES, names
 
@@ -78,7 +80,7 @@ def written(schema: dict[str, Any], record: Any, codec_name: str = "null") -> by
 OURS = {
     PLAN: codec.ROLLBACK_PLAN,
     "HoodieRollbackMetadata": codec.ROLLBACK_METADATA,
-    "HoodieRequestedReplaceMetadata": requested_replace.REQUESTED_REPLACE,
+    "HoodieRequestedReplaceMetadata": service_plans.REQUESTED_REPLACE,
 }
 
 
@@ -90,7 +92,7 @@ def test_writer_schemas_are_hudis(name: str) -> None:
         assert without_docs(header_of(data)) == OURS[name]
 
 
-@pytest.mark.parametrize("schema", [commit_avro.COMMIT_METADATA, commit_avro.REPLACE_METADATA], ids=lambda s: s["name"])
+@pytest.mark.parametrize("schema", [commit.COMMIT_METADATA, commit.REPLACE_METADATA], ids=lambda s: s["name"])
 def test_schemas_of_commits_are_hudis(schema: dict[str, Any]) -> None:
     found = files_of(schema["name"])
     assert found
@@ -135,17 +137,17 @@ def test_reads_the_rollback_of_a_deltacommit() -> None:
 
 
 def test_requested_replace_of_an_overwrite_is_hudis() -> None:
-    ours = requested_replace.encode_requested_replace()
+    ours = service_plans.encode_requested_replace()
     (path, *_) = [p for p in FILES if p.startswith("cow_insert_overwrite_and") and p.endswith(".requested")]
     assert len(ours) == len(FILES[path]) == 2522
     assert oracle(ours) == oracle(FILES[path])
-    assert requested_replace.decode_requested_replace(ours, name="x") == requested_replace.RequestedReplace(None)
-    assert ours == requested_replace.encode_requested_replace()
+    assert service_plans.decode_requested_replace(ours, name="x") == service_plans.RequestedReplace(None)
+    assert ours == service_plans.encode_requested_replace()
 
 
 @pytest.mark.parametrize("path", files_of("HoodieRequestedReplaceMetadata"))
 def test_reads_requested_replaces(path: str) -> None:
-    read = requested_replace.decode_requested_replace(FILES[path], name=path)
+    read = service_plans.decode_requested_replace(FILES[path], name=path)
     truth = oracle(FILES[path])
     assert read is not None
     groups = (truth["clusteringPlan"] or {"inputGroups": []})["inputGroups"]
@@ -157,18 +159,18 @@ def test_reads_requested_replaces(path: str) -> None:
 
 @pytest.mark.parametrize("path", [path for path in files_of("HoodieRequestedReplaceMetadata") if "clustered" in path])
 def test_clustering_plans_survive(path: str) -> None:
-    read = requested_replace.decode_requested_replace(FILES[path], name=path)
+    read = service_plans.decode_requested_replace(FILES[path], name=path)
     assert read is not None
     assert read.plan is not None
-    ours = requested_replace.encode_clustering(read.plan)
-    assert requested_replace.decode_requested_replace(ours, name=path) == read
+    ours = service_plans.encode_clustering(read.plan)
+    assert service_plans.decode_requested_replace(ours, name=path) == read
     truth = oracle(FILES[path])
     truth["clusteringPlan"].pop("missingSchedulePartitions", None)  # Version 9 has it.
     assert oracle(ours) == truth
 
 
 def test_an_empty_requested_replace_is_not_known() -> None:
-    assert requested_replace.decode_requested_replace(b"", name="x") is None
+    assert service_plans.decode_requested_replace(b"", name="x") is None
 
 
 def plain(schema: Any) -> Any:
@@ -407,7 +409,7 @@ def test_refuses_bombs_and_damage_by_name(data: bytes) -> None:
 
 @pytest.mark.parametrize(("compression", "pack"), [("null", bytes), ("deflate", deflate), ("snappy", snappy)])
 def test_sizes_are_bounded(compression: str, pack: Callable[[bytes], bytes]) -> None:
-    data = framed(codec.ROLLBACK_PLAN, pack(bytes(avro_container.MAX_BYTES + 1)), compression=compression)
+    data = framed(codec.ROLLBACK_PLAN, pack(bytes(container.MAX_BYTES + 1)), compression=compression)
     with pytest.raises(CorruptTableError, match=r"x is not .* 67108\d\d\d"):
         codec.decode_rollback_plan(data, name="x")
 
@@ -415,7 +417,7 @@ def test_sizes_are_bounded(compression: str, pack: Callable[[bytes], bytes]) -> 
 DECODERS: dict[str, Callable[..., object]] = {
     PLAN: codec.decode_rollback_plan,
     "HoodieRollbackMetadata": codec.decode_rollback,
-    "HoodieRequestedReplaceMetadata": requested_replace.decode_requested_replace,
+    "HoodieRequestedReplaceMetadata": service_plans.decode_requested_replace,
     "HoodieCleanMetadata": clean_files.decode_clean,
     "HoodieCleanerPlan": clean_files.decode_clean_plan,
 }

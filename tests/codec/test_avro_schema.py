@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec.avro_schema import from_avro, to_avro, with_meta, without_meta
+from lakeformat.codec.avro.schema import from_avro, to_avro, with_meta, without_meta
 from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
 from lakeformat.errors import CorruptTableError, LakeformatError, SchemaMismatchError, UnsupportedTableError
 from lakeformat.model.record import META_COLUMNS

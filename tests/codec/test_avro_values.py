@@ -13,8 +13,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeformat.codec.avro_schema import to_avro
-from lakeformat.codec.avro_values import AvroEncoder
+from lakeformat.codec.avro.encode import AvroEncoder
+from lakeformat.codec.avro.schema import to_avro
 
 MOMENTS: Final = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))
 UTC: Final = MOMENTS.map(lambda each: each.replace(tzinfo=timezone.utc))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec.conform import conform, conform_array, read_schema
+from lakeformat.arrow.conform import conform, conform_array, read_schema
 from lakeformat.errors import SchemaMismatchError
 
 NARROW = pa.struct(

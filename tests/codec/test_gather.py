@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec.gather import gather, gather_array, one_chunk, replaced, replaced_among
+from lakeformat.arrow.gather import gather, gather_array, one_chunk, replaced, replaced_among
 
 COUNT = 200
 TYPES = [pa.string(), pa.binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.int64()]

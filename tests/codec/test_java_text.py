@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec.java_text import java_text
+from lakeformat.codec.java import java_text
 from lakeformat.errors import InvalidInputError
 
 #: What Java's Double.toString prints.

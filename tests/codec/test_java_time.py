@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec.java_time import JavaPattern, arrow_zone, format_millis, parse_millis
+from lakeformat.codec.java import JavaPattern, arrow_zone, format_millis, parse_millis
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 
 MOMENT = 1704164645678  # 2024-01-02T03:04:05.678Z

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeformat.codec.roaring import decode_positions, encode_positions
+from lakeformat.codec.log_blocks import decode_positions, encode_positions
 
 #: Of a log block that Hudi 1.1.1 wrote for these rows of its base file.
 HUDIS = "0100000000000000000000003a3000000100000000000700100000000000" + "020006000800" + "0d001a001c001d00"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec.row_bytes import bytes_at, decoded_bytes, pieces, runs, value_ends
+from lakeformat.arrow.row_bytes import bytes_at, decoded_bytes, pieces, runs, value_ends
 
 TEXTS = pa.array(["", "a", None, "bcd", "é" * 50, "x" * 1_000])
 VALUES = [

@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from lakeformat import InvalidOptionError
-from lakeformat.config import answer_table
-from lakeformat.config.answers import BY_NAME, Kind, answer_to, open_families
-from lakeformat.config.hudi import hudi_names, hudi_options
-from lakeformat.config.pages import hudi_page
+from lakeformat.config import hudi_support_table
+from lakeformat.config.hudi_support import BY_NAME, Kind, answer_to, hudi_names, hudi_options, hudi_page, open_families
 from lakeformat.config.resolve import resolve
 
-PAGE = Path(__file__).parents[2] / "OPTIONS.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "hudi-options.md"
 #: What Hudi writes by default under a name that no number tells: to ask for it is refused.
 NEWER = {"hoodie.table.version"}
 #: None of any option's values.
@@ -49,9 +47,9 @@ def test_each_option_has_an_answer_under_each_of_its_names() -> None:
 
 def test_no_entry_of_the_tables_is_of_no_use() -> None:
     """No name twice, none that an option of ours hides, no exception that says what its family says."""
-    tables = (answer_table.TOLD, answer_table.PASSED)
+    tables = (hudi_support_table.TOLD, hudi_support_table.PASSED)
     entries = [(name, says) for table in tables for says, text in table.items() for name in text.split()]
-    entries += [(name, says[0]) for name, says in answer_table.REFUSED.items()]
+    entries += [(name, says[0]) for name, says in hudi_support_table.REFUSED.items()]
     assert [name for name, times in Counter(name for name, _ in entries).items() if times > 1] == []
     assert [name for name, _ in entries if name in BY_NAME] == []
     idle = [(n, f) for n, a in entries for f, b in entries if n != f and a == b and fnmatchcase(n, f)]
@@ -138,14 +136,14 @@ def test_a_table_is_told_of_once_per_process(tmp_path: Path, caplog: pytest.LogC
 def test_the_page_is_as_it_is_made_now() -> None:
     shown, wanted = PAGE.read_text(encoding="utf-8").splitlines(), hudi_page().splitlines()
     assert not list(
-        difflib.unified_diff(shown, wanted, "OPTIONS.md", "python tools/hudi_options.py pages", lineterm="")
+        difflib.unified_diff(shown, wanted, PAGE.name, "python tools/hudi_options.py pages", lineterm="")
     )
     for option in hudi_options():
         assert sum(line.startswith(f"| `{option.key}` |") for line in shown) == 1
 
 
 def test_a_family_that_is_open_has_an_answer_for_any_name(caplog: pytest.LogCaptureFixture) -> None:
-    assert {family for family, _ in open_families()} == set(answer_table.OPEN.split())
+    assert {family for family, _ in open_families()} == set(hudi_support_table.OPEN.split())
     resolve({"hoodie.metrics.of.another.bundle": 1, "hoodie.write.lock.dynamodb.table": "locks"})
     assert warnings(caplog) == []
     with pytest.raises(InvalidOptionError, match="is not supported"):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from lakeformat.config.hudi_support import OPTIONS_BEGIN, OPTIONS_END
 from lakeformat.config.option import Effect, Option
-from lakeformat.config.pages import OPTIONS_BEGIN, OPTIONS_END
 from lakeformat.config.registry import OPTIONS, options_table
 from lakeformat.config.resolve import resolve
 

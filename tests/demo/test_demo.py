@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from lakeformat.demo.__main__ import checksum, report_text, text_table
 from lakeformat.demo.flights import MOST_NEW_FLIGHTS, RECORD_KEY, Flights, load_flights
-from lakeformat.demo.report import checksum, report_text, text_table
 
 ROWS = 5000
 

@@ -1,4 +1,4 @@
-"""``RELIABILITY.md`` names only tests that exist, and its figures are those of the reports."""
+"""``docs/reference/reliability.md`` names only tests that exist, and its figures are those of the reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPORT = """<testsuites><testsuite>
 def test_every_test_that_it_names_exists() -> None:
     named = {module for promise in PROMISES for module in promise.modules}
     assert [module for module in named if "def test_" not in (ROOT / module).read_text(encoding="utf-8")] == []
-    shown = set(re.findall(r"\]\((tests/[^)]+)\)", PAGE.read_text(encoding="utf-8")))
+    shown = set(re.findall(r"`(tests/[^` ]+)`", PAGE.read_text(encoding="utf-8")))
     assert shown == named
 
 

@@ -8,6 +8,7 @@ from tests.helpers.pages import ROOT
 from tools.mkdocs_hooks import notebook_page, on_page_content, on_page_markdown, options_in_two_columns
 
 OPTIONS = ROOT / "docs" / "options.md"
+HUDI_OPTIONS = ROOT / "docs" / "reference" / "hudi-options.md"
 
 
 def page(name: str) -> SimpleNamespace:
@@ -28,7 +29,7 @@ def test_options_have_two_columns() -> None:
 
 
 def test_no_option_is_lost_on_the_way() -> None:
-    for name, source in (("options.md", OPTIONS), ("hudi-options.md", ROOT / "OPTIONS.md")):
+    for name, source in (("options.md", OPTIONS), ("reference/hudi-options.md", HUDI_OPTIONS)):
         text = source.read_text(encoding="utf-8")
         rows = [line for line in on_page_markdown(text, page=page(name)).splitlines() if line.startswith("| `")]
         assert len(rows) == sum(line.startswith("| `") for line in text.splitlines())

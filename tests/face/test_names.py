@@ -17,7 +17,7 @@ import pytest
 
 import lakeformat
 from lakeformat import InvalidInputError, InvalidOptionError, LakeformatError, SchemaMismatchError, Table
-from lakeformat.config import other_names
+from lakeformat.config import foreign_names
 from lakeformat.model.operation import Operation
 from lakeformat.spark.table import LakehouseTable
 
@@ -134,7 +134,7 @@ def test_a_time_before_the_first_commit_is_warned_of(table: Table, caplog: pytes
 def test_hints_name_what_is_there() -> None:
     wrong = []
     for kind in (Table, LakehouseTable):
-        hints = {**other_names._OUR_CALLS, **(other_names._UNDER_SPARK if kind is LakehouseTable else {})}
+        hints = {**foreign_names._OUR_CALLS, **(foreign_names._UNDER_SPARK if kind is LakehouseTable else {})}
         for name, ours in hints.items():
             verbs = re.findall(r"(?:^| and )(\w+)\(", ours)
             wrong += [(kind.__name__, name, verb) for verb in verbs if verb not in dir(kind) and name not in dir(kind)]

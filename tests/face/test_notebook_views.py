@@ -13,7 +13,7 @@ import pytest
 import lakeformat
 from lakeformat import InvalidInputError, Table
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
-from lakeformat.timeline.funnel import stages_of
+from lakeformat.timeline.write_report import stages_of
 from lakeformat.transaction.result import WriteResult
 
 EVIL: Final = "<script>alert('&')"

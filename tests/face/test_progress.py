@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from lakeformat.codec.progress import BYTES, looked_at, progress
+from lakeformat.display import BYTES, looked_at, progress
 
 WORK: Final = """
 import sys

@@ -14,7 +14,7 @@ import pytest
 import lakeformat
 from lakeformat import InvalidInputError, SchemaMismatchError, Table, UnsupportedTableError
 from lakeformat.config.resolve import resolve
-from lakeformat.write.decide.table_settings import create_table
+from lakeformat.write.plan.table_settings import create_table
 from tests.helpers import hudi_rs
 from tests.helpers.counting import CountingStorage
 from tests.helpers.sql_cases import FIRST, REFUSED, STATEMENTS, Held

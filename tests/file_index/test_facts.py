@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.files.facts import FileStats, collect, fold, indexed_columns
+from lakeformat.files.column_stats import FileStats, collect, fold, indexed_columns
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 
 NESTED = pa.schema(

@@ -9,8 +9,8 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import LakeformatError, StorageError
+from lakeformat.file_system_view.file_index.stored import FOLDER
 from lakeformat.storage import LocalStorage, MemoryStorage
-from lakeformat.table_state.file_index.stored import FOLDER
 from tests.helpers.index_tables import cold, foreign, index_files, judged, new_table, rows
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from lakeformat.codec.avro_records import RollbackPlan, encode_rollback_plan
+from lakeformat.codec.timeline_files.recovery import RollbackPlan, encode_rollback_plan
+from lakeformat.file_system_view.file_index.load import rolled_back
+from lakeformat.file_system_view.file_index.replay import covered_by, files_of, to_replay
+from lakeformat.file_system_view.file_index.stored import Covered
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.storage import MemoryStorage
-from lakeformat.table_state.file_index.load import rolled_back
-from lakeformat.table_state.file_index.replay import covered_by, files_of, to_replay
-from lakeformat.table_state.file_index.stored import Covered
-from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout
 
 
 def time(number: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakeformat.codec.log_block import BlockKind, HeaderKey, LogBlock
+from lakeformat.codec.log_blocks import BlockKind, HeaderKey, LogBlock
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.files.block_order import blocks_to_merge
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.files.log_reader import read_parts
-from lakeformat.merge.log_records import LogDeletes
+from lakeformat.merge.versions import LogDeletes
 from tests.helpers.log_blocks import DELETE, INSTANT_TIME, block, delete_content, stored
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=timezone.utc)

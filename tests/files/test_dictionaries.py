@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from lakeformat.files.dictionaries import dictionary_columns
+from lakeformat.files.base_file import dictionary_columns
 
 _DISTINCT = [f"text {number}" for number in range(640)]
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec.log_envelope import blocks_of
+from lakeformat.codec.log_blocks import blocks_of
 from lakeformat.errors import CorruptTableError, LakeformatError, UnsupportedTableError
 from lakeformat.files.log_reader import decode_blocks, read_blocks, read_parts
-from lakeformat.merge.log_records import LogPart, LogRows
+from lakeformat.merge.versions import LogPart, LogRows
 from lakeformat.storage import MemoryStorage
 from tests.helpers.log_blocks import (
     AVRO,

@@ -11,9 +11,9 @@ from typing import Any
 import fastavro
 import pyarrow.parquet as pq
 
-from lakeformat.codec.avro_schema import from_avro
+from lakeformat.codec.avro.schema import from_avro
 from lakeformat.files.log_reader import decode_blocks, read_blocks, read_parts
-from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
+from lakeformat.merge.versions import LogDeletes, LogPart, LogRows
 from lakeformat.storage import MemoryStorage
 from tests.helpers.log_blocks import (
     AVRO,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.files.log_reader import read_parts
 from lakeformat.files.log_writer import delete_block, parquet_block, rollback_block
-from lakeformat.merge.log_records import LogDeletes
+from lakeformat.merge.versions import LogDeletes
 from lakeformat.model.files import BaseFileName, LogFileName
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import unpack

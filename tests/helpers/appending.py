@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakeformat
-from lakeformat.codec.avro_schema import to_avro, with_meta
+from lakeformat.codec.avro.schema import to_avro, with_meta
+from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.files.log_writer import parquet_block
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
-from lakeformat.table_state.live import ListedSlices
 from lakeformat.transaction.claims import release, take_instant
 
 __all__ = ["Append", "slices"]

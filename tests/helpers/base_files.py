@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, constant
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
-from lakeformat.keys.seqnos import seqnos
+from lakeformat.keys.record_keys import seqnos
 from lakeformat.model.files import BaseFile, BaseFileName
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import Storage

@@ -13,9 +13,7 @@ from lakeformat.model.files import BaseFile
 from tests.helpers import hudi_rs
 from tests.helpers.tables import NO_PACKING, a_schema, a_table
 
-SCHEMA = a_schema(
-    id="string", region="string", x="int64", y="double", city="string", at=pa.struct({"z": pa.int32()})
-)
+SCHEMA = a_schema(id="string", region="string", x="int64", y="double", city="string", at=pa.struct({"z": pa.int32()}))
 Rows = list[dict[str, Any]]
 
 

@@ -16,8 +16,8 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeformat.codec.avro_schema import from_avro
-from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
+from lakeformat.codec.avro.schema import from_avro
+from lakeformat.merge.versions import LogDeletes, LogPart, LogRows
 
 LOG = re.compile(r"^\.([^._]+)_([^.]*)\.log\.(\d+)_((\d+)-(\d+)-(\d+))$")
 INSTANT, TARGET, SCHEMA, IS_PARTIAL = 0, 1, 2, 7

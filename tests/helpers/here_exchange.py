@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 import lakeformat
+from lakeformat.file_system_view.file_index.load import load_snapshot
 from lakeformat.index.tagging import TagSettings
 from lakeformat.model.operation import Operation
-from lakeformat.table_state.file_index.load import load_snapshot
-from lakeformat.transaction.written import stage_folder
-from lakeformat.write.decide.job import WriteJob, plan_job
-from lakeformat.write.exchanged import ExchangedSession, RouteTasks
-from lakeformat.write.make.bucket_tasks import BUCKET, TASK, route_rows, write_buckets
-from lakeformat.write.place.route import TagResult, TagUnit
-from lakeformat.write.place.tag_units import tag_unit
+from lakeformat.transaction.written_file import stage_folder
+from lakeformat.write.handles.bucket_tasks import BUCKET, TASK, route_rows, write_buckets
+from lakeformat.write.plan.job import WriteJob, plan_job
 from lakeformat.write.rows.stage import StagedTask, StageWriter
 from lakeformat.write.session import Written
+from lakeformat.write.shuffled_session import ExchangedSession, RouteTasks
+from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
+from lakeformat.write.workload.tag_units import tag_unit
 
 __all__ = ["HereExchange", "exchanged"]
 

@@ -7,20 +7,20 @@ from typing import Any
 import pyarrow as pa
 
 from lakeformat import Table
-from lakeformat.codec.commit_json import encode_commit_json
+from lakeformat.codec.timeline_files.commit import encode_commit_json
 from lakeformat.config.resolve import resolve
+from lakeformat.file_system_view.file_index.load import load_snapshot
+from lakeformat.file_system_view.file_index.shards import IndexedFiles
+from lakeformat.file_system_view.file_index.stored import FOLDER
+from lakeformat.file_system_view.live_files import file_objects
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFileName, FileGroupId, join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import Clock, MemoryStorage, Storage, SystemClock
 from lakeformat.storage.port import HOODIE
-from lakeformat.table_state.file_index.live import IndexedFiles
-from lakeformat.table_state.file_index.load import load_snapshot
-from lakeformat.table_state.file_index.stored import FOLDER
-from lakeformat.table_state.live import file_objects
-from lakeformat.timeline.layout import LAYOUT_1
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.decide.table_settings import create_table
+from lakeformat.timeline.timeline_layout import LAYOUT_1
+from lakeformat.write.plan.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.float64()), ("t", pa.string())])
 #: No packing, so that files multiply; snapshots of the index often, and in many shards.

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 
 import lakeformat
-from lakeformat.services.cluster.here import Group, rewrite_here
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.file_index.load import load_snapshot
+from lakeformat.services.cluster.local_rewriter import Group, rewrite_here
 from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.file_index.load import load_snapshot
-from lakeformat.transaction.written import Written
-from lakeformat.write.decide.job import plan_job
+from lakeformat.transaction.written_file import Written
+from lakeformat.write.plan.job import plan_job
 from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.session import WriteSession
 

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat import Table
-from lakeformat.codec.commit_json import encode_commit_json
-from lakeformat.codec.log_block import BlockKind, HeaderKey
-from lakeformat.codec.log_envelope import block_bytes
+from lakeformat.codec.log_blocks import BlockKind, HeaderKey, block_bytes
+from lakeformat.codec.timeline_files.commit import encode_commit_json
 from lakeformat.files.log_writer import delete_block
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileSlice, LogFileName

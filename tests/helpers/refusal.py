@@ -12,7 +12,7 @@ import pytest
 
 import lakeformat
 from lakeformat import LakeformatError, Table
-from lakeformat.table_state.file_groups import list_base_files
+from lakeformat.file_system_view.file_groups import list_base_files
 
 __all__ = ["ROWS", "SCHEMA", "named", "new_table", "refused", "tree"]
 

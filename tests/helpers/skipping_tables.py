@@ -11,7 +11,7 @@ from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.storage.port import own_path
-from lakeformat.write.decide.table_settings import create_table
+from lakeformat.write.plan.table_settings import create_table
 from tests.helpers.thrift_footer import Struct, with_statistics
 
 __all__ = ["Reads", "batch", "edit_footers", "new_table", "rows"]

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import Table
-from lakeformat.codec.java_hash import FieldRule
+from lakeformat.codec.java import FieldRule
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidOptionError, UnsupportedTableError, WriteConflictError
 from lakeformat.index.bucket import bucket_ids, bucket_of, only_bucket_count
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import LocalStorage, MemoryStorage
-from lakeformat.write.decide.table_settings import create_table
-from lakeformat.write.place.buckets import derive_file_id
+from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.workload.buckets import derive_file_id
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
 from tests.helpers.faulty import Call, FaultyStorage

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat.config.option import INDEX_TYPES
 from lakeformat.errors import InvalidOptionError
+from lakeformat.file_system_view.live_files import ListedFiles
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.index.bloom import in_question
 from lakeformat.index.bucket import bucket_file_id
-from lakeformat.index.kinds import INDEXES, make_index
-from lakeformat.index.narrowed import in_question
+from lakeformat.index.factory import INDEXES, make_index
 from lakeformat.index.port import Index, IndexSettings, Tagged
 from lakeformat.model.files import BaseFile
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import ColumnBounds
 from lakeformat.storage import MemoryStorage
-from lakeformat.table_state.live import ListedFiles
-from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.timeline import Timeline
 from tests.helpers import hudi_rs
 from tests.helpers.base_files import FOOTERS, rewrite, write_file

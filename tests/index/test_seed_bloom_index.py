@@ -38,9 +38,9 @@ from lakeformat import CorruptTableError, InvalidOptionError, Table
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.config.option import INDEX_TYPES
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE, OLD_BLOOM, read_footer
-from lakeformat.index.kinds import INDEXES, make_index
+from lakeformat.index.bloom import PartitionIndex
+from lakeformat.index.factory import INDEXES, make_index
 from lakeformat.index.memory import MemoryIndex
-from lakeformat.index.narrowed import PartitionIndex
 from lakeformat.index.port import IndexSettings, TagCounts, Tagged
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.storage import LocalStorage, MemoryStorage

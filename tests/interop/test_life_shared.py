@@ -9,8 +9,8 @@ import pytest
 
 import lakeformat
 from lakeformat.config.resolve import resolve
+from lakeformat.file_system_view.context import open_engine
 from lakeformat.model.instant import Action, State
-from lakeformat.table_state.engine import open_engine
 from tests.helpers import hudi_rs
 from tests.helpers.hudi_spark import Hudi
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat.table_state.file_groups import list_files
+from lakeformat.file_system_view.file_groups import list_files
 from tests.helpers.crashing import crashed
 from tests.helpers.faulty import Mode
 from tests.helpers.flights import Write, copy_of

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat.table_state.engine import Engine
+from lakeformat.file_system_view.context import Engine
 from tests.helpers.hudi_spark import Hudi
 
 pytestmark = pytest.mark.interop

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.layout.curves import hilbert, interleave
+from lakeformat.layout.curve import hilbert, interleave
 
 GRIDS = [(2, 1), (2, 2), (2, 5), (3, 1), (3, 3), (4, 2), (5, 2), (7, 1)]
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.layout import cell_ends, cut
-from lakeformat.layout.cut import SLACK
+from lakeformat.layout import cell_ends, curve
+from lakeformat.layout.curve import SLACK
 
 PLACES = st.lists(st.integers(0, 300) | st.integers(0, (1 << 64) - 1), min_size=1, max_size=60).map(sorted)
 
@@ -13,7 +13,7 @@ PLACES = st.lists(st.integers(0, 300) | st.integers(0, (1 << 64) - 1), min_size=
 @given(PLACES, st.data())
 def test_no_file_is_empty_and_none_far_from_even(places: list[int], data: st.DataObject) -> None:
     files = data.draw(st.integers(1, len(places)))
-    edges = [0, *cut(np.array(places, np.uint64), files).tolist(), len(places)]
+    edges = [0, *curve(np.array(places, np.uint64), files).tolist(), len(places)]
     lengths = np.diff(edges)
     assert len(lengths) == files
     assert (lengths > 0).all()
@@ -25,7 +25,7 @@ def test_no_file_is_empty_and_none_far_from_even(places: list[int], data: st.Dat
 @given(PLACES, st.data())
 def test_a_cell_end_lies_between_the_rows_of_the_cut(places: list[int], data: st.DataObject) -> None:
     sorted_places = np.array(places, np.uint64)
-    starts = cut(sorted_places, data.draw(st.integers(1, len(places))))
+    starts = curve(sorted_places, data.draw(st.integers(1, len(places))))
     for start, end in zip(starts.tolist(), cell_ends(sorted_places, starts).tolist(), strict=True):
         assert places[start - 1] <= end
         assert end < places[start] or places[start] == places[start - 1] == end
@@ -39,6 +39,6 @@ def test_cuts_go_between_the_cells_of_a_grid() -> None:
     # 16 cells, each with about a hundred rows: even cuts would miss every one of their ends.
     cells = np.sort(np.repeat(np.arange(16), rng.integers(92, 108, 16))).astype(np.uint64)
     places = (cells << np.uint64(60)) | np.sort(rng.integers(0, 1 << 59, len(cells))).astype(np.uint64)
-    starts = cut(np.sort(places), 16)
+    starts = curve(np.sort(places), 16)
     assert [int(cells[start]) for start in starts] == list(range(1, 16))
     assert [int(cells[start - 1]) for start in starts] == list(range(15))

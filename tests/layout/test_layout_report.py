@@ -10,8 +10,8 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
-from lakeformat.layout import Strategy, cut, fit
-from lakeformat.layout.report import LayoutReport
+from lakeformat.layout import Strategy, curve, fit
+from lakeformat.layout.layout_report import LayoutReport
 from lakeformat.spark import LakehouseTable
 
 ROWS = 20_000
@@ -63,7 +63,7 @@ def test_after_the_rewrite_the_files_keep_what_was_promised(
     places = fit(strategy, columns, rows).positions(rows)
     order = np.argsort(places, kind="stable")
     laid_out = rows.take(pa.array(order)).set_column(0, "id", pa.array(np.arange(ROWS)))
-    after = table_of(tmp_path, laid_out, cut(places[order], 16)).layout_report(columns)
+    after = table_of(tmp_path, laid_out, curve(places[order], 16)).layout_report(columns)
     assert after.layouts[0].files == 16
     assert dict(after.layouts[0].skipped) == pytest.approx(dict(promised.skipped), abs=0.05)
     assert after.layouts[0].skipped_together == pytest.approx(promised.skipped_together, abs=0.05)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.layout.ranks import MAXIMUM_BOUNDARIES, Cells
-from lakeformat.layout.words import Words
+from lakeformat.layout.ranks import MAXIMUM_BOUNDARIES, Cells, Words
 
 WORDS = st.integers(0, 2**64 - 1) | st.integers(0, 40) | st.integers(2**63 - 20, 2**63 + 20)
 TOP = 2**64 - 1

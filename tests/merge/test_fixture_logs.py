@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakeformat.arrow.conform import conform, read_schema
 from lakeformat.codec import properties
-from lakeformat.codec.conform import conform, read_schema
-from lakeformat.merge import ReadRule, SliceMerge, folded_parts, read_rule
-from lakeformat.merge.log_records import LogRows
+from lakeformat.merge import ReadRule, SliceMerge, folded_parts, rules
+from lakeformat.merge.versions import LogRows
 from lakeformat.model.table_config import TableConfig
 from tests.helpers.fixture_slices import Slice, slices
 from tests.helpers.fixture_tables import expected, names, unpack
@@ -63,7 +63,7 @@ def slices_of(name: str, into: Path) -> tuple[list[Slice], ReadRule]:
     table = unpack(name, into)
     settings = properties.decode((table / ".hoodie/hoodie.properties").read_bytes(), name=name)
     layout = int(settings["hoodie.timeline.layout.version"])
-    return slices(table, layout), read_rule(TableConfig(settings).merge_settings)
+    return slices(table, layout), rules(TableConfig(settings).merge_settings)
 
 
 @pytest.mark.parametrize("name", TABLES)

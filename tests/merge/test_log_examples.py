@@ -16,8 +16,8 @@ import pytest
 
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.merge import ReadRule, SliceMerge, folded_parts
-from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
 from lakeformat.merge.order import any_within
+from lakeformat.merge.versions import LogDeletes, LogPart, LogRows
 from lakeformat.model.merge_settings import PartialUpdate
 
 KEY = "_hoodie_record_key"

@@ -11,7 +11,7 @@ import pytest
 import lakeformat
 from lakeformat import InvalidOptionError, SchemaMismatchError, Table
 from lakeformat.codec import properties
-from lakeformat.codec.avro_schema import to_avro
+from lakeformat.codec.avro.schema import to_avro
 from lakeformat.errors import LakeformatError
 from tests.helpers.hudi_rs import assert_same_rows
 from tests.helpers.merge_tables import EVENT, SCHEMA, contents, in_memory, on_disk, rows_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakeformat import UnsupportedTableError
-from lakeformat.merge import ReadRule, read_rule
+from lakeformat.merge import ReadRule, rules
 from lakeformat.model.merge_settings import PartialUpdate
 from lakeformat.model.table_config import TableConfig
 
@@ -49,7 +49,7 @@ CASES = [
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_the_rule_of_a_table(case: int) -> None:
     properties, rule = CASES[case]
-    assert read_rule(TableConfig({FIELD: "ts", **properties}).merge_settings) == rule
+    assert rules(TableConfig({FIELD: "ts", **properties}).merge_settings) == rule
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_rule_of_a_table(case: int) -> None:
 )
 def test_what_merges_by_other_rules_is_refused_with_a_way_out(properties: dict[str, str], setting: str) -> None:
     with pytest.raises(UnsupportedTableError, match="read_optimized") as refused:
-        read_rule(TableConfig({FIELD: "ts", **properties}).merge_settings)
+        rules(TableConfig({FIELD: "ts", **properties}).merge_settings)
     assert setting in str(refused.value)
     assert "\n" not in str(refused.value)
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from lakeformat.merge import ReadRule, SliceMerge, folded_parts
 from lakeformat.merge.fold import folded_versions
-from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
-from lakeformat.merge.versions import Versions, versions_of
+from lakeformat.merge.versions import LogDeletes, LogPart, LogRows, Versions, versions_of
 from lakeformat.model.merge_settings import PartialUpdate
 from tests.helpers.examples import examples
 from tests.helpers.log_model import UNAVAILABLE, Block, Row, merged

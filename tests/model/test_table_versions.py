@@ -8,7 +8,7 @@ import pytest
 
 from lakeformat import UnsupportedTableError
 from lakeformat.codec import properties
-from lakeformat.merge import read_rule
+from lakeformat.merge import rules
 from lakeformat.model.table_config import TableConfig, TableType
 from tests.helpers.fixture_tables import FIXTURES, expected, names
 
@@ -38,7 +38,7 @@ def test_settings_of_hudis_tables(name: str) -> None:
     assert (config.table_type is TableType.MERGE_ON_READ) == ("read_optimized" in told)
     if told.get("ordering"):
         assert config.ordering_fields == (told["ordering"],)
-    read_rule(config.merge_settings)  # No table of theirs is merged by unknown rules.
+    rules(config.merge_settings)  # No table of theirs is merged by unknown rules.
 
 
 REFUSED = [

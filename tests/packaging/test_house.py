@@ -42,7 +42,7 @@ def test_sizes() -> None:
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ("patch.setattr('lakeformat.read.session._MOST', 1)", 1),
+        ("patch.setattr('lakeformat.read.run.session._MOST', 1)", 1),
         ("from lakeformat.read import session\npatch.setattr(session, '_MOST', 1)", 1),
         ("import lakeformat.read as read\npatch.setattr(read.session, '_MOST', 1)", 1),
         ("import os\npatch.setattr(os, 'link', refuse)", 0),

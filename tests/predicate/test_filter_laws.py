@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeformat.files.facts import FileStats, NanCounts, collect, fold
+from lakeformat.files.column_stats import FileStats, NanCounts, collect, fold
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.predicate import ColumnComparison, Not, Predicate, bind, columns_of, mask, may_match
 from tests.helpers.examples import examples

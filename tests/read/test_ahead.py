@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.read.ahead import in_order
+from lakeformat.read.run.parallel import in_order
 
 
 class Counted:
@@ -112,7 +112,7 @@ def test_an_error_is_raised_and_the_rest_closed() -> None:
 
 def test_a_process_ends_though_its_values_were_not_all_taken() -> None:
     script = (
-        "from lakeformat.read.ahead import in_order\n"
+        "from lakeformat.read.run.parallel import in_order\n"
         "values = in_order(((at for at in range(99)) for _ in range(9)), threads=3, held=6)\n"
         "print(next(values), next(values))\n"
     )

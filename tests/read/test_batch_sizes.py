@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakeformat
-from lakeformat.read.batches import BATCH_ROWS
+from lakeformat.read.run.batches import BATCH_ROWS
 
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("note", pa.string())])
 ROWS, GROUP = 150_000, 4_000

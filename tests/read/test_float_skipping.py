@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakeformat
+from lakeformat.file_system_view.file_index.stored import FOLDER, IndexName, write_file
 from lakeformat.model.operation import Operation
-from lakeformat.read.query import resolve_query
-from lakeformat.read.session import plan_read
-from lakeformat.read.told import told_of
+from lakeformat.read.plan.file_statistics import told_of
+from lakeformat.read.plan.query import resolve_query
+from lakeformat.read.run.session import plan_read
 from lakeformat.storage import Storage
-from lakeformat.table_state.file_index.stored import FOLDER, IndexName, write_file
 from tests.helpers.here_exchange import exchanged
 
 ROWS, FILES = 8_000, 40

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.merge.order import pair_keys
-from lakeformat.read.image_order import in_order
+from lakeformat.read.cdc.images import in_order
 
 IMAGE = pa.struct({"id": pa.int64(), "v": pa.string()})
 TEXT = pa.string()

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import InstantNotAvailableError, InvalidOptionError, Table, UnsupportedTableError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.port import FileInfo
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.snapshot import Snapshot
 from tests.helpers.examples import examples
 from tests.helpers.fixture_tables import expected, names, unpack
 from tests.read.test_hudi_fixtures import same

@@ -10,13 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeformat import Table
-from lakeformat.codec.log_block import HeaderKey
-from lakeformat.codec.roaring import decode_positions
+from lakeformat.codec.log_blocks import HeaderKey, decode_positions
 from lakeformat.config.resolve import resolve
 from lakeformat.files.log_reader import decode_blocks, read_blocks
-from lakeformat.merge.log_records import LogRows
+from lakeformat.merge.versions import LogRows
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.decide.table_settings import create_table
+from lakeformat.write.plan.table_settings import create_table
 
 KEY = "_hoodie_record_key"
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("part", pa.string()), ("v", pa.int64())])

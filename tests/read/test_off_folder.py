@@ -10,10 +10,10 @@ import pytest
 
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
+from lakeformat.file_system_view.folder_values import OFF_FOLDER
 from lakeformat.storage import SystemClock
 from lakeformat.storage.port import HOODIE, own_path
-from lakeformat.table_state.folder_values import OFF_FOLDER
-from lakeformat.write.decide.table_settings import create_table
+from lakeformat.write.plan.table_settings import create_table
 from tests.helpers.skipping_tables import SMALL, Reads
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("q", pa.int64()), ("v", pa.int64())])

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeformat import Table
-from lakeformat.read.batches import read_split
-from lakeformat.read.query import resolve_query
-from lakeformat.read.splits import FilePart, Split
+from lakeformat.read.plan.query import resolve_query
+from lakeformat.read.plan.splits import FilePart, Split
+from lakeformat.read.run.batches import read_split
 from tests.helpers.skipping_tables import batch, new_table
 
 #: Row groups 0 to 3 of three rows each.

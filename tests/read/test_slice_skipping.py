@@ -6,10 +6,10 @@ import pytest
 
 from lakeformat import SkippingError
 from lakeformat.predicate import bind, parse_where
-from lakeformat.read.everything import read_all
-from lakeformat.read.query import ReadQuery, readable_schema
-from lakeformat.read.session import plan_read
-from lakeformat.read.verify import read_verified
+from lakeformat.read.plan.query import ReadQuery, readable_schema
+from lakeformat.read.run.parallel import read_all
+from lakeformat.read.run.session import plan_read
+from lakeformat.read.run.verify import read_verified
 from tests.helpers.random_slices import SCHEMA, RandomSlices
 from tests.helpers.row_oracle import truth
 from tests.helpers.skipping_tables import edit_footers

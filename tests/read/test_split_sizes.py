@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakeformat
-from lakeformat.read.query import resolve_query
-from lakeformat.read.session import plan_read
+from lakeformat.read.plan.query import resolve_query
+from lakeformat.read.run.session import plan_read
 
 FILES, ROWS = 12, 2_000
 LIMIT = 100_000

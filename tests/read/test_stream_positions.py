@@ -14,7 +14,7 @@ from lakeformat.config.read_options import FULL_SCAN
 from lakeformat.config.resolve import resolve
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.read.stream import BEGINNING, Limits, Offer, StreamPositions, last_of_batch
-from lakeformat.spark.stream_reader import make_stream_reader
+from lakeformat.spark.streams.reader import make_stream_reader
 from lakeformat.spark.types import spark_schema
 from tests.helpers.fixture_tables import unpack
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakeformat
-from lakeformat.codec.gather import gather
+from lakeformat.arrow.gather import gather
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux limits private memory alone")
 

@@ -51,7 +51,9 @@ def cases(calls: list[Call], mode: Mode) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", Mode)
-def test_clustering_that_dies_changes_no_row_and_leaves_nothing(mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path) -> None:
+def test_clustering_that_dies_changes_no_row_and_leaves_nothing(
+    mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path
+) -> None:
     """The next writer upserts to the files that were being rewritten, and nothing of the clustering is left."""
     path, before = of_kind
     recording = FaultyStorage(copy_of(path, tmp_path))
@@ -73,7 +75,9 @@ def test_clustering_that_dies_changes_no_row_and_leaves_nothing(mode: Mode, of_k
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PLAN_KINDS)
 @pytest.mark.parametrize("mode", Mode)
-def test_clustering_plan_whose_run_dies_is_pending_or_done(mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path) -> None:
+def test_clustering_plan_whose_run_dies_is_pending_or_done(
+    mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path
+) -> None:
     """After the crash the plan is as it was and can be run, or its run had completed."""
     path, before = of_kind
     planned_at = copy_of(path, tmp_path)
@@ -101,7 +105,9 @@ def test_clustering_plan_whose_run_dies_is_pending_or_done(mode: Mode, of_kind: 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SCHEDULE_KINDS)
 @pytest.mark.parametrize("mode", Mode)
-def test_clustering_plan_can_be_made_and_cancelled_after_a_crash(mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path) -> None:
+def test_clustering_plan_can_be_made_and_cancelled_after_a_crash(
+    mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path
+) -> None:
     """The plan is there or it is not. In both cases the next process can make a plan and cancel it."""
     path, before = of_kind
 
@@ -124,7 +130,9 @@ def test_clustering_plan_can_be_made_and_cancelled_after_a_crash(mode: Mode, of_
             with pytest.raises(Crash):
                 act(FaultyStorage(storage, Fault(at(number), mode)))
             assert rows_of(storage) == before, recording.calls[number]
-            open_at(storage, "third").insert(NEXT.rows.slice(0, 0))  # The next writer finishes what the dead process began.
+            open_at(storage, "third").insert(
+                NEXT.rows.slice(0, 0)
+            )  # The next writer finishes what the dead process began.
             cancel(storage)
             NEXT.run(open_at(storage, "next"))
             assert rows_of(storage) == NEXT.applied(before), recording.calls[number]

@@ -13,16 +13,16 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import LockTimeoutError, StorageError, WriteConflictError
+from lakeformat.file_system_view.context import Engine
 from lakeformat.model.instant import State
-from lakeformat.services.cluster.here import Group, rewrite_here
+from lakeformat.services.cluster.local_rewriter import Group, rewrite_here
 from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage import LocalStorage
-from lakeformat.table_state.engine import Engine
-from lakeformat.timeline.layout import LAYOUT_1
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline_layout import LAYOUT_1
 from lakeformat.transaction.rollback import revert_run
-from lakeformat.transaction.written import Written
+from lakeformat.transaction.written_file import Written
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at, once
 from tests.helpers.flights import NEXT, Model, copy_of, grow_old, leftovers, open_at, rows_of
 

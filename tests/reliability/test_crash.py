@@ -22,11 +22,11 @@ from typing import Final
 import pytest
 
 import lakeformat
-from lakeformat.codec.log_block import BlockKind
+from lakeformat.codec.log_blocks import BlockKind
+from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.files.log_reader import read_blocks
 from lakeformat.index.bucket import bucket_of
 from lakeformat.storage import LocalStorage
-from lakeformat.table_state.file_groups import list_files
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.rollback import recover
 from tests.helpers.change_files import logged_changes

@@ -16,8 +16,8 @@ from lakeformat.errors import WriteConflictError
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import LocalStorage
 from lakeformat.storage.port import OWN
-from lakeformat.timeline.layout import LAYOUT_1
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline_layout import LAYOUT_1
 from lakeformat.transaction.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS
 from lakeformat.transaction.commit import CommitProtocol
 from lakeformat.transaction.rollback import roll_back

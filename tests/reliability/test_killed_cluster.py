@@ -23,7 +23,7 @@ from tests.helpers.here_exchange import exchanged
 CLUSTERS_AND_WAITS = """
 import signal, sys
 import lakeformat
-from lakeformat.services.cluster.here import rewrite_here
+from lakeformat.services.cluster.local_rewriter import rewrite_here
 from lakeformat.services.cluster.run import ClusterSession, request_of
 
 def stays(engine, groups, settings):

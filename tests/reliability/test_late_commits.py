@@ -13,7 +13,7 @@ from lakeformat.errors import CommitStateUnknownError, StorageError
 from lakeformat.storage import LocalStorage
 from lakeformat.storage.port import OutcomeUnknownError
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.unanswered import VOID_KEY
+from lakeformat.transaction.commit_notes import VOID_KEY
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, Fault, FaultyStorage, HoldingStorage, Mode, UnlockedStorage, once
 from tests.helpers.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, make_template, open_at, rows_of

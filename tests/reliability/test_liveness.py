@@ -17,9 +17,8 @@ from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.claims import read_claim, release
+from lakeformat.transaction.claims import Pulse, read_claim, release
 from lakeformat.transaction.commit import CommitProtocol
-from lakeformat.transaction.heartbeat import Pulse
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode
 from tests.helpers.flights import NEXT, WRITES, Model, copy_of, grow_old, leftovers, open_at, rows_of
 from tests.helpers.here_exchange import exchanged

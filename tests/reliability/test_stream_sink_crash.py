@@ -10,9 +10,9 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 import lakeformat
 from lakeformat.config.resolve import resolve
-from lakeformat.spark.stream_writer import STREAM_KEY, LakehouseStreamWriter
+from lakeformat.file_system_view.context import Engine
+from lakeformat.spark.streams.writer import STREAM_KEY, LakehouseStreamWriter
 from lakeformat.storage import RandomIds, Storage, SystemClock
-from lakeformat.table_state.engine import Engine
 from tests.helpers.crashing import worth_it
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.flights import UPSERT_FIRST, Model, Write, copy_of, grow_old, leftovers, rows_of

@@ -11,9 +11,9 @@ import pytest
 import lakeformat
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, InvalidOptionError
+from lakeformat.file_system_view.context import open_engine
+from lakeformat.file_system_view.file_index.shards import IndexedFiles
 from lakeformat.model.instant import Action
-from lakeformat.table_state.engine import open_engine
-from lakeformat.table_state.file_index.live import IndexedFiles
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import FIXTURES, expected, unpack
 

@@ -15,10 +15,10 @@ from lakeformat.config.compaction_options import AutoCompaction
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import StorageError
 from lakeformat.model.instant import Action, State
+from lakeformat.services.after_write import Hands, after_write
 from lakeformat.services.compact.plan import PlanLimits, plan_compaction
-from lakeformat.services.inline import Hands, after_write
 from lakeformat.storage.local import LocalStorage
-from lakeformat.transaction.written import Written
+from lakeformat.transaction.written_file import Written
 from tests.helpers.appending import Append, slices
 from tests.helpers.fixture_tables import unpack
 from tests.services.test_compaction_plan import MB, a_slice

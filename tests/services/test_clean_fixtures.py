@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import lakeformat
-from lakeformat.codec.avro_records import decode_savepoint
-from lakeformat.codec.clean_files import decode_clean_plan
+from lakeformat.codec.timeline_files.clean import decode_clean_plan
+from lakeformat.codec.timeline_files.recovery import decode_savepoint
 from lakeformat.config.resolve import resolve
+from lakeformat.file_system_view.context import open_engine
 from lakeformat.model.instant import Action, State
 from lakeformat.storage import LocalStorage
-from lakeformat.table_state.engine import open_engine
 from tests.helpers.fixture_tables import FIXTURES, expected, unpack
 
 TABLES = sorted(f"hudi_life/{path.stem}" for path in (FIXTURES / "hudi_life").glob("*.zip"))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lakeformat.config.clustering_options import EXECUTION_CLASS, FILTER_MODE, PLAN_CLASS, STRATEGY
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidInputError, InvalidOptionError
-from lakeformat.model.clustering import ClusteringPlan
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
+from lakeformat.model.service_plans import ClusteringPlan
 from lakeformat.services.cluster.plan import PartitionChoice, PlanLimits, plan_clustering
 from lakeformat.services.cluster.run import request_of
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 
 import lakeformat
-from lakeformat.codec.avro_schema import from_avro
+from lakeformat.codec.avro.schema import from_avro
 from lakeformat.model.instant import Action, Instant, State
-from tests.helpers.clustered import all_rows_by_hudi_rs, all_rows
+from tests.helpers.clustered import all_rows, all_rows_by_hudi_rs
 from tests.helpers.overtaken import cluster_overtaken_by, make
 
 

@@ -10,16 +10,15 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import InvalidOptionError, UnsupportedTableError, WriteConflictError
+from lakeformat.file_system_view.context import Engine
 from lakeformat.index.bucket import has_bucket_files
-from lakeformat.model.clustering import ClusteringPlan
-from lakeformat.services.cluster.here import Group, rewrite_here
+from lakeformat.model.service_plans import ClusteringPlan
+from lakeformat.services.cluster.local_rewriter import Group, rewrite_here
 from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.table_state.engine import Engine
-from lakeformat.transaction.written import Written
-from tests.helpers.clustered import SCHEMA, all_rows_by_hudi_rs, column_of, rows, all_rows
+from lakeformat.transaction.written_file import Written
+from tests.helpers.clustered import SCHEMA, all_rows, all_rows_by_hudi_rs, column_of, rows
 from tests.helpers.fixture_tables import unpack
-from tests.services.test_clustering import sortable
 from tests.services.test_compaction import NOT_BY_HUDI_RS, TABLES
 
 BUFFER = "lakeformat.clustering.buffer.bytes"

@@ -12,7 +12,7 @@ import fastavro
 import pytest
 
 import lakeformat
-from lakeformat.codec.compaction_plan import decode_compaction_plan, encode_compaction_plan
+from lakeformat.codec.timeline_files.service_plans import decode_compaction_plan, encode_compaction_plan
 from lakeformat.errors import CorruptTableError, InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.model.instant import Action, State
 from tests.helpers import hudi_rs

@@ -10,11 +10,11 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
+from lakeformat.file_system_view.context import Engine
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.services.compact.rewrite import CompactSettings, SliceToCompact, compact_here
 from lakeformat.services.compact.run import CompactSession
-from lakeformat.table_state.engine import Engine
-from lakeformat.transaction.written import Written
+from lakeformat.transaction.written_file import Written
 from tests.helpers import hudi_rs
 from tests.helpers.appending import Append, slices
 from tests.helpers.fixture_tables import unpack

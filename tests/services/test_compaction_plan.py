@@ -9,14 +9,14 @@ import pytest
 
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import CorruptTableError, InvalidOptionError
-from lakeformat.model.compaction import CompactionOperation
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
+from lakeformat.model.service_plans import CompactionOperation
+from lakeformat.services.after_write import Trigger, is_due
 from lakeformat.services.compact.plan import PlanLimits, plan_compaction
-from lakeformat.services.compact.plans import slice_to_merge
 from lakeformat.services.compact.rewrite import side_by_side
-from lakeformat.services.compact.trigger import Trigger, is_due
-from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout
+from lakeformat.services.compact.run import slice_to_merge
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout
 
 T0 = "20251120080000000"
 MB = 1 << 20

@@ -17,10 +17,10 @@ import pytest
 import lakeformat
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import LakeformatError
+from lakeformat.file_system_view.file_index.stored import FOLDER, write_file
 from lakeformat.files.footers import BLOOM, MAX_KEY
 from lakeformat.services.doctor.findings import Kind
 from lakeformat.storage import LocalStorage
-from lakeformat.table_state.file_index.stored import FOLDER, write_file
 from tests.helpers import fixture_tables
 from tests.helpers.thrift_footer import MAX, MAX_VALUE, MIN, MIN_VALUE, Struct, put_bytes, with_statistics
 

@@ -10,7 +10,7 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
-from tests.helpers.clustered import all_rows_by_hudi_rs, file_names, rows, all_rows
+from tests.helpers.clustered import all_rows, all_rows_by_hudi_rs, file_names, rows
 
 INLINE = {"hoodie.clustering.inline": True, "hoodie.parquet.small.file.limit": 0}
 EVERY_TWO = {**INLINE, "hoodie.clustering.inline.max.commits": 2}

@@ -9,7 +9,7 @@ import pytest
 import lakeformat
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.instant import Action
-from lakeformat.services.inline import after_write, check_services
+from lakeformat.services.after_write import after_write, check_services
 from tests.helpers.appending import Append
 from tests.helpers.fixture_tables import unpack
 

@@ -9,7 +9,7 @@ import pytest
 
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.services.doctor.races import lost_of_table
+from lakeformat.services.doctor.timeline_checks import lost_of_table
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.lost_writes import lost_writes

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lakeformat
-from lakeformat.codec.avro_records import decode_savepoint
+from lakeformat.codec.timeline_files.recovery import decode_savepoint
 from lakeformat.errors import InvalidInputError
 from lakeformat.model.files import LogFileName
 from lakeformat.model.instant import Action, State

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakeformat
-from lakeformat.config.ttl_options import Expiry, Strategy
+from lakeformat.config.retention_options import Expiry, Strategy
 from lakeformat.errors import InvalidInputError, InvalidOptionError
-from lakeformat.services.ttl.plan import expired
-from lakeformat.services.ttl.run import ExpireSession
-from lakeformat.table_state.engine import Engine
+from lakeformat.file_system_view.context import Engine
+from lakeformat.services.ttl import ExpireSession, expired
 from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("v", pa.string())])

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat.codec.clean_files import decode_clean_plan
+from lakeformat.codec.timeline_files.clean import decode_clean_plan
 from lakeformat.errors import InvalidInputError, WriteConflictError
-from lakeformat.services.versions.run import VersionSession
+from lakeformat.file_system_view.file_index.load import load_snapshot
+from lakeformat.services.upgrade.run import VersionSession
 from lakeformat.storage import LocalStorage, Storage
-from lakeformat.table_state.file_index.load import load_snapshot
 from lakeformat.timeline.store import TimelineStore
 from tests.helpers import hudi_rs
-from tests.helpers.clustered import all_rows_by_hudi_rs, all_rows
+from tests.helpers.clustered import all_rows, all_rows_by_hudi_rs
 from tests.helpers.crashing import worth_it
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.fixture_tables import names, unpack

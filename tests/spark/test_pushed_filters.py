@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakeformat.predicate import Always, And, Comparison, Or, Predicate
-from lakeformat.spark.pushed import Asked, _State, ask, new_log, settle
+from lakeformat.spark.pushdown import Asked, _State, ask, new_log, settle
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +51,7 @@ def test_a_plan_is_made_anew_if_more_was_asked_meanwhile(log: str) -> None:
 
 def test_other_processes_see_it(log: str) -> None:
     ask(log, less(1))
-    text = "import sys; from lakeformat.spark.pushed import ask; from lakeformat.predicate import *\n"
+    text = "import sys; from lakeformat.spark.pushdown import ask; from lakeformat.predicate import *\n"
     text += "print(ask(sys.argv[1], Comparison('i', '<', 2)).count)"
     found = subprocess.run([sys.executable, "-c", text, log], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["2"]

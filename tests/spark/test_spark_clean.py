@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeformat.spark import LakehouseTable
-from lakeformat.spark.clean import SparkDeleter
+from lakeformat.spark.services import SparkDeleter
 from lakeformat.storage import LocalStorage
 
 pytestmark = pytest.mark.spark

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 import lakeformat
 from lakeformat.errors import SchemaMismatchError
+from lakeformat.file_system_view.context import Engine
 from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.spark import LakehouseTable
-from lakeformat.spark.cluster import SparkRewriter
+from lakeformat.spark.services import SparkRewriter
 from lakeformat.storage import LocalStorage
-from lakeformat.table_state.engine import Engine
 from tests.helpers import clustered, hudi_rs
 from tests.helpers.lakehouse import Rows, flights, leftovers
 

@@ -10,11 +10,11 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
 
 import lakeformat
+from lakeformat.file_system_view.context import Engine
 from lakeformat.services.compact.run import CompactSession
 from lakeformat.spark import LakehouseTable
-from lakeformat.spark.compact import SparkCompactor
+from lakeformat.spark.services import SparkCompactor
 from lakeformat.storage import LocalStorage
-from lakeformat.table_state.engine import Engine
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import unpack
 

@@ -16,9 +16,7 @@ from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.services.compact.run import CompactSession
 from lakeformat.spark import LakehouseTable
 from lakeformat.spark import write as write_rows
-from lakeformat.spark.clean import SparkDeleter
-from lakeformat.spark.cluster import SparkRewriter
-from lakeformat.spark.compact import SparkCompactor
+from lakeformat.spark.services import SparkCompactor, SparkDeleter, SparkRewriter
 from lakeformat.storage.local import LocalStorage
 from tests.helpers.lakehouse import FLIGHTS, Rows, flights
 

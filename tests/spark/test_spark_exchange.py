@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
 from lakeformat.spark import LakehouseTable
-from lakeformat.write.place.route import shuffle_values
+from lakeformat.write.workload.shuffle_plan import shuffle_values
 from tests.helpers import hudi_rs
 from tests.helpers.lakehouse import FLIGHT_COLUMNS, FLIGHTS, Rows, base_files, flights, leftovers
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession, datasource, functions
 
-from lakeformat.spark.guarded import guarded_frame
+from lakeformat.spark.pushdown import guarded_frame
 from lakeformat.spark.source import LakehouseSource
 from tests.helpers.lakehouse import parts, read, write
 

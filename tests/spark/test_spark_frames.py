@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 import lakeformat
 from lakeformat import InvalidInputError
 from lakeformat.spark import LakehouseTable, read
-from lakeformat.spark.frames import Known, choose_way
+from lakeformat.spark.reads.frames import Known, choose_way
 
 pytestmark = pytest.mark.spark
 

@@ -13,9 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import lakeformat
+from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.model.files import LogFileName
 from lakeformat.spark import LakehouseTable
-from lakeformat.table_state.file_groups import list_files
 from tests.helpers import hudi_rs
 from tests.helpers.lakehouse import contents, flights, leftovers, write
 

@@ -112,7 +112,9 @@ def test_update_mode_which_spark_does_not_ask_of_a_sink(spark: SparkSession, tmp
 
     def run() -> None:
         frame = feed.frame().groupBy("part").count()
-        writer = frame.writeStream.outputMode("update").foreachBatch(lakeformat.spark.each_batch(feed.table, **counts))
+        writer = frame.writeStream.outputMode("update").foreachBatch(
+            lakeformat.spark.each_batch(feed.table, **counts)
+        )
         writer.option("checkpointLocation", str(feed.checkpoint)).trigger(availableNow=True).start().awaitTermination()
 
     feed.add((1, "a", 1, 0.5), (2, "b", 1, 0.5))

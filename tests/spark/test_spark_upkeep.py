@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakeformat
-from lakeformat.services.life import Life
+from lakeformat.services.maintenance import Life
 from lakeformat.spark import LakehouseTable
 from lakeformat.table import Table
 

@@ -18,7 +18,7 @@ from pyspark.sql.window import Window
 
 from lakeformat import create
 from lakeformat.spark import LakehouseTable
-from lakeformat.spark.guarded import guarded_frame
+from lakeformat.spark.pushdown import guarded_frame
 from lakeformat.spark.register import PUSHDOWN
 from lakeformat.spark.types import arrow_schema
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakeformat.codec.internal_schema import InternalSchema, decode_internal_schema
-from lakeformat.table_state.schema_history import version_of
+from lakeformat.file_system_view.schema_history import version_of
 
 Field = tuple[int, str, Any]
 

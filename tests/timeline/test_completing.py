@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeformat import CorruptTableError
-from lakeformat.codec import commit_avro, commit_file, commit_json, properties
-from lakeformat.codec.avro_records import RollbackMetadata
+from lakeformat.codec import properties
+from lakeformat.codec.timeline_files import commit as commit_avro
+from lakeformat.codec.timeline_files import commit as commit_file
+from lakeformat.codec.timeline_files import commit as commit_json
+from lakeformat.codec.timeline_files.recovery import RollbackMetadata
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import MemoryStorage

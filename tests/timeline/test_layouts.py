@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
-from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, LAYOUTS, TimelineLayout
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, LAYOUTS, TimelineLayout
 
 TIMES = st.from_regex(r"[0-9]{14}([0-9]{3})?", fullmatch=True)
 INSTANTS = st.builds(Instant, TIMES, st.sampled_from(Action), st.sampled_from(State))

@@ -14,8 +14,8 @@ from lakeformat import CorruptTableError
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakeformat.storage import MemoryStorage
-from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2
 from tests.helpers.fixture_tables import FIXTURES, expected, names
 
 TABLES = [name for group in ("hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_life") for name in names(group)]

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakeformat
-from lakeformat.adoption import adopt_folder
+from lakeformat.bootstrap import adopt_folder, folder_type
 from lakeformat.errors import CorruptTableError, DuplicateKeyError, InvalidInputError, LakeformatError
-from lakeformat.services.adopt.plan import folder_type
 from lakeformat.services.doctor.findings import Kind
 from lakeformat.storage import LocalStorage
 from tests.helpers import hudi_rs

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from lakeformat import Table
 from lakeformat.codec.bloom import BloomFilter, hash_chain
 from lakeformat.config.resolve import resolve
-from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
-from lakeformat.files.key_range import KeyRange
-from lakeformat.keys.seqnos import seqnos
+from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, KeyRange
+from lakeformat.keys.record_keys import seqnos
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.decide.table_settings import create_table
+from lakeformat.write.plan.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 

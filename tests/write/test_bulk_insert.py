@@ -18,7 +18,7 @@ import lakeformat
 from lakeformat import InvalidInputError, InvalidOptionError, SchemaMismatchError, Table
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.decide.table_settings import create_table
+from lakeformat.write.plan.table_settings import create_table
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
 
@@ -178,7 +178,7 @@ def test_partitioners_that_give_no_numbers_are_refused(partitioner: Any, tmp_pat
     [
         ({COLUMNS: "nn"}, SchemaMismatchError, "the sort column 'nn'"),
         ({PARTITIONER: "no.such:thing"}, InvalidOptionError, "cannot be imported"),
-        ({PARTITIONER: "math:pi"}, InvalidOptionError, "is no function"),
+        ({PARTITIONER: "math:pi"}, InvalidOptionError, "is not a function"),
         ({COLUMNS: "n", "hoodie.combine.before.insert": True}, InvalidOptionError, "sorts by record key"),
         (
             {"hoodie.bulkinsert.user.defined.partitioner.class": "RowCustomColumnsSortPartitioner"},

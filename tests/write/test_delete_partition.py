@@ -15,7 +15,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.publish import Outcome
-from lakeformat.write.decide.job import plan_job
+from lakeformat.write.plan.job import plan_job
 from lakeformat.write.session import WriteSession
 from tests.helpers import hudi_rs
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
+from lakeformat.file_system_view.file_index.load import load_snapshot
 from lakeformat.model.operation import Operation
-from lakeformat.table_state.file_index.load import load_snapshot
-from lakeformat.write.decide.job import WriteJob, plan_job
-from lakeformat.write.exchanged import ExchangedSession, RouteTasks
-from lakeformat.write.place.route import bundle, key_ranges
+from lakeformat.write.plan.job import WriteJob, plan_job
 from lakeformat.write.session import Written
+from lakeformat.write.shuffled_session import ExchangedSession, RouteTasks
+from lakeformat.write.workload.shuffle_plan import bundle, key_ranges
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
 from tests.helpers.here_exchange import HereExchange, exchanged

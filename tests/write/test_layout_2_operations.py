@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat.index.kinds import INDEXES
+from lakeformat.index.factory import INDEXES
 from lakeformat.model.instant import Action
 from tests.helpers import hudi_rs
 

@@ -17,8 +17,8 @@ from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.model.files import BaseFile, BaseFileName, FileSlice
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.decide.table_settings import create_table
-from lakeformat.write.place.buckets import (
+from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.workload.buckets import (
     FileSizing,
     SmallFile,
     assign,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import InvalidOptionError, SchemaMismatchError
-from lakeformat.codec.conform import conform_array
+from lakeformat.arrow.conform import conform_array
 from lakeformat.write.rows.schema import evolve
 from tests.helpers import hudi_rs
 

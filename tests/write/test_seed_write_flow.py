@@ -31,7 +31,7 @@ import lakeformat
 from lakeformat import InvalidOptionError, Table, ValidationFailedError, WriteConflictError
 from lakeformat.files.footers import read_footer
 from lakeformat.storage import LocalStorage
-from lakeformat.transaction.validators import ProposedWrite
+from lakeformat.transaction.hooks import ProposedWrite
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode
 from tests.helpers.flights import leftovers

@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 
 import lakeformat
 from lakeformat import Table
+from lakeformat.file_system_view.file_index.stored import FOLDER
 from lakeformat.model.operation import Operation
-from lakeformat.table_state.file_index.stored import FOLDER
 from tests.helpers import hudi_rs
 from tests.helpers.flow_table import (
     NO_PACKING,

@@ -10,8 +10,8 @@ import pytest
 
 import lakeformat
 from lakeformat.config.resolve import resolve
-from lakeformat.write.decide.job import plan_job
-from lakeformat.write.place.tails import tail_bytes
+from lakeformat.write.plan.job import plan_job
+from lakeformat.write.workload.buckets import tail_bytes
 
 SCHEMA = pa.schema({"id": pa.int64(), "v": pa.string()})
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat import InvalidInputError, InvalidOptionError, Table, ValidationFailedError
 from lakeformat.model.operation import Operation
-from lakeformat.transaction.validators import ProposedWrite
+from lakeformat.transaction.hooks import ProposedWrite
 from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.float64()), ("name", pa.string())])
@@ -227,8 +227,8 @@ FLOATS = st.one_of(st.none(), st.floats(-1e6, 1e6), st.just(math.nan))
 
 @given(st.lists(FLOATS, min_size=1, max_size=20), st.integers(1, 5))
 def test_answers_are_those_of_plain_python(values: list[float | None], batch_rows: int) -> None:
-    from lakeformat.predicate.select import parse_select
-    from lakeformat.read.aggregates import answer
+    from lakeformat.predicate.sql import parse_select
+    from lakeformat.read.run.view import answer
 
     class InMemory:
         schema = pa.schema([("v", pa.float64())])

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lakeformat.config.life_options import BEYOND_SAVEPOINT, BLOCKED_BY_CLEAN, MAX_COMMITS, MIN_COMMITS
 from lakeformat.config.resolve import Options
+from lakeformat.config.retention_options import BEYOND_SAVEPOINT, BLOCKED_BY_CLEAN, MAX_COMMITS, MIN_COMMITS
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.services.clean.retention import Policy, Retention
+from lakeformat.services.clean.plan import Policy, Retention
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["ArchiveLimits", "archive_limits", "beyond_cleaning", "leaving"]

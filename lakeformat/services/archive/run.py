@@ -13,22 +13,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from lakeformat.codec.archive_entries import LeavingInstant
+from lakeformat.codec.timeline_files.archive import LeavingInstant
 from lakeformat.config.compaction_options import COMPACTION_COMMITS
-from lakeformat.config.life_options import ARCHIVE_BATCH, CLEANS, HISTORY_BATCH, HISTORY_BYTES, KEPT_MANIFESTS
 from lakeformat.config.resolve import Options
+from lakeformat.config.retention_options import ARCHIVE_BATCH, CLEANS, HISTORY_BATCH, HISTORY_BYTES, KEPT_MANIFESTS
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.file_index.update import carried_over, provable
 from lakeformat.model.files import BaseFileName, LogFileName
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State, format_instant_time
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, beyond_cleaning, leaving
-from lakeformat.services.clean.retention import earliest_kept, retention_of
+from lakeformat.services.clean.plan import earliest_kept, retention_of
 from lakeformat.services.clean.run import last_clean
-from lakeformat.services.cluster.plans import note_clusterings
+from lakeformat.services.cluster.run import note_clusterings
 from lakeformat.storage.port import FileInfo, own_path
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.file_index.carry import carried_over, provable
-from lakeformat.timeline.archive_writer import (
+from lakeformat.timeline.archive import (
     HistorySettings,
     compact_history,
     merge_archive_logs,

@@ -14,25 +14,32 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from lakeformat.codec.clean_files import CleanMetadata, CleanPartition, CleanPlan, encode_clean_plan
-from lakeformat.codec.progress import FILES, progress
-from lakeformat.config.life_options import CLEAN_AFTER, CLEAN_INCREMENTALLY
+from lakeformat.codec.timeline_files.clean import CleanMetadata, CleanPartition, CleanPlan, encode_clean_plan
 from lakeformat.config.resolve import Options
+from lakeformat.config.retention_options import CLEAN_AFTER, CLEAN_INCREMENTALLY
+from lakeformat.display import FILES, progress
 from lakeformat.errors import LakeformatError, StorageError
+from lakeformat.file_system_view.context import Engine
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
-from lakeformat.services.clean.facts import changed_partitions, partition_files, pins_of, savepoints
-from lakeformat.services.clean.memo import SAVEPOINTS, LastLook, last_look, note_look
-from lakeformat.services.clean.plan import CleanedFile, Doomed, Pins, doomed_files
-from lakeformat.services.clean.retention import Policy, Retention, earliest_kept
+from lakeformat.services.clean.candidates import (
+    SAVEPOINTS,
+    LastLook,
+    changed_partitions,
+    last_look,
+    note_look,
+    partition_files,
+    pins_of,
+    savepoints,
+)
+from lakeformat.services.clean.plan import CleanedFile, Doomed, Pins, Policy, Retention, doomed_files, earliest_kept
 from lakeformat.storage.port import Storage, check_path
-from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.heartbeat import alive
-from lakeformat.transaction.metadata_table import drop_metadata_table
+from lakeformat.transaction.claims import alive
+from lakeformat.transaction.commit_listeners import drop_metadata_table
 
 __all__ = ["CleanResult", "CleanSession", "Deleter", "delete_here", "last_clean"]
 

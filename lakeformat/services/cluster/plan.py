@@ -12,8 +12,8 @@ from typing import Final
 from lakeformat.config.clustering_options import STRATEGY
 from lakeformat.config.resolve import Options
 from lakeformat.keys.partition_paths import matching_partitions
-from lakeformat.model.clustering import ClusteringGroup, ClusteringPlan, SliceInfo
 from lakeformat.model.files import FileGroupId, FileSlice
+from lakeformat.model.service_plans import ClusteringGroup, ClusteringPlan, SliceInfo
 
 __all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "clustering_group", "plan_clustering"]
 

@@ -2,39 +2,239 @@
 
 Rows keep commit time, sequence number, key and partition; the file name is new. A group that fits into the buffer is
 read whole and sorted in memory. Each output file gathers its own rows, so that files are encoded in parallel. A larger
-group is sorted through storage (`lakeformat.services.cluster.ranges`). Rows that keep their order are streamed.
+group is sorted through storage (`lakeformat.services.cluster.rewrite`). Rows that keep their order are streamed.
 
 Memory: the buffer, shared by all groups at work; one row group per thread; for the bloom filters, the keys of open
 files.
+
+Clustering of a group too large for memory: it is divided along its order, and each range becomes its own files.
+
+There are two steps, each of many tasks, in threads or on executors. *Spill*: file slices are read in blocks. Each block
+is sorted, cut at the ends of the ranges and written as runs into one Arrow file. *Merge*: the runs of one range, from
+all spill files, are merged into base files. A sample of the whole group determines the ends of the ranges.
+
+Memory: spilling holds the buffer; merging holds one block of about `BLOCK_BYTES` per run, and a row group. There is a
+run for every block of the group.
+
+Rows of one clustering group: those of its base files, merged with log files if there are any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.codec.gather import gather, joined, one_chunk
-from lakeformat.codec.row_bytes import decoded_bytes, runs
-from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter
-from lakeformat.layout import Positions, cut
+from lakeformat.arrow.conform import conform
+from lakeformat.arrow.gather import gather, joined, one_chunk
+from lakeformat.arrow.row_bytes import decoded_bytes, runs
+from lakeformat.codec.avro.schema import with_meta
+from lakeformat.files.base_file import (
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS,
+    BaseFileWriter,
+    repeating_text,
+    stored_batches,
+    stored_schema,
+    stored_shape,
+)
+from lakeformat.files.footers import open_base, open_parquet, read_metadata, row_batches
+from lakeformat.files.open_slice import SliceMerging
+from lakeformat.files.slice_reader import LOGS_IN_MEMORY, merged_slice
+from lakeformat.layout import Curve, Positions, cell_ends, curve
+from lakeformat.layout import cut
 from lakeformat.model.commit import WriteStat
-from lakeformat.model.files import BaseFileName, join_path
-from lakeformat.model.record import RECORD_KEY
+from lakeformat.model.files import BaseFileName, FileSlice, join_path
+from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.services.cluster.source import GroupSource
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written import Written
-from lakeformat.write.place.buckets import derive_file_id, split_evenly
-from lakeformat.write.place.sizing import measure_row_bytes
+from lakeformat.transaction.written_file import Written
+from lakeformat.write.handles.direct import RunCursor, merge_sorted
+from lakeformat.write.rows.stage import BLOCK_BYTES, Run, split_into_blocks
+from lakeformat.write.workload.buckets import derive_file_id, measure_row_bytes, split_evenly
 
-__all__ = ["FileMaker", "MemoryRewrite", "TooLargeError", "gathered", "rows_per_file", "stream_group"]
+__all__ = [
+    "FileMaker",
+    "GroupSource",
+    "MemoryRewrite",
+    "Ranges",
+    "SliceToCluster",
+    "Spilled",
+    "TooLargeError",
+    "divide",
+    "gathered",
+    "merge_range",
+    "open_group",
+    "rows_per_file",
+    "spill",
+    "spilled_schema",
+    "stream_group",
+]
+
+#: Rows that are read to estimate the memory of all rows.
+_PROBE_ROWS: Final = 4096
+#: Most bytes of a sample.
+_SAMPLE_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SliceToCluster:
+    """A file slice of a plan. Picklable.
+
+    Attributes:
+        merging: settings to merge its log files; None if it has none.
+    """
+
+    piece: FileSlice
+    merging: SliceMerging | None = None
+
+
+@dataclass(frozen=True)
+class GroupSource:
+    """The slices of a group and estimates of their size.
+
+    Attributes:
+        slices: slices, all of one partition.
+        base_rows: rows of the base files.
+        row_bytes: estimated bytes in memory of a base file's row.
+        encoded: text columns that are read as dictionaries.
+        schema: the table's columns.
+    """
+
+    storage: Storage
+    partition_path: str
+    slices: tuple[SliceToCluster, ...]
+    base_rows: int
+    row_bytes: float
+    encoded: frozenset[str]
+    schema: pa.Schema
+
+    @cached_property
+    def rows(self) -> int:
+        """Return the number of rows. Slices with log files are read for it, but only their key columns."""
+        if all(one.merging is None for one in self.slices):
+            return self.base_rows
+        return sum(batch.num_rows for one in self.slices for batch in self.keys(one))
+
+    def keys(self, one: SliceToCluster) -> Iterator[pa.RecordBatch]:
+        """Yield the record keys of one slice's rows, as batches of one column."""
+        return self._batches(one, pa.schema([self.shape.field(RECORD_KEY)]), threads=False)
+
+    @property
+    def memory_bytes(self) -> float:
+        """Return an estimate of the bytes of all rows in memory."""
+        logs = sum(log.size_bytes for one in self.slices for log in one.piece.logs)
+        return self.base_rows * self.row_bytes + logs * LOGS_IN_MEMORY
+
+    @property
+    def stored_bytes(self) -> int:
+        """Return the bytes of all files."""
+        return sum(one.piece.size_bytes for one in self.slices)
+
+    @property
+    def shape(self) -> pa.Schema:
+        """Return the schema of the batches that `batches` yields."""
+        return stored_shape(stored_schema(self.schema, self.encoded))
+
+    def batches(
+        self,
+        one: SliceToCluster,
+        *,
+        threads: bool,
+        encoded: frozenset[str] | None = None,
+        rows: int = ROW_GROUP_ROWS,
+        most_bytes: int = ROW_GROUP_BYTES,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield one slice's rows: commit time, sequence number, key and the table's columns.
+
+        Memory: a row group's pages; for a slice with log files, see `lakeformat.files.slice_reader`.
+        """
+        encoded = self.encoded if encoded is None else encoded
+        shape = stored_schema(self.schema, encoded)
+        file = one.piece.base
+        if file is None or one.merging is not None:
+            yield from self._batches(one, stored_shape(shape), threads=threads, rows=rows, most_bytes=most_bytes)
+            return
+        where = f"{self.storage.location}/{file.path}"
+        with (
+            open_base(self.storage, file) as stored,
+            open_parquet(stored, where, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
+        ):
+            yield from stored_batches(parquet, where, shape, threads=threads, rows=rows, most_bytes=max(most_bytes, 1))
+
+    def _batches(
+        self,
+        one: SliceToCluster,
+        wanted: pa.Schema,
+        *,
+        threads: bool,
+        rows: int = ROW_GROUP_ROWS,
+        most_bytes: int = ROW_GROUP_BYTES,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of a slice's rows."""
+        if one.merging is not None:
+            with merged_slice(self.storage, one.piece, one.merging, with_meta(self.schema), wanted.names) as merged:
+                for batch in merged.batches(rows, max(most_bytes, 1), threads=threads):
+                    yield conform(batch, wanted)
+        elif (file := one.piece.base) is not None:
+            where = f"{self.storage.location}/{file.path}"
+            with open_base(self.storage, file) as stored, open_parquet(stored, where) as parquet:
+                present = set(parquet.schema_arrow.names)
+                columns = [name for name in wanted.names if name in present]
+                for batch in row_batches(parquet, where, rows, columns=columns):
+                    yield conform(batch, wanted)
+
+    def sample(self, columns: Sequence[str], most: int) -> pa.Table:
+        """Return some columns of about ``most`` random rows of the whole group, or fewer; equal in every run.
+
+        Memory: about `_SAMPLE_BYTES`. Whenever the sample exceeds that, every second row is dropped.
+        """
+        wanted = pa.schema([self.schema.field(name) for name in columns])
+        random = np.random.default_rng(self.rows)
+        share = min(1.0, most / max(self.rows, 1))
+        parts, size = [wanted.empty_table()], 0
+        for one in self.slices:
+            for batch in self._batches(one, wanted, threads=False):
+                chosen = np.flatnonzero(random.random(batch.num_rows) < share)
+                parts.append(pa.Table.from_batches([batch.take(pa.array(chosen))]))
+                size += parts[-1].nbytes
+                while size > _SAMPLE_BYTES and share * self.rows > 1:
+                    whole = pa.concat_tables(parts)
+                    parts = [gather(whole, np.arange(0, whole.num_rows, 2))]
+                    size, share = parts[0].nbytes, share / 2
+        return one_chunk(pa.concat_tables(parts))
+
+
+def open_group(
+    storage: Storage, partition_path: str, slices: Sequence[SliceToCluster], schema: pa.Schema
+) -> GroupSource:
+    """Open a group: read the footers of its base files, and a few rows.
+
+    Raises:
+        CorruptTableError: a file is missing or damaged; names the file.
+    """
+    bases = [one.piece.base for one in slices if one.piece.base is not None]
+    footers = [read_metadata(storage, base) for base in bases]
+    texts = {field.name for field in schema if pa.types.is_string(field.type)}
+    encoded = repeating_text(footers, texts)
+    rows = sum(footer.num_rows for footer in footers)
+    source = GroupSource(storage, partition_path, tuple(slices), rows, 1.0, encoded, schema)
+    filled = next((base for base, footer in zip(bases, footers, strict=True) if footer.num_rows), None)
+    if filled is None:
+        return source
+    first = SliceToCluster(FileSlice(filled.group, filled.name.instant_time, filled))
+    batch: Any = next(source.batches(first, threads=False, encoded=frozenset(), rows=_PROBE_ROWS))
+    stored = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
+    row_bytes = max(batch.nbytes / batch.num_rows, stored / rows)  # Later rows may be longer than the first.
+    return replace(source, row_bytes=row_bytes)
+
 
 Ints = npt.NDArray[np.int64]
 #: A group below this share of the target size makes one file; its rows are not measured.
@@ -194,7 +394,7 @@ def gathered(jobs: Sequence[Future[Any]]) -> list[Any]:
 def _starts(rows: int, per_file: int, places: Positions | None) -> Ints:
     """Return the first row of every file except the first: evenly spaced, or at the best cuts of the curve."""
     counts = split_evenly(rows, per_file)
-    return np.cumsum(counts)[:-1] if places is None else cut(places, len(counts))
+    return np.cumsum(counts)[:-1] if places is None else curve(places, len(counts))
 
 
 def rows_per_file(rows: pa.Table, order: Ints, stored_bytes: int, settings: RewriteSettings) -> int:
@@ -221,3 +421,148 @@ def stream_group(storage: Storage, settings: RewriteSettings, number: str, sourc
         yield from tables
 
     yield from maker.stream(all_tables(), source.rows, per_file)
+
+
+#: Column of spilled rows: the row's place on the curve.
+_PLACE: Final = "_lakeformat_place"
+#: A range is written as one file up to this multiple of a file's target rows.
+_LEEWAY: Final = 1.4
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Division of a group into ranges of places. Picklable.
+
+    Attributes:
+        ends: the greatest place of each range except the last, ascending.
+        per_file: number of rows of a file of the target size.
+    """
+
+    curve: Curve
+    ends: npt.NDArray[np.uint64]
+    per_file: int
+
+    @property
+    def count(self) -> int:
+        """Return the number of ranges."""
+        return len(self.ends) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Spilled:
+    """One spill file. The number of a run is the number of its range."""
+
+    path: str
+    runs: tuple[Run, ...]
+
+
+def divide(source: GroupSource, settings: RewriteSettings) -> Ranges:
+    """Fit the curve to a sample of the group and cut it into files. Reads the sort columns and one block of rows."""
+    ordering = settings.ordering
+    sample = source.sample(ordering.top_columns(source.schema), ordering.sample_rows)
+    curve = ordering.fitted(sample)
+    per_file = _rows_per_file(source, settings)
+    places = np.sort(curve.positions(sample))
+    count = min(-(-source.rows // per_file), max(len(places), 1))
+    if ordering.curved:
+        return Ranges(curve, np.unique(cell_ends(places, cut(places, count))), per_file)
+    cuts = np.arange(1, count) * len(places) // count
+    return Ranges(curve, np.unique(places[cuts]), per_file)
+
+
+def _rows_per_file(source: GroupSource, settings: RewriteSettings) -> int:
+    for one in source.slices:
+        for batch in source.batches(one, threads=True, encoded=frozenset()):
+            rows = pa.Table.from_batches([batch])
+            row_bytes = measure_row_bytes(rows, np.arange(rows.num_rows), settings.files)
+            return max(1, int(settings.files.max_file_bytes / row_bytes))
+    return 1
+
+
+def spilled_schema(settings: RewriteSettings) -> pa.Schema:
+    """Return the schema of a spill file: the stored columns and the place on the curve."""
+    plain = [
+        pa.field(field.name, pa.string()) if pa.types.is_dictionary(field.type) else field
+        for field in stored_shape(stored_schema(settings.files.schema))
+    ]
+    return pa.schema([*plain, pa.field(_PLACE, pa.uint64())])
+
+
+def spill(
+    source: GroupSource,
+    slices: Sequence[SliceToCluster],
+    ranges: Ranges,
+    settings: RewriteSettings,
+    path: str,
+) -> Spilled:
+    """Write the rows of some of the group's slices as sorted runs. Memory: the settings' buffer."""
+    schema = spilled_schema(settings)
+    runs: list[Run] = []
+    batches = 0
+    with source.storage.open_output(path) as sink, pa.ipc.new_file(sink, schema) as writer:
+        for block in _blocks(source, slices, settings.buffer_bytes // 3):
+            places = ranges.curve.positions(block)
+            order = np.argsort(places) if settings.ordering.curved else settings.ordering.by_columns(block)
+            places = places[order]
+            ends = [*np.searchsorted(places, ranges.ends, side="right").tolist(), len(places)]
+            start = 0
+            for number, end in enumerate(ends):
+                if end > start:
+                    rows = gather(block, order[start:end]).append_column(_PLACE, pa.array(places[start:end]))
+                    parts = split_into_blocks(conform(rows, schema), BLOCK_BYTES)
+                    for part in parts:
+                        writer.write_batch(part)
+                    runs.append(Run(source.partition_path, batches, batches + len(parts), end - start, number))
+                    batches += len(parts)
+                start = max(start, end)
+    return Spilled(path, tuple(runs))
+
+
+def _blocks(source: GroupSource, slices: Sequence[SliceToCluster], limit: int) -> Iterator[pa.Table]:
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for one in slices:
+        for batch in source.batches(one, threads=False, encoded=frozenset(), most_bytes=limit):
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= limit:
+                yield _whole(waiting)
+                waiting, size = [], 0
+    if waiting:
+        yield _whole(waiting)
+
+
+def _whole(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    return one_chunk(pa.Table.from_batches(batches).unify_dictionaries())
+
+
+def _by_place(rows: pa.Table) -> npt.NDArray[np.int64]:
+    return np.argsort(rows.column(_PLACE).to_numpy(), kind="stable")
+
+
+def merge_range(
+    storage: Storage,
+    spilled: Sequence[Spilled],
+    group: tuple[str, str],
+    number: int,
+    ranges: Ranges,
+    settings: RewriteSettings,
+) -> Iterator[Written]:
+    """Write the files of one range: one file, or more if many rows share a place.
+
+    Args:
+        group: number and partition path of the group.
+    """
+    order = _by_place if settings.ordering.curved else settings.ordering.by_columns
+    with ExitStack() as stack:
+        cursors: list[RunCursor] = []
+        rows = 0
+        for one in spilled:
+            own_runs = [run for run in one.runs if run.number == number]
+            if own_runs:
+                reader: Any = pa.ipc.open_file(stack.enter_context(storage.open_input(one.path)))
+                cursors += [RunCursor(reader, run) for run in own_runs]
+                rows += sum(run.rows for run in own_runs)
+        maker = FileMaker(storage, settings, group[1], f"{group[0]}-{number}")
+        tables = (table.drop_columns([_PLACE]) for table in merge_sorted(cursors, order))
+        yield from maker.stream(tables, rows, int(_LEEWAY * ranges.per_file))

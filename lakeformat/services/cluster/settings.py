@@ -16,14 +16,14 @@ from lakeformat.config.clustering_options import (
     SAMPLE_SIZE,
     SORT_COLUMNS,
     TARGET_FILE_BYTES,
+    UNLIMITED_BYTES,
 )
-from lakeformat.config.clustering_settings import UNLIMITED_BYTES
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.files.base_file import FileSettings
 from lakeformat.layout import Build, Curve, Positions, Strategy, fit
-from lakeformat.model.clustering import ClusteringPlan
-from lakeformat.write.rows.layout import sort_order
+from lakeformat.model.service_plans import ClusteringPlan
+from lakeformat.write.rows.bulk_insert_order import sort_order
 
 __all__ = [
     "Ordering",

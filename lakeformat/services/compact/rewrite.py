@@ -13,20 +13,26 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from lakeformat.codec.avro_schema import with_meta
-from lakeformat.codec.progress import progress
-from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, KeyFacts, roomy_filter
+from lakeformat.codec.avro.schema import with_meta
+from lakeformat.display import progress
+from lakeformat.file_system_view.context import Engine
+from lakeformat.files.base_file import (
+    ROW_GROUP_ROWS,
+    BaseFileWriter,
+    FileSettings,
+    KeyFacts,
+    inherited_facts,
+    roomy_filter,
+    stored_shape,
+)
 from lakeformat.files.footers import key_footer
-from lakeformat.files.inherited import inherited_facts
 from lakeformat.files.open_slice import SliceMerging
 from lakeformat.files.slice_reader import LOGS_IN_MEMORY, MergedSlice, merged_slice
-from lakeformat.files.stored_rows import stored_shape
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
 from lakeformat.storage.port import Storage
-from lakeformat.table_state.engine import Engine
-from lakeformat.transaction.written import Written
-from lakeformat.write.make.handles import decode_ahead
+from lakeformat.transaction.written_file import Written
+from lakeformat.write.handles.base_file_handles import decode_ahead
 from lakeformat.write.rows.arrow_pool import reused_memory
 
 __all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_here", "compact_slice", "side_by_side"]

@@ -2,45 +2,144 @@
 
 The lock is held to plan and to publish, not while files are rewritten. Meanwhile others write to the slices that the
 plan has opened. A plan therefore stays on the timeline when its run fails.
+
+Compaction plans compared with the current table: which are pending, and which files a run merges.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from lakeformat.codec.compaction_plan import encode_compaction_plan
+from lakeformat.codec.timeline_files.service_plans import encode_compaction_plan
 from lakeformat.config.resolve import Options
-from lakeformat.errors import WriteConflictError
-from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.compaction import CompactionPlan
-from lakeformat.model.files import FileGroupId, FileSlice
+from lakeformat.errors import CorruptTableError, WriteConflictError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.file_groups import list_files
+from lakeformat.file_system_view.live_files import ListedSlices
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
 from lakeformat.model.operation import Operation
+from lakeformat.model.service_plans import CompactionOperation, CompactionPlan
 from lakeformat.services.compact.plan import PlanLimits, plan_compaction
-from lakeformat.services.compact.plans import check_late_files, pending_compactions, slice_to_merge
 from lakeformat.services.compact.rewrite import Compactor, CompactSettings, SliceToCompact, compact_here
-from lakeformat.services.planned import PlannedService, carried_schema, closed_groups, not_pending
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.file_groups import list_files
-from lakeformat.table_state.live import ListedSlices
-from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.services.scheduled_service import PlannedService, carried_schema, closed_groups, not_pending
+from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
+from lakeformat.transaction.claims import alive
 from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.heartbeat import alive
+from lakeformat.transaction.conflict import is_hidden
 from lakeformat.transaction.hooks import Hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written import stage_folder
-from lakeformat.write.decide.job import rewrite_job
+from lakeformat.transaction.written_file import stage_folder
+from lakeformat.write.plan.job import rewrite_job
 from lakeformat.write.session import WriteSession
 
-__all__ = ["CompactSession", "compact"]
+__all__ = ["CompactSession", "check_late_files", "compact", "pending_compactions", "slice_to_merge"]
+
+
+def pending_compactions(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, CompactionPlan]]:
+    """Return instant time -> instant and plan of every pending compaction, requested or inflight, oldest first.
+
+    Raises:
+        CorruptTableError: a plan cannot be read.
+    """
+    pending = {}
+    for instant in timeline.pending:
+        if instant.action is Action.COMPACTION and (plan := store.compaction_plan(instant)) is not None:
+            pending[instant.time] = instant, plan
+    return pending
+
+
+def slice_to_merge(
+    operation: CompactionOperation,
+    live: Mapping[FileGroupId, FileSlice],
+    replaced: Collection[FileGroupId],
+    instant_time: str,
+    *,
+    by_name: bool,
+) -> FileSlice | None:
+    """Return the files to merge for an operation; None if its file group was replaced or has a newer base file.
+
+    If log files are named after their slice, log files of the old slice that the plan does not name are added: their
+    commit began before the plan was made and completed later. They would be lost with the old slice.
+
+    Args:
+        live: the newest slice of each file group; for groups of pending compactions, the slice before.
+        replaced: file groups that commits have replaced.
+        instant_time: instant time of the plan.
+        by_name: whether log files are named after their slice (timeline layout 1).
+
+    Raises:
+        CorruptTableError: a file of the plan is missing or not the newest of its group.
+    """
+    piece = live.get(operation.group)
+    if operation.group in replaced or (piece and piece.base and piece.base.name.instant_time > instant_time):
+        return None
+    if piece is None or (str(piece.base.name) if piece.base else "") != operation.base_name:
+        raise CorruptTableError(_lacks(instant_time, operation, operation.base_name or operation.log_names[0]))
+    log_of = {str(log.name): log for log in piece.logs}
+    missing = next((name for name in operation.log_names if name not in log_of), None)
+    if missing is not None:
+        raise CorruptTableError(_lacks(instant_time, operation, missing))
+    logs = [log_of[name] for name in operation.log_names]
+    if by_name:
+        known = set(operation.log_names)
+        logs += [log for log in piece.logs if str(log.name) not in known and log.name.instant_time < instant_time]
+    return FileSlice(operation.group, operation.base_instant, piece.base, _ordered(logs))
+
+
+def _ordered(logs: Sequence[LogFile]) -> tuple[LogFile, ...]:
+    return tuple(sorted(logs, key=lambda log: log.name.order))
+
+
+def _lacks(instant_time: str, operation: CompactionOperation, name: str) -> str:
+    where = f" in partition {operation.partition_path!r}" if operation.partition_path else ""
+    return (
+        f"compaction {instant_time} names {name}{where}, which the table does not have as the newest version of its "
+        f"file group; restore the file from a copy, or cancel_compaction({instant_time!r}) and schedule another"
+    )
+
+
+def check_late_files(
+    merged: Mapping[FileGroupId, FileSlice],
+    instant_time: str,
+    others: Iterable[tuple[str, CommitMetadata]],
+    *,
+    by_name: bool,
+) -> None:
+    """Refuse to publish base files that would hide files that others have added to the old slices since.
+
+    Args:
+        merged: the merged slices, by file group.
+        others: time and metadata of the commits completed since the run began.
+        by_name: see `slice_to_merge`.
+
+    Raises:
+        WriteConflictError: names the commit; the next run merges what it wrote.
+    """
+    for time, metadata in others:
+        for stat in metadata.all_stats():
+            piece = merged.get(FileGroupId(stat.partition_path, stat.file_id))
+            known = {one.name for one in piece.logs} if piece else set()
+            if piece and is_hidden(stat, time, instant_time, by_name=by_name) and _log_name(stat) not in known:
+                raise WriteConflictError(
+                    f"compaction {instant_time} has not merged {stat.path}, which commit {time} has added to its file "
+                    "group meanwhile; run the compaction again"
+                )
+
+
+def _log_name(stat: WriteStat) -> LogFileName | None:
+    return LogFileName.match(stat.path.rpartition("/")[2])
+
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 _NAME: Final = "compaction"

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakeformat.codec.html import html_pairs
 from lakeformat.config.resolve import Options
+from lakeformat.display import html_pairs
 from lakeformat.errors import LakeformatError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.file_groups import list_files
+from lakeformat.file_system_view.live_files import ListedSlices
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileSlice
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
-from lakeformat.read.known_files import known_files, known_rows
-from lakeformat.services.clean.retention import retention_of
+from lakeformat.read.scan import known_files, known_rows
+from lakeformat.services.clean.plan import retention_of
 from lakeformat.services.clean.run import CleanSession
-from lakeformat.services.savepoint.run import Savepoint, read_savepoints
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.file_groups import list_files
-from lakeformat.table_state.live import ListedSlices
-from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.services.savepoint import Savepoint, read_savepoints
 from lakeformat.timeline.history import DEDUPE, VERB_KEY
 from lakeformat.timeline.timeline import Timeline
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from lakeformat.codec.html import html_rows
+from lakeformat.display import html_rows
 from lakeformat.model.one_line import OneLine
 
 __all__ = ["Finding", "Findings", "Kind"]

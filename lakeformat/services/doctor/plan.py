@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from lakeformat.file_system_view.file_groups import Listing
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName, join_path
 from lakeformat.model.instant import Instant
 from lakeformat.services.doctor.findings import Finding, Kind
-from lakeformat.table_state.file_groups import Listing
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["Facts", "forgotten", "gaps", "incomplete", "miscounted", "orphans", "saved_and_gone", "written_otherwise"]

@@ -14,23 +14,23 @@ from typing import Final
 
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.file_groups import Listing, list_files, visible_files
+from lakeformat.file_system_view.file_index.stored import FOLDER
+from lakeformat.file_system_view.live_files import ListedSlices
+from lakeformat.file_system_view.slices import slices_of
+from lakeformat.file_system_view.snapshot import Names, Snapshot, log_positions, table_schema
 from lakeformat.model.files import FileGroupId, FileSlice, join_path
 from lakeformat.model.instant import Action, State
 from lakeformat.model.table_config import TableConfig, TableType
-from lakeformat.services.doctor import around, index, plan, races
-from lakeformat.services.doctor.contents import check_partition
+from lakeformat.services.doctor import file_checks, plan, timeline_checks
+from lakeformat.services.doctor.file_checks import check_partition
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.storage.port import own_path
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.file_groups import Listing, list_files, visible_files
-from lakeformat.table_state.file_index.stored import FOLDER
-from lakeformat.table_state.live import ListedSlices
-from lakeformat.table_state.slices import slices_of
-from lakeformat.table_state.snapshot import Names, Snapshot, log_positions, table_schema
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.commit_listeners import drop_metadata_table
 from lakeformat.transaction.lost_writes import LostWrite
 from lakeformat.transaction.markers import prepare_partition
-from lakeformat.transaction.metadata_table import drop_metadata_table
 from lakeformat.transaction.rollback import recover
 
 __all__ = ["REMOVED", "DoctorSession"]
@@ -67,7 +67,7 @@ class DoctorSession:
         state = self._inspect()
         found = list(state.found)
         if state.facts is not None:
-            found += races.hidden_writes(state.lost, state.facts.listing, self.storage if contents else None)
+            found += timeline_checks.hidden_writes(state.lost, state.facts.listing, self.storage if contents else None)
         if state.facts is not None and contents:
             found += self._contents(state, state.facts)
             found += self._index_errors(found)
@@ -104,7 +104,7 @@ class DoctorSession:
     def _index_errors(self, found: Sequence[Finding]) -> Iterator[Finding]:
         """Yield what is wrong with a file index that no other check found fault with."""
         if not any(each.kind in {Kind.FILE_INDEX, Kind.DAMAGED_INSTANT} for each in found):
-            yield from index.lying_index(self.engine)
+            yield from file_checks.lying_index(self.engine)
 
     def _mend(self, finding: Finding, aside: str, *, keep: bool) -> None:
         match finding.kind:
@@ -129,25 +129,25 @@ class DoctorSession:
         config = self.store.config()
         config.check_readable(self.storage.location)
         timeline = self.store.load()
-        torn, archived, newest = around.archive(self.store)
-        found = [*around.instants(self.store, timeline), *torn]
+        torn, archived, newest = timeline_checks.archive(self.store)
+        found = [*timeline_checks.instants(self.store, timeline), *torn]
         if any(each.kind is Kind.DAMAGED_INSTANT for each in found):
             return _TableState(config, timeline, tuple(found))  # Files cannot be assigned to commits then.
         facts = self._facts(config, timeline, archived)
         saved = self._saved(timeline)
         found += plan.incomplete(facts, lambda path: self.storage.info(path) is not None)
         found += plan.miscounted(facts)
-        lost = races.lost_of_table(self.store, timeline, [*newest, *facts.commits])
+        lost = timeline_checks.lost_of_table(self.store, timeline, [*newest, *facts.commits])
         found += plan.orphans(facts)
         found += plan.gaps(facts)
         if not torn:
             found += plan.forgotten(facts)
         found += plan.saved_and_gone(saved, facts.listing)
-        found += around.markers(self.storage, timeline)
-        found += around.dead_instants(self.engine, timeline)
-        found += index.other_files(self.engine, frozenset(each.base for each in facts.slices if each.base))
-        found += around.metadata_table(self.store, timeline)
-        found += around.foreign_folders(self.storage)
+        found += timeline_checks.markers(self.storage, timeline)
+        found += timeline_checks.dead_instants(self.engine, timeline)
+        found += file_checks.other_files(self.engine, frozenset(each.base for each in facts.slices if each.base))
+        found += timeline_checks.metadata_table(self.store, timeline)
+        found += timeline_checks.foreign_folders(self.storage)
         return _TableState(config, timeline, tuple(found), facts, tuple(lost))
 
     def _saved(self, timeline: Timeline) -> dict[str, tuple[str, ...]]:

@@ -2,6 +2,8 @@
 
 All checks come first. Hudi's own restore and rollback can fail half-way and leave a table that no process can write to.
 `lakeformat.transaction.undo` has the steps that follow and says how they are finished after a crash.
+
+Checks before a restore or rollback: the resulting state, and whether all of its files exist.
 """
 
 from __future__ import annotations
@@ -12,25 +14,65 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from lakeformat.codec.restore_files import RestorePlan, encode_restore_plan
+from lakeformat.codec.timeline_files.recovery import RestorePlan, encode_restore_plan
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, LakeformatError, WriteConflictError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.file_groups import list_files, missing_before
+from lakeformat.file_system_view.snapshot import Snapshot, list_snapshot
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
-from lakeformat.services.restore.facts import clustering_plans, state_at, state_before
 from lakeformat.services.restore.plan import after, check_not_saved, last_commit, target_of
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.file_groups import list_files
+from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.heartbeat import alive
-from lakeformat.transaction.metadata_table import drop_metadata_table
+from lakeformat.transaction.claims import alive
+from lakeformat.transaction.commit_listeners import drop_metadata_table
 from lakeformat.transaction.rollback import recover
 from lakeformat.transaction.undo import Undoing, files_of, kept_logs
 
-__all__ = ["RestoreResult", "RestoreSession"]
+__all__ = ["RestoreResult", "RestoreSession", "clustering_plans", "state_at", "state_before"]
+
+
+def clustering_plans(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
+    """Return the times of pending clustering plans."""
+    return frozenset(store.pending_clustering(timeline).values())
+
+
+def state_at(engine: Engine, config: TableConfig, timeline: Timeline, target: Instant, *, doing: str) -> Snapshot:
+    """Return the snapshot without all writes that came after a commit.
+
+    Lists the table twice. Memory: one object per file.
+
+    Raises:
+        InstantNotAvailableError: files of that state have been cleaned, or commits after it have been archived.
+    """
+    store, location = engine.store, engine.storage.location
+    archived = store.archived().completed_in(target.completed_at)
+    newer = [instant for instant in archived if instant.time not in timeline.commit_times]
+    if newer:
+        raise InstantNotAvailableError(
+            f"{location}: cannot {doing}: commit {newer[0].time}, which came after {target.time}, has been archived, "
+            "and what it did cannot be undone any more"
+        )
+    undone = after(timeline, target, clustering_plans(store, timeline))
+    return state_before(engine, config, timeline, undone, doing=doing)
+
+
+def state_before(
+    engine: Engine, config: TableConfig, timeline: Timeline, undone: Sequence[Instant], *, doing: str
+) -> Snapshot:
+    """Return the snapshot without some writes. Errors as in `state_at`."""
+    store, location = engine.store, engine.storage.location
+    metadatas = [(instant, store.commit(instant)) for instant in undone if instant.state is State.COMPLETED]
+    missing = missing_before(metadatas, list_files(engine.storage), location)
+    if missing is not None:
+        raise InstantNotAvailableError(f"cannot {doing}: {missing}; choose a later instant")
+    left = timeline.without(frozenset(instant.time for instant in undone))
+    return list_snapshot(store, config, left, travelling=True)
+
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: Pending instants of these actions may delete files or bring rows back.

@@ -1,1 +1,1 @@
-"""Rows on their way in: taken from the user, keyed, staged."""
+"""Step 2 of a write: rows are taken from the user, given their keys and partition paths, and staged."""

@@ -1,4 +1,4 @@
-"""Rows as users have them: Arrow tables, batches, readers, and frames that hand out Arrow streams."""
+"""Input rows: Arrow tables, batches, readers, and frames that export Arrow streams."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from lakeformat.codec.conform import VIEWS, conform, is_any_list
+from lakeformat.arrow.conform import VIEWS, conform, is_any_list
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.rows.python_data import is_python_data, python_table
 
 __all__ = [
     "ArrowDataset",
@@ -22,18 +21,72 @@ __all__ = [
     "Rows",
     "arrow_reader",
     "check_fillable",
-    "fitted",
+    "drop_index_columns",
+    "fit_to_table",
+    "is_python_data",
     "is_schema",
+    "python_table",
     "schema_of",
     "warn_of_rows",
-    "without_index",
 ]
+
+
+def is_python_data(rows: Any) -> bool:
+    """Tell whether the rows are a dict of columns, or a list of dicts (one per row)."""
+    if isinstance(rows, Mapping):
+        return True
+    return isinstance(rows, Sequence) and not isinstance(rows, str | bytes) and bool(rows) and _is_dict(rows[0])
+
+
+def _is_dict(row: Any) -> bool:
+    return isinstance(row, Mapping)
+
+
+def python_table(rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], like: pa.Schema | None) -> pa.Table:
+    """Return the rows as an Arrow table. A key that a dict lacks is null in its row. Memory: the rows twice.
+
+    Args:
+        like: the table's columns. Values of these columns are read as their types; Arrow infers the other types.
+
+    Raises:
+        SchemaMismatchError: if a value does not fit the column's type; names the column.
+        InvalidInputError: if columns have different lengths, or a row is not a dict.
+    """
+    if isinstance(rows, Mapping):
+        columns: dict[Any, Any] = dict(rows)
+    else:
+        if not all(map(_is_dict, rows)):
+            raise InvalidInputError("a list of rows holds something that is not a dict; give one dict a row")
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = {name: [row.get(name) for row in rows] for name in names}
+    if not all(isinstance(name, str) for name in columns):
+        raise InvalidInputError("a column's name is not text; give dict keys that are str")
+    known = {} if like is None else {field.name: field.type for field in like}
+    arrays = {name: _column(name, values, known.get(name)) for name, values in columns.items()}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise InvalidInputError(f"columns are of different lengths ({counts}); give each as many values")
+    return pa.table(arrays)
+
+
+def _column(name: str, values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        raise InvalidInputError(f"column {name!r} is one {type(values).__name__}; give a list of values")
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        wanted = "of one type" if kind is None else f"as {kind}"
+        raise SchemaMismatchError(f"column {name!r} cannot be read {wanted}: {error}; convert it first") from None
+
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 
 
 class ArrowStream(Protocol):
-    """Anything that gives an Arrow stream by the PyCapsule protocol: frames of pandas, polars and duckdb, tables."""
+    """Anything that exports an Arrow stream by the PyCapsule protocol: frames of pandas, polars and duckdb, tables."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the rows as a PyCapsule named ``arrow_array_stream``."""
@@ -50,39 +103,41 @@ class ArrowDataset(Protocol):
     """A dataset or scanner of pyarrow."""
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Return the rows, a batch at a time."""
+        """Return the rows, one batch at a time."""
 
 
 #: The rows that plain Python writes: Arrow tables, batches and readers (all are streams), frames, an Arrow dataset or
-#: scanner, an iterable of Arrow batches, a list of dicts (one a row), or a dict of columns.
+#: scanner, an iterable of Arrow batches, a list of dicts (one per row), or a dict of columns.
 Rows: TypeAlias = (
     ArrowStream | LazyRows | ArrowDataset | Iterable[pa.RecordBatch] | Sequence[Mapping[str, Any]] | Mapping[str, Any]
 )
 
 
 def arrow_reader(rows: Rows, like: pa.Schema | None = None) -> pa.RecordBatchReader:
-    """The rows as a stream of batches. Memory: as they come; Python's own data and lazy frames are gathered whole.
+    """Return the rows as a stream of batches.
+
+    Memory: one batch; Python's own data and lazy frames are gathered whole.
 
     Args:
-        like: the table's columns, by which values of lists and dicts are read.
+        like: the table's columns; values of lists and dicts are read as their types.
 
     Raises:
-        InvalidInputError: they are no Arrow data.
-        SchemaMismatchError: a frame's column has values of several types; on reading, a batch has other columns than
-            the first.
+        InvalidInputError: if the rows are not Arrow data.
+        SchemaMismatchError: if a frame's column has values of several types; while reading, if a batch has other
+            columns than the first.
     """
     reader = _reader(rows, like)
-    schema = pa.schema([_without_views(field) for field in reader.schema], reader.schema.metadata)
+    schema = pa.schema([_plain_field(field) for field in reader.schema], reader.schema.metadata)
     if schema.equals(reader.schema):
         return reader
     return pa.RecordBatchReader.from_batches(schema, (conform(batch, schema) for batch in reader))
 
 
 def schema_of(columns: Any) -> pa.Schema:
-    """The columns of a new table: a schema, fields or pairs of name and type, a dict of them, or rows that have them.
+    """Return the columns of a new table, from a schema, fields or pairs of name and type, a dict of them, or rows.
 
     Raises:
-        InvalidInputError: it is none of these.
+        InvalidInputError: if the argument is none of these.
     """
     if isinstance(columns, pa.Schema):
         return columns
@@ -92,7 +147,7 @@ def schema_of(columns: Any) -> pa.Schema:
 
 
 def is_schema(columns: Any) -> bool:
-    """Whether this names columns and their types, and is not rows."""
+    """Tell whether the argument names columns and their types, and is not rows."""
     if isinstance(columns, pa.Schema):
         return True
     if isinstance(columns, Mapping):
@@ -104,7 +159,7 @@ def is_schema(columns: Any) -> bool:
 
 
 def _row_count(rows: Any) -> int | None:
-    """How many rows these are; None if only reading them would tell."""
+    """Return the number of rows; None if the rows would have to be read to count them."""
     if isinstance(rows, Mapping):
         return max((len(column) for column in rows.values()), default=0)
     if isinstance(rows, pa.Table | pa.RecordBatch):
@@ -116,10 +171,10 @@ def _row_count(rows: Any) -> int | None:
 
 
 def check_fillable(store: TimelineStore, *, has_rows: bool) -> None:
-    """Refuse ``insert=True`` without rows, and for a table that has commits: run twice, it would double the rows.
+    """Refuse ``insert=True`` without rows, and for a table with commits: a second run would insert the rows twice.
 
     Raises:
-        InvalidInputError: it is so.
+        InvalidInputError: if there are no rows, or the table has commits.
     """
     if not has_rows:
         raise InvalidInputError("insert=True needs rows, and a schema has none; give rows, or leave insert out")
@@ -131,7 +186,7 @@ def check_fillable(store: TimelineStore, *, has_rows: bool) -> None:
 
 
 def warn_of_rows(location: str, rows: Any) -> None:
-    """Warn that a new table does not hold the rows that were given for their columns, if there are any."""
+    """Warn that a new table does not hold the rows from which its columns were taken, if there are any."""
     count = _row_count(rows)
     if count != 0:
         given = "the rows" if count is None else f"{count:,} row{'s' * (count != 1)}"
@@ -149,11 +204,11 @@ def _schema(columns: Any) -> pa.Schema:
         raise InvalidInputError(f"no columns for a table: {error}; give names and Arrow types") from None
 
 
-def fitted(rows: pa.RecordBatchReader, table: pa.Schema | None) -> pa.RecordBatchReader:
-    """The rows with the table's types where a frame has none: of a column without a value it knows no type.
+def fit_to_table(rows: pa.RecordBatchReader, table: pa.Schema | None) -> pa.RecordBatchReader:
+    """Return the rows; columns without a type (all values null) get the type of the table's column.
 
-    Such a column that the table does not have is left out, with a warning, and so is the index of a pandas frame, in
-    silence: whoever wants it as a column says so by ``reset_index()``, or has it in the table.
+    If the table does not have such a column, it is dropped with a warning. The index of a pandas frame is dropped
+    silently, unless the table has a column of its name; ``reset_index()`` makes it a column.
 
     Args:
         table: the table's columns; None if there are none yet.
@@ -161,20 +216,20 @@ def fitted(rows: pa.RecordBatchReader, table: pa.Schema | None) -> pa.RecordBatc
     table = table if table is not None else pa.schema([])
     fields: list[pa.Field] = []
     known = set(table.names)
-    for field in without_index(rows.schema, known):
+    for field in drop_index_columns(rows.schema, known):
         kind = table.field(field.name).type if field.name in known else None
         if pa.types.is_null(field.type) and kind is None:
             _LOG.warning("column %r is null in all rows and not in the table; it is left out", field.name)
         else:
-            fields.append(field.with_type(_typed(field.type, kind)))
+            fields.append(field.with_type(_fill_null_types(field.type, kind)))
     schema = pa.schema(fields, rows.schema.metadata)
     if schema.equals(rows.schema):
         return rows
     return pa.RecordBatchReader.from_batches(schema, (conform(batch, schema) for batch in rows))
 
 
-def without_index(schema: pa.Schema, wanted: Collection[str]) -> pa.Schema:
-    """Without the columns that pandas made of a frame's index, but for those of these names."""
+def drop_index_columns(schema: pa.Schema, wanted: Collection[str]) -> pa.Schema:
+    """Return the schema without the columns that pandas made of a frame's index, except those with these names."""
     try:
         index = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
     except (ValueError, AttributeError):
@@ -183,26 +238,28 @@ def without_index(schema: pa.Schema, wanted: Collection[str]) -> pa.Schema:
     return pa.schema([field for field in schema if field.name not in names], schema.metadata)
 
 
-def _typed(kind: pa.DataType, table: pa.DataType | None) -> pa.DataType:
-    """The type, with the table's wherever it is null."""
+def _fill_null_types(kind: pa.DataType, table: pa.DataType | None) -> pa.DataType:
+    """Return the type, with the table's type where it is null, also in nested types."""
     if table is None:
         return kind
     if pa.types.is_null(kind):
         return table
     if pa.types.is_struct(kind) and pa.types.is_struct(table):
         known = {field.name: field.type for field in table}
-        inner = [f.with_type(_typed(f.type, known.get(f.name))) for f in kind]
+        inner = [f.with_type(_fill_null_types(f.type, known.get(f.name))) for f in kind]
         return pa.struct([f for f in inner if f.name in known or not pa.types.is_null(f.type)] or inner)
     if pa.types.is_map(kind) and pa.types.is_map(table):
-        return pa.map_(_typed(kind.key_type, table.key_type), _typed(kind.item_type, table.item_type))
+        return pa.map_(
+            _fill_null_types(kind.key_type, table.key_type), _fill_null_types(kind.item_type, table.item_type)
+        )
     if is_any_list(kind) and pa.types.is_list(table):
-        element = _typed(kind.value_type, table.value_type)
+        element = _fill_null_types(kind.value_type, table.value_type)
         return kind if element.equals(kind.value_type) else pa.list_(pa.field("element", element))
     return kind
 
 
-def _without_views(field: pa.Field) -> pa.Field:
-    """Categories of polars are dictionaries of views: plain columns."""
+def _plain_field(field: pa.Field) -> pa.Field:
+    """Return the field with a plain type if it is a dictionary of views, as polars' categories are."""
     plain = VIEWS.get(field.type.value_type) if pa.types.is_dictionary(field.type) else None
     return field if plain is None else field.with_type(plain)
 
@@ -220,7 +277,7 @@ def _reader(rows: Any, like: pa.Schema | None) -> pa.RecordBatchReader:
             return pa.RecordBatchReader.from_stream(rows)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             reason = "; ".join(map(str, reversed(error.args)))
-            raise SchemaMismatchError(f"the frame is no Arrow data: {reason}; convert the column first") from None
+            raise SchemaMismatchError(f"the frame is not Arrow data: {reason}; convert the column first") from None
     if type(rows).__module__.startswith("pyarrow._dataset"):
         return (rows.scanner() if hasattr(rows, "scanner") else rows).to_reader()
     if is_python_data(rows):
@@ -231,14 +288,14 @@ def _reader(rows: Any, like: pa.Schema | None) -> pa.RecordBatchReader:
         if isinstance(first, pa.RecordBatch):
             return pa.RecordBatchReader.from_batches(first.schema, _chain(first, batches))
     if isinstance(rows, list) and not rows:
-        raise InvalidInputError("an empty list tells no columns; give rows, or an Arrow table of no rows")
+        raise InvalidInputError("an empty list names no columns; give rows, or an Arrow table of no rows")
     if isinstance(rows, str | os.PathLike):
         raise InvalidInputError(
-            f"rows={str(rows)!r} is text, no rows; read the file first, as pyarrow.parquet.read_table(path) does, or "
+            f"rows={str(rows)!r} is text, not rows; read the file first, as pyarrow.parquet.read_table(path) does, or "
             "give a frame, a list of dicts or a dict of lists"
         )
     raise InvalidInputError(
-        f"rows of type {type(rows).__name__} are no Arrow data; give a pyarrow Table or RecordBatchReader, a frame of "
+        f"rows of type {type(rows).__name__} are not Arrow data; give a pyarrow Table or RecordBatchReader, a frame of "
         "pandas, polars or duckdb, a list of dicts, or a dict of lists"
     )
 

@@ -1,4 +1,4 @@
-"""Where the buffers of a write come from, and those of a Spark task that reads."""
+"""The memory pool for the buffers of a write, and of a Spark task that reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ __all__ = ["reused_memory"]
 
 @dataclass
 class _Pool:
-    """The process has one default pool, and may have several writes: the first sets it, the last restores it."""
+    """The state of the process's default pool. Several writes may overlap: the first sets the pool, the last
+    restores it.
+    """
 
     users: int = 0
     before: pa.MemoryPool | None = None
@@ -42,9 +44,10 @@ _POOL: Final = _Pool()
 def reused_memory() -> Iterator[None]:
     """Let Arrow take memory from the system's allocator while the block runs.
 
-    A write takes and drops buffers of many megabytes all the time. Arrow's default pool hands each back to the
-    kernel, which clears it for the next: up to a third of the time of a load, measured. The system's allocator
-    keeps them. Blocks may overlap, in threads; after the last one the pool of the process is as before the first.
+    A write allocates and frees buffers of many megabytes all the time. Arrow's default pool returns each to the kernel,
+    which clears it for the next use; by measurement that takes up to a third of a load's time. The system's allocator
+    keeps freed buffers. Blocks may overlap, in threads. When the last block ends, the process has the pool from before
+    the first.
     """
     _POOL.enter()
     try:

@@ -1,6 +1,6 @@
-"""The rows of one bucket on their way into its base file: taken from the source when they are wanted.
+"""The incoming rows of one bucket, taken from their source when the merge needs them.
 
-Memory: the bucket's rows if they are few bytes, else as many bytes at a time.
+Memory: the bucket's rows if they have few bytes, else as many bytes at a time.
 """
 
 from __future__ import annotations
@@ -12,10 +12,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.gather import gather, gather_column, joined
-from lakeformat.codec.row_bytes import bytes_at, runs
+from lakeformat.arrow.gather import gather, gather_column, joined
+from lakeformat.arrow.row_bytes import bytes_at, runs
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.base_file import ROW_GROUP_BYTES
+from lakeformat.files.footers import open_base, open_parquet, row_batches
+from lakeformat.files.slice_reader import read_slice
+from lakeformat.model.files import FileSlice
+from lakeformat.model.record import META_COLUMNS, RECORD_KEY
+from lakeformat.storage.port import Storage
 
-__all__ = ["Incoming"]
+__all__ = ["Incoming", "slice_batches"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -24,9 +31,10 @@ class Incoming:
     """Some rows of a table, by position.
 
     Args:
-        source: prepared rows, in memory or mapped.
-        at: which of them.
-        most_bytes: up to this many bytes they are gathered at once; of more rows, so many at a time.
+        source: prepared rows, in memory or memory-mapped.
+        at: positions of the rows in the source.
+        most_bytes: if the rows have at most this many bytes, they are gathered at once; else parts of this size are
+            gathered when they are needed.
     """
 
     def __init__(self, source: pa.Table, at: Ints, most_bytes: int) -> None:
@@ -40,18 +48,18 @@ class Incoming:
         self.rows = source
 
     def column(self, name: str, count: int) -> pa.ChunkedArray | pa.Array:
-        """A column's first ``count`` values, of which it is expected that they are few bytes."""
+        """Return the first ``count`` values of a column; they are gathered at once, so they should be small."""
         column = self.rows.column(name)
         column = joined(column.slice(0, count) if self._at is None else gather_column(column, self._at[:count]))
         return column.chunk(0) if column.num_chunks == 1 else column
 
     def taken(self, at: Ints, columns: Sequence[str] | None = None) -> pa.Table:
-        """These of the rows, all columns or some."""
+        """Return the rows at these positions, with all columns or some."""
         rows = self.rows if columns is None else self.rows.select(columns)
         return gather(rows, at if self._at is None else self._at[at])
 
     def runs(self, at: Ints, most_rows: int) -> Iterator[Ints]:
-        """Of these rows as many at a time as may be taken."""
+        """Split the positions into runs that may be gathered at once."""
         if self._at is None:
             yield from (at[start : start + most_rows] for start in range(0, len(at), most_rows))
             return
@@ -61,10 +69,11 @@ class Incoming:
             start += len(run)
 
     def parts(self, batch: pa.RecordBatch, matches: pa.Array) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-        """A batch of stored rows, and the rows that match them, in parts whose matches may be taken at once.
+        """Yield the batch of stored rows and their matches in parts; the matching rows of a part may be gathered at
+        once.
 
         Args:
-            matches: for each stored row the position of a row here, or null.
+            matches: for each stored row the position of an incoming row, or null.
         """
         if self._at is None:
             yield batch, matches
@@ -79,3 +88,34 @@ class Incoming:
             end = max(int(np.searchsorted(ends, before + self._most_bytes, side="right")), start + 1)
             yield batch.slice(start, end - start), matches.slice(start, end - start)
             start = end
+
+
+def slice_batches(
+    storage: Storage, snapshot: Snapshot, piece: FileSlice, columns: pa.Schema, most_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches with the record keys and some of the table's columns. Columns that the files lack are left out or
+    null.
+
+    Memory: a batch; for a slice with log files the memory of `read_slice`.
+    """
+    if piece.base is not None and not piece.logs:
+        where = f"{storage.location}/{piece.base.path}"
+        with open_base(storage, piece.base) as source, open_parquet(source, where) as parquet:
+            present = set(parquet.schema_arrow.names)
+            names = [RECORD_KEY, *(name for name in columns.names if name in present and name != RECORD_KEY)]
+            yield from row_batches(parquet, where, most_rows, columns=names)
+        return
+    stored = snapshot.columns(storage.location)
+    wanted = set(columns.names)
+    meta = [pa.field(name, pa.string()) for name in META_COLUMNS if name not in wanted]
+    others = [field for field in stored if field.name not in wanted]
+    table = pa.schema([*meta, *columns, *others])
+    yield from read_slice(
+        storage,
+        piece,
+        snapshot.merging(piece),
+        table,
+        [RECORD_KEY, *(name for name in columns.names if name != RECORD_KEY)],
+        most_rows=most_rows,
+        most_bytes=ROW_GROUP_BYTES,
+    )

@@ -1,42 +1,131 @@
-"""From the user's rows to rows that know their key and partition; everything that can be refused is refused here."""
+"""Preparation of the user's rows: they get their record keys and partition paths, and bad input is refused here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakeformat.codec.conform import conform
-from lakeformat.codec.gather import gather, one_chunk
-from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
+from lakeformat.arrow.conform import conform
+from lakeformat.arrow.gather import gather, one_chunk
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.keys.partition_paths import partition_paths
 from lakeformat.keys.record_keys import field_column, record_keys
-from lakeformat.merge import MergeRule, folded_rows, latest_rows
+from lakeformat.merge import MergeRule, deleted_rows, folded_rows, latest_rows, marked_rows
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
+from lakeformat.model.merge_settings import MergeSettings
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
-from lakeformat.write.rows.delete_marker import DeleteMarker
 
-__all__ = ["ANY_PARTITION", "PrepareSettings", "combine", "prepare", "split_by_partition", "winning"]
+__all__ = [
+    "ANY_PARTITION",
+    "DeleteMarker",
+    "PrepareSettings",
+    "combine",
+    "delete_marker",
+    "deleted_rows_of",
+    "prepare",
+    "split_by_partition",
+    "winning_rows",
+]
 
-#: Stands for the partition of rows that may be in any: all are searched.
+_FIELD: Final = "hoodie.payload.delete.field"
+_MARKER: Final = "hoodie.payload.delete.marker"
+#: Types whose text is the same in Avro, which Hudi compares, and in Java. Dates are not among them: Avro stores them as
+#: numbers.
+_PLAIN: Final = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteMarker:
+    """A rule that makes rows deletes if the text of ``field`` equals ``marker``.
+
+    Attributes:
+        field: a column of the input.
+        marker: the value as Java writes it: ``D``, ``1``, ``true``, ``0.5``.
+    """
+
+    field: str
+    marker: str
+
+    def flag(self, rows: pa.Table) -> pa.Table:
+        """Return the rows with ``_hoodie_is_deleted`` true in marked rows. Other rows keep their flag, or get null."""
+        marked = marked_rows(rows.column(self.field), self.marker)
+        if IS_DELETED in rows.schema.names:
+            at = rows.schema.get_field_index(IS_DELETED)
+            return rows.set_column(at, IS_DELETED, pc.if_else(marked, True, rows.column(at)))
+        return rows.append_column(IS_DELETED, pc.if_else(marked, True, pa.scalar(None, pa.bool_())))
+
+
+def delete_marker(
+    options: Options, stored: MergeSettings, rows: pa.Schema, table: pa.Schema | None
+) -> DeleteMarker | None:
+    """Return the delete marker for input with the columns ``rows``; None if no row can be marked.
+
+    Args:
+        stored: the table's merge settings. If they name a marker, it applies to every write.
+        table: the table's columns; None for a new table.
+
+    Raises:
+        InvalidOptionError: if one of the two options is missing, or contradicts the table.
+        SchemaMismatchError: if the column is in neither input nor table, or is neither text, number nor boolean.
+    """
+    field, marker = options[_FIELD], options[_MARKER]
+    if stored.delete_field:
+        stored_pair = (stored.delete_field, stored.delete_marker)
+        if (field or stored_pair[0], marker or stored_pair[1]) != stored_pair:
+            raise InvalidOptionError(
+                f"options {_FIELD}={field} and {_MARKER}={marker} contradict the table's {stored_pair[0]} and "
+                f"{stored_pair[1]}; leave them out"
+            )
+        field, marker = stored_pair
+    if not field and not marker:
+        return None
+    if not field or not marker:
+        given, missing = (_FIELD, _MARKER) if field else (_MARKER, _FIELD)
+        raise InvalidOptionError(f"option {given} is given without {missing}; give both or neither")
+    if field not in rows.names:
+        if stored.delete_field or (table is not None and field in table.names):
+            return None
+        known = [*rows.names, *(table.names if table is not None else ())]
+        raise SchemaMismatchError(
+            f"the delete field {field!r} of option {_FIELD} is in neither input nor table{nearest(field, known)}; "
+            "name a column"
+        )
+    kind = rows.field(field).type
+    if not any(is_plain(kind) for is_plain in _PLAIN):
+        raise SchemaMismatchError(
+            f"the delete field {field!r} of option {_FIELD} is {kind}; name a column of text, numbers or booleans"
+        )
+    return DeleteMarker(field, marker)
+
+
+def deleted_rows_of(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return a mask of the rows whose ``_hoodie_is_deleted`` is true."""
+    return deleted_rows(rows.column(IS_DELETED) if IS_DELETED in rows.schema.names else None, rows.num_rows)
+
+
+#: Partition path of rows that may be in any partition, so that all partitions are searched.
 ANY_PARTITION = "\0"
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareSettings:
-    """How rows of one write become prepared rows.
+    """How input rows of one write become prepared rows.
 
     Attributes:
-        schema: the columns to keep, from `incoming_schema`; empty for deletes, which need keys only.
+        schema: the columns to store, from `incoming_schema`; empty for deletes, which need only keys.
         keys: how keys and partition paths are made.
-        rule: how rows with one key become one.
-        search_all: the rows name no partition (deletes without partition columns).
-        marker: what else marks a row as a delete; such rows are flagged in ``_hoodie_is_deleted``.
-        whole: the key alone identifies a row (global indexes): rows of all partitions stay together in order of
-            arrival, under `ANY_PARTITION`, and carry their partition path as a column.
+        rule: how rows with the same key are merged.
+        search_all: whether the rows name no partition (deletes without partition columns).
+        marker: a column value that marks a row as a delete; marked rows are flagged in ``_hoodie_is_deleted``.
+        whole: whether the key alone identifies a row (global indexes). Then rows of all partitions stay together under
+            `ANY_PARTITION`, in order of arrival, and carry their partition path as a column.
     """
 
     schema: pa.Schema
@@ -48,32 +137,36 @@ class PrepareSettings:
 
     @property
     def prepared_schema(self) -> pa.Schema:
-        """Record key, partition path if rows carry it, the columns kept, the flag of deletes if a marker makes one."""
+        """Return the columns of prepared rows.
+
+        They are the record key, the partition path if rows carry it, the stored columns, and the delete flag if a
+        marker adds it.
+        """
         flag = [pa.field(IS_DELETED, pa.bool_())] if self.marker and IS_DELETED not in self.schema.names else []
         path = [pa.field(PARTITION_PATH, pa.string())] if self.whole and not self.search_all else []
         return pa.schema([pa.field(RECORD_KEY, pa.string()), *path, *self.schema, *flag])
 
 
 def prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | None = None) -> Mapping[str, pa.Table]:
-    """Partition path -> its rows in order of arrival, with the record key as first column.
+    """Return partition path -> its rows in order of arrival, with the record key as first column.
 
     Args:
-        generated: the rows' keys in a table whose rows have none of their own.
+        generated: the keys of the rows, if the table has no record key fields.
 
     Raises:
-        SchemaMismatchError: a key, partition or ordering column is missing, or a value does not fit.
-        InvalidInputError: a null key, a partition value that cannot be a folder.
+        SchemaMismatchError: if a key, partition or ordering column is missing, or a value does not fit its type.
+        InvalidInputError: if a key is null, or a partition value cannot be a folder name.
     """
     _check_columns(rows.schema, settings)
     _check_values(rows)
     keys = record_keys(rows, settings.keys) if generated is None else generated
     keys = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
     given = set(rows.schema.names)
-    kept = conform(rows.select([name for name in settings.schema.names if name in given]), settings.schema)
-    _check_nulls(kept)
+    stored = conform(rows.select([name for name in settings.schema.names if name in given]), settings.schema)
+    _check_nulls(stored)
     if settings.marker:
-        kept = settings.marker.flagged(kept)
-    table = kept.add_column(0, settings.prepared_schema.field(0), keys.cast(pa.string()))
+        stored = settings.marker.flag(stored)
+    table = stored.add_column(0, settings.prepared_schema.field(0), keys.cast(pa.string()))
     if settings.search_all:
         return {ANY_PARTITION: table} if table.num_rows else {}
     unpartitioned = settings.keys.kind is KeyGeneratorKind.NON_PARTITIONED or not settings.keys.partition_fields
@@ -101,7 +194,9 @@ def _check_columns(schema: pa.Schema, settings: PrepareSettings) -> None:
 
 
 def _check_values(rows: pa.Table) -> None:
-    """Text that is not UTF-8, or a column with broken offsets, would be stored as it is and never read again."""
+    """Refuse columns with invalid UTF-8 or broken offsets: they would be stored unchanged, and no reader could
+    read them.
+    """
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         try:
             column.validate(full=True)
@@ -118,7 +213,7 @@ def _check_nulls(rows: pa.Table) -> None:
 
 
 def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[str, pa.Table]:
-    """Rows of each partition, in order of arrival, partitions by name."""
+    """Return the rows of each partition, in order of arrival; partitions are sorted by name."""
     if not table.num_rows:
         return {}
     names = paths.dictionary.to_pylist()
@@ -126,12 +221,12 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
     if len(names) == 1:
         return {names[0]: table}
     if len(names) <= np.iinfo(np.int16).max:
-        codes = codes.astype(np.int16)  # Short integers are sorted by radix, several times faster.
+        codes = codes.astype(np.int16)  # Short integers get a radix sort, which is several times faster.
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     starts = ends - np.diff(ends, prepend=0)
-    # A gather from one chunk is several times faster than from many. One gather a partition, and not slices of
-    # one for all: a partition that waits long must not keep the others' rows in memory.
+    # A gather from one chunk is several times faster than from many. Each partition gets its own gather instead of a
+    # slice of a common one, because a partition that waits long must not keep the others' rows in memory.
     whole = one_chunk(table)
     return {
         name: gather(whole, order[start:end])
@@ -141,18 +236,19 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
 
 
 def combine(rows: pa.Table, rule: MergeRule) -> pa.Table:
-    """One row per key: the greatest ordering value, the later one on a tie (Hudi: combine before write).
+    """Return one row per key: that with the greatest ordering value, or the later one on a tie (Hudi: combine before
+    write).
 
-    Under a rule that folds, its nulls are filled from the others.
+    If the rule folds rows, nulls of that row are filled from the others.
     """
     if rule.folds:
         return folded_rows(rows, RECORD_KEY, _ordering(rows, rule))
-    winners = winning(rows, rule)
+    winners = winning_rows(rows, rule)
     return rows if winners is None else gather(rows, winners)
 
 
-def winning(rows: pa.Table, rule: MergeRule) -> npt.NDArray[np.int64] | None:
-    """Positions of the rows that `combine` keeps under a rule that does not fold; None is all."""
+def winning_rows(rows: pa.Table, rule: MergeRule) -> npt.NDArray[np.int64] | None:
+    """Return the positions of the rows that `combine` keeps if the rule does not fold rows; None if it keeps all."""
     return latest_rows(rows.column(RECORD_KEY), _ordering(rows, rule))
 
 

@@ -1,4 +1,4 @@
-"""How the input's columns and the table's become one schema: add, widen, reorder by name; refuse the rest."""
+"""Merging the input's columns with the table's: add, widen and reorder columns by name; refuse other changes."""
 
 from __future__ import annotations
 
@@ -23,41 +23,42 @@ __all__ = [
     "required_as",
 ]
 
-#: Column of a pandas index without a name.
+#: Name of the column that pandas makes of an index without a name.
 _ROW_NUMBERS = re.compile(r"__index_level_\d+__")
 _INTEGERS = (pa.int32(), pa.int64())
 _RANK = {pa.int32(): 0, pa.int64(): 1, pa.float32(): 2, pa.float64(): 3}
 
 
 def incoming_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of the input that are stored, with the types that are stored, all nullable, nested ones too.
+    """Return the input's columns that are stored, with their stored types, all nullable, including nested ones.
 
-    Meta columns of a row read from some Hudi table are dropped (``_hoodie_is_deleted`` is the user's own), and so
-    are the row numbers that pandas adds to a frame which has lost rows.
+    Meta columns, as in rows read from a Hudi table, are dropped; ``_hoodie_is_deleted`` is the user's own and remains.
+    Row numbers that pandas adds to a frame that has lost rows are dropped too.
 
     Raises:
-        SchemaMismatchError: a type cannot be stored, or a name stands twice (also but for its case).
+        SchemaMismatchError: if a type cannot be stored, or a name occurs twice, also in another letter case.
     """
-    of_pandas = b"pandas" in (schema.metadata or {})
-    kept = [
+    is_from_pandas = b"pandas" in (schema.metadata or {})
+    stored_fields = [
         field
         for field in schema
-        if field.name not in META_COLUMNS and not (of_pandas and _ROW_NUMBERS.fullmatch(field.name))
+        if field.name not in META_COLUMNS and not (is_from_pandas and _ROW_NUMBERS.fullmatch(field.name))
     ]
     seen: dict[str, str] = {}
-    for field in kept:
+    for field in stored_fields:
         lowered = field.name.lower()
         if lowered in seen:
             raise SchemaMismatchError(f"columns {seen[lowered]!r} and {field.name!r} have one name; rename one of them")
         seen[lowered] = field.name
-    return optional_within(storage_schema(pa.schema([pa.field(f.name, f.type) for f in kept])))
+    return optional_within(storage_schema(pa.schema([pa.field(f.name, f.type) for f in stored_fields])))
 
 
 def optional_within(schema: pa.Schema) -> pa.Schema:
-    """The same columns, whatever lies within them nullable.
+    """Return the same columns with all their nested fields nullable.
 
-    A null struct has null fields, whatever its type says of them: Spark's Parquet writes such fields as optional, and
-    so do we (``ParquetFileFormat`` on ``asNullable`` schemas). A table of another writer may have required ones.
+    A null struct has null fields, even if its type calls them required. Spark's Parquet writes such fields as optional
+    (``ParquetFileFormat`` on ``asNullable`` schemas), and so does lakeformat. A table of another writer may have
+    required ones.
     """
     return pa.schema([field.with_type(_optional(field.type)) for field in schema])
 
@@ -73,7 +74,7 @@ def _optional(kind: pa.DataType) -> pa.DataType:
 
 
 def field_type(schema: pa.Schema, name: str) -> pa.DataType | None:
-    """Type of a column, or of a struct's field (``a.b``); None if there is none of that name.
+    """Return the type of a column, or of a struct's field (``a.b``); None if there is no such column.
 
     >>> str(field_type(pa.schema([("a", pa.struct([("b", pa.int64())]))]), "a.b"))
     'int64'
@@ -95,7 +96,7 @@ def check_ordering(schema: pa.Schema, name: str) -> None:
     """Refuse an ordering column whose values have no order.
 
     Raises:
-        SchemaMismatchError: its type is a list, map, struct or null.
+        SchemaMismatchError: if its type is a list, map, struct or null.
     """
     kind = field_type(schema, name)
     if kind is not None and (pa.types.is_nested(kind) or pa.types.is_null(kind)):
@@ -103,10 +104,10 @@ def check_ordering(schema: pa.Schema, name: str) -> None:
 
 
 def check_log_ordering(schema: pa.Schema, name: str) -> None:
-    """Refuse an ordering column whose values cannot be written beside the keys that a log file deletes.
+    """Refuse an ordering column whose values cannot be stored in the delete blocks of log files.
 
     Raises:
-        SchemaMismatchError: its type has no form in delete blocks.
+        SchemaMismatchError: if its type has no form in delete blocks.
     """
     kind = field_type(schema, name)
     if kind is not None and not delete_blocks_hold(kind):
@@ -118,15 +119,16 @@ def check_log_ordering(schema: pa.Schema, name: str) -> None:
 
 
 def check_key_types(table: pa.Schema, given: pa.Schema, names: Iterable[str]) -> None:
-    """Refuse key and partition columns that would spell a stored value in another way: 1 is not 1.0.
+    """Refuse key and partition columns that would spell a stored value differently as text: 1 is not 1.0.
 
     Args:
         table: the table's columns.
-        given: the input's, as they come.
-        names: columns, or fields of structs, whose text makes keys or partitions; texts are always welcome.
+        given: the input's columns, before any conversion.
+        names: columns, or fields of structs, whose text makes keys or partition paths. An input column of type string
+            always passes.
 
     Raises:
-        SchemaMismatchError: names column and both types.
+        SchemaMismatchError: names the column and both types.
     """
     for name in names:
         stored, incoming = field_type(table, name), field_type(given, name)
@@ -141,7 +143,7 @@ def check_key_types(table: pa.Schema, given: pa.Schema, names: Iterable[str]) ->
 
 
 def _spelling(kind: pa.DataType) -> str:
-    """Types of one spelling write equal values as equal texts."""
+    """Return a name that is equal for types that write equal values as equal texts."""
     if pa.types.is_decimal(kind):
         return f"decimal of scale {kind.scale}"
     if pa.types.is_timestamp(kind):
@@ -150,7 +152,7 @@ def _spelling(kind: pa.DataType) -> str:
 
 
 def required_as(table: pa.Schema | None, incoming: pa.Schema) -> pa.Schema:
-    """The incoming columns, with those that may not be null in the table marked so."""
+    """Return the incoming columns; those that are required in the table are marked as required."""
     required = {field.name for field in table or () if not field.nullable}
     return pa.schema([field.with_nullable(field.name not in required) for field in incoming])
 
@@ -163,17 +165,17 @@ def evolve(
     optional: Collection[str] = (),
     partial: bool = False,
 ) -> pa.Schema:
-    """The schema after a write: the table's columns in their order, then new ones; within them all is nullable.
+    """Return the schema after a write: the table's columns in their order, then new ones. Nested fields are nullable.
 
     Args:
-        table: the table's present schema, None for a new table.
+        table: the table's present schema; None for a new table.
         incoming: from `incoming_schema`.
-        fill_missing: whether columns the input lacks become null.
-        optional: columns the input may lack in any case.
-        partial: stored rows lend what the input lacks.
+        fill_missing: whether columns that the input lacks become null.
+        optional: columns that the input may lack in any case.
+        partial: whether columns that the input lacks keep their stored values.
 
     Raises:
-        SchemaMismatchError: the input lacks a column, or a type change would lose data; names the column.
+        SchemaMismatchError: if the input lacks a column, or a type change would lose data; names the column.
     """
     if table is None:
         return incoming
@@ -202,16 +204,17 @@ def evolve(
 
 
 def _merge(stored: pa.DataType, given: pa.DataType, column: str, fill_missing: bool) -> pa.DataType:
-    """The type that holds both, if neither loses a value.
+    """Return the type that holds the values of both types, if neither loses a value.
 
-    Hudi widens int to long to float to double. A float holds no int exactly and a double no long, so these steps are
-    refused.
+    Hudi widens int to long to float to double. Here int to float and long to double are refused, because not every
+    value has an exact form.
     """
     if stored.equals(given):
         return stored
     if stored in _RANK and given in _RANK:
         wide, narrow = (stored, given) if _RANK[stored] >= _RANK[given] else (given, stored)
-        # Floats hold all int32 (double) but not all int64; Spark and Hudi would round silently.
+        # A double holds every int32 but not every int64, and a float not every int32. Spark and Hudi would round
+        # silently.
         if wide in _INTEGERS or narrow == pa.float32() or (wide == pa.float64() and narrow == pa.int32()):
             return wide
     if pa.types.is_decimal(stored) and pa.types.is_decimal(given):
@@ -235,7 +238,7 @@ def _merge(stored: pa.DataType, given: pa.DataType, column: str, fill_missing: b
 
 
 def _merge_fields(stored: pa.StructType, given: pa.StructType, column: str, fill_missing: bool) -> list[pa.Field]:
-    """The table's fields in their order, then new ones: the rules of columns hold within them."""
+    """Return the table's fields in their order, then new ones, by the same rules as for columns."""
     names = {field.name.lower(): field for field in given}
     merged: list[pa.Field] = []
     for field in stored:

@@ -1,7 +1,7 @@
-"""Staged rows: what Spark's tasks prepared, on storage until ``commit()`` merges it (design: the staged way).
+"""Staged rows: rows that Spark tasks have prepared, on storage until ``commit()`` merges them into the table.
 
-Each task attempt writes one Arrow file of runs; a run holds one partition's rows in order of arrival. The
-reader maps the file, so rows cost memory only while they are taken.
+Each task attempt writes one Arrow file of runs. A run holds one partition's rows in order of arrival. The reader maps
+the file, so rows only need memory while they are taken.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.codec.gather import one_chunk
-from lakeformat.codec.row_bytes import decoded_bytes, pieces
+from lakeformat.arrow.gather import one_chunk
+from lakeformat.arrow.row_bytes import decoded_bytes, pieces
 from lakeformat.keys.record_keys import GeneratedKeys
 from lakeformat.storage.port import Storage
-from lakeformat.write.rows.layout import Layout
+from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.prepare import PrepareSettings, combine, prepare
 
 __all__ = [
@@ -27,13 +27,13 @@ __all__ = [
     "StageReader",
     "StageWriter",
     "StagedTask",
-    "in_blocks",
     "rows_by_partition",
+    "split_into_blocks",
     "staged_batches",
 ]
 
 
-#: Runs that are going to be merged are written in blocks of this size, of which the merge holds one per run.
+#: Bytes of a block of a sorted run. The merge of runs holds one block per run in memory.
 BLOCK_BYTES: Final = 1 << 20
 
 
@@ -41,7 +41,7 @@ BLOCK_BYTES: Final = 1 << 20
 class Run:
     """Record batches ``first`` to ``last`` (exclusive) of a stage file: one partition's rows, ``rows`` of them.
 
-    ``number``: the output file they are meant for, of a layout's choice.
+    ``number`` is the number of the output file that the layout has chosen.
     """
 
     partition_path: str
@@ -53,7 +53,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StagedTask:
-    """What a task tells ``commit()``: its file, its runs, and how many rows came in."""
+    """A task's report to ``commit()``: its stage file, its runs, and the number of input rows."""
 
     path: str
     runs: tuple[Run, ...]
@@ -61,20 +61,20 @@ class StagedTask:
 
 
 def rows_by_partition(tasks: Iterable[StagedTask]) -> dict[str, int]:
-    """Partition path -> staged rows, not combined across tasks."""
-    found: dict[str, int] = {}
+    """Return partition path -> number of staged rows, not combined across tasks."""
+    counts: dict[str, int] = {}
     for task in tasks:
         for run in task.runs:
-            found[run.partition_path] = found.get(run.partition_path, 0) + run.rows
-    return found
+            counts[run.partition_path] = counts.get(run.partition_path, 0) + run.rows
+    return counts
 
 
 class StageWriter:
-    """Collects batches, prepares them and writes runs whenever the buffer is full.
+    """A writer that collects batches, prepares them, and writes runs when its buffer is full.
 
     Args:
-        layout: sorts each run, and parts it by file number.
-        new_keys: makes the keys of rows that have none.
+        layout: sorts each run, and splits it by file number.
+        new_keys: makes the keys of rows in a table without record key fields.
 
     Memory: ``buffer_bytes`` of input, twice while a run is written.
     """
@@ -118,7 +118,7 @@ class StageWriter:
                 self._flush()
 
     def append_prepared(self, rows: Mapping[str, pa.Table]) -> None:
-        """Take rows that are prepared already."""
+        """Write rows that are already prepared."""
         for partition, table in rows.items():
             self._write(partition, table)
             self._rows += table.num_rows
@@ -140,27 +140,27 @@ class StageWriter:
         if self._writer is None:
             sink = self._stack.enter_context(self._storage.open_output(self.path))
             self._writer = self._stack.enter_context(pa.ipc.new_file(sink, self._settings.prepared_schema))
-        batches = in_blocks(rows, BLOCK_BYTES) if self._layout else one_chunk(rows).to_batches()
+        batches = split_into_blocks(rows, BLOCK_BYTES) if self._layout else one_chunk(rows).to_batches()
         for batch in batches:
             self._writer.write_batch(batch)
         self._runs.append(Run(partition, self._batches, self._batches + len(batches), rows.num_rows, number))
         self._batches += len(batches)
 
     def finish(self) -> StagedTask:
-        """Write what is left and close the file; no file is made for no rows."""
+        """Write the remaining rows and close the file. Without rows no file is made."""
         self._flush()
         self._stack.close()
         return StagedTask(self.path if self._writer is not None else "", tuple(self._runs), self._rows)
 
 
-def in_blocks(rows: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
-    """The rows in batches of at most so many bytes; a row that is larger comes alone."""
+def split_into_blocks(rows: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
+    """Return the rows in batches of at most this many bytes; a larger row gets a batch of its own."""
     blocks = [batch for part in one_chunk(rows).to_batches() for batch in pieces(part, part.num_rows, most_bytes)]
     return [block for block in blocks if block.num_rows]
 
 
 class StageReader:
-    """The runs of all tasks, by partition. Close it before the stage folder is removed."""
+    """A reader of all tasks' runs, by partition. Close it before the stage folder is deleted."""
 
     def __init__(self, storage: Storage, tasks: Iterable[StagedTask], settings: PrepareSettings) -> None:
         self._stack = ExitStack()
@@ -182,7 +182,7 @@ class StageReader:
         self._stack.close()
 
     def partitions(self) -> Mapping[str, pa.Table]:
-        """Partition path -> its rows, in order of task and arrival, not combined across tasks."""
+        """Return partition path -> its rows, in order of task and arrival, not combined across tasks."""
         schema = self._settings.prepared_schema
         parts: Sequence[tuple[str, list[pa.RecordBatch]]] = sorted(self._parts.items())
         return {partition: pa.Table.from_batches(batches, schema) for partition, batches in parts}
@@ -191,10 +191,10 @@ class StageReader:
 def staged_batches(
     storage: Storage, task: StagedTask, partition_path: str, *, columns: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """One partition's rows in one stage file, batch by batch, in order of arrival.
+    """Yield one partition's rows in one stage file, batch by batch, in order of arrival.
 
     Args:
-        columns: how many of the first columns are wanted; all by default.
+        columns: the number of leading columns to read; None reads all.
     """
     runs = [run for run in task.runs if run.partition_path == partition_path]
     if not runs:

@@ -1,1 +1,1 @@
-"""Update, delete and merge by condition: what they say, and the handles that ask it."""
+"""UPDATE, DELETE and MERGE by condition: their clauses and assignments, and the mergers that apply them (step 6)."""

@@ -1,7 +1,7 @@
-"""What updates set columns to: literals and functions of the rows, held against the columns' types.
+"""The values that updates set columns to: literals and functions of the rows, checked against the columns' types.
 
-A value is stored as it was given or refused: nothing is cut, wrapped or turned into text. Only floats are
-rounded to what a float column can hold, as everywhere.
+A value is either stored unchanged or refused: it is never cut, wrapped or turned into text. Only floats are rounded to
+what a float column can hold, as everywhere.
 """
 
 from __future__ import annotations
@@ -16,61 +16,62 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.conform import conform_array
+from lakeformat.arrow.conform import conform_array
 from lakeformat.codec.stored_types import arrow_type_for_storage
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 from lakeformat.model.table_config import TableConfig
 from lakeformat.write.rows.schema import evolve
 
-__all__ = ["Assignment", "Computed", "check_type", "fitted", "plan_assignments", "settable"]
+__all__ = ["Assignment", "Computed", "check_type", "find_settable", "fit_to_column", "plan_assignments"]
 
-#: What to do where a text may be meant as an expression.
+#: Advice for a text that may be meant as an expression.
 _BY_SQL: Final = 'write lakeformat.sql("update t set v = v + 1", t=table)'
 _COMPUTED: Final = f", a function of the rows, such as lambda rows: pc.add(rows['v'], 1), or {_BY_SQL}"
-#: Rows in, one value a row out.
+#: A function from rows to an array with one value per row.
 Computed: TypeAlias = Callable[[pa.RecordBatch], Any]
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """One column and its new values. ``value``: a scalar of the column's type, or a function of the rows."""
+    """One column and its new values. ``value`` is a scalar of the column's type, or a function of the rows."""
 
     field: pa.Field
     value: pa.Scalar | Computed
 
     @property
     def literal_bytes(self) -> int:
-        """What one row takes of a value that is the same for all; 0 where a function gives it."""
+        """Return the bytes of a literal value in one row; 0 if a function computes the values."""
         return int(pa.repeat(self.value, 1).nbytes) if isinstance(self.value, pa.Scalar) else 0
 
     def values(self, rows: pa.RecordBatch) -> pa.Array:
-        """The column's new values, one a row.
+        """Return the column's new values, one per row.
 
         Args:
-            rows: what a function is given.
+            rows: the argument of a function.
 
         Raises:
-            InvalidInputError: the function fails, or does not give one value a row that the column can hold.
+            InvalidInputError: if the function fails, or does not return one value per row.
+            SchemaMismatchError: if the column cannot hold a value.
         """
         if isinstance(self.value, pa.Scalar):
             return pa.repeat(self.value, rows.num_rows)
         name = self.field.name
         try:
-            found = self.value(rows)
+            values = self.value(rows)
         except Exception as error:
             raise InvalidInputError(
                 f"the function for column {name!r} failed with {type(error).__name__}: {error}"
             ) from error
-        if isinstance(found, pa.ChunkedArray):
-            found = found.combine_chunks()
-        if not isinstance(found, pa.Array) or len(found) != rows.num_rows:
-            what = f"{len(found)} values" if isinstance(found, pa.Array) else type(found).__name__
+        if isinstance(values, pa.ChunkedArray):
+            values = values.combine_chunks()
+        if not isinstance(values, pa.Array) or len(values) != rows.num_rows:
+            what = f"{len(values)} values" if isinstance(values, pa.Array) else type(values).__name__
             raise InvalidInputError(
                 f"the function for column {name!r} gave {what} for {rows.num_rows} rows; return an Arrow array with "
                 "one value a row"
             )
-        return fitted(found, self.field)
+        return fit_to_column(values, self.field)
 
 
 def plan_assignments(given: Mapping[str, Any], schema: pa.Schema, config: TableConfig) -> tuple[Assignment, ...]:
@@ -80,25 +81,25 @@ def plan_assignments(given: Mapping[str, Any], schema: pa.Schema, config: TableC
         schema: the table's columns, without meta columns.
 
     Raises:
-        SchemaMismatchError: a column is unknown or may not be set, or a value does not fit it; names the column.
-        InvalidInputError: there is nothing to set, or one column is set twice.
+        SchemaMismatchError: if a column is unknown or must not be set, or a value does not fit it; names the column.
+        InvalidInputError: if there is nothing to set, or one column is set twice.
     """
     if isinstance(given, str):
         raise InvalidInputError(
-            f"there is nothing to set: {_shown(given)} is text; give {{column: value}}, or {_BY_SQL}"
+            f"there is nothing to set: {_quote(given)} is text; give {{column: value}}, or {_BY_SQL}"
         )
     if not isinstance(given, Mapping) or not given:
         raise InvalidInputError("there is nothing to set; give set={column: value}")
     planned: dict[str, Assignment] = {}
     for name, value in given.items():
-        field = settable(name, schema, config)
+        field = find_settable(name, schema, config)
         if field.name in planned:
             raise InvalidInputError(f"column {field.name!r} is set twice; give it once")
         planned[field.name] = Assignment(field, value if callable(value) else _literal(value, field))
     return tuple(planned.values())
 
 
-def settable(name: str, schema: pa.Schema, config: TableConfig) -> pa.Field:
+def find_settable(name: str, schema: pa.Schema, config: TableConfig) -> pa.Field:
     """The column of that name, in any letter case, if its values may change without moving the row.
 
     Raises:
@@ -119,17 +120,17 @@ def settable(name: str, schema: pa.Schema, config: TableConfig) -> pa.Field:
         if field.name in {column.partition(".")[0] for column in names}:
             raise SchemaMismatchError(
                 f"{role} column {field.name!r} cannot be set, rows would have to move; delete the rows and insert them "
-                "anew"
+                "again"
             )
     return field
 
 
 def _literal(value: Any, field: pa.Field) -> pa.Scalar:
-    """A Python value as a scalar of the column's type, equal to what was given."""
+    """Convert a Python value to a scalar of the column's type; refuse it if it would not keep its value."""
     if isinstance(value, pc.Expression):
         raise InvalidInputError(f"column {field.name!r} is set to an expression; give a value{_COMPUTED}")
     if isinstance(value, pa.Scalar):
-        return fitted(pa.repeat(value, 1), field)[0]
+        return fit_to_column(pa.repeat(value, 1), field)[0]
     if value is None:
         _check_nulls(pa.nulls(1, field.type), field)
         return pa.scalar(None, field.type)
@@ -140,18 +141,18 @@ def _literal(value: Any, field: pa.Field) -> pa.Scalar:
         value = list(value.items())
     try:
         scalar = pa.scalar(value, kind)
-        kept = _same(scalar.as_py(), value, kind)
+        keeps_value = _is_same(scalar.as_py(), value, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        kept = False
-    if not kept:
+        keeps_value = False
+    if not keeps_value:
         raise SchemaMismatchError(
-            f"cannot set column {field.name!r} of type {kind} to {_shown(value)}: it would not keep its value; give "
+            f"cannot set column {field.name!r} of type {kind} to {_quote(value)}: it would not keep its value; give "
             f"one of the column's type{_COMPUTED if isinstance(value, str) else ''}"
         )
     return scalar
 
 
-def _same(stored: Any, given: Any, kind: pa.DataType) -> bool:
+def _is_same(stored: Any, given: Any, kind: pa.DataType) -> bool:
     if pa.types.is_boolean(kind) != isinstance(given, bool | np.bool_):
         return False
     if pa.types.is_floating(kind):
@@ -165,28 +166,32 @@ def _same(stored: Any, given: Any, kind: pa.DataType) -> bool:
     return bool(stored == given)
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     text = f"{value!r} ({type(value).__name__})"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def fitted(values: pa.Array, field: pa.Field) -> pa.Array:
-    """An array as the column's type, without losing a value.
+def fit_to_column(values: pa.Array, field: pa.Field) -> pa.Array:
+    """Convert an array to the column's type without losing a value.
 
     Raises:
-        SchemaMismatchError: names the column.
+        SchemaMismatchError: if a value does not fit; names the column.
+        InvalidInputError: if the array is damaged, or has nulls for a required column.
     """
     try:
         values.validate(full=True)
     except pa.ArrowInvalid as error:
         raise InvalidInputError(f"column {field.name!r} holds damaged values ({error}); correct them") from None
-    stored = _conformed(values, field)
+    stored = _convert(values, field)
     _check_nulls(stored, field)
     return stored
 
 
-def _conformed(values: pa.Array, field: pa.Field) -> pa.Array:
-    """As `fitted`, nulls aside: numbers narrow where every value allows it, other types only widen."""
+def _convert(values: pa.Array, field: pa.Field) -> pa.Array:
+    """Convert like `fit_to_column`, without the check for nulls.
+
+    Numbers may narrow if every value allows it; other types only widen.
+    """
     kind = field.type
     given = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     check_type(given, field)
@@ -207,7 +212,7 @@ def _conformed(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def check_type(given: pa.DataType, field: pa.Field) -> None:
-    """Refuse values of a type that the column cannot hold; numbers may narrow, if each value allows it.
+    """Refuse values of a type that the column cannot hold. Numbers may narrow if each value allows it.
 
     Raises:
         SchemaMismatchError: names the column.
@@ -224,7 +229,10 @@ def check_type(given: pa.DataType, field: pa.Field) -> None:
 
 
 def _narrows(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether Arrow's safe cast looks at every number; it cuts the digits of floats made decimals without a word."""
+    """Tell whether Arrow's safe cast checks every number.
+
+    It does not if floats become decimals: their digits are cut silently.
+    """
     numbers = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_decimal(k) for k in (given, kind))
     return numbers and not (pa.types.is_floating(given) and pa.types.is_decimal(kind))
 

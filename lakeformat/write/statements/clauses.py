@@ -1,4 +1,6 @@
-"""The clauses of a merge: as they are said and built, and held against the source's and the table's columns."""
+"""The clauses of a merge: how users write them, and how they are checked against the source's and the table's
+columns.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.conform import read_schema
-from lakeformat.config.other_names import unknown_clause
+from lakeformat.arrow.conform import read_schema
+from lakeformat.config.foreign_names import unknown_clause
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 from lakeformat.model.table_config import TableConfig
@@ -34,17 +36,17 @@ from lakeformat.predicate import (
     resolve,
 )
 from lakeformat.transaction.result import WriteResult
-from lakeformat.write.statements.assign import Assignment, plan_assignments, settable
+from lakeformat.write.statements.assign import Assignment, find_settable, plan_assignments
 
-__all__ = ["SOURCE", "TARGET", "BoundClause", "Clause", "Kind", "Merge", "bind_clauses", "looked_at"]
+__all__ = ["SOURCE", "TARGET", "BoundClause", "Clause", "Kind", "Merge", "bind_clauses", "columns_used"]
 
-#: How the columns of the two sides are named where both are at hand.
+#: Prefixes of the columns of the two sides in pairs of rows.
 SOURCE: Final = "source."
 TARGET: Final = "target."
 
 
 class Kind(enum.Enum):
-    """What a clause does."""
+    """The action of a clause."""
 
     UPDATE = "when_matched_update"
     DELETE = "when_matched_delete"
@@ -53,7 +55,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Clause:
-    """One clause as it is said. ``columns``: of an update, see `lakeformat.Merge`."""
+    """One clause as the user wrote it. ``columns`` are those of an update; see `lakeformat.Merge`."""
 
     kind: Kind
     where: Where | None = None
@@ -62,7 +64,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class BoundClause:
-    """One clause, ready to be applied to rows whose columns are ``source.x`` and ``target.x``."""
+    """One checked clause, ready to be applied to rows whose columns are ``source.x`` and ``target.x``."""
 
     kind: Kind
     where: Predicate
@@ -71,7 +73,7 @@ class BoundClause:
 
 @dataclass(frozen=True)
 class _FromSource:
-    """A column of the source, as a function of the pairs."""
+    """A function of the pairs that returns a column of the source."""
 
     column: str
 
@@ -81,29 +83,29 @@ class _FromSource:
 
 @dataclass(frozen=True, repr=False)
 class Merge:
-    """A merge on its way: add clauses, then `execute`. Each call gives a new value.
+    """A merge that is not yet run: add clauses, then call `execute`. Each call returns a new value.
 
-    A row of the source is matched if the table holds its record key, in its partition unless the index is global.
-    Conditions are Spark SQL, or ``pyarrow.compute`` expressions, over ``source.x`` and ``target.x`` (the stored row),
-    which may be compared with each other; a bare ``x`` is the source's, and refused where both have it. The first
-    clause whose condition is true decides; where it is null or false, the next one is asked. Rows that no clause takes
-    stay as they are, or are not inserted.
+    A row of the source is matched if the table holds its record key, in the row's partition unless the index is global.
+    Conditions are Spark SQL, or ``pyarrow.compute`` expressions, over ``source.x`` and ``target.x`` (the stored row);
+    they may compare both. A bare ``x`` is a column of the source, and is refused if both sides have it. The first
+    clause whose condition is true decides. If a condition is null or false, the next clause is tried. If no clause
+    applies to a row, the stored row does not change, and the source row is not inserted.
 
-    The clauses decide alone: the event-time rule does not come in. Where older rows should lose, say so:
+    Only the clauses decide: the event-time rule is not applied. If older rows should lose, add a condition:
     ``when_matched_update(where="source.ts >= target.ts")``.
     """
 
     run: Callable[[tuple[Clause, ...]], WriteResult] = field(repr=False)
     clauses: tuple[Clause, ...] = ()
 
-    if not TYPE_CHECKING:  # To type checkers an unknown name stays unknown.
+    if not TYPE_CHECKING:  # Type checkers must still report unknown names.
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(unknown_clause(name, [known for known in dir(type(self)) if known[0] != "_"]))
 
     def __repr__(self) -> str:
-        said = ", ".join(clause.kind.value for clause in self.clauses) or "no clause yet"
-        return f"Merge({said}; execute() runs it)"
+        clauses = ", ".join(clause.kind.value for clause in self.clauses) or "no clause yet"
+        return f"Merge({clauses}; execute() runs it)"
 
     def when_matched_update(
         self, columns: Sequence[str] | Mapping[str, Any] | None = None, where: Where | None = None
@@ -112,51 +114,51 @@ class Merge:
 
         Args:
             columns: names of columns to take from the source; or column -> a Python value, an Arrow scalar or a
-                function that is given the matched pairs (a ``pa.RecordBatch`` with columns named ``source.x`` and
-                ``target.x``, a part of them at a time) and returns an Arrow array with one value a row. None takes
-                every column that both sides have, but record key and partition columns.
-            where: on which pairs; None is all that are left.
+                function. The function gets the matched pairs (a ``pa.RecordBatch`` with columns named ``source.x`` and
+                ``target.x``, a part of the pairs at a time) and returns an Arrow array with one value per row. None
+                takes every column that both sides have, except record key and partition columns.
+            where: condition on the pairs; None takes all pairs that are left.
         """
-        return self._with(Clause(Kind.UPDATE, where, columns))
+        return self._add_clause(Clause(Kind.UPDATE, where, columns))
 
     def when_matched_delete(self, where: Where | None = None) -> Merge:
-        """Delete the stored row. ``where``: on which pairs; None is all that are left."""
-        return self._with(Clause(Kind.DELETE, where))
+        """Delete the stored row. ``where`` is a condition on the pairs; None takes all pairs that are left."""
+        return self._add_clause(Clause(Kind.DELETE, where))
 
     def when_not_matched_insert(self, where: Where | None = None) -> Merge:
-        """Insert the source's row, the columns that the table has.
+        """Insert the source's row, with the columns that the table has.
 
         Args:
-            where: which rows, by source columns; None is all.
+            where: condition on the source's columns; None inserts all unmatched rows.
         """
-        return self._with(Clause(Kind.INSERT, where))
+        return self._add_clause(Clause(Kind.INSERT, where))
 
     def execute(self) -> WriteResult:
-        """Run it, as one commit; the report tells the rows inserted, updated and deleted.
+        """Run the merge as one commit. The result's report counts the rows inserted, updated and deleted.
 
         Raises:
-            InvalidInputError, SchemaMismatchError: a clause or the source cannot be used; nothing was published.
-            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+            InvalidInputError, SchemaMismatchError: if a clause or the source cannot be used. Nothing was published.
+            WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
         """
         return self.run(self.clauses)
 
-    def _with(self, clause: Clause) -> Merge:
+    def _add_clause(self, clause: Clause) -> Merge:
         return Merge(self.run, (*self.clauses, clause))
 
 
 def bind_clauses(
     clauses: Sequence[Clause], source: pa.Schema, table: pa.Schema, config: TableConfig, time_zone: str = "UTC"
 ) -> tuple[BoundClause, ...]:
-    """Check clauses against both sides.
+    """Check clauses against the columns of both sides, and return them ready to be applied.
 
     Args:
-        source: the source's columns, those of the table's names with the table's types.
+        source: the source's columns; those that the table also has have the table's types.
         table: the table's columns.
-        time_zone: of texts and naive times in conditions.
+        time_zone: time zone of texts and naive times in conditions.
 
     Raises:
-        InvalidInputError: no clause at all, one that is never reached, or a condition that cannot be answered.
-        SchemaMismatchError: an update of columns that cannot be set or are not there.
+        InvalidInputError: if there is no clause, if a clause is never reached, or if a condition is invalid.
+        SchemaMismatchError: if an update sets columns that do not exist or must not be set.
     """
     if not clauses:
         raise InvalidInputError("the merge has no clause; add when_matched_update(), when_matched_delete() or another")
@@ -165,25 +167,25 @@ def bind_clauses(
         "target": pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *read_schema(table)]),
     }
     bound: list[BoundClause] = []
-    closed: dict[bool, Kind] = {}
+    unconditional: dict[bool, Kind] = {}
     for clause in clauses:
         inserts = clause.kind is Kind.INSERT
-        if inserts in closed:
+        if inserts in unconditional:
             raise InvalidInputError(
-                f"{clause.kind.value} is never reached: {closed[inserts].value} before it has no condition; give that "
-                "one a where, or put it last"
+                f"{clause.kind.value} is never reached: {unconditional[inserts].value} before it has no condition; "
+                "give that one a where, or put it last"
             )
         if clause.where is None:
-            closed[inserts] = clause.kind
-        seen = {"source": sides["source"]} if inserts else sides
-        where = Always(True) if clause.where is None else _condition(clause.where, seen, sides, time_zone)
+            unconditional[inserts] = clause.kind
+        visible = {"source": sides["source"]} if inserts else sides
+        where = Always(True) if clause.where is None else _condition(clause.where, visible, sides, time_zone)
         assigned = _assignments(clause, source, table, config) if clause.kind is Kind.UPDATE else ()
         bound.append(BoundClause(clause.kind, where, assigned))
     return tuple(bound)
 
 
-def looked_at(clauses: Collection[BoundClause], side: str, every: Sequence[str]) -> tuple[str, ...]:
-    """Columns of one side that the clauses look at, in order; all of them where a function may look at any.
+def columns_used(clauses: Collection[BoundClause], side: str, every: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of one side that the clauses use, in order. If a function may use any column, return all.
 
     Args:
         side: `SOURCE` or `TARGET`.
@@ -215,62 +217,62 @@ def _assignments(clause: Clause, source: pa.Schema, table: pa.Schema, config: Ta
                 "the source has no column to update with, only keys and partitions; name columns, or give "
                 "{column: value}"
             )
-    found: dict[str, Assignment] = {}
+    assignments: dict[str, Assignment] = {}
     for name in columns:
-        column = settable(name, table, config)
+        column = find_settable(name, table, config)
         if column.name not in given:
             raise SchemaMismatchError(
                 f"cannot update column {column.name!r}: the source has none of that name"
                 f"{nearest(column.name, source.names)}; give {{column: value}}"
             )
-        found[column.name] = Assignment(column, _FromSource(column.name))
-    return tuple(found.values())
+        assignments[column.name] = Assignment(column, _FromSource(column.name))
+    return tuple(assignments.values())
 
 
 def _condition(
-    where: Where, seen: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema], time_zone: str
+    where: Where, visible: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema], time_zone: str
 ) -> Predicate:
     flat = pa.schema([
-        pa.field(f"{side}.{column.name}", column.type) for side, schema in seen.items() for column in schema
+        pa.field(f"{side}.{column.name}", column.type) for side, schema in visible.items() for column in schema
     ])  # fmt: skip
     if isinstance(where, pc.Expression):
-        return bind_expression(where, flat, lambda parts: _column(_by_side(parts, sides), seen, sides))
+        return bind_expression(where, flat, lambda parts: _qualified_name(_split_side(parts, sides), visible, sides))
     if not isinstance(where, str):
         raise refused_where(where)
-    return bind(_scoped(parse_where(where, two_columns=True), seen, sides), flat, zone=time_zone)
+    return bind(_qualify(parse_where(where, two_columns=True), visible, sides), flat, zone=time_zone)
 
 
-def _by_side(parts: tuple[str, ...], sides: Mapping[str, pa.Schema]) -> str:
-    """``pc.field("source.x")`` means what ``pc.field("source", "x")`` does."""
+def _split_side(parts: tuple[str, ...], sides: Mapping[str, pa.Schema]) -> str:
+    """Return the column path, with a side in the first part split off: ``"source.x"`` means ``"source", "x"``."""
     side, dot, name = parts[0].partition(".")
     return column_path([side, name, *parts[1:]] if dot and side.lower() in sides else parts)
 
 
-def _scoped(predicate: Predicate, seen: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> Predicate:
-    """The same condition over columns named by side."""
+def _qualify(predicate: Predicate, visible: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> Predicate:
+    """Return the same condition with every column named by side."""
     match predicate:
         case And(operands) | Or(operands):
-            return type(predicate)(tuple(_scoped(operand, seen, sides) for operand in operands))
+            return type(predicate)(tuple(_qualify(operand, visible, sides) for operand in operands))
         case Not(operand):
-            return Not(_scoped(operand, seen, sides))
+            return Not(_qualify(operand, visible, sides))
         case Always() | Computed():
             return predicate
         case ColumnComparison(left, op, right):
-            return ColumnComparison(_column(left, seen, sides), op, _column(right, seen, sides))
+            return ColumnComparison(_qualified_name(left, visible, sides), op, _qualified_name(right, visible, sides))
         case leaf:
-            return replace(leaf, column=_column(leaf.column, seen, sides))
+            return replace(leaf, column=_qualified_name(leaf.column, visible, sides))
 
 
-def _column(column: str, seen: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> str:
+def _qualified_name(column: str, visible: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> str:
     head, *rest = path_parts(column)
-    is_named = {side: _has(schema, head) for side, schema in seen.items()}
+    is_named = {side: _has_column(schema, head) for side, schema in visible.items()}
     side = head.lower()
     if side in sides:
         if any(is_named.values()):
             raise InvalidInputError(
-                f"{column!r} is ambiguous in a merge: {head!r} is a column, too; rename the source's, or use a function"
+                f"{column!r} is ambiguous in a merge: {head!r} is also a column; rename the source's, or use a function"
             )
-        if side not in seen:
+        if side not in visible:
             raise InvalidInputError(f"{column!r} cannot decide an insert: there is no stored row; use source columns")
         if not rest:
             raise InvalidInputError(f"{column!r} names no column; write {head}.column")
@@ -281,14 +283,14 @@ def _column(column: str, seen: Mapping[str, pa.Schema], sides: Mapping[str, pa.S
             raise InvalidInputError(
                 f"column {column!r} is ambiguous in a merge; write source.{column} or target.{column}"
             )
-    if not _has(seen[side], parts[0]):
+    if not _has_column(visible[side], parts[0]):
         hint = "; write target." + column if side not in column and is_named.get("target") else ""
         raise InvalidInputError(
-            f"column {parts[0]!r} is not in the {side}{hint or nearest(parts[0], seen[side].names)}"
+            f"column {parts[0]!r} is not in the {side}{hint or nearest(parts[0], visible[side].names)}"
         )
-    top, *inner = path_parts(resolve(column_path(parts), seen[side])[0])
+    top, *inner = path_parts(resolve(column_path(parts), visible[side])[0])
     return column_path([f"{side}.{top}", *inner])
 
 
-def _has(schema: pa.Schema, name: str) -> bool:
+def _has_column(schema: pa.Schema, name: str) -> bool:
     return name.lower() in {known.lower() for known in schema.names}

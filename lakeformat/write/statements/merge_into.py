@@ -1,8 +1,8 @@
 """Merge a source into the table by record key, with clauses (Hudi: SQL ``MERGE INTO``).
 
-A source row is matched if the table holds its key, in its partition unless the index is global. The first clause
-whose condition holds decides; rows that no clause takes stay as they are, or are not inserted. The clauses decide
-alone: the event-time rule does not come in, and a source that has a key twice is refused.
+A source row is matched if the table holds its key, in the row's partition unless the index is global. The first clause
+whose condition holds decides. If no clause applies to a row, the stored row does not change, and the source row is not
+inserted. Only the clauses decide: the event-time rule is not applied, and a source that has a key twice is refused.
 
 Memory: the source, plus per thread one row group of a base file.
 """
@@ -18,45 +18,42 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.conform import conform, read_schema
+from lakeformat.arrow.conform import conform, read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS, stamped
-from lakeformat.keys.seqnos import seqnos
+from lakeformat.keys.record_keys import seqnos
 from lakeformat.merge import MergeRule
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Always, mask
-from lakeformat.read.view import TableView
+from lakeformat.read.run.view import TableView
 from lakeformat.storage.port import Ids
-from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
-from lakeformat.write.decide.indexing import with_bucket_index
-from lakeformat.write.decide.job import WriteJob, check_unpartitioned, spelt_columns
-from lakeformat.write.decide.table_settings import key_settings, probe_keys
-from lakeformat.write.make.handles import HandleSettings
-from lakeformat.write.make.put_rows import drop_rows, replace_rows
-from lakeformat.write.place.buckets import Bucket
-from lakeformat.write.place.duplicates import repeated_keys
-from lakeformat.write.place.new_key_check import late_check
-from lakeformat.write.place.profile import false_positives, plan_buckets, workload_profile
-from lakeformat.write.rows.delete_marker import deleted_rows_of
+from lakeformat.write.handles.base_file_handles import HandleSettings, drop_rows, replace_rows
+from lakeformat.write.plan.job import WriteJob, check_unpartitioned, spelt_columns, with_bucket_index
+from lakeformat.write.plan.table_settings import key_settings, probe_keys
 from lakeformat.write.rows.incoming import Incoming
-from lakeformat.write.rows.prepare import PrepareSettings
+from lakeformat.write.rows.prepare import PrepareSettings, deleted_rows_of
 from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schema
 from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.assign import Assignment, check_type
-from lakeformat.write.statements.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, looked_at
-from lakeformat.write.statements.rewrite import check_columns, readable, with_names
+from lakeformat.write.statements.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, columns_used
+from lakeformat.write.statements.rewrite import as_readers_see, check_columns, columns_for_readers
+from lakeformat.write.workload.buckets import Bucket
+from lakeformat.write.workload.duplicates import repeated_keys
+from lakeformat.write.workload.key_checks import late_check
+from lakeformat.write.workload.profile import false_positives, plan_buckets, workload_profile
 
 __all__ = ["STORED_KEY", "MergePlan", "check_distinct", "merge_into", "plan_merge"]
 
-#: A column of the source that says the stored record key of each row, where the table's keys are generated.
+#: A column of the source with the stored record key of each row, for tables whose keys are generated.
 STORED_KEY: Final = "lakeformat_stored_key"
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -64,15 +61,15 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class MergePlan:
-    """One merge, decided.
+    """One planned merge.
 
     Attributes:
-        schema: the table's columns when it was decided.
-        matched: what becomes of stored rows, in order.
-        unmatched: which source rows are inserted.
-        source_columns, target_columns: what conditions and functions look at.
-        anywhere: the key alone identifies a row, whatever its partition.
-        exact: each source row must change one row of the table, no more and no less.
+        schema: the table's columns when it was planned.
+        matched: the clauses for matched rows, in order.
+        unmatched: the clauses that select source rows to insert.
+        source_columns, target_columns: the columns that conditions and functions use.
+        anywhere: whether the key alone identifies a row, whatever its partition.
+        exact: whether each source row must change exactly one row of the table.
     """
 
     schema: pa.Schema
@@ -85,24 +82,24 @@ class MergePlan:
 
     @property
     def changes_every_match(self) -> bool:
-        """Whether no stored row that a source row matches stays as it is."""
+        """Tell whether every matched stored row is changed or deleted."""
         return any(clause.where == Always(True) for clause in self.matched)
 
     def source(self, rows: pa.Table) -> pa.Table:
-        """The source's side of what clauses look at; the record key is always there."""
+        """Return the source's columns that clauses use, with the record key, named ``source.x``."""
         chosen = rows.select([RECORD_KEY, *self.source_columns])
         read: pa.Table = conform(chosen, read_schema(chosen.schema))
         return read.rename_columns([SOURCE + name for name in read.schema.names])
 
     def insertable(self, rows: pa.Table) -> Flags:
-        """Which source rows are inserted if their keys are new."""
-        chosen = np.zeros(rows.num_rows, bool)
+        """Return a mask of the source rows that are inserted if their keys are new."""
+        is_inserted = np.zeros(rows.num_rows, bool)
         if self.unmatched and rows.num_rows:
             scope = self.source(rows)
             for clause in self.unmatched:
-                chosen |= _holds(clause, scope)
-            chosen &= ~deleted_rows_of(rows)
-        return chosen
+                is_inserted |= _holds(clause, scope)
+            is_inserted &= ~deleted_rows_of(rows)
+        return is_inserted
 
 
 def plan_merge(
@@ -115,16 +112,16 @@ def plan_merge(
     *,
     exact: bool = False,
 ) -> tuple[WriteJob, MergePlan]:
-    """Decide a merge, refusing here whatever columns and settings alone can tell.
+    """Plan a merge (step 1). Refuse here whatever the columns and settings alone rule out.
 
     Args:
-        source: the source's columns, as they come. Those the table has must fit its types; others are for
-            conditions and functions. With `STORED_KEY` among them, rows of a table without a record key are
-            matched by that; those to insert need one there that no other row has.
+        source: the source's columns, before any conversion. Columns that the table has must fit its types; others serve
+            conditions and functions. If `STORED_KEY` is among them, rows of a table without a record key are matched by
+            it; rows to insert need a value there that no other row has.
         exact: see `MergePlan`.
 
     Raises:
-        InvalidInputError, SchemaMismatchError, UnsupportedTableError: with the reason; nothing was written.
+        InvalidInputError, SchemaMismatchError, UnsupportedTableError: with the reason. Nothing was written.
     """
     config, location = snapshot.config, store.storage.location
     table = snapshot.columns(location)
@@ -138,7 +135,7 @@ def plan_merge(
         keys = replace(keys, record_fields=(STORED_KEY,), single_key_prefixed=False)
     else:
         check_key_types(table, source, spelt_columns(keys))
-    columns = _as_table(incoming_schema(source), table)
+    columns = _with_table_types(incoming_schema(source), table)
     bound = bind_clauses(clauses, columns, table, config, options.read.time_zone or "UTC")
     matched = tuple(clause for clause in bound if clause.kind is not Kind.INSERT)
     unmatched = tuple(clause for clause in bound if clause.kind is Kind.INSERT)
@@ -152,20 +149,20 @@ def plan_merge(
     search_all = not (names_partitions or unmatched)
     prepare = PrepareSettings(columns, keys, MergeRule(), search_all=search_all, whole=anywhere)
     job = WriteJob(Operation.UPSERT, config, options, prepare, combine=False, write_id=ids.token())
-    source_columns = looked_at(bound, SOURCE, columns.names)
-    target_columns = looked_at(bound, TARGET, readable(table).names)
+    source_columns = columns_used(bound, SOURCE, columns.names)
+    target_columns = columns_used(bound, TARGET, columns_for_readers(table).names)
     return job, MergePlan(table, matched, unmatched, source_columns, target_columns, anywhere, exact)
 
 
-def _as_table(source: pa.Schema, table: pa.Schema) -> pa.Schema:
-    """The source's columns, those of the table's names with the table's types."""
+def _with_table_types(source: pa.Schema, table: pa.Schema) -> pa.Schema:
+    """Return the source's columns; those that the table also has get the table's types."""
     fields = []
     names = {name.lower(): name for name in table.names}
     for field in source:
-        known = names.get(field.name.lower())
-        if known and known != field.name:
-            raise SchemaMismatchError(f"column {field.name!r} of the source is {known!r} in the table; rename it")
-        if known:
+        table_name = names.get(field.name.lower())
+        if table_name and table_name != field.name:
+            raise SchemaMismatchError(f"column {field.name!r} of the source is {table_name!r} in the table; rename it")
+        if table_name:
             stored = table.field(field.name)
             check_type(field.type, stored)
             if pa.types.is_float64(field.type) and pa.types.is_float32(stored.type):
@@ -178,33 +175,33 @@ def _as_table(source: pa.Schema, table: pa.Schema) -> pa.Schema:
 
 
 def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool, engine: Engine, seen: Snapshot | None) -> None:
-    """Refuse a source that has a key twice: which of the rows would it be?
+    """Refuse a source that has a key twice, because it is undefined which of the rows would apply.
 
     Args:
         rows: partition path -> prepared rows.
-        anywhere: a key must not be in two partitions either.
-        seen: the table that the rows were computed from; None if they are the user's own.
+        anywhere: whether a key must not be in two partitions either.
+        seen: the snapshot that the rows were computed from; None if the user supplied the rows.
 
     Raises:
-        InvalidInputError: with such a key, and whether the source or the table has it more than once.
+        InvalidInputError: names such a key, and whether the source or the table has it more than once.
     """
     columns = [table.column(RECORD_KEY) for table in rows.values()]
     if anywhere and columns:
         columns = [pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())]
     for keys in columns:
-        doubled = repeated_keys(keys)
-        if len(doubled):
-            key = doubled[0].as_py()
+        repeated = repeated_keys(keys)
+        if len(repeated):
+            key = repeated[0].as_py()
             if seen is not None:
                 _check_stored_once(engine, seen, key)
             raise InvalidInputError(
-                f"the source has {len(doubled)} key(s) more than once, e.g. {key!r}; a merge needs each "
+                f"the source has {len(repeated)} key(s) more than once, e.g. {key!r}; a merge needs each "
                 "once, so keep one row per key"
             )
 
 
 def _check_stored_once(engine: Engine, seen: Snapshot, key: str) -> None:
-    """Refuse a key that the table itself has more than once, so that its rows cannot be told apart."""
+    """Refuse a key that the table itself has more than once, since its rows cannot be distinguished."""
     stored = TableView(engine.storage, seen).to_arrow([PARTITION_PATH], where=pc.field(RECORD_KEY) == key)
     if stored.num_rows > 1:
         paths = sorted({path for path in stored.column(0).to_pylist() if path})
@@ -223,16 +220,17 @@ def merge_into(
     arrived: int,
     seen: Snapshot | None = None,
 ) -> WriteResult:
-    """Carry a merge out, as one commit.
+    """Run a merge as one commit (steps 3 to 8).
 
     Args:
         rows: partition path -> prepared rows of the source, each key once.
-        arrived: rows of the source, for the report.
-        seen: what of the table the source was made from; nothing may have touched the same files since.
+        arrived: number of source rows, for the report.
+        seen: the snapshot that the source was computed from. A commit that has touched the same files since is a
+            conflict.
 
     Raises:
-        InvalidInputError: a function gives what its column cannot hold; nothing was published.
-        WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+        InvalidInputError: if a function returns values that its column cannot hold. Nothing was published.
+        WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
     """
     return session.transaction.retried_under_lock(lambda: _attempt(session, plan, rows, arrived, seen))
 
@@ -248,27 +246,27 @@ def _attempt(
     commit = session.transaction.begin((seen or snapshot).timeline.commit_times)
     with session.transaction.running(commit):
         session.transaction.report.rows["incoming"] = arrived
-        buckets = plan_buckets(
+        plan_of_buckets = plan_buckets(
             session.storage, job, rows, snapshot, plan.schema, session.transaction.report, insertable=plan.insertable
         )
-        profile = workload_profile(job.operation, buckets.buckets, ())
+        profile = workload_profile(job.operation, plan_of_buckets.buckets, ())
         commit = session.transaction.inflight(commit, profile, snapshot, is_certain=plan.changes_every_match)
         handles = replace(
             HandleSettings.of(job, commit.time, plan.schema),
-            merger=lambda bucket, source, task, settings: _Clauses(plan, bucket, source, task, settings),
+            merger=lambda bucket, source, task, settings: _ClauseMerger(plan, bucket, source, task, settings),
         )
         with session.transaction.report.step("write") as counted:
-            written = session.handle(buckets, handles)
-            counted.update(buckets=len(buckets.buckets), **false_positives(job, written))
+            written = session.handle(plan_of_buckets, handles)
+            counted.update(buckets=len(plan_of_buckets.buckets), **false_positives(job, written))
         if plan.exact:
             _check_changed(arrived, [each.stat for each in written])
-        check = late_check(session.storage, job, buckets)
+        check = late_check(session.storage, job, plan_of_buckets)
         outcome = Outcome(schema=plan.schema, written=written, snapshot=snapshot, check_new_keys=check)
         session.transaction.publish(commit, outcome)
     return session.transaction.closed(commit)
 
 
-def _no_match(key: str) -> InvalidInputError:
+def _no_match_error(key: str) -> InvalidInputError:
     return InvalidInputError(
         f"the statement inserts a row with the key {key!r}, which another row has, or would give a row of that key "
         "another key or partition; match rows by their keys, or delete, then insert"
@@ -276,7 +274,7 @@ def _no_match(key: str) -> InvalidInputError:
 
 
 def _check_changed(arrived: int, stats: Sequence[WriteStat]) -> None:
-    """Refuse a merge that a row of the source has changed nothing by, or more than one row."""
+    """Refuse a merge in which a source row has changed no row, or more than one."""
     changed = sum(stat.num_inserts + stat.num_updates + stat.num_deletes for stat in stats)
     if changed != arrived:
         raise InvalidInputError(
@@ -290,8 +288,8 @@ def _holds(clause: BoundClause, scope: pa.Table) -> Flags:
     return flags
 
 
-class _Clauses:
-    """The merger of a merge: applies the clauses to the pairs of one base file's rows and the bucket's."""
+class _ClauseMerger:
+    """The merger of a merge: it applies the clauses to pairs of a stored row and a source row."""
 
     def __init__(
         self,
@@ -307,7 +305,7 @@ class _Clauses:
         self._keys = self._rows.column(RECORD_KEY, bucket.lookups)
         self._found = np.zeros(len(bucket.rows), bool)
         wanted = {RECORD_KEY, *plan.target_columns}
-        self._target = pa.schema([field for field in readable(plan.schema) if field.name in wanted])
+        self._target = pa.schema([field for field in columns_for_readers(plan.schema) if field.name in wanted])
 
     @property
     def missed(self) -> int:
@@ -320,9 +318,9 @@ class _Clauses:
         most_rows = max(1, self.settings.files.row_group_bytes // max(widest, 1))
         for part, found in self._rows.parts(batch, matches):
             for start in range(0, part.num_rows, most_rows):
-                yield self._applied(part.slice(start, most_rows), found.slice(start, most_rows))
+                yield self._apply_part(part.slice(start, most_rows), found.slice(start, most_rows))
 
-    def _applied(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.Table:
+    def _apply_part(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.Table:
         table = pa.Table.from_batches([batch])
         hit = np.flatnonzero(np.asarray(pc.is_valid(matches)))
         if not len(hit):
@@ -340,20 +338,20 @@ class _Clauses:
             if clause.kind is Kind.DELETE:
                 dropped[hit[chosen]] = True
             else:
-                table = self._updated(table, hit[chosen], pairs.filter(pa.array(chosen)), clause.assignments)
+                table = self._update_rows(table, hit[chosen], pairs.filter(pa.array(chosen)), clause.assignments)
         if self.plan.exact and is_open.any():
-            raise _no_match(pairs[SOURCE + RECORD_KEY].filter(pa.array(is_open))[0].as_py())
+            raise _no_match_error(pairs[SOURCE + RECORD_KEY].filter(pa.array(is_open))[0].as_py())
         self.deletes += int(dropped.sum())
         return drop_rows(table, dropped)
 
     def _pairs(self, batch: pa.RecordBatch, hit: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> pa.Table:
-        """What clauses look at, one row a match."""
-        stored = pa.table(with_names(batch.take(pa.array(hit)), self.bucket, self._target))
+        """Return the columns that clauses use, one row per match."""
+        stored = pa.table(as_readers_see(batch.take(pa.array(hit)), self.bucket, self._target))
         pairs = self.plan.source(self._rows.taken(rows))
         names = [*pairs.schema.names, *(TARGET + name for name in stored.schema.names)]
         return pa.table([*pairs.columns, *stored.columns], names)
 
-    def _updated(
+    def _update_rows(
         self,
         table: pa.Table,
         at: npt.NDArray[np.int64],

@@ -1,10 +1,9 @@
-"""Update and delete by predicate: the base files that hold a match are written anew, the others are not touched.
+"""Update and delete by predicate: file slices that hold a match are changed; other files are not touched.
 
-Source: what Hudi's SQL ``UPDATE`` and ``DELETE`` leave on disk: a commit of operation UPSERT or DELETE; unchanged
-rows keep their meta columns but the file name; a file that loses all its rows is written with none. Rows are
-changed where they stand, so the event-time rule, which decides between two rows of one key, does not come in.
-
-Memory: per thread one row group of a base file.
+Source: the files that Hudi's SQL ``UPDATE`` and ``DELETE`` write. The commit's operation is UPSERT or DELETE. Unchanged
+rows keep their meta columns, except the file name. A file that loses all its rows is written without rows. Rows are
+changed in place, so the event-time rule, which decides between two rows of one key, is not applied. Memory: per thread
+one row group of a base file.
 """
 
 from __future__ import annotations
@@ -16,42 +15,41 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.codec.conform import conform, read_schema
+from lakeformat.arrow.conform import conform, read_schema
 from lakeformat.errors import WriteConflictError
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import constant
-from lakeformat.keys.seqnos import seqnos
+from lakeformat.keys.record_keys import seqnos
 from lakeformat.model.record import COMMIT_SEQNO, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Predicate, columns_of, mask
-from lakeformat.read.matching import Found
+from lakeformat.read.run.session import Found
 from lakeformat.storage.port import Storage
-from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written import Written
-from lakeformat.write.make.append import append
-from lakeformat.write.make.handles import HandleSettings, merge
-from lakeformat.write.make.put_rows import drop_rows, replace_rows
-from lakeformat.write.place.buckets import Bucket
-from lakeformat.write.place.profile import BucketPlan, appending_of, workload_profile
+from lakeformat.transaction.written_file import Written
+from lakeformat.write.handles.append_handle import append
+from lakeformat.write.handles.base_file_handles import HandleSettings, drop_rows, merge, replace_rows
 from lakeformat.write.rows.schema import optional_within
 from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.assign import Assignment
+from lakeformat.write.workload.buckets import Bucket
+from lakeformat.write.workload.profile import BucketPlan, appending_of, workload_profile
 
-__all__ = ["Handle", "Rewrite", "check_columns", "readable", "rewrite", "rewritten", "with_names"]
+__all__ = ["Handle", "Rewrite", "as_readers_see", "check_columns", "columns_for_readers", "rewrite", "rewrite_bucket"]
 
 
-#: Buckets to finished files, in whatever process.
+#: A function that writes buckets to files, in this or another process.
 Handle: TypeAlias = Callable[[Sequence[Bucket], HandleSettings], Sequence[Written]]
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One update or delete, decided.
+    """One planned update or delete.
 
     Attributes:
-        schema: the table's columns when it was decided.
-        predicate: bound to the meta columns and `schema`, as readers see them.
-        assignments: what matching rows get; none deletes them.
+        schema: the table's columns when it was planned.
+        predicate: the condition, bound to the meta columns and `schema`, as readers see them.
+        assignments: the new values of matching rows; if empty, matching rows are deleted.
     """
 
     schema: pa.Schema
@@ -62,15 +60,16 @@ class Rewrite:
 def rewrite(
     session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Found], handle: Handle | None = None
 ) -> WriteResult:
-    """Carry an update or delete out, as one commit.
+    """Run an update or delete as one commit (steps 3 to 8).
 
     Args:
-        find: tells the files with a match; asked under the lock.
-        handle: makes the new versions where others than this process do it; asked under the lock.
+        find: returns the file slices with a match; called under the lock.
+        handle: writes the new files in other processes; called under the lock. None writes them in this process.
 
     Raises:
-        InvalidInputError: a function of the assignments gives what its column cannot hold; nothing was published.
-        WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+        InvalidInputError: if a function of the assignments returns values that its column cannot hold. Nothing was
+            published.
+        WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
     """
     return session.transaction.retried_under_lock(lambda: _attempt(session, change, find, handle))
 
@@ -104,17 +103,19 @@ def _attempt(
         commit = session.transaction.inflight(commit, workload_profile(session.job.operation, buckets, ()), snapshot)
         handles = replace(
             HandleSettings.of(session.job, commit.time, change.schema),
-            merger=lambda bucket, _, task, settings: _Changes(change, bucket, task, settings),
+            merger=lambda bucket, _, task, settings: _RewriteMerger(change, bucket, task, settings),
         )
         with session.transaction.report.step("write") as counted:
-            ours = session.handle(plan, handles) if handle is None else session.place(commit, handle(buckets, handles))
+            written = (
+                session.handle(plan, handles) if handle is None else session.place(commit, handle(buckets, handles))
+            )
             counted["buckets"] = len(buckets)
-        session.transaction.publish(commit, Outcome(schema=change.schema, written=ours, snapshot=snapshot))
+        session.transaction.publish(commit, Outcome(schema=change.schema, written=written, snapshot=snapshot))
     return session.transaction.closed(commit)
 
 
-def rewritten(storage: Storage, bucket: Bucket, task: int, handles: HandleSettings) -> Iterator[Written]:
-    """Write a slice's changes to the handles' folder: a log file, or its next base file; none if no row matches."""
+def rewrite_bucket(storage: Storage, bucket: Bucket, task: int, handles: HandleSettings) -> Iterator[Written]:
+    """Write a slice's changes to the handles' folder: a log file or the next base file; nothing if no row matches."""
     if handles.folder is None:
         return
     written: Written | None = None
@@ -127,10 +128,10 @@ def rewritten(storage: Storage, bucket: Bucket, task: int, handles: HandleSettin
 
 
 def check_columns(snapshot: Snapshot, planned: pa.Schema) -> None:
-    """Refuse to go on with a plan for other columns.
+    """Refuse a plan that was made for other columns than the table has now.
 
     Raises:
-        WriteConflictError: another writer has changed the table's columns.
+        WriteConflictError: if another writer has changed the table's columns.
     """
     if snapshot.schema is None or not optional_within(snapshot.schema).equals(optional_within(planned)):
         raise WriteConflictError(
@@ -138,11 +139,11 @@ def check_columns(snapshot: Snapshot, planned: pa.Schema) -> None:
         )
 
 
-def with_names(batch: pa.RecordBatch, bucket: Bucket, schema: pa.Schema) -> pa.RecordBatch:
-    """A merge's batch as readers see it.
+def as_readers_see(batch: pa.RecordBatch, bucket: Bucket, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a merge's batch with the types that readers get, and with its partition path and file name.
 
     Args:
-        schema: wanted columns, of the meta columns and the table's; types as readers get them.
+        schema: the wanted columns, from the meta columns and the table's columns, with the types that readers get.
     """
     missing = set(schema.names).difference(batch.schema.names)
     for name, value in ((PARTITION_PATH, bucket.partition_path), (FILE_NAME, bucket.file_name)):
@@ -152,30 +153,30 @@ def with_names(batch: pa.RecordBatch, bucket: Bucket, schema: pa.Schema) -> pa.R
     return shaped
 
 
-def readable(schema: pa.Schema) -> pa.Schema:
-    """The table's columns behind the meta columns, as readers get them."""
+def columns_for_readers(schema: pa.Schema) -> pa.Schema:
+    """Return the meta columns and the table's columns, with the types that readers get."""
     return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *read_schema(schema)])
 
 
-class _Changes:
-    """The merger of an update or delete: changes the rows of one base file that match."""
+class _RewriteMerger:
+    """The merger of an update or delete: it changes the matching rows of one base file."""
 
     def __init__(self, change: Rewrite, bucket: Bucket, task: int, settings: HandleSettings) -> None:
         self.change, self.bucket, self.task, self.settings = change, bucket, task, settings
         self.updates = self.deletes = self.missed = 0
-        self._readable = readable(change.schema)
-        wanted = {RECORD_KEY, *columns_of(change.predicate)}  # The key, for filters that look at nothing.
+        self._readable = columns_for_readers(change.schema)
+        wanted = {RECORD_KEY, *columns_of(change.predicate)}  # The key is there for filters without columns.
         self._filtered = pa.schema([field for field in self._readable if field.name in wanted])
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         widest = sum(each.literal_bytes for each in self.change.assignments)
         most_rows = max(1, self.settings.files.row_group_bytes // max(widest, 1))
         for start in range(0, batch.num_rows, most_rows):
-            yield self._applied(batch.slice(start, most_rows))
+            yield self._apply_part(batch.slice(start, most_rows))
 
-    def _applied(self, batch: pa.RecordBatch) -> pa.Table:
+    def _apply_part(self, batch: pa.RecordBatch) -> pa.Table:
         table = pa.Table.from_batches([batch])
-        hit = np.asarray(mask(self.change.predicate, with_names(batch, self.bucket, self._filtered)))
+        hit = np.asarray(mask(self.change.predicate, as_readers_see(batch, self.bucket, self._filtered)))
         count = int(hit.sum())
         if not count:
             return table
@@ -184,7 +185,7 @@ class _Changes:
             return drop_rows(table, hit)
         columns = {COMMIT_SEQNO: seqnos(self.settings.instant_time, self.task, self.updates, count)}
         self.updates += count
-        rows = with_names(batch.filter(pa.array(hit)), self.bucket, self._readable)
+        rows = as_readers_see(batch.filter(pa.array(hit)), self.bucket, self._readable)
         columns.update({each.field.name: each.values(rows) for each in self.change.assignments})
         return replace_rows(table, hit, pa.table(columns), self.settings.instant_time)
 

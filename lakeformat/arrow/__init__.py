@@ -1,0 +1,1 @@
+"""Arrow data: brought to a schema, gathered by position, measured in bytes."""

@@ -1,0 +1,134 @@
+"""Sizes of rows in memory, and slices of limited size. Dictionary columns count with their decoded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["bytes_at", "decoded_bytes", "pieces", "runs", "value_ends"]
+
+Ints = npt.NDArray[np.int64]
+
+#: A dictionary column whose upper bound is less than this is not counted value by value.
+_LITTLE_BYTES: Final = 4 << 20
+
+
+def decoded_bytes(rows: pa.Table | pa.RecordBatch) -> int:
+    """Return the bytes of the rows with dictionaries decoded, without the parts outside slices.
+
+    The result is an upper bound, and close to the exact number.
+    """
+    return sum(_bytes(chunk) for column in rows.columns for chunk in getattr(column, "chunks", (column,)))
+
+
+def _bytes(values: pa.Array) -> int:
+    if not pa.types.is_dictionary(values.type):
+        return int(values.nbytes)
+    lengths = np.diff(value_ends(values.dictionary))
+    most = int(lengths.max(initial=0)) * len(values)
+    return most if most <= _LITTLE_BYTES else int(lengths[_indices(values)].sum())
+
+
+def _indices(values: pa.DictionaryArray) -> npt.NDArray[Any]:
+    indices = values.indices
+    array: npt.NDArray[Any] = np.asarray(indices.fill_null(0) if indices.null_count else indices)
+    return array
+
+
+def value_ends(values: pa.Array) -> Ints:
+    """Return the start of each value in bytes, counted from the first value, and the end of the last value."""
+    kind, count = values.type, len(values)
+    if not count or pa.types.is_null(kind):
+        return np.zeros(count + 1, np.int64)
+    if pa.types.is_dictionary(kind):
+        lengths = np.diff(value_ends(values.dictionary))
+        return _to_ends(lengths[_indices(values)] if len(lengths) else np.zeros(count, np.int64))
+    if pa.types.is_struct(kind):
+        ends: Ints = np.zeros(count + 1, np.int64)
+        for at in range(kind.num_fields):
+            ends += value_ends(values.field(at))
+        return ends
+    if pa.types.is_map(kind):
+        return _within(values, value_ends(values.keys) + value_ends(values.items))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _within(values, value_ends(values.values))
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _from_zero(np.frombuffer(values.buffers()[1], np.int32, count + 1, 4 * values.offset))
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return _from_zero(np.frombuffer(values.buffers()[1], np.int64, count + 1, 8 * values.offset))
+    return _to_ends(np.full(count, max(int(values.nbytes) // count, 1), np.int64))
+
+
+def _within(values: Any, children: Ints) -> Ints:
+    at: npt.NDArray[Any] = np.asarray(values.offsets)
+    return _from_zero(children[at])
+
+
+def _from_zero(ends: npt.NDArray[Any]) -> Ints:
+    shifted: Ints = ends.astype(np.int64)
+    shifted -= shifted[0]
+    return shifted
+
+
+def _to_ends(lengths: Ints) -> Ints:
+    ends: Ints = np.concatenate([[0], np.cumsum(lengths)])
+    return ends
+
+
+def pieces(rows: Any, most_rows: int, most_bytes: int) -> Iterator[Any]:
+    """Yield slices of a table or batch of at most so many rows and bytes. A larger row is a slice of its own."""
+    for start in range(0, rows.num_rows, most_rows):
+        yield from _halve(rows.slice(start, most_rows) if rows.num_rows > most_rows else rows, most_bytes)
+
+
+def _halve(rows: Any, most_bytes: int) -> Iterator[Any]:
+    if rows.num_rows < 2 or decoded_bytes(rows) <= most_bytes:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _halve(rows.slice(0, half), most_bytes)
+    yield from _halve(rows.slice(half), most_bytes)
+
+
+def runs(rows: pa.Table, at: Ints, most_rows: int, most_bytes: int) -> Iterator[Ints]:
+    """Yield the positions ``at`` in runs of at most so many rows and bytes. A larger row is a run of its own."""
+    if rows.nbytes <= most_bytes or not len(at):
+        yield from (at[start : start + most_rows] for start in range(0, len(at), most_rows))
+        return
+    ends = _to_ends(bytes_at(rows, at))
+    start = 0
+    while start < len(at):
+        fitting = int(np.searchsorted(ends, ends[start] + most_bytes, side="right")) - 1
+        end = min(max(fitting, start + 1), start + most_rows)
+        yield at[start:end]
+        start = end
+
+
+def bytes_at(rows: pa.Table, at: Ints) -> Ints:
+    """Return the bytes of each row at the positions ``at``, without gathering the rows."""
+    order = np.argsort(at, kind="stable")
+    ordered, sizes = at[order], np.zeros(len(at), np.int64)
+    for column in rows.columns:
+        first = 0
+        for chunk in column.chunks:
+            low, high = np.searchsorted(ordered, [first, first + len(chunk)]).tolist()
+            if low < high:
+                sizes[low:high] += _lengths(chunk, ordered[low:high] - first)
+            first += len(chunk)
+    result = np.empty(len(at), np.int64)
+    result[order] = sizes
+    return result
+
+
+def _lengths(values: pa.Array, at: Ints) -> Any:
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        ends = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
+        return ends[at + 1] - ends[at]
+    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
+        return np.diff(value_ends(values))[at]
+    return max(values.nbytes // len(values), 1)

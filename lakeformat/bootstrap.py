@@ -1,0 +1,386 @@
+"""Adoption of a folder of plain Parquet files as a Hudi table, in place (Hudi: a bootstrap in mode ``FULL_RECORD``).
+
+The rows are written to base files beside the source files. The source files are not changed before the commit is
+published; then they are moved to ``.hoodie/.lakeformat/removed``. A note records the plan, so that a second call
+continues after a crash.
+
+Contents of a folder of plain Parquet files, and reasons to refuse a folder. Pure (Hudi: ``FullRecordBootstrap``).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeformat.config.resolve import resolve
+from lakeformat.errors import CorruptTableError, DuplicateKeyError, InvalidInputError, SchemaMismatchError
+from lakeformat.model.files import BaseFileName
+from lakeformat.services.doctor.run import REMOVED
+from lakeformat.storage import open_storage
+from lakeformat.storage.port import HOODIE, Storage, own_path
+from lakeformat.table import Table
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.hooks import ProposedWrite
+from lakeformat.write.plan.table_settings import check_options, create_table
+from lakeformat.write.rows.schema import incoming_schema
+
+__all__ = [
+    "SourceFile",
+    "adopt",
+    "adopt_folder",
+    "folder_type",
+    "hidden",
+    "joined_schema",
+    "refused_folder",
+    "sources_of",
+    "typed_value",
+]
+
+#: Folder names that mark another format, whose own list says which files are valid -> what the folder is.
+_OWNERS: Final[Mapping[str, str]] = {
+    "_delta_log": "a Delta table",
+    "_spark_metadata": "written by a stream, which lists the files that count",
+    "_temporary": "still being written by Spark, or was left half-written",
+}
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+_META: Final = "_hoodie_commit_time"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A Parquet file and the values in its folder names.
+
+    Attributes:
+        values: column and text of each folder ``column=value``, outermost first; None is null.
+    """
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+    values: tuple[tuple[str, str | None], ...] = ()
+
+    @classmethod
+    def of(cls, path: str, size_bytes: int, modified_ms: int) -> SourceFile:
+        """Make a source file, parsing its folder names."""
+        pairs = [folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder]
+        values = ((unquote(name), None if text == _NULL else unquote(text)) for name, text in pairs)
+        return cls(path, size_bytes, modified_ms, tuple(values))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the columns that its folders name."""
+        return tuple(name for name, _ in self.values)
+
+
+def hidden(name: str, *, is_folder: bool) -> bool:
+    """Tell whether engines skip a name: it begins with a dot or an underscore, except for a folder ``_c=value``."""
+    return name[:1] in {".", "_"} and not (is_folder and "=" in name)
+
+
+def refused_folder(path: str, location: str, *, is_folder: bool) -> InvalidInputError | None:
+    """Return the error if this entry of a listing shows that the folder is not plain Parquet; else None."""
+    name = path.rpartition("/")[2]
+    if name in _OWNERS:
+        owner = _OWNERS[name]
+        return InvalidInputError(f"{location} is {owner} ({path}); read it with its own engine, and write the rows")
+    if name.endswith(".metadata.json"):
+        return InvalidInputError(
+            f"{location} is an Iceberg table ({path}); read it with its own engine, and write the rows"
+        )
+    if not is_folder and not hidden(name, is_folder=False) and not name.endswith(".parquet"):
+        return InvalidInputError(f"{location}/{path} is no Parquet file; move it out of the folder")
+    return None
+
+
+def sources_of(files: Iterable[SourceFile], location: str) -> tuple[SourceFile, ...]:
+    """Return the files sorted by path.
+
+    Raises:
+        InvalidInputError: there are no files, or their partition folders differ.
+    """
+    found = tuple(sorted(files, key=lambda file: file.path))
+    if not found:
+        raise InvalidInputError(f"{location} holds no Parquet file; give the folder that does")
+    odd = next((file for file in found if file.columns != found[0].columns), None)
+    if odd is not None:
+        names = [f"{'/'.join(file.columns) or 'no'} folders ({file.path})" for file in (found[0], odd)]
+        raise InvalidInputError(f"{location}: files stand in {names[0]} and in {names[1]}; adopt one of the two")
+    return found
+
+
+def folder_type(texts: Iterable[str | None]) -> pa.DataType:
+    """Return the type of a folder column: int32, int64 or string. Numbers only if all texts are in canonical form.
+
+    >>> folder_type(["1", "12"]), folder_type(["01", "12"])
+    (DataType(int32), DataType(string))
+    """
+    known = [text for text in texts if text is not None]
+    if not known or not all(_is_number(text) for text in known):
+        return pa.string()
+    return pa.int32() if all(-(2**31) <= int(text) < 2**31 for text in known) else pa.int64()
+
+
+def _is_number(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and str(int(text)) == text and len(digits) < 19
+
+
+def typed_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """Convert a folder's text to a value of its column's type."""
+    return pa.scalar(text if text is None or pa.types.is_string(kind) else int(text), kind)
+
+
+def joined_schema(
+    schemas: Sequence[tuple[SourceFile, pa.Schema]], folders: Mapping[str, pa.DataType], location: str
+) -> pa.Schema:
+    """Return the columns of all files, followed by those of their folders. A file that lacks a column has nulls there.
+
+    Raises:
+        SchemaMismatchError: a column has two types, or is both in the files and in their folder names.
+        InvalidInputError: the files belong to a Hudi table.
+    """
+    fields: dict[str, tuple[pa.DataType, str]] = {}
+    for file, schema in schemas:
+        if _META in schema.names:
+            raise InvalidInputError(f"{location}/{file.path} is a file of a Hudi table; copy that table, and open it")
+        for field in schema:
+            kind, first = fields.setdefault(field.name, (field.type, file.path))
+            if kind != field.type:
+                raise SchemaMismatchError(
+                    f"{location}: column {field.name!r} is {kind} in {first} and {field.type} in {file.path}; "
+                    "write one of them anew"
+                )
+    if both := sorted(fields.keys() & folders.keys()):
+        raise SchemaMismatchError(
+            f"{location}: column {both[0]!r} stands in the files and in their folders' names; write them without it"
+        )
+    return pa.schema([*((name, kind) for name, (kind, _) in fields.items()), *folders.items()])
+
+
+_LOG: Final = logging.getLogger("lakeformat.adopt")
+#: File that records an adoption in progress: token of the commit, and the source files.
+_NOTE: Final = own_path("adopting")
+_ADOPTED: Final = "lakeformat_adopted"
+_HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
+_ROWS: Final = 65_536
+
+
+def adopt(
+    path: str | os.PathLike[str],
+    *,
+    record_key: str | Sequence[str] = (),
+    partition_by: str | Sequence[str] | None = None,
+    ordering: str | None = None,
+    **options: Any,
+) -> Table:
+    """Make a Hudi table of a folder of plain Parquet files, in place, by one bulk_insert.
+
+    The source files stay unchanged until the table exists. Then they are moved to ``.hoodie/.lakeformat/removed``,
+    where ``table.repair(dry_run=False, keep=False)`` deletes them. If the process dies, call it again. No other process
+    may write to the folder meanwhile. Folder names (``day=2026-01-01``) become columns: int32 or int64 if all values
+    are numbers in canonical form, else text. A file that lacks a column has nulls there.
+
+    Memory: the key columns of all rows, and what bulk_insert takes.
+
+    Args:
+        path: folder or URL.
+        record_key: columns that identify a row; without them each row gets a generated key.
+        partition_by: columns of the table's partition folders; by default those of the present folders.
+        ordering: column whose greater value marks the newer of two rows with one key.
+        options: Hudi's option names or the short aliases; ``storage_options`` goes to fsspec.
+
+    Raises:
+        InvalidInputError: the folder is not a folder of plain Parquet files; nothing was changed.
+        SchemaMismatchError: a column has different types in different files.
+        DuplicateKeyError: two rows of a partition have the same key, or a key is null.
+        ValidationFailedError: source files changed meanwhile; nothing was published.
+    """
+    given = dict(options)
+    storage_options = given.pop("storage_options", None) or {}
+    sync = resolve(given, table=os.fspath(path))["lakeformat.storage.sync"]
+    keys = (record_key,) if isinstance(record_key, str) else tuple(record_key)
+    parts = (partition_by,) if isinstance(partition_by, str) else partition_by
+    return adopt_folder(open_storage(path, sync=sync, **storage_options), keys, parts, ordering, given)
+
+
+def adopt_folder(
+    storage: Storage,
+    keys: tuple[str, ...],
+    partition_by: Sequence[str] | None,
+    ordering: str | None,
+    given: Mapping[str, Any],
+) -> Table:
+    """Adopt the folder of a storage; see `adopt`.
+
+    Args:
+        given: the caller's options.
+    """
+    if TimelineStore(storage).exists() and _has_unfinished_adoption(
+        table := Table(storage, resolve(given, table=storage.location))
+    ):
+        return _move_sources_aside(table)
+    sources = _sources(storage)
+    folders = {name: folder_type(dict(file.values)[name] for file in sources) for name in sources[0].columns}
+    schemas = [(file, _schema(storage, file)) for file in sources]
+    schema = joined_schema(schemas, folders, storage.location)
+    parts = sources[0].columns if partition_by is None else tuple(partition_by)
+    _check_keys(storage, sources, schema, keys, parts)
+    named = {"recordkey": keys, "partitionpath": parts, "ordering": ordering}
+    hive = {_HIVE_STYLE: True} if parts and parts == sources[0].columns else {}
+    settings = {**hive, **{name: value for name, value in named.items() if value}, **given}
+    options = resolve(settings, table=storage.location)
+    table = Table(storage, options)
+    config = create_table(table.engine.store, options, incoming_schema(schema), table.engine.clock)
+    check_options(config, options, storage.location)
+    token = table.engine.ids.token()
+    note = {"token": token, "files": [asdict(file) for file in sources]}
+    storage.replace(_NOTE, json.dumps(note).encode())
+    rows = sum(_row_count(storage, file) for file in sources)
+
+    def nothing_has_changed(write: ProposedWrite) -> None:
+        if _sources(storage) != sources:
+            raise InvalidInputError(f"files of {storage.location} changed while they were read; adopt it again")
+        if (written := sum(stat.num_inserts for stat in write.stats)) != rows:
+            raise InvalidInputError(f"{written} of {rows} rows would be in the table")
+
+    reader = pa.RecordBatchReader.from_batches(schema, _batches(storage, sources, schema))
+    table.bulk_insert(reader, validators=[nothing_has_changed], extra_metadata={_ADOPTED: token})
+    return _move_sources_aside(table)
+
+
+def _list_sources(storage: Storage, folder: str = "") -> Iterator[SourceFile]:
+    """Yield every file that may be a source.
+
+    Skips names that engines skip, after checking that they mark no other format.
+    """
+    for entry in storage.list(folder):
+        if entry.path == HOODIE:
+            continue
+        refused = refused_folder(entry.path, storage.location, is_folder=entry.is_folder)
+        if refused is not None:
+            raise refused
+        if hidden(entry.name, is_folder=entry.is_folder):
+            continue
+        if entry.is_folder:
+            yield from _list_sources(storage, entry.path)
+        elif BaseFileName.match(entry.name) is None:  # Base files come from an earlier attempt, which is rolled back.
+            yield SourceFile.of(entry.path, entry.size_bytes, entry.modified_ms)
+
+
+def _sources(storage: Storage) -> tuple[SourceFile, ...]:
+    return sources_of(_list_sources(storage), storage.location)
+
+
+def _open(storage: Storage, file: SourceFile) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(storage.open_input(file.path))
+    except pa.ArrowException as error:
+        raise CorruptTableError(f"{storage.location}/{file.path} cannot be read ({error}); take it out") from error
+
+
+def _schema(storage: Storage, file: SourceFile) -> pa.Schema:
+    with _open(storage, file) as parquet:
+        schema = parquet.schema_arrow
+    meta = [name for name in schema.names if name == "_hoodie_commit_time"]
+    return schema if meta else incoming_schema(schema)
+
+
+def _row_count(storage: Storage, file: SourceFile) -> int:
+    with _open(storage, file) as parquet:
+        return int(parquet.metadata.num_rows)
+
+
+def _batches(storage: Storage, files: Sequence[SourceFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the files in batches, each with the columns of ``schema``."""
+    for file in files:
+        folders = dict(file.values)
+        with _open(storage, file) as parquet:
+            present = set(parquet.schema_arrow.names)
+            wanted = [name for name in schema.names if name in present]
+            for batch in parquet.iter_batches(_ROWS, columns=wanted):
+                columns = [_column(batch, field, folders) for field in schema]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field, folders: dict[str, str | None]) -> pa.Array:
+    if field.name in folders:
+        return pa.repeat(typed_value(folders[field.name], field.type), batch.num_rows)
+    if field.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, field.type)
+    try:
+        return batch.column(field.name).cast(field.type)
+    except pa.ArrowException as error:
+        raise SchemaMismatchError(f"column {field.name!r} cannot be stored as {field.type}: {error}") from error
+
+
+def _check_keys(
+    storage: Storage,
+    files: Sequence[SourceFile],
+    schema: pa.Schema,
+    keys: tuple[str, ...],
+    partitions: tuple[str, ...],
+) -> None:
+    """Check that each key occurs once in its partition and that no key is null.
+
+    An upsert could otherwise update either of two rows with one key.
+    """
+    known = set(schema.names)
+    for name in (*keys, *partitions):
+        if name.partition(":")[0] not in known:
+            raise InvalidInputError(f"{storage.location} has no column {name!r}; it has {', '.join(schema.names)}")
+    if not keys:
+        return
+    names = [*dict.fromkeys((*keys, *(name.partition(":")[0] for name in partitions)))]
+    wanted = pa.schema([schema.field(name) for name in names])
+    table = pa.Table.from_batches(_batches(storage, files, wanted), wanted)
+    if any(table.column(name).null_count for name in keys):
+        raise DuplicateKeyError(f"{storage.location}: a record key is null; name columns that are never null")
+    counted = table.group_by(names).aggregate([([], "count_all")])
+    if counted.num_rows < table.num_rows:
+        duplicate = counted.slice(int(counted.column("count_all").to_numpy().argmax()), 1).to_pylist()[0]
+        example = ", ".join(f"{name}={duplicate[name]!r}" for name in names)
+        raise DuplicateKeyError(
+            f"{storage.location}: {table.num_rows - counted.num_rows:,} rows have the key of another, e.g. {example}; "
+            "name other columns, or take the doubles out"
+        )
+
+
+def _has_unfinished_adoption(table: Table) -> bool:
+    """Tell whether an adoption was published whose source files may still have to be moved.
+
+    Raises:
+        InvalidInputError: the folder is a Hudi table without an unfinished adoption.
+    """
+    storage, timeline = table.engine.storage, table.engine.store.load()
+    if not timeline.commits:
+        return False
+    if storage.info(_NOTE) is not None:
+        token = json.loads(storage.read(_NOTE))["token"]
+        if any(commit.extra.get(_ADOPTED) == token for commit in map(table.engine.store.commit, timeline.commits)):
+            return True
+    raise InvalidInputError(f"{storage.location} is a Hudi table already; open it")
+
+
+def _move_sources_aside(table: Table) -> Table:
+    """Move the source files aside, since their rows are in the table now."""
+    storage = table.engine.storage
+    files = json.loads(storage.read(_NOTE))["files"]
+    aside = f"{REMOVED}/{table.engine.clock.now_ms()}"
+    for file in files:
+        if storage.info(file["path"]) is not None:
+            storage.move(file["path"], f"{aside}/{file['path']}")
+    for file in files:
+        folder = file["path"].rpartition("/")[0]
+        while folder and storage.remove_empty(folder):
+            folder = folder.rpartition("/")[0]
+    storage.delete(_NOTE)
+    _LOG.info("%s: adopted %s files", storage.location, len(files))
+    return table

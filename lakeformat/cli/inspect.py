@@ -1,0 +1,206 @@
+"""Commands that only read: describe, history, read, plan, layout-report."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+import typer
+
+from lakeformat.cli.arguments import (
+    AsJson,
+    Columns,
+    Given,
+    RowsFormat,
+    StorageGiven,
+    TablePath,
+    Where,
+    listed,
+    pairs,
+    table_at,
+)
+from lakeformat.cli.output import plain, remark, show_json, show_rows
+from lakeformat.errors import InvalidInputError
+
+__all__ = ["describe", "history", "layout_report", "plan", "read"]
+
+#: Rows that ``--format table`` shows by default.
+_SHOWN: Final = 20
+
+
+def describe(
+    path: TablePath, as_json: AsJson = False, option: Given = None, storage_option: StorageGiven = None
+) -> None:
+    """Describe a table: kind, keys, rows, size, services, what to do next, columns.
+
+    [bold]lakeformat describe /data/flights[/bold]
+    """
+    table = table_at(path, option, storage_option)
+    description = table.describe()
+    schema = [{"name": field.name, "type": str(field.type)} for field in table.snapshot().schema or ()]
+    if as_json:
+        extra = {"log_share": description.log_share, "advice": description.advice, "columns": schema}
+        show_json({**plain(description), **extra})
+        return
+    print(description, end="\n\n")
+    show_rows(("column", "type"), [(each["name"], each["type"]) for each in schema])
+
+
+def history(
+    path: TablePath,
+    limit: Annotated[int, typer.Option(help="At most this many entries, the newest first; 0 for all.")] = 20,
+    commits: Annotated[bool, typer.Option("--commits", help="Only commits: no cleans, rollbacks, savepoints.")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="Show each write step by step.")] = False,
+    as_json: AsJson = False,
+    storage_option: StorageGiven = None,
+) -> None:
+    """List what each commit, clean, rollback, restore and savepoint did, the newest first.
+
+    [bold]lakeformat history /data/flights --limit 5 --steps[/bold]
+    """
+    entries = table_at(path, None, storage_option).history(actions=not commits)
+    shown = entries[: limit or None]
+    if as_json:
+        show_json(shown)
+    elif steps:
+        print("\n".join(entry.describe() for entry in shown))
+    else:
+        names = ("instant", "operation", "rows", "inserted", "updated", "deleted", "files", "seconds", "what")
+        rows = [_history_row(entry) for entry in shown]
+        wide = len(names) - (not any(row[-1] for row in rows))
+        show_rows(names[:wide], [row[:wide] for row in rows])
+    if len(shown) < len(entries) and not as_json:
+        remark(f"{len(entries) - len(shown):,} older entries are not shown; --limit 0 shows all")
+
+
+def _history_row(entry: Any) -> list[Any]:
+    report = entry.report or {}
+    counts = [report.get("rows", {}).get(name) for name in ("inserted", "updated", "deleted")]
+    text = " ".join((entry.statement or entry.detail).split())
+    return [
+        entry.instant_time,
+        entry.operation,
+        entry.rows_written if entry.is_commit else None,
+        *counts,
+        entry.files_written if entry.is_commit else None,
+        report.get("seconds"),
+        text if len(text) <= 80 else f"{text[:77]}...",
+    ]
+
+
+def read(
+    path: TablePath,
+    columns: Columns = None,
+    where: Where = None,
+    as_of: Annotated[str | None, typer.Option(help="The table as it was: an instant, a date, a date and time.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only rows that later commits wrote; 000 for everything.")] = None,
+    until: Annotated[str | None, typer.Option(help="With --since: up to and including this instant.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At most this many rows; --format table shows 20 by default.")
+    ] = None,
+    meta_columns: Annotated[bool, typer.Option("--meta-columns", help="Also Hudi's five meta columns.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Print only the number of rows.")] = False,
+    format: Annotated[  # noqa: A002  The usual name of the option.
+        str, typer.Option("--format", "-f", help="table, csv, json (lines), arrow (a stream) or parquet.")
+    ] = "table",
+    output: Annotated[str | None, typer.Option("--output", "-O", help="A file or URL instead of stdout.")] = None,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Print rows of a table, or write them to a file.
+
+    [bold]lakeformat read /data/flights --where "month = 3 and distance > 2000" --columns carrier,distance[/bold]
+
+    [bold]lakeformat read /data/flights --as-of 2025-11-20 --format parquet --output flights.parquet[/bold]
+    """
+    from lakeformat.cli.rows import show_table, write_rows
+
+    kind = "json" if as_json else format
+    table = table_at(path, option, storage_option)
+    if since is not None and as_of is not None:
+        raise InvalidInputError("--since and --as-of exclude each other; end a range with --until")
+    wanted, few = listed(columns), kind == "table" and limit is None
+    how: dict[str, Any] = {"limit": _SHOWN + 1 if few else limit, "meta_columns": meta_columns}
+    if count:
+        rows = table.changes(since, until).count(where) if since is not None else table.count(where, as_of=as_of)
+        rows = rows if limit is None else min(limit, rows)
+        show_json({"rows": rows}) if as_json else print(rows)
+        return
+    if since is not None:
+        scan = table.changes(since, until).read(wanted, where=where, **how)
+    else:
+        scan = table.read(wanted, where=where, as_of=as_of, **how)
+    if few and output is None:
+        rows_held = scan.to_arrow()
+        show_table(rows_held.slice(0, _SHOWN))
+        if rows_held.num_rows > _SHOWN:
+            remark(f"the first {_SHOWN} rows; --limit shows more, --count counts all rows")
+        return
+    # No progress display if the rows themselves go to the terminal.
+    quiet = replace(scan, shows_progress=output is not None or not sys.stdout.isatty())
+    write_rows(quiet.to_batches(), kind, output, pairs(storage_option))
+
+
+def plan(
+    path: TablePath,
+    source: Annotated[
+        str | None, typer.Argument(help="Rows to write, as for upsert; without them a read is planned.")
+    ] = None,
+    operation: Annotated[str, typer.Option(help="upsert, insert or delete.")] = "upsert",
+    where: Where = None,
+    columns: Columns = None,
+    format: RowsFormat = None,  # noqa: A002
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Show what a write of these rows, or a read with this condition, would touch. Nothing is written.
+
+    [bold]lakeformat plan /data/flights changes.parquet[/bold]
+
+    [bold]lakeformat plan /data/flights --where "month = 3"[/bold]
+    """
+    from lakeformat.cli.rows import rows_from
+    from lakeformat.model.operation import Operation
+
+    table = table_at(path, option, storage_option)
+    if source is None:
+        scan_plan = table.read(listed(columns), where=where).plan(count_row_groups=True)
+        counts = {name: getattr(scan_plan, name) for name in scan_plan.__slots__ if name != "splits"}
+        show_json({**counts, "splits": len(scan_plan.splits)}) if as_json else print(scan_plan.describe())
+        return
+    if operation not in {"upsert", "insert", "delete"}:
+        raise InvalidInputError(f"--operation {operation} cannot be planned; give upsert, insert or delete")
+    rows = rows_from(source, table.schema, kind=format, storage_options=pairs(storage_option))
+    write = table.plan(rows, Operation(operation))
+    show_json(write) if as_json else print(write)
+
+
+def layout_report(
+    path: TablePath,
+    by: Annotated[str, typer.Option(help="Columns to lay rows out by, commas between them.")],
+    png: Annotated[str | None, typer.Option(help="Draw the range of values of each file into this file.")] = None,
+    target_file_bytes: Annotated[int | None, typer.Option(help="Size of the files to judge, in bytes.")] = None,
+    selectivity: Annotated[float, typer.Option(help="The share of the rows that each filter matches.")] = 0.01,
+    as_json: AsJson = False,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Report the share of files that filters skip now and would skip in other layouts. Nothing is rewritten.
+
+    [bold]lakeformat layout-report /data/flights --by distance,dep_delay --png layout.png[/bold]
+    """
+    table = table_at(path, None, storage_option)
+    report = table.layout_report(listed(by) or [], target_file_bytes=target_file_bytes, selectivity=selectivity)
+    if png is not None:
+        report.to_png(png)
+        remark(f"drawn into {png}")
+    if not as_json:
+        print(report)
+        return
+    layouts = [
+        {"name": each.name, "files": each.files, "skipped": each.skipped, "skipped_together": each.skipped_together}
+        for each in report.layouts
+    ]
+    show_json({"rows": report.rows, "files": report.files, "best": report.best, "layouts": layouts})

@@ -1,0 +1,168 @@
+"""Commands for savepoints, undoing commits, checks and repairs: savepoint, restore, rollback, check, dedupe, repair."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, table_at
+from lakeformat.cli.output import DUPLICATES, exit_code, remark, show_json, show_rows
+from lakeformat.errors import CorruptTableError, InvalidInputError
+
+if TYPE_CHECKING:
+    from lakeformat.services.savepoint import Savepoint
+
+__all__ = ["check", "dedupe", "repair", "restore", "rollback", "savepoint"]
+
+#: Most rows that are printed.
+_SHOWN: Final = 40
+
+
+def savepoint(
+    path: TablePath,
+    instant: Annotated[str | None, typer.Argument(help="The commit to keep; the newest by default.")] = None,
+    comment: Annotated[str, typer.Option(help="A note, stored with the savepoint.")] = "",
+    show: Annotated[bool, typer.Option("--list", help="Only list the savepoints there are.")] = False,
+    delete: Annotated[str | None, typer.Option("--delete", help="Delete the savepoint of this commit.")] = None,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Keep a commit readable until the savepoint is deleted, whatever is cleaned.
+
+    [bold]lakeformat savepoint /data/flights --comment "before the migration"[/bold]
+    """
+    table = table_at(path, option, storage_option)
+    if delete is not None:
+        table.delete_savepoint(delete)
+        show_json({"gone": delete}) if as_json else print(f"the savepoint of {delete} is gone")
+    elif show:
+        found = table.savepoints()
+        show_json(found) if as_json else print("\n".join(map(_line, found)) or "no savepoints")
+    else:
+        made = table.savepoint(instant, comment=comment)
+        show_json(made) if as_json else print(_line(made))
+
+
+def restore(
+    path: TablePath,
+    to: Annotated[str, typer.Argument(help="The commit to go back to.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without being asked.")] = False,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Return to a commit: undo everything that came after it, for good.
+
+    [bold]lakeformat restore /data/flights 20251120083000123 --yes[/bold]
+    """
+    table = table_at(path, option, storage_option)
+    undone = () if yes else table.restore(to, dry_run=True).undone
+    if undone:
+        commits = f"{len(undone):,} commit{'s' * (len(undone) > 1)}"
+        _ask(f"undo {commits} of {path} ({_first_times(undone)}) for good, and go back to {to}?")
+    result = table.restore(to)
+    show_json(result) if as_json else print(result)
+
+
+def rollback(
+    path: TablePath,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without being asked.")] = False,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Undo the newest commit, for good.
+
+    [bold]lakeformat rollback /data/flights --yes[/bold]
+    """
+    table = table_at(path, option, storage_option)
+    if not yes:
+        would = table.rollback(dry_run=True)
+        _ask(f"undo commit {would.undone[0]} of {path} for good, and go back to {would.target or 'an empty table'}?")
+    result = table.rollback()
+    show_json(result) if as_json else print(result)
+
+
+def check(
+    path: TablePath,
+    contents: Annotated[bool, typer.Option(help="Also read the rows of the files.")] = True,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Check for damage: files, keys, statistics, timeline, archive, index.
+
+    Exit code 5 if anything is wrong; 11 if only keys come twice, which inserts allow.
+
+    [bold]lakeformat check /data/flights[/bold]
+    """
+    found = table_at(path, option, storage_option).check(contents=contents)
+    show_json(found) if as_json else print(found)
+    if found:
+        raise typer.Exit(exit_code(CorruptTableError("")) if found.is_damage else DUPLICATES)
+
+
+def dedupe(
+    path: TablePath,
+    really: Annotated[bool, typer.Option("--yes", help="Do it; without, only list the rows.")] = False,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Remove rows whose key comes twice in a partition; the newest row of each key stays. Without --yes only a list.
+
+    [bold]lakeformat dedupe /data/flights --yes[/bold]
+    """
+    found = table_at(path, option, storage_option).dedupe(dry_run=not really)
+    rows = found.duplicates.to_pylist()
+    if as_json:
+        show_json({"instant_time": found.instant_time, "keys": found.keys, "rows": found.rows, "duplicates": rows})
+        return
+    if rows:
+        shown = sorted(rows, key=lambda row: (row["partition_path"], row["record_key"], not row["kept"]))[:_SHOWN]
+        names = ("partition", "key", "commit", "file", "row")
+        show_rows(names, [(*list(row.values())[:-1], "stays" if row["kept"] else "goes") for row in shown])
+        if len(rows) > _SHOWN:
+            remark(f"{len(rows) - _SHOWN:,} more rows are not shown; --json lists all")
+    print(found)
+    if rows and not really:
+        remark("nothing was changed; give --yes to remove the rows")
+
+
+def repair(
+    path: TablePath,
+    really: Annotated[bool, typer.Option("--yes", help="Do it; without, only list what would be done.")] = False,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Repair what can be repaired without a guess; without --yes only a list is printed.
+
+    [bold]lakeformat repair /data/flights --yes[/bold]
+    """
+    found = table_at(path, option, storage_option).repair(dry_run=not really)
+    show_json(found) if as_json else print(found)
+
+
+def _ask(question: str) -> None:
+    """Ask on the terminal. Return only if the answer is yes.
+
+    Raises:
+        InvalidInputError: there is no terminal to ask on.
+        click.Abort: the answer is no.
+    """
+    if not sys.stdin.isatty():
+        raise InvalidInputError(f"{question} there is no terminal to ask on; give --yes")
+    typer.confirm(question, abort=True, err=True)
+
+
+def _first_times(times: tuple[str, ...]) -> str:
+    return ", ".join(times[:3]) + (f" and {len(times) - 3:,} more" if len(times) > 3 else "")
+
+
+def _line(made: Savepoint) -> str:
+    notes = " ".join(filter(None, (made.user, made.comment)))
+    return f"savepoint {made.instant_time}: {len(made.files):,} files{f' ({notes})' if notes else ''}"

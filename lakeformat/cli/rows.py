@@ -1,0 +1,305 @@
+"""Rows from files: Parquet, CSV, JSON and Arrow, at any path or URL, as a stream; progress is shown on a terminal.
+
+Rows as output: a table for people, CSV, JSON lines, an Arrow stream or Parquet, batch by batch.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, Final
+
+from lakeformat.cli.output import plain, remark, show_rows
+from lakeformat.errors import InvalidInputError, SchemaMismatchError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FORMATS", "OUTPUTS", "rows_from", "show_table", "write_rows"]
+
+#: Format -> endings of its files.
+FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
+    "parquet": (".parquet", ".pq"),
+    "csv": (".csv", ".csv.gz"),
+    "json": (".json", ".jsonl", ".ndjson"),
+    "arrow": (".arrow", ".feather", ".ipc", ".arrows"),
+}
+
+
+def rows_from(
+    source: str, like: pa.Schema | None, *, kind: str | None = None, storage_options: Mapping[str, Any] | None = None
+) -> pa.RecordBatchReader:
+    """Open the rows of a file as a stream; ``-`` is stdin.
+
+    Memory: batches of the file's reader; JSON and stdin are read whole.
+
+    Args:
+        like: the table's columns; values of CSV and JSON are read as their types.
+        kind: the format; by default from the file's ending.
+
+    Raises:
+        InvalidInputError: the file does not exist, or the format is unknown or not the file's.
+        SchemaMismatchError: a value does not fit its column's type.
+    """
+    import pyarrow as pa
+
+    kind = kind or _kind_of(source)
+    if kind not in FORMATS:
+        raise InvalidInputError(f"no format {kind!r} can be read; --format takes {', '.join(FORMATS)}")
+    file = _open(source, storage_options or {})
+    try:
+        reader, total = _READERS[kind](file, like)
+    except (pa.ArrowException, InvalidOperation, ValueError, OSError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise _refusal(source, kind, error) from None
+    batches = _show_progress(_translate_errors(reader, source), total, source)
+    return pa.RecordBatchReader.from_batches(reader.schema, batches)
+
+
+def _refusal(source: str, kind: str, error: Exception) -> InvalidInputError:
+    """Return the error for a file that cannot be read: a value, a line or the whole file is wrong."""
+    text = str(error)
+    if isinstance(error, InvalidOperation) or "onversion error" in text or "Failed to parse string" in text:
+        reason = "a value is not a decimal number" if isinstance(error, InvalidOperation) else text
+        return SchemaMismatchError(f"{source}: {reason}; correct the value")
+    if kind == "csv" and "CSV parse error" in text:
+        return InvalidInputError(f"{source}: {text}; correct that line, or name another format with --format")
+    return InvalidInputError(f"{source} cannot be read as {kind}: {text}; name another with --format")
+
+
+def _kind_of(source: str) -> str:
+    for kind, endings in FORMATS.items():
+        if source.lower().endswith(endings):
+            return kind
+    raise InvalidInputError(f"the name {source!r} does not end in a known format; give --format {', '.join(FORMATS)}")
+
+
+def _open(source: str, storage_options: Mapping[str, Any]) -> Any:
+    """Open a seekable file."""
+    import pyarrow as pa
+
+    from lakeformat.storage import open_storage
+
+    if source == "-":
+        return pa.BufferReader(sys.stdin.buffer.read())
+    folder, _, name = source.rpartition("/")
+    storage = open_storage(folder or ("/" if source.startswith("/") else "."), **storage_options)
+    try:
+        return storage.open_input(name)
+    except FileNotFoundError:
+        raise InvalidInputError(f"there is no file {source}; check the path") from None
+
+
+def _read_parquet(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parquet = pq.ParquetFile(file)
+    batches = parquet.iter_batches()
+    return pa.RecordBatchReader.from_batches(parquet.schema_arrow, batches), parquet.metadata.num_rows
+
+
+def _read_csv(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    flat = {} if like is None else {field.name: field.type for field in like if not pa.types.is_nested(field.type)}
+    if file.read(2) == b"\x1f\x8b":
+        file.seek(0)
+        file = pa.CompressedInputStream(file, "gzip")
+    else:
+        file.seek(0)
+    convert = csv.ConvertOptions(column_types=flat, strings_can_be_null=True, quoted_strings_can_be_null=False)
+    return csv.open_csv(file, convert_options=convert), None
+
+
+def _read_json(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
+    """Read one object per line, or one list of objects. Rows become Python objects; use Parquet for large loads."""
+    from lakeformat.write.rows.arrow_input import python_table
+
+    data = file.read()
+    text = io.TextIOWrapper(io.BytesIO(data), "utf-8")
+    rows = json.load(text) if data.lstrip()[:1] == b"[" else [json.loads(line) for line in text if line.strip()]
+    if not all(isinstance(row, dict) for row in rows):
+        raise InvalidInputError("a row of the JSON is not an object; give one object per row")
+    names = dict.fromkeys(name for row in rows for name in row)
+    known = {} if like is None else {field.name: field.type for field in like}
+    columns = {name: _json_column([row.get(name) for row in rows], known.get(name)) for name in names}
+    table = python_table(columns, like)
+    return table.to_reader(), table.num_rows
+
+
+def _json_column(values: list[Any], kind: pa.DataType | None) -> Any:
+    """Convert texts and numbers to dates and decimals if the column has such a type, since JSON has neither."""
+    import pyarrow as pa
+
+    if kind is not None and pa.types.is_decimal(kind):
+        return [None if value is None else Decimal(str(value)) for value in values]
+    texts = all(value is None or isinstance(value, str) for value in values)
+    if kind is not None and pa.types.is_temporal(kind) and texts:
+        return pa.array(values, pa.string()).cast(kind)
+    return values
+
+
+def _read_arrow(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
+    import pyarrow as pa
+
+    try:
+        stored = pa.ipc.open_file(file)
+    except pa.ArrowInvalid:
+        file.seek(0)
+        return pa.ipc.open_stream(file), None
+    batches = (stored.get_batch(at) for at in range(stored.num_record_batches))
+    return pa.RecordBatchReader.from_batches(stored.schema, batches), None
+
+
+_READERS: Final = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json, "arrow": _read_arrow}
+
+
+def _translate_errors(reader: pa.RecordBatchReader, source: str) -> Iterator[pa.RecordBatch]:
+    """Yield the batches. A later value that cannot be read raises `SchemaMismatchError`."""
+    import pyarrow as pa
+
+    try:
+        yield from reader
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatchError(f"{source}: {error}; correct the value, or convert the column first") from None
+
+
+def _show_progress(batches: Iterator[pa.RecordBatch], total: int | None, source: str) -> Iterator[pa.RecordBatch]:
+    """Yield the batches and show progress on stderr, if stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield from batches
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rows"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"reading {source.rpartition('/')[2]}", total=total)
+        for batch in batches:
+            yield batch
+            progress.advance(task, batch.num_rows)
+
+
+OUTPUTS: Final = ("table", "csv", "json", "arrow", "parquet")
+_BINARY: Final = frozenset({"arrow", "parquet"})
+
+
+def write_rows(reader: pa.RecordBatchReader, kind: str, output: str | None, storage_options: dict[str, Any]) -> None:
+    """Write all rows of a stream. Memory: one batch; for ``table``, all rows.
+
+    Args:
+        kind: one of `OUTPUTS`.
+        output: path or URL of a file; None for stdout.
+
+    Raises:
+        InvalidInputError: the format is unknown, or a binary format would go to a terminal.
+    """
+    if kind not in OUTPUTS:
+        raise InvalidInputError(f"--format {kind} does not exist; give one of {', '.join(OUTPUTS)}")
+    if kind in _BINARY and output is None and sys.stdout.isatty():
+        raise InvalidInputError(f"{kind} is not for a terminal; give --output FILE, or send it into a pipe")
+    if kind == "table":
+        if output is not None:
+            raise InvalidInputError("--format table is for people to look at; give csv, json, arrow or parquet")
+        show_table(reader.read_all())
+        return
+    with _sink(output, storage_options) as sink:
+        rows = _WRITERS[kind](reader, sink)
+    if output is not None:
+        remark(f"{rows:,} rows written to {output}")
+
+
+def show_table(rows: pa.Table) -> None:
+    """Print all rows as a table for people."""
+    show_rows(rows.column_names, zip(*(_texts(column) for column in rows.columns), strict=True))
+
+
+def _texts(column: pa.ChunkedArray) -> list[Any]:
+    return [str(shown) if isinstance(shown := _display(value), float) else shown for value in column.to_pylist()]
+
+
+def _display(value: Any) -> Any:
+    if isinstance(value, bool) or value is None:
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, list | dict):
+        return json.dumps(plain(value), ensure_ascii=False)
+    return str(value)
+
+
+@contextmanager
+def _sink(output: str | None, storage_options: dict[str, Any]) -> Iterator[Any]:
+    from lakeformat.storage import open_storage
+
+    if output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    folder, _, name = output.rpartition("/")
+    storage = open_storage(folder or ("/" if output.startswith("/") else "."), **storage_options)
+    with storage.open_output(name) as sink:
+        yield sink
+
+
+def _write_csv(reader: pa.RecordBatchReader, sink: Any) -> int:
+    """Write CSV. Nested values become JSON text."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    nested = {field.name for field in reader.schema if pa.types.is_nested(field.type)}
+    flat = pa.schema([f.with_type(pa.string()) if f.name in nested else f for f in reader.schema])
+    rows = 0
+    with csv.CSVWriter(sink, flat) as writer:
+        for batch in reader:
+            columns = [
+                pa.array([None if v is None else _display(v) for v in column.to_pylist()], pa.string())
+                if field.name in nested
+                else column
+                for field, column in zip(reader.schema, batch.columns, strict=True)
+            ]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=flat))
+            rows += batch.num_rows
+    return rows
+
+
+def _write_json(reader: pa.RecordBatchReader, sink: Any) -> int:
+    """Write one object per line. Values that JSON has no form for become text."""
+    rows = 0
+    for batch in reader:
+        lines = [json.dumps(plain(row), ensure_ascii=False) for row in batch.to_pylist(maps_as_pydicts="lossy")]
+        sink.write("".join(f"{line}\n" for line in lines).encode())
+        rows += batch.num_rows
+    return rows
+
+
+def _write_arrow(reader: pa.RecordBatchReader, sink: Any) -> int:
+    import pyarrow as pa
+
+    with pa.ipc.new_stream(sink, reader.schema) as writer:
+        return _copy(reader, writer)
+
+
+def _write_parquet(reader: pa.RecordBatchReader, sink: Any) -> int:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(sink, reader.schema) as writer:
+        return _copy(reader, writer)
+
+
+def _copy(reader: pa.RecordBatchReader, writer: Any) -> int:
+    rows = 0
+    for batch in reader:
+        writer.write_batch(batch)
+        rows += batch.num_rows
+    return rows
+
+
+_WRITERS: Final = {"csv": _write_csv, "json": _write_json, "arrow": _write_arrow, "parquet": _write_parquet}

@@ -1,0 +1,166 @@
+"""Commands that write rows: create, convert, insert, upsert, overwrite and delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lakeformat.cli.arguments import AsJson, Given, RowsFormat, StorageGiven, TablePath, Where, listed, pairs, table_at
+from lakeformat.cli.output import remark, show_json, show_result
+from lakeformat.errors import InvalidInputError
+
+__all__ = ["convert", "create", "delete", "insert", "overwrite", "upsert"]
+
+_Source = Annotated[str, typer.Argument(help="Rows: Parquet, CSV, JSON or Arrow, a path, a URL or - for stdin.")]
+
+
+def create(
+    path: TablePath,
+    like: Annotated[str, typer.Option(help="A file whose columns the table gets. No row is written.")],
+    record_key: Annotated[str, typer.Option(help="Columns that identify a row, commas between them.")] = "",
+    partition_by: Annotated[str, typer.Option(help="Columns by which rows are put into folders.")] = "",
+    ordering: Annotated[
+        str | None, typer.Option(help="Of two rows of a key, the greater value of this column wins.")
+    ] = None,
+    format: RowsFormat = None,  # noqa: A002
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Make an empty table.
+
+    [bold]lakeformat create /data/flights --like flights.parquet --record-key id --partition-by month[/bold]
+    """
+    import lakeformat
+    from lakeformat.cli.rows import rows_from
+
+    storage = pairs(storage_option)
+    columns = rows_from(like, None, kind=format, storage_options=storage).schema
+    named: dict[str, Any] = {"record_key": listed(record_key) or (), "partition_by": listed(partition_by) or ()}
+    table = lakeformat.create(
+        path, columns, ordering=ordering, if_exists="error", storage_options=storage, **{**named, **pairs(option)}
+    )
+    location = table.engine.storage.location
+    show_json({"location": location}) if as_json else print(f"made an empty table at {location}")
+
+
+def convert(
+    path: TablePath,
+    record_key: Annotated[str, typer.Option(help="Columns that identify a row, commas between them.")] = "",
+    partition_by: Annotated[
+        str | None, typer.Option(help="Columns by which the folders are made, as they are now.")
+    ] = None,
+    ordering: Annotated[
+        str | None, typer.Option(help="Of two rows of a key, the greater value of this column wins.")
+    ] = None,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Make a table of a folder of plain Parquet files, in place. The files are moved aside, not deleted.
+
+    [bold]lakeformat convert /data/flights --record-key id[/bold]
+    """
+    import lakeformat
+
+    named: dict[str, Any] = {"record_key": listed(record_key) or (), "partition_by": listed(partition_by)}
+    named["storage_options"] = pairs(storage_option)
+    table = lakeformat.adopt(path, ordering=ordering, **named, **pairs(option))
+    facts = {"location": table.engine.storage.location, "files": len(table.snapshot().files)}
+    show_json(facts) if as_json else print(f"{facts['location']} is a table now: {facts['files']:,} files")
+
+
+def upsert(
+    path: TablePath,
+    source: _Source,
+    format: RowsFormat = None,  # noqa: A002
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Update the rows whose keys exist, insert the others.
+
+    [bold]lakeformat upsert /data/flights changes.parquet[/bold]
+
+    [bold]zcat changes.csv.gz | lakeformat upsert /data/flights - --format csv[/bold]
+    """
+    _write("upsert", path, source, format, as_json, option, storage_option)
+
+
+def insert(
+    path: TablePath,
+    source: _Source,
+    bulk: Annotated[
+        bool, typer.Option("--bulk", help="Write new files only, batch by batch: for first loads.")
+    ] = False,
+    format: RowsFormat = None,  # noqa: A002
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Add rows; keys are not looked up.
+
+    [bold]lakeformat insert /data/flights flights.parquet --bulk[/bold]
+    """
+    _write("bulk_insert" if bulk else "insert", path, source, format, as_json, option, storage_option)
+
+
+def overwrite(
+    path: TablePath,
+    source: _Source,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="Replace only the partitions of these rows.")
+    ] = False,
+    format: RowsFormat = None,  # noqa: A002
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Replace the contents of the table, or of partitions, in one step.
+
+    [bold]lakeformat overwrite /data/flights march.parquet --partitions[/bold]
+    """
+    _write("insert_overwrite" if partitions else "overwrite", path, source, format, as_json, option, storage_option)
+
+
+def delete(
+    path: TablePath,
+    source: Annotated[str | None, typer.Argument(help="Keys: a file with the key columns, or - for stdin.")] = None,
+    where: Where = None,
+    format: RowsFormat = None,  # noqa: A002
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Delete rows by keys or by a condition.
+
+    [bold]lakeformat delete /data/flights --where "cancelled and month = 3"[/bold]
+
+    [bold]lakeformat delete /data/flights keys.csv[/bold]
+    """
+    if (source is None) == (where is None):
+        raise InvalidInputError("delete takes keys or a condition: give a file, or --where '...'")
+    if source is not None:
+        _write("delete", path, source, format, as_json, option, storage_option)
+        return
+    show_result(table_at(path, option, storage_option).delete(where=where), as_json=as_json)
+
+
+def _write(
+    verb: str,
+    path: str,
+    source: str,
+    kind: str | None,
+    as_json: bool,
+    option: list[str] | None,
+    storage_option: list[str] | None,
+) -> None:
+    from lakeformat.cli.rows import rows_from
+
+    table = table_at(path, option, storage_option)
+    rows = rows_from(source, table.schema, kind=kind, storage_options=pairs(storage_option))
+    result = getattr(table, verb)(rows)
+    if result.skipped and not as_json:
+        remark("nothing was written")
+    show_result(result, as_json=as_json)

@@ -1,0 +1,1 @@
+"""Avro bytes and Arrow columns: object containers, schemas, records."""

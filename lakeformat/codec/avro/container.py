@@ -1,0 +1,316 @@
+"""Avro object containers with one record, the format of most timeline files that are not JSON.
+
+A reader must survive any bytes. fastavro decodes the record, but this module unpacks the frame, so that nothing
+inflates without bound. It also copies the writer schema first. The copy has only what decoding needs, and no type
+that can decode to much more than its bytes (a record inside itself, an array of empty items, a chain of references).
+
+Parts of Avro schemas in the form that Hudi's timeline files have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException
+
+from lakeformat.errors import CorruptTableError
+
+__all__ = [
+    "DAMAGE",
+    "MAX_BYTES",
+    "NAMESPACE",
+    "TEXT",
+    "TEXTS",
+    "VERSION",
+    "RecordReader",
+    "array_of",
+    "decode_record",
+    "encode_record",
+    "file_of",
+    "is_container",
+    "list_of",
+    "map_of",
+    "optional",
+    "record_of",
+    "required",
+]
+
+#: Greatest size of a file, packed or unpacked.
+MAX_BYTES: Final = 64 << 20
+
+_MAGIC: Final = b"Obj\x01"
+_SYNC_BYTES: Final = 16
+_HEADER: Final = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "org.apache.avro.file.Header",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "Magic", "size": len(_MAGIC)}},
+            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+            {"name": "sync", "type": {"type": "fixed", "name": "Sync", "size": _SYNC_BYTES}},
+        ],
+    }
+)
+_MAX_NESTING: Final = 64
+_MAX_NODES: Final = 10_000
+#: Primitive type -> least number of bytes of a value.
+_PRIMITIVES: Final[Mapping[str, int]] = {
+    "null": 0,
+    "boolean": 1,
+    "int": 1,
+    "long": 1,
+    "float": 4,
+    "double": 8,
+    "bytes": 1,
+    "string": 1,
+}
+#: The exceptions that decoding damaged bytes, or bytes of another schema, is known to raise.
+DAMAGE: Final = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    zlib.error,
+    SchemaParseException,
+    SchemaResolutionError,
+)
+
+
+def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
+    """Encode a container with one uncompressed record. Equal arguments give equal bytes."""
+    text = json.dumps(schema, separators=(",", ":")).encode()
+    body, file = io.BytesIO(), io.BytesIO()
+    fastavro.schemaless_writer(body, schema, record)
+    block = body.getvalue()
+    sync = hashlib.blake2b(text + block, digest_size=_SYNC_BYTES).digest()
+    fastavro.schemaless_writer(file, _HEADER, {"magic": _MAGIC, "meta": {"avro.schema": text}, "sync": sync})
+    fastavro.schemaless_writer(file, "long", 1)
+    fastavro.schemaless_writer(file, "bytes", block)
+    file.write(sync)
+    return file.getvalue()
+
+
+def is_container(data: bytes) -> bool:
+    """Tell whether bytes begin as an object container does."""
+    return data.startswith(_MAGIC)
+
+
+def decode_record(data: bytes, *schemas: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Decode the record of a container with the fields of a reader schema; skip the writer's other fields.
+
+    Args:
+        data: The file's bytes.
+        schemas: Reader schemas. The one whose record has the same name as the writer's record is used.
+        name: The file's path, for messages.
+
+    Raises:
+        CorruptTableError: ``data`` is not a container of exactly one such record, is compressed by a codec other
+            than deflate or snappy, or is or unpacks to more than `MAX_BYTES`.
+    """
+    try:
+        return _decode(data, {str(schema["name"]): schema for schema in schemas})
+    except DAMAGE as error:
+        reason = str(error) or type(error).__name__
+        message = f"{name} is not a readable {schemas[0]['name']} file: {reason[:300]}; restore the file"
+        raise CorruptTableError(message) from None
+
+
+def _decode(data: bytes, schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{len(data)} bytes, over the limit of {MAX_BYTES}")
+    if not is_container(data):
+        raise ValueError("it does not start as an Avro object container does")
+    file = io.BytesIO(data)
+    header: Any = fastavro.schemaless_reader(file, _HEADER, None)
+    written = json.loads(header["meta"]["avro.schema"])
+    schema = schemas.get(str(written["name"]).rpartition(".")[2])
+    if schema is None:
+        raise ValueError(f"it holds a {written['name']}")
+    count = fastavro.schemaless_reader(file, "long", None)
+    packed: Any = fastavro.schemaless_reader(file, "bytes", None)
+    if count != 1 or file.read() != header["sync"]:
+        raise ValueError("it does not hold exactly one record and its end mark")
+    return RecordReader(written, schema).read(_unpack(packed, header["meta"].get("avro.codec", b"null").decode()))
+
+
+class RecordReader:
+    """A decoder of records that were written with one schema.
+
+    Args:
+        written: The writer's schema, which is not trusted.
+        schema: The reader's schema.
+
+    Raises:
+        ValueError: ``written`` is not a schema, or is too deep or too large.
+    """
+
+    def __init__(self, written: Any, schema: Mapping[str, Any]) -> None:
+        self._written = fastavro.parse_schema(_WriterSchema().copy(written))
+        self._schema = fastavro.parse_schema(dict(schema))
+
+    def read(self, data: bytes) -> dict[str, Any]:
+        """Decode one record. Raise one of `DAMAGE` if the bytes are not exactly one record."""
+        block = io.BytesIO(data)
+        record: Any = fastavro.schemaless_reader(block, self._written, self._schema)
+        if block.read(1):
+            raise ValueError("bytes are left over after the record")
+        return dict(record)
+
+
+def _unpack(packed: bytes, codec: str) -> bytes:
+    match codec:
+        case "null":
+            return packed
+        case "deflate":
+            inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+            plain = inflater.decompress(packed, MAX_BYTES)
+            if not inflater.eof:
+                raise ValueError(f"its block is cut off, or unpacks to over {MAX_BYTES} bytes")
+            return plain
+        case "snappy":  # A CRC-32 of the plain bytes follows the compressed bytes.
+            size = _snappy_size(packed)
+            if size > MAX_BYTES:
+                raise ValueError(f"its block unpacks to {size} bytes, over the limit of {MAX_BYTES}")
+            plain = bytes(pa.Codec("snappy").decompress(packed[:-4], decompressed_size=size, asbytes=True))
+            if zlib.crc32(plain) != int.from_bytes(packed[-4:], "big"):
+                raise ValueError("the checksum of its block is wrong")
+            return plain
+    raise ValueError(f"the codec {codec!r} is not known")
+
+
+def _snappy_size(packed: bytes) -> int:
+    """Read the unpacked size from the start of a snappy block: seven bits per byte, lowest first."""
+    size = 0
+    for index, byte in enumerate(packed[:5]):
+        size |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return size
+    raise ValueError("its block does not start as snappy does")
+
+
+class _WriterSchema:
+    """A copier of a writer's schema, which counts the types so that references cannot multiply them without bound.
+
+    For each named type it remembers the number of types inside and the least number of bytes of a value.
+    """
+
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[int, int]] = {}
+        self._nodes = 0
+
+    def copy(self, avro: Any) -> Any:
+        """Copy a schema without logical types, defaults, aliases and docs.
+
+        Raises:
+            ValueError: ``avro`` is not a schema, or is too deep or too large.
+        """
+        return self._copy(avro, "", 0)[0]
+
+    def _copy(self, avro: Any, namespace: str, depth: int) -> tuple[Any, int]:
+        """Return the copy, and the least number of bytes of a value."""
+        self._count(1, depth)
+        match avro:
+            case str() if avro in _PRIMITIVES:
+                return avro, _PRIMITIVES[avro]
+            case str():
+                full = _qualify(avro, namespace)
+                if full not in self._named:
+                    raise ValueError(f"its schema uses {full!r} unknown, or within itself")
+                nodes, fewest = self._named[full]
+                self._count(nodes, depth)
+                return full, fewest
+            case list():
+                return [self._copy(branch, namespace, depth + 1)[0] for branch in avro], 1
+            case {"type": "record", "name": str(name), "fields": list(fields)}:
+                return self._record(_qualify(name, avro.get("namespace", namespace)), fields, depth)
+            case {"type": "array", "items": items}:
+                copy, fewest = self._copy(items, namespace, depth + 1)
+                if not fewest:
+                    raise ValueError("its schema has an array whose items take no bytes")
+                return {"type": "array", "items": copy}, 1
+            case {"type": "map", "values": values}:
+                return {"type": "map", "values": self._copy(values, namespace, depth + 1)[0]}, 1
+            case {"type": "enum", "name": str(name), "symbols": list(symbols)}:
+                full = self._remember(_qualify(name, avro.get("namespace", namespace)), 1, 1)
+                return {"type": "enum", "name": full, "symbols": symbols}, 1
+            case {"type": "fixed", "name": str(name), "size": int(size)} if size >= 0:
+                full = self._remember(_qualify(name, avro.get("namespace", namespace)), 1, size)
+                return {"type": "fixed", "name": full, "size": size}, size
+            case {"type": str(primitive)} if primitive in _PRIMITIVES:
+                return primitive, _PRIMITIVES[primitive]
+        raise ValueError("its schema is not an Avro schema")
+
+    def _record(self, full: str, fields: list[Any], depth: int) -> tuple[Any, int]:
+        before, total, copies = self._nodes, 0, []
+        for field in fields:
+            copy, fewest = self._copy(field["type"], full.rpartition(".")[0], depth + 1)
+            copies.append({"name": field["name"], "type": copy})
+            total += fewest
+        self._remember(full, self._nodes - before, total)
+        return {"type": "record", "name": full, "fields": copies}, total
+
+    def _remember(self, full: str, nodes: int, fewest: int) -> str:
+        self._named[full] = (nodes, fewest)
+        return full
+
+    def _count(self, nodes: int, depth: int) -> None:
+        self._nodes += nodes
+        if depth > _MAX_NESTING or self._nodes > _MAX_NODES:
+            raise ValueError(f"its schema goes over {_MAX_NESTING} levels or {_MAX_NODES} types")
+
+
+def _qualify(name: str, namespace: str | None) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+NAMESPACE: Final = "org.apache.hudi.avro.model"
+TEXT: Final = {"type": "string", "avro.java.string": "String"}
+TEXTS: Final = {"type": "array", "items": TEXT}
+VERSION: Final = {"name": "version", "type": ["int", "null"], "default": 1}
+
+
+def record_of(name: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a record inside another record."""
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+def file_of(name: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of the record that a file holds."""
+    return {"type": "record", "name": name, "namespace": NAMESPACE, "fields": list(fields)}
+
+
+def required(name: str, avro: Any) -> dict[str, Any]:
+    """Return a field without a default."""
+    return {"name": name, "type": avro}
+
+
+def optional(name: str, avro: Any) -> dict[str, Any]:
+    """Return a field that may be null and is null by default."""
+    return {"name": name, "type": ["null", avro], "default": None}
+
+
+def list_of(name: str, items: Any) -> dict[str, Any]:
+    """Return a field that is a list, empty by default."""
+    return {"name": name, "type": {"type": "array", "items": items, "default": []}, "default": []}
+
+
+def map_of(values: Any) -> dict[str, Any]:
+    """Return the schema of a map with text keys."""
+    return {"type": "map", "values": values, "avro.java.string": "String"}
+
+
+def array_of(items: Any) -> dict[str, Any]:
+    """Return the schema of a list."""
+    return {"type": "array", "items": items}

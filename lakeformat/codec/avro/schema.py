@@ -1,0 +1,409 @@
+"""Conversion between Arrow schemas and the Avro schema text of a Hudi table.
+
+The text is stored in commit metadata (``extraMetadata.schema``), in ``hoodie.table.create.schema`` and in Parquet
+footers (``parquet.avro.schema``). It has the form that Hudi's Spark ``SchemaConverters`` makes: a struct is a record
+named after its field, a decimal is a ``fixed``, and the namespace of each is made of the names that lead to it.
+
+========================= ====================================================
+Arrow                     Avro
+========================= ====================================================
+int8, int16, int32        int (int64, floats, boolean, string and bytes: the type of that name)
+date32                    int, logical type date
+timestamp[us or ms, zone] long, logical type timestamp-micros or -millis
+timestamp[us or ms]       long, logical type local-timestamp-micros or -millis
+decimal128                fixed, logical type decimal
+list, struct, map         array, record, map (keys are strings)
+========================= ====================================================
+
+Avro schemas as trees of types; each type knows the form of its bytes and the Arrow type of its values.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakeformat.codec.stored_types import (
+    MAX_NESTING,
+    MAX_PRECISION,
+    ROOT,
+    Place,
+    refuse_deep,
+    refuse_repeated,
+    unstorable,
+)
+from lakeformat.errors import CorruptTableError, SchemaMismatchError, UnsupportedTableError
+from lakeformat.model.record import META_COLUMNS
+
+__all__ = ["AvroType", "from_avro", "record_type", "to_avro", "with_meta", "without_meta"]
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MASK: Final = "__"  # Hudi: ``HoodieAvroUtils.sanitizeName``.
+_MAX_NODES: Final = 100_000
+
+_PRIMITIVES: Final[Mapping[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("string", "uuid"): pa.string(),
+}
+_TO_PRIMITIVE: Final = {pa.int8(): "int", pa.int16(): "int", **{t: name for name, t in _PRIMITIVES.items()}}
+_TO_LOGICAL: Final = {arrow: avro for avro, arrow in _LOGICAL.items() if avro[1] != "uuid"}
+
+
+def to_avro(schema: pa.Schema, *, table_name: str) -> str:
+    """Return the Avro text of ``schema`` as Hudi writes it: record ``<table>_record``, namespace ``hoodie.<table>``.
+
+    Nullable fields become ``["null", T]`` with default null. Meta columns have ``"doc":""``, as in Hudi's own
+    footers. A table name that Avro does not allow is masked as Hudi masks it (``my-table`` -> ``my__table``).
+
+    Raises:
+        SchemaMismatchError: An Avro schema cannot hold a column's name or type; the message names the column.
+    """
+    table = _sanitise(table_name)
+    record = _record(list(schema), f"{table}_record", f"hoodie.{table}", ROOT)
+    return json.dumps(record, separators=(",", ":"))
+
+
+def from_avro(text: str, *, name: str) -> pa.Schema:
+    """Return the Arrow schema of an Avro record's text, with its meta columns if it has any (see `without_meta`).
+
+    A field, list element or map value is nullable exactly if its type is a union with null. List elements
+    are named ``element``, as Parquet names them. Enums and uuids become strings.
+
+    Args:
+        text: Avro schema, JSON.
+        name: Path of the file that holds the text, for messages.
+
+    Raises:
+        CorruptTableError: ``text`` is not JSON, or not an Avro record.
+        UnsupportedTableError: A field has a type that no column can hold; the message names field and type.
+    """
+    try:
+        tree = json.loads(text)
+        if not isinstance(tree, dict) or tree.get("type") != "record":
+            raise CorruptTableError(f"the Avro schema in {name} is not a record; restore the file")
+        root = _Parser(name).type_of(tree, ROOT)
+    except RecursionError:  # JSON nested a thousand levels deep, or a caller that left no stack.
+        raise UnsupportedTableError(f"the schema in {name} is nested too deeply; flatten the table") from None
+    except ValueError as error:
+        raise CorruptTableError(f"the Avro schema in {name} is not JSON: {error}; restore the file") from None
+    return pa.schema(list(root))
+
+
+def without_meta(schema: pa.Schema) -> pa.Schema:
+    """Return ``schema`` without Hudi's five meta columns."""
+    return pa.schema([field for field in schema if field.name not in META_COLUMNS])
+
+
+def with_meta(schema: pa.Schema) -> pa.Schema:
+    """Return ``schema`` with Hudi's five meta columns, nullable strings, before all other columns."""
+    meta = [pa.field(column, pa.string()) for column in META_COLUMNS]
+    return pa.schema([*meta, *without_meta(schema)])
+
+
+def _sanitise(table_name: str) -> str:
+    if not table_name:
+        raise SchemaMismatchError("a table without a name has no Avro schema; set hoodie.table.name")
+    first = table_name[0] if _NAME.fullmatch(table_name[0]) else _MASK
+    return first + re.sub(r"[^A-Za-z0-9_]", _MASK, table_name[1:])
+
+
+def _record(fields: Sequence[pa.Field], name: str, namespace: str, place: Place) -> dict[str, Any]:
+    refuse_repeated(fields, place)
+    inner = f"{namespace}.{name}"
+    avro_fields = [_field_to_avro(field, place.field(field.name, inner)) for field in fields]
+    return {"type": "record", "name": name, "namespace": namespace, "fields": avro_fields}
+
+
+def _field_to_avro(field: pa.Field, place: Place) -> dict[str, Any]:
+    if not _NAME.fullmatch(field.name):
+        raise SchemaMismatchError(
+            f"column {str(place)!r} cannot be stored: Avro names hold only ASCII letters, digits and _ "
+            "and do not start with a digit; rename the column"
+        )
+    avro: dict[str, Any] = {"name": field.name, "type": _nullable_to_avro(field, place)}
+    if field.name in META_COLUMNS and len(place.path) == 1:
+        avro["doc"] = ""
+    if field.nullable:
+        avro["default"] = None
+    return avro
+
+
+def _nullable_to_avro(field: pa.Field, place: Place) -> Any:
+    avro = _type_to_avro(field.type, place)
+    return ["null", avro] if field.nullable else avro
+
+
+def _type_to_avro(data_type: pa.DataType, place: Place) -> Any:
+    refuse_deep(place)
+    if primitive := _TO_PRIMITIVE.get(data_type):
+        return primitive
+    if pa.types.is_timestamp(data_type) and data_type.tz is not None:
+        data_type = pa.timestamp(data_type.unit, "UTC")  # An Avro timestamp has no zone.
+    if logical := _TO_LOGICAL.get(data_type):
+        return {"type": logical[0], "logicalType": logical[1]}
+    fixed = {"type": "fixed", "name": "fixed", "namespace": f"{place.namespace}.{place.path[-1]}"}
+    if pa.types.is_fixed_size_binary(data_type):
+        return {**fixed, "size": data_type.byte_width}
+    if pa.types.is_decimal128(data_type) and 0 <= data_type.scale <= data_type.precision:
+        size = ((10**data_type.precision - 1).bit_length() + 8) // 8  # One more bit, for the sign.
+        decimal = {"logicalType": "decimal", "precision": data_type.precision, "scale": data_type.scale}
+        return {**fixed, "size": size, **decimal}
+    if pa.types.is_struct(data_type):
+        return _record(list(data_type), place.path[-1], place.namespace, place)
+    if pa.types.is_list(data_type):
+        return {"type": "array", "items": _nullable_to_avro(data_type.value_field, place.element())}
+    if pa.types.is_map(data_type) and data_type.key_type == pa.string():
+        return {"type": "map", "values": _nullable_to_avro(data_type.item_field, place.element())}
+    raise unstorable(data_type, place)
+
+
+class _Parser:
+    """A parser of one schema text. It remembers named types, and how many types each of them contains."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._named: dict[str, tuple[pa.DataType, int]] = {}
+        self._nodes = 0
+
+    def type_of(self, avro: Any, place: Place) -> pa.DataType:
+        """Return the Arrow type of an Avro type that is not a union."""
+        self._count(1, place)
+        match avro:
+            case str() if avro in _PRIMITIVES:
+                return _PRIMITIVES[avro]
+            case str():
+                return self._reference(avro, place)
+            case {"logicalType": "decimal", "type": "bytes"}:
+                return self._decimal(avro, place)
+            case {"logicalType": "decimal", "type": "fixed"}:
+                return self._remember(avro, place, self._decimal(avro, place))
+            case {"logicalType": str(logical), "type": str(base)}:
+                if (base, logical) not in _LOGICAL:
+                    raise self._unsupported(avro, place)
+                return _LOGICAL[base, logical]
+            case {"type": "record"}:
+                return self._record(avro, place)
+            case {"type": "array"}:
+                return pa.list_(self._field("element", avro.get("items"), place.element()))
+            case {"type": "map"}:
+                return pa.map_(pa.string(), self._field("value", avro.get("values"), place.element()))
+            case {"type": "enum"}:
+                return self._remember(avro, place, pa.string())
+            case {"type": "fixed", "size": int(size)} if 0 <= size < 2**31:
+                return self._remember(avro, place, pa.binary(size))
+            case {"type": str() | dict() as inner} if inner != "fixed":
+                return self.type_of(inner, place.element())
+        raise self._unsupported(avro, place)
+
+    def _record(self, avro: dict[str, Any], place: Place) -> pa.DataType:
+        before = self._nodes
+        inner = self._full_name(avro, place).rpartition(".")[0]
+        avro_fields = avro.get("fields")
+        if not isinstance(avro_fields, list):
+            raise self._corrupt(place, "is a record without fields")
+        fields: list[pa.Field] = []
+        for avro_field in avro_fields:
+            match avro_field:
+                case {"name": str(name), "type": field_type} if name.isprintable() and name:
+                    fields.append(self._field(name, field_type, place.field(name, inner)))
+                case _:
+                    raise self._corrupt(place, f"has a field without name or type: {_brief(avro_field)}")
+        if len({field.name for field in fields}) < len(fields):
+            raise self._corrupt(place, "has two fields of one name")
+        return self._remember(avro, place, pa.struct(fields), cost=self._nodes - before)
+
+    def _field(self, name: str, avro: Any, place: Place) -> pa.Field:
+        """Return an Arrow field. A union with null, in either order, is a nullable field; other unions are refused."""
+        if not isinstance(avro, list):
+            return pa.field(name, self.type_of(avro, place), nullable=False)
+        others = [branch for branch in avro if branch not in ("null", {"type": "null"})]
+        if len(others) != 1 or isinstance(others[0], list):
+            raise self._unsupported(avro, place)
+        return pa.field(name, self.type_of(others[0], place), nullable=len(others) < len(avro))
+
+    def _decimal(self, avro: dict[str, Any], place: Place) -> pa.DataType:
+        match avro.get("precision"), avro.get("scale", 0):
+            case int(precision), int(scale) if 0 < precision <= MAX_PRECISION and 0 <= scale <= precision:
+                return pa.decimal128(precision, scale)
+        raise self._unsupported(avro, place)
+
+    def _reference(self, name: str, place: Place) -> pa.DataType:
+        known = self._named.get(_qualify(name, place.namespace)) or self._named.get(name)
+        if known is None:  # Unknown, or a record that contains itself.
+            raise self._unsupported(name, place)
+        self._count(known[1], place)
+        return known[0]
+
+    def _remember(self, avro: Any, place: Place, data_type: pa.DataType, cost: int = 0) -> pa.DataType:
+        self._named[self._full_name(avro, place)] = (data_type, cost)
+        return data_type
+
+    def _full_name(self, avro: Any, place: Place) -> str:
+        match avro.get("name"), avro.get("namespace", place.namespace):
+            case str(name), str(namespace) if name:
+                return _qualify(name, namespace)
+        raise self._corrupt(place, f"has a named type without a name: {_brief(avro)}")
+
+    def _count(self, nodes: int, place: Place) -> None:
+        """Count types and raise an error at the limit, because references to references multiply them."""
+        self._nodes += nodes
+        if place.depth > MAX_NESTING or self._nodes > _MAX_NODES:
+            limits = f"{MAX_NESTING} levels or {_MAX_NODES} types"
+            column = ".".join(place.path[:3])
+            message = f"column {column!r} in {self._source} is nested over {limits}; flatten the column"
+            raise UnsupportedTableError(message)
+
+    def _unsupported(self, avro: Any, place: Place) -> UnsupportedTableError:
+        return UnsupportedTableError(
+            f"column {str(place)!r} in {self._source} has the Avro type {_brief(avro)}, which is "
+            "not supported; convert or drop the column with Apache Hudi"
+        )
+
+    def _corrupt(self, place: Place, what: str) -> CorruptTableError:
+        where = f"column {str(place)!r}" if place.path else "the Avro schema"
+        return CorruptTableError(f"{where} in {self._source} {what}; restore the file")
+
+
+def _qualify(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _brief(avro: Any) -> str:
+    text = json.dumps(avro)
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+#: Primitive type -> least number of bytes of a value.
+_FEWEST: Final[Mapping[str, int]] = {
+    "boolean": 1,
+    "int": 1,
+    "long": 1,
+    "float": 4,
+    "double": 8,
+    "bytes": 1,
+    "string": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AvroType:
+    """One type of a schema.
+
+    Attributes:
+        kind: Avro's name without the logical type: ``int``, ``record``, ``array`` ...
+        arrow: Arrow type of the values, which includes the logical type.
+        branch: Position of this type in its union, whose other branches are null; None if the type is not in a union.
+        branches: Number of branches of the union.
+        children: Fields of a record, items of an array, values of a map.
+        size: Number of bytes of a fixed.
+        symbols: Symbols of an enum.
+        fewest: Least number of bytes of a value.
+    """
+
+    kind: str
+    arrow: pa.DataType
+    branch: int | None = None
+    branches: int = 0
+    children: tuple[AvroType, ...] = ()
+    size: int = 0
+    symbols: tuple[str, ...] = ()
+    fewest: int = 0
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of a record's fields."""
+        return [field.name for field in self.arrow]
+
+
+def record_type(text: str, *, name: str) -> AvroType:
+    """Return the tree of a record's schema. Its ``arrow`` is a struct of the fields that `from_avro` returns.
+
+    Args:
+        text: Avro schema, JSON.
+        name: Path of the file that holds the text, for messages.
+
+    Raises:
+        CorruptTableError: ``text`` is not an Avro record.
+        UnsupportedTableError: A field has a type that no column can hold; the message names field and type.
+    """
+    schema = from_avro(text, name=name)
+    return _Tree(name).type_of(json.loads(text), pa.struct(list(schema)), "")
+
+
+class _Tree:
+    """A builder of the tree of one schema that `from_avro` has accepted. It remembers named types."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._named: dict[str, AvroType] = {}
+
+    def type_of(self, avro: Any, arrow: pa.DataType, namespace: str) -> AvroType:
+        """Return the type of a part of the schema, whose values are of type ``arrow``."""
+        match avro:
+            case list():
+                return self._union(avro, arrow, namespace)
+            case str() if avro in _FEWEST:
+                return AvroType(avro, arrow, fewest=_FEWEST[avro])
+            case str():
+                return self._named.get(_qualify(avro, namespace)) or self._named[avro]
+            case {"type": "record"}:
+                return self._remember(avro, namespace, self._record(avro, arrow, _full_name(avro, namespace)))
+            case {"type": "array", "items": items}:
+                return self._collection("array", self.type_of(items, arrow.value_type, namespace), arrow)
+            case {"type": "map", "values": values}:
+                return self._collection("map", self.type_of(values, arrow.item_type, namespace), arrow)
+            case {"type": "enum", "symbols": [*symbols]} if all(isinstance(symbol, str) for symbol in symbols):
+                return self._remember(avro, namespace, AvroType("enum", arrow, symbols=(*symbols,), fewest=1))
+            case {"type": "fixed", "size": int(size)} if 0 <= size < 2**31:
+                return self._remember(avro, namespace, AvroType("fixed", arrow, size=size, fewest=size))
+            case {"type": str() | dict() as inner} if inner not in ("enum", "fixed"):
+                return self.type_of(inner, arrow, namespace)
+        raise CorruptTableError(f"the Avro schema in {self._source} has a type that is not whole; restore the file")
+
+    def _union(self, avro: list[Any], arrow: pa.DataType, namespace: str) -> AvroType:
+        (at,) = (n for n, branch in enumerate(avro) if branch not in ("null", {"type": "null"}))
+        one = self.type_of(avro[at], arrow, namespace)
+        fewest = 1 if len(avro) > 1 else 1 + one.fewest
+        return AvroType(one.kind, one.arrow, at, len(avro), one.children, one.size, one.symbols, fewest)
+
+    def _record(self, avro: dict[str, Any], arrow: pa.StructType, full: str) -> AvroType:
+        inner = full.rpartition(".")[0]
+        children = tuple(self._fields(avro["fields"], arrow, inner))
+        return AvroType("record", arrow, children=children, fewest=sum(child.fewest for child in children))
+
+    def _fields(self, fields: list[Any], arrow: pa.StructType, namespace: str) -> Iterator[AvroType]:
+        for field, column in zip(fields, arrow, strict=True):
+            yield self.type_of(field["type"], column.type, namespace)
+
+    def _collection(self, kind: str, item: AvroType, arrow: pa.DataType) -> AvroType:
+        if kind == "array" and not item.fewest:
+            raise CorruptTableError(
+                f"the Avro schema in {self._source} has an array whose items take no bytes; restore the file"
+            )
+        return AvroType(kind, arrow, children=(item,), fewest=1)
+
+    def _remember(self, avro: dict[str, Any], namespace: str, one: AvroType) -> AvroType:
+        self._named[_full_name(avro, namespace)] = one
+        return one
+
+
+def _full_name(avro: dict[str, Any], namespace: str) -> str:
+    return _qualify(avro["name"], avro.get("namespace", namespace))

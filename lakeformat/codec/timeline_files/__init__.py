@@ -1,0 +1,1 @@
+"""The timeline's files: bytes to model values and back."""

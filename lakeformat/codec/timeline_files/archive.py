@@ -1,0 +1,283 @@
+"""Encoding of archived instants, for both timeline layouts; `archive_log` reads the files of layout 1.
+
+The archive of layout 1 has a record for each state of an instant. Hudi needs only the completed record, and the
+requested record for the plan of a replacecommit or a clean. Every text type is marked as Java's ``String``; without the
+mark Hudi 1.x cannot list the archive.
+
+Archive files of timeline layout 1: Hudi's log format with Avro blocks of ``HoodieArchivedMetaEntry``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+
+from lakeformat.codec.avro.container import (
+    DAMAGE,
+    NAMESPACE,
+    TEXT,
+    VERSION,
+    RecordReader,
+    decode_record,
+    file_of,
+    is_container,
+    optional,
+)
+from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, BlockKind, HeaderKey, LogBlock, block_bytes, blocks_of
+from lakeformat.codec.timeline_files.clean import CLEAN_METADATA, CLEAN_PLAN
+from lakeformat.codec.timeline_files.commit import (
+    COMMIT_METADATA,
+    COMMIT_READER,
+    REPLACE_METADATA,
+    REPLACE_READER,
+    commit_of,
+    decode_json,
+)
+from lakeformat.codec.timeline_files.recovery import ROLLBACK_METADATA
+from lakeformat.codec.timeline_files.service_plans import REQUESTED_REPLACE
+from lakeformat.errors import CorruptTableError
+from lakeformat.model.commit import CommitMetadata
+
+__all__ = ["HISTORY", "ArchivedEntry", "LeavingInstant", "encode_archive", "history_rows", "read_archive", "referring"]
+
+_LOG: Final = logging.getLogger("lakeformat.timeline")
+_HEAD: Final = struct.Struct(">ii")
+_LENGTH: Final = struct.Struct(">i")
+_COMPLETED: Final = frozenset({None, "COMPLETED"})  # Releases that archived only completed instants store no state.
+
+_ENTRY_FIELDS: Final = (optional("commitTime", TEXT), optional("actionType", TEXT), optional("actionState", TEXT))
+
+
+def referring(schema: Any, defined: set[str]) -> Any:
+    """Return the schema with each record defined once and then referenced by name, as Avro requires.
+
+    Args:
+        defined: Names of the records that are defined already; new names are added.
+    """
+    match schema:
+        case {"type": "record", "name": str(name)}:
+            if name in defined:
+                return f"{NAMESPACE}.{name}"
+            defined.add(name)
+            fields = [{**field, "type": referring(field["type"], defined)} for field in schema["fields"]]
+            return {**schema, "fields": fields}
+        case dict():
+            return {key: referring(value, defined) for key, value in schema.items()}
+        case list():
+            return [referring(branch, defined) for branch in schema]
+    return schema
+
+
+_DEFINED: Final[set[str]] = set()
+_ENTRY: Final = file_of("HoodieArchivedMetaEntry", *_ENTRY_FIELDS)
+_ENTRY_WITH_COMMIT: Final = file_of(
+    "HoodieArchivedMetaEntry",
+    *_ENTRY_FIELDS,
+    optional("hoodieCommitMetadata", referring(COMMIT_READER, _DEFINED)),
+    optional("hoodieReplaceCommitMetadata", referring(REPLACE_READER, _DEFINED)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedEntry:
+    """A completed instant of the archive.
+
+    Attributes:
+        record: Its fields under Hudi's names, with commit metadata if that was requested.
+        source: Path of the file, for messages.
+    """
+
+    time: str
+    action: str
+    record: Mapping[str, Any]
+    source: str
+
+    def commit(self) -> CommitMetadata:
+        """Return the metadata of a commit. Raise `CorruptTableError` if the entry holds none."""
+        found = self.record.get("hoodieReplaceCommitMetadata") or self.record.get("hoodieCommitMetadata")
+        return commit_of(found or {}, name=f"{self.source} (instant {self.time})")
+
+
+def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Iterator[ArchivedEntry]:
+    """Read the completed instants of one archive file, in the file's order.
+
+    A block that is not complete is skipped with a warning. If a crash left the block, its instants are still on the
+    active timeline; but damage to the file looks the same. Memory: one block.
+
+    Args:
+        source: A seekable ``pyarrow.NativeFile``.
+        name: The file's path, for messages.
+        with_commits: Whether to decode commit metadata too.
+
+    Raises:
+        CorruptTableError: A complete block is not a block of an archive.
+        UnsupportedTableError: The kind or version of a block is not known.
+    """
+    schema = _ENTRY_WITH_COMMIT if with_commits else _ENTRY
+    rest = source.size()
+    for block in blocks_of(source, name, source.size()):
+        rest -= block.size_bytes
+        source.seek(block.content_offset)
+        try:
+            yield from _decode_entries(block, source.read(block.content_bytes), schema)
+        except (*DAMAGE, struct.error) as error:
+            reason = str(error)[:300] or type(error).__name__
+            raise CorruptTableError(f"{name} is not a readable archive: {reason}; restore it from a copy") from None
+    if rest or not source.size():
+        _LOG.warning(
+            "%d bytes of %s are not a whole block; instants in them are not read: a crash left them, or the file "
+            "is damaged; if instants are missing, restore it from a copy",
+            rest,
+            name,
+        )
+
+
+def _decode_entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) -> Iterator[ArchivedEntry]:
+    """Decode a block's content: version (4 bytes), number of records (4), then each record after its length (4)."""
+    version, records = _HEAD.unpack_from(content)
+    if block.kind is not BlockKind.AVRO_DATA or version != AVRO_CONTENT_VERSION:
+        raise ValueError(f"it holds a block of kind {block.kind.name}, version {version}")
+    reader, at = RecordReader(json.loads(block.told(HeaderKey.SCHEMA)), schema), _HEAD.size
+    for _ in range(records):
+        (length,) = _LENGTH.unpack_from(content, at)
+        at += _LENGTH.size + length
+        record = reader.read(content[at - length : at])
+        time, action = str(record["commitTime"]), record["actionType"]
+        if not (time.isascii() and time.isdigit()) or action is None:
+            raise ValueError(f"{action} at {time!r} is not an instant")
+        if record["actionState"] in _COMPLETED:
+            yield ArchivedEntry(time, str(action), record, block.name)
+
+
+#: Columns of a history file in layout 2.
+HISTORY: Final = pa.schema(
+    [
+        pa.field("instantTime", pa.string()),
+        pa.field("completionTime", pa.string()),
+        pa.field("action", pa.string()),
+        pa.field("metadata", pa.binary()),
+        pa.field("plan", pa.binary()),
+        pa.field("version", pa.int32(), nullable=False),
+    ]
+)
+_COMMITS: Final = frozenset({"commit", "deltacommit"})
+#: Action -> field of the completed record for the metadata, and its schema. `_PLANNED`: field of the requested record.
+_DONE: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "commit": ("hoodieCommitMetadata", COMMIT_METADATA),
+    "deltacommit": ("hoodieCommitMetadata", COMMIT_METADATA),
+    "replacecommit": ("hoodieReplaceCommitMetadata", REPLACE_METADATA),
+    "clean": ("hoodieCleanMetadata", CLEAN_METADATA),
+    "rollback": ("hoodieRollbackMetadata", ROLLBACK_METADATA),
+}
+_PLANNED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "replacecommit": ("hoodieRequestedReplaceMetadata", REQUESTED_REPLACE),
+    "clean": ("hoodieCleanerPlan", CLEAN_PLAN),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingInstant:
+    """A completed instant that is moved from the active timeline to the archive.
+
+    Attributes:
+        completion_time: When it completed, as an instant time; in layout 1, when its completed file was made.
+        metadata: Bytes of its completed file.
+        plan: Bytes of its requested file; empty if it has none.
+        name: Path of its completed file, for messages.
+    """
+
+    time: str
+    completion_time: str
+    action: str
+    metadata: bytes
+    plan: bytes
+    name: str
+
+
+def history_rows(instants: Sequence[LeavingInstant]) -> pa.Table:
+    """Make the rows of a history file of layout 2, in the given order."""
+    return pa.table(
+        [
+            [each.time for each in instants],
+            [each.completion_time for each in instants],
+            [each.action for each in instants],
+            [each.metadata for each in instants],
+            [each.plan or None for each in instants],
+            [1] * len(instants),
+        ],
+        schema=HISTORY,
+    )
+
+
+def encode_archive(instants: Sequence[LeavingInstant], *, per_block: int) -> bytes:
+    """Encode an archive file of layout 1, in the given order.
+
+    Args:
+        per_block: Number of instants in a log block.
+
+    Raises:
+        CorruptTableError: A file of the timeline is damaged; the message names it.
+    """
+    schema, parsed = _entry_schema()
+    text = json.dumps(schema, separators=(",", ":"))
+    blocks = []
+    for start in range(0, len(instants), per_block):
+        records = [record for each in instants[start : start + per_block] for record in _make_records(each)]
+        packed = []
+        for record in records:
+            body = io.BytesIO()
+            fastavro.schemaless_writer(body, parsed, record)
+            packed.append(struct.pack(">i", body.tell()) + body.getvalue())
+        content = struct.pack(">ii", AVRO_CONTENT_VERSION, len(records)) + b"".join(packed)
+        blocks.append(block_bytes(BlockKind.AVRO_DATA, {HeaderKey.SCHEMA: text}, content))
+    return b"".join(blocks)
+
+
+@cache
+def _entry_schema() -> tuple[dict[str, Any], Any]:
+    defined: set[str] = set()
+    fields = dict([*_DONE.values(), *_PLANNED.values()])
+    schema = file_of(
+        "HoodieArchivedMetaEntry",
+        optional("commitTime", TEXT),
+        optional("actionType", TEXT),
+        VERSION,
+        optional("actionState", TEXT),
+        optional("stateTransitionTime", TEXT),
+        *(optional(name, referring(avro, defined)) for name, avro in fields.items()),
+    )
+    return schema, fastavro.parse_schema(json.loads(json.dumps(schema)))
+
+
+def _make_records(instant: LeavingInstant) -> list[dict[str, Any]]:
+    common = {"commitTime": instant.time, "actionType": instant.action, "stateTransitionTime": instant.completion_time}
+    records = []
+    if instant.plan and instant.action in _PLANNED:
+        field, avro = _PLANNED[instant.action]
+        records.append(
+            {**common, "actionState": "REQUESTED", field: decode_record(instant.plan, avro, name=instant.name)}
+        )
+    field, avro = _DONE[instant.action]
+    if instant.action in _COMMITS or instant.action == "replacecommit":
+        done = _decode_commit_document(instant.metadata, avro, instant.name)
+    else:
+        done = decode_record(instant.metadata, avro, name=instant.name)
+    return [*records, {**common, "actionState": "COMPLETED", field: done}]
+
+
+def _decode_commit_document(data: bytes, avro: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Decode a commit's file, Avro or JSON, with all its fields, so that fields unknown to lakeformat are archived."""
+    if is_container(data):
+        return decode_record(data, avro, name=name)
+    document = decode_json(data, name=name)
+    extra = document.get("extraMetadata") or {}
+    return {**document, "extraMetadata": {key: str(value) for key, value in extra.items() if value is not None}}

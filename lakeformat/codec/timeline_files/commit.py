@@ -1,0 +1,339 @@
+"""Commit metadata as JSON, the form of timeline layout 1 (Hudi: ``HoodieCommitMetadata.toJsonString``).
+
+Commit metadata as Avro, the form of timeline layout 2 (Hudi: ``CommitMetadataSerDeV2``).
+
+Decoding of completed commits in both forms: JSON of timeline layout 1 and Avro of layout 2.
+
+Conversion of commit metadata between JSON and Avro. Every field that both forms have is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lakeformat.codec.avro.container import (
+    TEXT,
+    TEXTS,
+    VERSION,
+    array_of,
+    decode_record,
+    encode_record,
+    file_of,
+    is_container,
+    map_of,
+    optional,
+    record_of,
+)
+from lakeformat.errors import CorruptTableError
+from lakeformat.model.commit import CommitMetadata, LogsMerged, WriteStat
+from lakeformat.model.files import LogFileName
+
+__all__ = [
+    "COMMIT_METADATA",
+    "COMMIT_READER",
+    "MAX_BYTES",
+    "REPLACE_METADATA",
+    "REPLACE_READER",
+    "avro_of",
+    "commit_of",
+    "decode_commit",
+    "decode_commit_avro",
+    "decode_commit_json",
+    "decode_json",
+    "document_of",
+    "encode_commit_avro",
+    "encode_commit_json",
+    "json_of",
+]
+
+#: Greatest size of a timeline file that is parsed. Files of Hudi are far smaller.
+MAX_BYTES: Final = 64 << 20
+
+#: If a user deletes a damaged completed file, its commit is pending and the next write rolls it back.
+_BRING_BACK: Final = "restore it from a copy, and do not delete it: its commit would be undone, rows and all"
+_NULL_COMMIT: Final = "null"
+_NOTHING_MERGED: Final = LogsMerged(0, 0, 0, 0)
+
+
+def encode_commit_json(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
+    """Encode a commit's inflight or completed file; ``replace`` adds ``partitionToReplaceFileIds``."""
+    document = document_of(metadata, replace=replace)
+    return json.dumps(document, indent=1, ensure_ascii=False, separators=(",", " : ")).encode()
+
+
+def document_of(metadata: CommitMetadata, *, replace: bool) -> dict[str, Any]:
+    """Return the fields of ``HoodieCommitMetadata``, or with ``replace`` of ``HoodieReplaceCommitMetadata``."""
+    document: dict[str, Any] = {
+        "partitionToWriteStats": {
+            partition: [_stat(stat) for stat in stats] for partition, stats in metadata.stats.items()
+        },
+        "compacted": metadata.compacted,
+        "extraMetadata": dict(metadata.extra),
+        "operationType": metadata.operation,
+    }
+    if replace:
+        document["partitionToReplaceFileIds"] = {p: list(ids) for p, ids in metadata.replaced.items()}
+    return document
+
+
+def _stat(stat: WriteStat) -> dict[str, Any]:
+    log = LogFileName.match(stat.path.rpartition("/")[2])
+    delta: dict[str, Any] = {}
+    if log is not None:
+        delta = {"logVersion": log.version, "logOffset": 0, "baseFile": stat.base_name, "logFiles": [*stat.log_names]}
+    merged = stat.merged or _NOTHING_MERGED
+    return {
+        "fileId": stat.file_id,
+        "path": stat.path or None,
+        "cdcStats": dict(stat.cdc_stats) or None,
+        "prevCommit": stat.prev_commit or _NULL_COMMIT,
+        "numWrites": stat.num_writes,
+        "numDeletes": stat.num_deletes,
+        "numUpdateWrites": stat.num_updates,
+        "numInserts": stat.num_inserts,
+        "totalWriteBytes": stat.size_bytes,
+        "totalWriteErrors": 0,
+        "tempPath": None,
+        "partitionPath": stat.partition_path,
+        "totalLogRecords": merged.records,
+        "totalLogFilesCompacted": merged.files,
+        "totalLogSizeCompacted": merged.size_bytes,
+        "totalUpdatedRecordsCompacted": merged.records,
+        "totalLogBlocks": merged.blocks,
+        "totalCorruptLogBlock": 0,
+        "totalRollbackBlocks": 0,
+        "fileSizeInBytes": stat.size_bytes,
+        "minEventTime": None,
+        "maxEventTime": None,
+        "runtimeStats": None,
+        **delta,
+    }
+
+
+def decode_json(data: bytes, *, name: str) -> dict[str, Any]:
+    """Parse a timeline file as a JSON object.
+
+    Raises:
+        CorruptTableError: The file is empty, too large, not JSON, nested too deep or not an object; the message names
+            the file.
+    """
+    if not data:
+        raise CorruptTableError(f"{name} is empty; {_BRING_BACK}")
+    if len(data) > MAX_BYTES:
+        raise CorruptTableError(f"{name} has {len(data)} bytes, more than any timeline file; restore it")
+    try:
+        document = json.loads(data, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise CorruptTableError(f"{name} is not readable as JSON ({error}); restore it from a copy") from None
+    if not isinstance(document, dict):
+        raise CorruptTableError(f"{name} holds no JSON object; restore it from a copy")
+    return document
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not a JSON number")
+
+
+def decode_commit_json(data: bytes, *, name: str) -> CommitMetadata:
+    """Decode a commit's file that any Hudi release wrote.
+
+    Raises:
+        CorruptTableError: The file is not commit metadata; the message names the file.
+    """
+    return commit_of(decode_json(data, name=name), name=name)
+
+
+def commit_of(document: Mapping[str, Any], *, name: str) -> CommitMetadata:
+    """Make commit metadata of the fields of ``HoodieCommitMetadata`` or ``HoodieReplaceCommitMetadata``.
+
+    Raises:
+        CorruptTableError: A field is missing or has a wrong type; the message names the file.
+    """
+    try:
+        stats = {
+            partition: tuple(_read_stat(partition, stat) for stat in entries)
+            for partition, entries in (document.get("partitionToWriteStats") or {}).items()
+        }
+        extra = {k: str(v) for k, v in (document.get("extraMetadata") or {}).items() if v is not None}
+        replaced = {
+            partition: tuple(str(file_id) for file_id in ids)
+            for partition, ids in (document.get("partitionToReplaceFileIds") or {}).items()
+        }
+        operation = str(document.get("operationType") or "UNKNOWN")
+        compacted = document.get("compacted") is True
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CorruptTableError(
+            f"{name} is not commit metadata ({type(error).__name__}: {error}); restore it from a copy"
+        ) from None
+    return CommitMetadata(operation, stats, extra, replaced, compacted)
+
+
+def _read_stat(partition: str, stat: Mapping[str, Any]) -> WriteStat:
+    previous, logs, cdc = stat.get("prevCommit"), stat.get("logFiles"), stat.get("cdcStats")
+    stored = stat.get("partitionPath")
+    return WriteStat(
+        file_id=str(stat["fileId"]),
+        path=str(stat.get("path") or ""),
+        partition_path=partition if stored is None or stored == partition else str(stored),  # Shares the key's text.
+        prev_commit=None if previous in (None, _NULL_COMMIT, "") else str(previous),
+        num_writes=int(stat.get("numWrites") or 0),
+        num_deletes=int(stat.get("numDeletes") or 0),
+        num_updates=int(stat.get("numUpdateWrites") or 0),
+        num_inserts=int(stat.get("numInserts") or 0),
+        size_bytes=int(stat.get("fileSizeInBytes") or stat.get("totalWriteBytes") or 0),
+        base_name=str(stat.get("baseFile") or ""),
+        log_names=tuple(map(str, logs)) if logs else (),
+        cdc_stats=tuple((str(path), int(size)) for path, size in cdc.items()) if cdc else (),
+    )
+
+
+_TIMES: Final = record_of(
+    "HoodieRuntimeStats",
+    optional("totalScanTime", "long"),
+    optional("totalCreateTime", "long"),
+    optional("totalUpsertTime", "long"),
+)
+#: Fields of a write stat, in Hudi's order.
+_STAT: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("fileId", "path", "prevCommit"), TEXT),
+    **dict.fromkeys(("numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "totalWriteErrors"), "long"),
+    "partitionPath": TEXT,
+    **dict.fromkeys(("totalLogRecords", "totalLogFiles", "totalUpdatedRecordsCompacted", "numInserts"), "long"),
+    **dict.fromkeys(("totalLogBlocks", "totalCorruptLogBlock", "totalRollbackBlocks", "fileSizeInBytes"), "long"),
+    "logVersion": "int",
+    "logOffset": "long",
+    "baseFile": TEXT,
+    "logFiles": {**TEXTS, "default": None},
+    "cdcStats": {**map_of("long"), "default": None},
+    "prevBaseFile": TEXT,
+    **dict.fromkeys(("minEventTime", "maxEventTime"), "long"),
+    "runtimeStats": _TIMES,
+    **dict.fromkeys(("totalLogFilesCompacted", "totalLogReadTimeMs", "totalLogSizeCompacted"), "long"),
+    "tempPath": TEXT,
+    "numUpdates": "long",
+}
+#: Counts that only the Avro form has, as Hudi writes them. The Avro form also has ``prevBaseFile``.
+_BEYOND_JSON: Final = {"totalLogReadTimeMs": 0, "numUpdates": 0}
+#: The fields that `WriteStat` holds. Files of older releases may lack some of them.
+_READ: Final = (
+    *("fileId", "path", "prevCommit", "numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "partitionPath"),
+    *("numInserts", "fileSizeInBytes", "baseFile", "logFiles", "cdcStats"),
+)
+
+
+def _metadata(name: str, stat_fields: tuple[str, ...], *more: Mapping[str, Any]) -> dict[str, Any]:
+    stat = record_of("HoodieWriteStat", *(optional(field, _STAT[field]) for field in stat_fields))
+    extra = map_of(TEXT) if more else {**map_of(TEXT), "default": None}  # Hudi's two schemas differ in this default.
+    return file_of(
+        name,
+        optional("partitionToWriteStats", map_of(array_of(stat))),
+        optional("compacted", "boolean"),
+        optional("extraMetadata", extra),
+        VERSION,
+        optional("operationType", TEXT),
+        *more,
+    )
+
+
+_REPLACED: Final = optional("partitionToReplaceFileIds", map_of(TEXTS))
+#: Writer schema of a completed commit or deltacommit, and of the inflight file of any write.
+COMMIT_METADATA: Final = _metadata("HoodieCommitMetadata", tuple(_STAT))
+#: Writer schema of a completed replacecommit.
+REPLACE_METADATA: Final = _metadata("HoodieReplaceCommitMetadata", tuple(_STAT), _REPLACED)
+#: Reader schemas with only the fields that `CommitMetadata` holds.
+COMMIT_READER: Final = _metadata("HoodieCommitMetadata", _READ)
+REPLACE_READER: Final = _metadata("HoodieReplaceCommitMetadata", _READ, _REPLACED)
+
+
+def encode_commit_avro(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
+    """Encode a commit's inflight or completed file; with ``replace``, that of a replacecommit."""
+    document = {**document_of(metadata, replace=replace), "version": None}
+    for path, stats in metadata.stats.items():
+        for record, stat in zip(document["partitionToWriteStats"][path], stats, strict=True):
+            record.update(_BEYOND_JSON, prevBaseFile=None if "baseFile" in record else stat.base_name or None)
+    return encode_record(REPLACE_METADATA if replace else COMMIT_METADATA, document)
+
+
+def decode_commit_avro(data: bytes, *, name: str) -> CommitMetadata:
+    """Decode a commit's file that any Hudi release wrote.
+
+    Raises:
+        CorruptTableError: The file is not commit metadata; the message names the file.
+    """
+    return commit_of(decode_record(data, COMMIT_READER, REPLACE_READER, name=name), name=name)
+
+
+def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
+    """Decode the file of a commit, deltacommit or replacecommit, in the form that its first bytes show.
+
+    Raises:
+        CorruptTableError: The file is not commit metadata; the message names the file.
+    """
+    if is_container(data):
+        return decode_commit_avro(data, name=name)
+    return decode_commit_json(data, name=name)
+
+
+_STATS: Final = "partitionToWriteStats"
+_REPLACED_FIELD: Final = "partitionToReplaceFileIds"
+#: Fields of a write stat that JSON has only for log files, and fields that JSON lacks.
+_OF_LOGS: Final = frozenset({"logVersion", "logOffset", "baseFile", "logFiles"})
+_AVRO_ALONE: Final = frozenset({"numUpdates", "totalLogReadTimeMs", "prevBaseFile", "totalLogFiles"})
+
+
+def avro_of(data: bytes, *, replace: bool, name: str) -> bytes:
+    """Convert a commit file to Avro. Return it unchanged if it is Avro already or empty.
+
+    Args:
+        replace: Whether the file is that of a completed replacecommit.
+
+    Raises:
+        CorruptTableError: The file is not commit metadata; the message names the file.
+    """
+    if not data or is_container(data):
+        return data
+    document = decode_json(data, name=name)
+    try:
+        record = {
+            _STATS: {path: [_without_nulls(stat) for stat in stats] for path, stats in _map(document, _STATS).items()},
+            "compacted": document.get("compacted") is True,
+            "extraMetadata": {k: str(v) for k, v in _map(document, "extraMetadata").items() if v is not None},
+            "version": None,
+            "operationType": document.get("operationType"),
+            _REPLACED_FIELD: _map(document, _REPLACED_FIELD),
+        }
+        return encode_record(REPLACE_METADATA if replace else COMMIT_METADATA, record)
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"[:300]
+        raise CorruptTableError(f"{name} is not commit metadata ({reason}); restore it from a copy") from None
+
+
+def _map(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    return document.get(key) or {}
+
+
+def _without_nulls(stat: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in stat.items() if value is not None}
+
+
+def json_of(data: bytes, *, replace: bool, name: str) -> bytes:
+    """Convert a commit file to JSON. Return it unchanged if it is JSON already or empty."""
+    if not data or not is_container(data):
+        return data
+    record = decode_record(data, COMMIT_METADATA, REPLACE_METADATA, name=name)
+    document = {
+        _STATS: {path: [_json_stat(stat) for stat in stats] for path, stats in (record[_STATS] or {}).items()},
+        "compacted": record["compacted"] is True,
+        "extraMetadata": record["extraMetadata"] or {},
+        "operationType": record["operationType"],
+    }
+    if replace:
+        document[_REPLACED_FIELD] = record.get(_REPLACED_FIELD) or {}
+    return json.dumps(document, indent=1, ensure_ascii=False, separators=(",", " : ")).encode()
+
+
+def _json_stat(stat: Mapping[str, Any]) -> dict[str, Any]:
+    without = _AVRO_ALONE if stat["logFiles"] is not None else _AVRO_ALONE | _OF_LOGS
+    return {key: value for key, value in stat.items() if key not in without}

@@ -1,0 +1,417 @@
+"""Timeline files that are Avro object containers: rollback, savepoint, restore.
+
+Like Hudi, lakeformat writes one uncompressed record per file, with the schemas of Hudi 0.15. It reads by field name:
+unknown fields are skipped, and missing fields get their default.
+
+Files of savepoints and restores: a savepoint, the plan of a restore, and what it did.
+
+The same in every table version. Readers of other releases take fields by name, so all of Hudi's are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lakeformat.codec.avro.container import (
+    NAMESPACE,
+    TEXT,
+    TEXTS,
+    VERSION,
+    array_of,
+    decode_record,
+    encode_record,
+    file_of,
+    list_of,
+    map_of,
+    optional,
+    record_of,
+    required,
+)
+from lakeformat.errors import CorruptTableError
+
+__all__ = [
+    "RESTORE_METADATA",
+    "RESTORE_PLAN",
+    "ROLLBACK_METADATA",
+    "ROLLBACK_PLAN",
+    "SAVEPOINT",
+    "RestoreMetadata",
+    "RestorePlan",
+    "Restored",
+    "RollbackMetadata",
+    "RollbackPartition",
+    "RollbackPlan",
+    "RollbackRequest",
+    "SavepointMetadata",
+    "decode_restore",
+    "decode_restore_plan",
+    "decode_rollback",
+    "decode_rollback_plan",
+    "decode_savepoint",
+    "encode_restore",
+    "encode_restore_plan",
+    "encode_rollback",
+    "encode_rollback_plan",
+    "encode_savepoint",
+    "rollback_record",
+]
+
+_INSTANT: Final = record_of("HoodieInstantInfo", required("commitTime", TEXT), required("action", TEXT))
+
+#: Writer schema of ``<instant>.rollback.requested``.
+ROLLBACK_PLAN: Final = file_of(
+    "HoodieRollbackPlan",
+    optional("instantToRollback", _INSTANT),
+    optional(
+        "RollbackRequests",
+        array_of(
+            record_of(
+                "HoodieRollbackRequest",
+                required("partitionPath", TEXT),
+                optional("fileId", TEXT),
+                optional("latestBaseInstant", TEXT),
+                list_of("filesToBeDeleted", TEXT),
+                optional("logBlocksToBeDeleted", map_of("long")),
+            )
+        ),
+    ),
+    VERSION,
+)
+#: Writer schema of ``<instant>.rollback``.
+ROLLBACK_METADATA: Final = file_of(
+    "HoodieRollbackMetadata",
+    required("startRollbackTime", TEXT),
+    required("timeTakenInMillis", "long"),
+    required("totalFilesDeleted", "int"),
+    required("commitsRollback", TEXTS),
+    required(
+        "partitionMetadata",
+        map_of(
+            record_of(
+                "HoodieRollbackPartitionMetadata",
+                required("partitionPath", TEXT),
+                required("successDeleteFiles", TEXTS),
+                required("failedDeleteFiles", TEXTS),
+                optional("rollbackLogFiles", map_of("long")),
+                optional("logFilesFromFailedCommit", map_of("long")),
+            )
+        ),
+    ),
+    VERSION,
+    list_of("instantsRollback", _INSTANT),
+)
+#: Reader schemas with the fields that lakeformat needs.
+_SAVEPOINT_PARTITION: Final = record_of(
+    "HoodieSavepointPartitionMetadata",
+    required("partitionPath", TEXT),
+    required("savepointDataFile", TEXTS),
+)
+_SAVEPOINT_FIELDS: Final = file_of(
+    "HoodieSavepointMetadata",
+    required("savepointedBy", TEXT),
+    required("savepointedAt", "long"),
+    required("comments", TEXT),
+    required("partitionMetadata", map_of(_SAVEPOINT_PARTITION)),
+)
+_RESTORE_FIELDS: Final = file_of(
+    "HoodieRestoreMetadata",
+    required("startRestoreTime", TEXT),
+    required("instantsToRollback", TEXTS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackRequest:
+    """The files to undo in one file group, or in one partition if ``file_id`` is None or empty."""
+
+    partition_path: str
+    file_id: str | None = None
+    latest_base_instant: str | None = None
+    #: Paths as the planner wrote them: Hudi's are absolute.
+    files_to_delete: tuple[str, ...] = ()
+    #: Path of each log file that gets a rollback block -> its size in bytes.
+    log_blocks_to_delete: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPlan:
+    """The contents of ``<instant>.rollback.requested``: the instant to undo, and the requests that undo it."""
+
+    instant_time: str
+    action: str
+    requests: tuple[RollbackRequest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPartition:
+    """The result of a rollback in one partition. Log files are path -> bytes, and only in merge-on-read tables."""
+
+    partition_path: str
+    deleted_files: tuple[str, ...] = ()
+    failed_files: tuple[str, ...] = ()
+    rollback_log_files: Mapping[str, int] = field(default_factory=dict)
+    log_files_of_failed_commit: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackMetadata:
+    """The contents of ``<instant>.rollback``: a completed rollback."""
+
+    start_time: str
+    time_taken_ms: int
+    #: The undone instants as (instant time, action).
+    instants: tuple[tuple[str, str], ...]
+    partitions: tuple[RollbackPartition, ...] = ()
+
+    @property
+    def files_deleted(self) -> int:
+        """Return the number of deleted files."""
+        return sum(len(partition.deleted_files) for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointMetadata:
+    """The contents of ``<instant>.savepoint``: the files that no service may delete."""
+
+    saved_by: str
+    #: Milliseconds since the epoch.
+    saved_at_ms: int
+    comments: str
+    #: Partition path -> bare names of its files.
+    files: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreMetadata:
+    """The contents of ``<instant>.restore``: the instants that a restore has undone."""
+
+    start_time: str
+    instants: tuple[str, ...]
+
+
+def encode_rollback_plan(plan: RollbackPlan) -> bytes:
+    """Encode ``<instant>.rollback.requested``."""
+    requests = [
+        {
+            "partitionPath": request.partition_path,
+            "fileId": request.file_id,
+            "latestBaseInstant": request.latest_base_instant,
+            "filesToBeDeleted": list(request.files_to_delete),
+            "logBlocksToBeDeleted": dict(request.log_blocks_to_delete),
+        }
+        for request in plan.requests
+    ]
+    instant = {"commitTime": plan.instant_time, "action": plan.action}
+    record = {"instantToRollback": instant, "RollbackRequests": requests, "version": 1}
+    return encode_record(ROLLBACK_PLAN, record)
+
+
+def decode_rollback_plan(data: bytes, *, name: str) -> RollbackPlan:
+    """Decode ``<instant>.rollback.requested``.
+
+    Raises:
+        CorruptTableError: ``data`` is not such a file. The other ``decode`` functions of this module raise it too.
+    """
+    record = decode_record(data, ROLLBACK_PLAN, name=name)
+    instant = record["instantToRollback"]
+    if instant is None:
+        raise CorruptTableError(f"the rollback plan {name} names no instant; restore the file")
+    requests = tuple(
+        RollbackRequest(
+            partition_path=request["partitionPath"],
+            file_id=request["fileId"],
+            latest_base_instant=request["latestBaseInstant"],
+            files_to_delete=tuple(request["filesToBeDeleted"]),
+            log_blocks_to_delete=request["logBlocksToBeDeleted"] or {},
+        )
+        for request in record["RollbackRequests"] or ()
+    )
+    return RollbackPlan(instant["commitTime"], instant["action"], requests)
+
+
+def encode_rollback(metadata: RollbackMetadata) -> bytes:
+    """Encode ``<instant>.rollback``."""
+    return encode_record(ROLLBACK_METADATA, rollback_record(metadata))
+
+
+def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
+    """Return the Avro record of a rollback, which a restore's file holds too, for each instant."""
+    partitions = {
+        partition.partition_path: {
+            "partitionPath": partition.partition_path,
+            "successDeleteFiles": list(partition.deleted_files),
+            "failedDeleteFiles": list(partition.failed_files),
+            "rollbackLogFiles": dict(partition.rollback_log_files),
+            "logFilesFromFailedCommit": dict(partition.log_files_of_failed_commit),
+        }
+        for partition in metadata.partitions
+    }
+    return {
+        "startRollbackTime": metadata.start_time,
+        "timeTakenInMillis": metadata.time_taken_ms,
+        "totalFilesDeleted": metadata.files_deleted,
+        "commitsRollback": [time for time, _ in metadata.instants],
+        "partitionMetadata": partitions,
+        "version": 1,
+        "instantsRollback": [{"commitTime": time, "action": action} for time, action in metadata.instants],
+    }
+
+
+def decode_rollback(data: bytes, *, name: str) -> RollbackMetadata:
+    """Decode ``<instant>.rollback``. If an old writer did not store the action of an instant, the action is ""."""
+    record = decode_record(data, ROLLBACK_METADATA, name=name)
+    actions = {instant["commitTime"]: instant["action"] for instant in record["instantsRollback"]}
+    partitions = tuple(
+        RollbackPartition(
+            partition_path=partition["partitionPath"],
+            deleted_files=tuple(partition["successDeleteFiles"]),
+            failed_files=tuple(partition["failedDeleteFiles"]),
+            rollback_log_files=partition["rollbackLogFiles"] or {},
+            log_files_of_failed_commit=partition["logFilesFromFailedCommit"] or {},
+        )
+        for partition in record["partitionMetadata"].values()
+    )
+    return RollbackMetadata(
+        start_time=record["startRollbackTime"],
+        time_taken_ms=record["timeTakenInMillis"],
+        instants=tuple((time, actions.get(time, "")) for time in record["commitsRollback"]),
+        partitions=partitions,
+    )
+
+
+def decode_savepoint(data: bytes, *, name: str) -> SavepointMetadata:
+    """Decode ``<instant>.savepoint``."""
+    record = decode_record(data, _SAVEPOINT_FIELDS, name=name)
+    files = {path: tuple(partition["savepointDataFile"]) for path, partition in record["partitionMetadata"].items()}
+    return SavepointMetadata(record["savepointedBy"], record["savepointedAt"], record["comments"], files)
+
+
+def decode_restore(data: bytes, *, name: str) -> RestoreMetadata:
+    """Decode the start time of ``<instant>.restore`` and the instants that the restore undid."""
+    record = decode_record(data, _RESTORE_FIELDS, name=name)
+    return RestoreMetadata(record["startRestoreTime"], tuple(record["instantsToRollback"]))
+
+
+_PLAN_FORM: Final = 2
+
+#: Writer schema of ``<instant>.savepoint``.
+SAVEPOINT: Final = file_of(
+    "HoodieSavepointMetadata",
+    required("savepointedBy", TEXT),
+    required("savepointedAt", "long"),
+    required("comments", TEXT),
+    required(
+        "partitionMetadata",
+        map_of(
+            record_of(
+                "HoodieSavepointPartitionMetadata",
+                required("partitionPath", TEXT),
+                required("savepointDataFile", TEXTS),
+            )
+        ),
+    ),
+    VERSION,
+)
+#: Writer schema of ``<instant>.restore.requested``.
+RESTORE_PLAN: Final = file_of(
+    "HoodieRestorePlan",
+    list_of(
+        "instantsToRollback",
+        record_of("HoodieInstantInfo", required("commitTime", TEXT), required("action", TEXT)),
+    ),
+    VERSION,
+    optional("savepointToRestoreTimestamp", TEXT),
+)
+#: Writer schema of ``<instant>.restore``.
+RESTORE_METADATA: Final = file_of(
+    "HoodieRestoreMetadata",
+    required("startRestoreTime", TEXT),
+    required("timeTakenInMillis", "long"),
+    required("instantsToRollback", TEXTS),
+    required("hoodieRestoreMetadata", map_of(array_of(["null", ROLLBACK_METADATA]))),
+    VERSION,
+    list_of("restoreInstantInfo", f"{NAMESPACE}.HoodieInstantInfo"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """The instants that a restore undoes.
+
+    Attributes:
+        instants: The undone instants as (instant time, action), in the order in which they are undone.
+        target: The instant that the table is restored to; "" if an old writer did not store it.
+    """
+
+    instants: tuple[tuple[str, str], ...]
+    target: str
+
+    @property
+    def times(self) -> frozenset[str]:
+        """Return the times of the undone instants."""
+        return frozenset(time for time, _ in self.instants)
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A completed restore. ``rollbacks`` is instant time -> the rollback that undid the instant."""
+
+    start_time: str
+    time_taken_ms: int
+    plan: RestorePlan
+    rollbacks: Mapping[str, RollbackMetadata]
+
+
+def encode_savepoint(metadata: SavepointMetadata) -> bytes:
+    """Encode ``<instant>.savepoint``."""
+    partitions = {
+        path: {"partitionPath": path, "savepointDataFile": list(names)} for path, names in metadata.files.items()
+    }
+    record = {
+        "savepointedBy": metadata.saved_by,
+        "savepointedAt": metadata.saved_at_ms,
+        "comments": metadata.comments,
+        "partitionMetadata": partitions,
+        "version": 1,
+    }
+    return encode_record(SAVEPOINT, record)
+
+
+def encode_restore_plan(plan: RestorePlan) -> bytes:
+    """Encode ``<instant>.restore.requested``."""
+    record = {
+        "instantsToRollback": _infos(plan),
+        "version": _PLAN_FORM,
+        "savepointToRestoreTimestamp": plan.target or None,
+    }
+    return encode_record(RESTORE_PLAN, record)
+
+
+def decode_restore_plan(data: bytes, *, name: str) -> RestorePlan:
+    """Decode ``<instant>.restore.requested``.
+
+    Raises:
+        CorruptTableError: The bytes are not such a file.
+    """
+    record = decode_record(data, RESTORE_PLAN, name=name)
+    instants = tuple((instant["commitTime"], instant["action"]) for instant in record["instantsToRollback"])
+    return RestorePlan(instants, record["savepointToRestoreTimestamp"] or "")
+
+
+def encode_restore(done: Restored) -> bytes:
+    """Encode ``<instant>.restore``."""
+    record: dict[str, Any] = {
+        "startRestoreTime": done.start_time,
+        "timeTakenInMillis": done.time_taken_ms,
+        "instantsToRollback": [time for time, _ in done.plan.instants],
+        "hoodieRestoreMetadata": {time: [rollback_record(one)] for time, one in done.rollbacks.items()},
+        "version": 1,
+        "restoreInstantInfo": _infos(done.plan),
+    }
+    return encode_record(RESTORE_METADATA, record)
+
+
+def _infos(plan: RestorePlan) -> list[dict[str, str]]:
+    return [{"commitTime": time, "action": action} for time, action in plan.instants]

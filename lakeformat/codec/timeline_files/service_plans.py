@@ -1,0 +1,276 @@
+"""Compaction plans, the files ``<instant>.compaction.requested`` and ``<instant>.logcompaction.requested``.
+
+``<instant>.replacecommit.requested``: what a replacecommit is going to do; of a clustering, its whole plan.
+
+Written with the writer schema of Hudi 0.15, read by field name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lakeformat.codec.avro.container import (
+    TEXT,
+    TEXTS,
+    VERSION,
+    array_of,
+    decode_record,
+    encode_record,
+    file_of,
+    map_of,
+    optional,
+    record_of,
+    required,
+)
+from lakeformat.errors import CorruptTableError
+from lakeformat.model.files import FileGroupId
+from lakeformat.model.service_plans import (
+    ClusteringGroup,
+    ClusteringPlan,
+    CompactionOperation,
+    CompactionPlan,
+    SliceInfo,
+)
+
+__all__ = [
+    "COMPACTION_PLAN",
+    "REQUESTED_REPLACE",
+    "RequestedReplace",
+    "decode_compaction_plan",
+    "decode_requested_replace",
+    "encode_clustering",
+    "encode_compaction_plan",
+    "encode_requested_replace",
+]
+
+_OPERATION: Final = record_of(
+    "HoodieCompactionOperation",
+    {"name": "baseInstantTime", "type": ["null", TEXT]},
+    optional("deltaFilePaths", TEXTS),
+    optional("dataFilePath", TEXT),
+    {"name": "fileId", "type": ["null", TEXT]},
+    optional("partitionPath", TEXT),
+    optional("metrics", map_of("double")),
+    optional("bootstrapFilePath", TEXT),
+)
+_STRATEGY: Final = record_of(
+    "HoodieCompactionStrategy",
+    optional("compactorClassName", TEXT),
+    optional("strategyParams", map_of(TEXT)),
+    VERSION,
+)
+_FIELDS: Final = (
+    optional("operations", array_of(_OPERATION)),
+    optional("extraMetadata", map_of(TEXT)),
+    VERSION,
+    optional("strategy", _STRATEGY),
+    {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
+)
+#: Writer schemas, in Hudi's order: for timeline layout 1, and for layout 2, which has one more field.
+COMPACTION_PLAN: Final = file_of("HoodieCompactionPlan", *_FIELDS)
+_PLAN_2: Final = file_of("HoodieCompactionPlan", *_FIELDS, optional("missingSchedulePartitions", TEXTS))
+#: Version of plans that hold bare names (Hudi: ``CompactionUtils.LATEST_COMPACTION_METADATA_VERSION``).
+_NAMES_VERSION: Final = 2
+#: Key of ``extraMetadata`` for `CompactionPlan.is_auto`.
+_AUTO: Final = "lakeformat.compact.auto"
+
+
+def encode_compaction_plan(plan: CompactionPlan, *, missing_partitions: bool) -> bytes:
+    """Encode ``<instant>.compaction.requested``.
+
+    Args:
+        missing_partitions: Whether to write the field ``missingSchedulePartitions``, which Hudi has from 1.1 on. Set it
+            for timeline layout 2.
+    """
+    record = {
+        "operations": [_record(operation) for operation in plan.operations],
+        "extraMetadata": {_AUTO: "true"} if plan.is_auto else {},
+        "version": _NAMES_VERSION,
+        "strategy": None,
+        "preserveHoodieMetadata": False,
+    }
+    if missing_partitions:
+        return encode_record(_PLAN_2, {**record, "missingSchedulePartitions": []})
+    return encode_record(COMPACTION_PLAN, record)
+
+
+def _record(operation: CompactionOperation) -> dict[str, Any]:
+    return {
+        "baseInstantTime": operation.base_instant,
+        "deltaFilePaths": list(operation.log_names),
+        "dataFilePath": operation.base_name or None,
+        "fileId": operation.file_id,
+        "partitionPath": operation.partition_path,
+        "metrics": dict(operation.metrics),
+        "bootstrapFilePath": None,
+    }
+
+
+def decode_compaction_plan(data: bytes, *, name: str) -> CompactionPlan:
+    """Decode a plan. Plans of version 1 hold absolute paths, of which only the bare names are kept.
+
+    Raises:
+        CorruptTableError: The bytes are not such a file, or a slice has no file id or no instant.
+    """
+    record = decode_record(data, COMPACTION_PLAN, name=name)
+    is_auto = (record["extraMetadata"] or {}).get(_AUTO) == "true"
+    return CompactionPlan(tuple(_operation(one, name) for one in record["operations"] or ()), is_auto)
+
+
+def _operation(record: Mapping[str, Any], name: str) -> CompactionOperation:
+    file_id, base_instant = record["fileId"], record["baseInstantTime"]
+    if not file_id or not base_instant:
+        raise CorruptTableError(f"the compaction plan {name} has a file slice without file id or instant; restore it")
+    return CompactionOperation(
+        record["partitionPath"] or "",
+        file_id,
+        base_instant,
+        _base_name(record["dataFilePath"] or ""),
+        tuple(map(_base_name, record["deltaFilePaths"] or ())),
+        record["metrics"] or {},
+    )
+
+
+def _base_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+_SLICE: Final = record_of(
+    "HoodieSliceInfo",
+    optional("dataFilePath", TEXT),
+    optional("deltaFilePaths", TEXTS),
+    required("fileId", ["null", TEXT]),
+    optional("partitionPath", TEXT),
+    optional("bootstrapFilePath", TEXT),
+    VERSION,
+)
+_CLUSTERING_GROUP: Final = record_of(
+    "HoodieClusteringGroup",
+    optional("slices", array_of(_SLICE)),
+    optional("metrics", map_of("double")),
+    {"name": "numOutputFileGroups", "type": ["int", "null"], "default": 1},
+    optional("extraMetadata", map_of(TEXT)),
+    VERSION,
+)
+_CLUSTERING_STRATEGY: Final = record_of(
+    "HoodieClusteringStrategy",
+    optional("strategyClassName", TEXT),
+    optional("strategyParams", map_of(TEXT)),
+    VERSION,
+)
+#: Writer schema of ``<instant>.replacecommit.requested``.
+REQUESTED_REPLACE: Final = file_of(
+    "HoodieRequestedReplaceMetadata",
+    optional("operationType", TEXT),
+    optional(
+        "clusteringPlan",
+        record_of(
+            "HoodieClusteringPlan",
+            optional("inputGroups", array_of(_CLUSTERING_GROUP)),
+            optional("strategy", _CLUSTERING_STRATEGY),
+            optional("extraMetadata", map_of(TEXT)),
+            VERSION,
+            optional("preserveHoodieMetadata", "boolean"),
+        ),
+    ),
+    optional("extraMetadata", map_of(TEXT)),
+    VERSION,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedReplace:
+    """The contents of the file. ``plan`` is the plan of a clustering; None for other operations."""
+
+    operation: str | None
+    plan: ClusteringPlan | None = None
+
+    @property
+    def file_groups(self) -> tuple[FileGroupId, ...]:
+        """Return the file groups that a clustering replaces; empty for other operations."""
+        return self.plan.file_groups if self.plan else ()
+
+
+def encode_requested_replace() -> bytes:
+    """Encode the requested file of a replacecommit that is not a clustering: all fields are null."""
+    return encode_record(REQUESTED_REPLACE, dict.fromkeys(field["name"] for field in REQUESTED_REPLACE["fields"]))
+
+
+def encode_clustering(plan: ClusteringPlan) -> bytes:
+    """Encode the requested file of a clustering."""
+    record = {
+        "operationType": "CLUSTER",
+        "clusteringPlan": {
+            "inputGroups": [_group_record(group) for group in plan.groups],
+            "strategy": {"strategyClassName": plan.strategy_class, "strategyParams": dict(plan.params), "version": 1},
+            "extraMetadata": dict(plan.extra),
+            "version": 1,
+            "preserveHoodieMetadata": plan.keeps_meta,
+        },
+        "extraMetadata": {},
+        "version": 1,
+    }
+    return encode_record(REQUESTED_REPLACE, record)
+
+
+def _group_record(group: ClusteringGroup) -> dict[str, Any]:
+    slices = [
+        {
+            "dataFilePath": file_slice.path,
+            "deltaFilePaths": list(file_slice.delta_paths),
+            "fileId": file_slice.file_id,
+            "partitionPath": file_slice.partition_path,
+            "bootstrapFilePath": "",
+            "version": 1,
+        }
+        for file_slice in group.slices
+    ]
+    return {
+        "slices": slices,
+        "metrics": dict(group.metrics),
+        "numOutputFileGroups": group.output_file_groups,
+        "extraMetadata": None,
+        "version": 1,
+    }
+
+
+def decode_requested_replace(data: bytes, *, name: str) -> RequestedReplace | None:
+    """Decode the operation and, for a clustering, its plan.
+
+    Return None for an empty file. Hudi treats an empty file as a replacecommit without a plan, but its writer may have
+    created the file and not yet filled it. So the caller cannot know that no clustering is planned.
+
+    Raises:
+        CorruptTableError: The bytes are not such a file, or a file slice of the plan has no file id.
+    """
+    if not data:
+        return None
+    record = decode_record(data, REQUESTED_REPLACE, name=name)
+    stored = record["clusteringPlan"]
+    if stored is None:
+        return RequestedReplace(record["operationType"])
+    strategy = stored["strategy"] or {}
+    plan = ClusteringPlan(
+        tuple(_group(group, name) for group in stored["inputGroups"] or ()),
+        strategy.get("strategyClassName") or "",
+        strategy.get("strategyParams") or {},
+        stored["extraMetadata"] or {},
+        keeps_meta=stored["preserveHoodieMetadata"] is not False,
+    )
+    return RequestedReplace(record["operationType"], plan)
+
+
+def _group(record: Mapping[str, Any], name: str) -> ClusteringGroup:
+    slices = []
+    for one in record["slices"] or ():
+        if one["fileId"] is None:
+            raise CorruptTableError(f"the clustering plan {name} has a file slice without file id; cancel it")
+        slices.append(
+            SliceInfo(
+                one["partitionPath"] or "", one["fileId"], one["dataFilePath"] or "", tuple(one["deltaFilePaths"] or ())
+            )
+        )
+    outputs = record["numOutputFileGroups"]
+    return ClusteringGroup(tuple(slices), record["metrics"] or {}, 1 if outputs is None else outputs)

@@ -1,0 +1,149 @@
+"""Small HTML tables for the ``_repr_html_`` methods that notebooks call. All text is escaped.
+
+A line that shows how far long work has come: on terminals and in notebooks, and nowhere else.
+
+Drawn by tqdm (``lakeformat[progress]``), after two seconds of work. tqdm's variables in the environment are obeyed:
+``TQDM_DISABLE=1`` switches it off, ``TQDM_DELAY=10`` waits for ten seconds. Where nobody looks, or without tqdm,
+nothing is drawn and nothing is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from html import escape
+from threading import Lock
+from typing import Any, Final, Protocol
+
+__all__ = ["BYTES", "FILES", "SILENT", "Progress", "html_pairs", "html_rows", "html_text", "looked_at", "progress"]
+
+_LEFT: Final = "text-align:left;padding:2px 12px 2px 0"
+_RIGHT: Final = "text-align:right;padding:2px 12px 2px 0;font-variant-numeric:tabular-nums"
+
+
+def html_text(value: Any) -> str:
+    """Format a value as escaped HTML: numbers with thousands separators, lists with commas, "" for None."""
+    if value is None:
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return escape(", ".join(map(str, value)))
+    return escape(str(value))
+
+
+def html_rows(head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = "", note: str = "") -> str:
+    """Return an HTML table with a heading row; numbers are aligned to the right.
+
+    >>> html_rows(["file", "rows"], [["a<b", 1200]]).count("<td")
+    2
+    """
+    lines = [f"<th style='{_LEFT}'>{escape(name)}</th>" for name in head]
+    body = ["".join(_cell(value) for value in row) for row in rows]
+    return (
+        f"<div>{_caption(caption)}<table style='border-collapse:collapse'><thead><tr>{''.join(lines)}</tr></thead>"
+        f"<tbody>{''.join(f'<tr>{line}</tr>' for line in body)}</tbody></table>{_note(note)}</div>"
+    )
+
+
+def html_pairs(pairs: Mapping[str, Any], *, caption: str = "", more: str = "") -> str:
+    """Return an HTML table with a name and its value in each row; values of None are left out.
+
+    Args:
+        more: HTML to put below the table, not escaped.
+    """
+    lines = [
+        f"<tr><th style='{_LEFT}'>{escape(name)}</th><td style='{_LEFT}'>{html_text(value)}</td></tr>"
+        for name, value in pairs.items()
+        if value is not None
+    ]
+    return f"<div>{_caption(caption)}<table style='border-collapse:collapse'>{''.join(lines)}</table>{more}</div>"
+
+
+def _cell(value: Any) -> str:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"<td style='{_RIGHT if number else _LEFT}'>{html_text(value)}</td>"
+
+
+def _caption(text: str) -> str:
+    return f"<strong>{escape(text)}</strong>" if text else ""
+
+
+def _note(text: str) -> str:
+    return f"<p style='margin:4px 0'>{escape(text)}</p>" if text else ""
+
+
+BYTES: Final = "B"
+FILES: Final = " files"
+#: Defaults of tqdm's arguments, unless an environment variable sets them.
+_STYLE: Final = {"delay": 2, "leave": False}
+
+
+class Progress(Protocol):
+    """The port by which work reports its progress, from any thread."""
+
+    def advance(self, done: int, *, rows: int = 0, files: int = 0, size_bytes: int = 0) -> None:
+        """Add ``done`` to the finished part of the total, and the counts to those shown beside the bar."""
+
+
+class _Silent:
+    """A progress that shows nothing."""
+
+    def advance(self, done: int, *, rows: int = 0, files: int = 0, size_bytes: int = 0) -> None:
+        """Do nothing."""
+
+
+SILENT: Final[Progress] = _Silent()
+
+
+class _Bar:
+    """A progress that draws a tqdm bar."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar, self._lock = bar, Lock()
+        self._counts = {"rows": 0, "files": 0, "bytes": 0}
+
+    def advance(self, done: int, *, rows: int = 0, files: int = 0, size_bytes: int = 0) -> None:
+        """Advance the bar; see `Progress`."""
+        with self._lock:
+            for name, count in (("rows", rows), ("files", files), ("bytes", size_bytes)):
+                self._counts[name] += count
+            counts = [f"{self._counts[name]:,} {name}" for name in ("rows", "files") if self._counts[name]]
+            written = [f"{self._counts['bytes'] / 1e6:,.1f} MB"] if self._counts["bytes"] else []
+            self._bar.set_postfix_str(", ".join(counts + written), refresh=False)
+            # A total in bytes is an estimate; the work may do a few more.
+            self._bar.update(max(0, min(done, self._bar.total - self._bar.n)))
+
+
+def looked_at() -> bool:
+    """Tell whether a bar would be visible: in a notebook, or if stderr is a terminal."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel") or (sys.stderr is not None and sys.stderr.isatty())
+
+
+@contextmanager
+def progress(what: str, total: int, unit: str = BYTES) -> Iterator[Progress]:
+    """Show a progress bar while the block runs: share done, rate, time left, and the counts that the work reports.
+
+    Args:
+        what: Name of the work, such as ``compact``.
+        total: Amount of work in ``unit``. `BYTES` are shown with unit prefixes.
+    """
+    bar = _open_bar(what, total, unit) if looked_at() else None
+    if bar is None:
+        yield SILENT
+        return
+    with bar:
+        yield _Bar(bar)
+
+
+def _open_bar(what: str, total: int, unit: str) -> Any:
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    scale = {"unit_scale": True, "unit_divisor": 1024} if unit == BYTES else {}
+    style = {name: value for name, value in _STYLE.items() if f"TQDM_{name.upper()}" not in os.environ}
+    return tqdm(total=total, desc=what, unit=unit, **scale, **style)

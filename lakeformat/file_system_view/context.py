@@ -1,0 +1,117 @@
+"""The engine of a table: the ports (storage, clock, ids) that every read and write uses.
+
+A check for Hudi's consistent hashing, where buckets grow and split and which no table property shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from lakeformat.config.resolve import Options
+from lakeformat.errors import UnsupportedTableError
+from lakeformat.file_system_view.file_index.load import load_snapshot
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.table_config import TableConfig
+from lakeformat.storage import RandomIds, SystemClock, open_storage
+from lakeformat.storage.port import HOODIE, Clock, Ids, Storage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["Engine", "check_bucket_layout", "open_engine"]
+
+#: Folder in which Hudi keeps, for each partition, the range of hashes of each file group.
+_HASHING_METADATA: Final = f"{HOODIE}/.bucket_index/consistent_hashing_metadata"
+
+
+def check_bucket_layout(storage: Storage) -> None:
+    """Refuse to write or cluster a table whose rows Hudi finds by consistent hashing.
+
+    Raises:
+        UnsupportedTableError: the table uses consistent hashing; rows would go to file groups in which Hudi does not
+            look for their keys.
+    """
+    if storage.list(_HASHING_METADATA):
+        raise UnsupportedTableError(
+            f"{storage.location}: writing to a table of the bucket index with consistent hashing ({_HASHING_METADATA}, "
+            "hoodie.index.bucket.engine=CONSISTENT_HASHING) is not supported, only reading; use Apache Hudi to write it"
+        )
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The ports of one table.
+
+    Attributes:
+        storage: the table's files.
+        clock: the source of the current time.
+        ids: the source of random ids.
+        use_index: whether snapshots may come from the file index.
+    """
+
+    storage: Storage
+    clock: Clock
+    ids: Ids
+    use_index: bool
+
+    @cached_property
+    def store(self) -> TimelineStore:
+        """Return the store of the table's timeline."""
+        return TimelineStore(self.storage)
+
+    def snapshot(
+        self,
+        as_of: str | None = None,
+        config: TableConfig | None = None,
+        unseen: frozenset[str] = frozenset(),
+        wanted: frozenset[str] | None = None,
+        timeline: Timeline | None = None,
+    ) -> Snapshot:
+        """Load the table as it is now or was at an instant time; see `load_snapshot`."""
+        return load_snapshot(
+            self.store,
+            as_of=as_of,
+            unseen=unseen,
+            wanted=wanted,
+            config=config,
+            timeline=timeline,
+            use_index=self.use_index,
+        )
+
+    def snapshot_since(self, seen: Snapshot | None) -> Snapshot:
+        """Return the table as it is now: `seen` itself if settings and timeline have not changed since, else a new one.
+
+        Each change of a table's files is on its timeline, so the folders need not be listed again.
+        """
+        if seen is not None:
+            config = self.store.config()
+            if config == seen.config and self.timeline(config) == seen.timeline:
+                return seen
+        return self.snapshot()
+
+    def timeline(self, config: TableConfig) -> Timeline:
+        """Load all active instants and, if the file index is used, the mark of the archive that `snapshot` needs."""
+        return self.store.load(config.archive_folder if self.use_index else None)
+
+    def writable(self) -> Snapshot:
+        """Load the table as it is now. Raise `UnsupportedTableError` if it cannot be written to."""
+        config = self.store.config()
+        config.check_writable(self.storage.location)
+        check_bucket_layout(self.storage)
+        snapshot = self.snapshot(config=config)
+        snapshot.check_writable(self.storage.location)
+        return snapshot
+
+
+def open_engine(path: str, options: Options, **storage_options: Any) -> Engine:
+    """Open the engine of the table at a path or URL.
+
+    Args:
+        storage_options: options of the file system of the URL.
+
+    Raises:
+        InvalidOptionError: there is no such file system, or its package is missing.
+    """
+    storage = open_storage(path, sync=options["lakeformat.storage.sync"], **storage_options)
+    return Engine(storage, SystemClock(), RandomIds(), options.write.file_index)

@@ -1,0 +1,253 @@
+"""Loading a snapshot of the table: from the file index if that is proved complete, else by listing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.codec.internal_schema import LATEST_SCHEMA
+from lakeformat.errors import CorruptTableError, InstantNotAvailableError, StorageError
+from lakeformat.file_system_view.file_index.replay import Changes, files_of, replaced_keys, to_replay
+from lakeformat.file_system_view.file_index.shards import IndexedFiles
+from lakeformat.file_system_view.file_index.stored import (
+    FOLDER,
+    IndexName,
+    Manifest,
+    bounds_schema,
+    file_table,
+    read_delta,
+    read_manifest,
+)
+from lakeformat.file_system_view.live_files import ListedFiles
+from lakeformat.file_system_view.snapshot import Snapshot, check_horizon, list_snapshot, table_schema
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.files import FileGroupId
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.table_config import TableConfig, TableType
+from lakeformat.storage.port import FileInfo
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["changes_of", "deltas_in", "load_snapshot", "rolled_back"]
+
+_LOG: Final = logging.getLogger("lakeformat.file_index")
+#: Names of the actions that have no plan which might run again.
+_UNDONE_FOR_GOOD: Final = frozenset({Action.COMMIT.value, Action.DELTA_COMMIT.value})
+
+
+def load_snapshot(
+    store: TimelineStore,
+    *,
+    as_of: str | None = None,
+    unseen: frozenset[str] = frozenset(),
+    wanted: frozenset[str] | None = None,
+    config: TableConfig | None = None,
+    timeline: Timeline | None = None,
+    use_index: bool = True,
+) -> Snapshot:
+    """Load the table as it is now, or as it was at instant time ``as_of``.
+
+    Args:
+        unseen: times of instants that count as pending, even if they have completed.
+        wanted: times of the commits whose rows are needed, None for all. Files of other commits may have been cleaned.
+        timeline: a timeline from `Engine.timeline`; None loads it here.
+        use_index: whether the file index may replace the listing of every folder. With the index, a file that is
+            missing or cut short is noticed only when it is opened.
+
+    Raises:
+        TableNotFoundError, UnsupportedTableError, CorruptTableError: see `TableConfig.check_readable`.
+        InstantNotAvailableError: the cleaner has removed files of the instant.
+    """
+    config = config or store.config()
+    config.check_readable(store.storage.location)
+    try:
+        return _load(store, config, as_of, unseen, wanted, use_index, timeline)
+    except (FileNotFoundError, CorruptTableError) as error:  # A restore may have deleted a file.
+        if timeline is not None:
+            raise
+        _LOG.info("%s: archived, moved or undone while the timeline was read, which is read again", error)
+        return _load(store, store.config(), as_of, unseen, wanted, use_index)
+
+
+def _load(
+    store: TimelineStore,
+    config: TableConfig,
+    as_of: str | None,
+    unseen: frozenset[str],
+    wanted: frozenset[str] | None,
+    use_index: bool,
+    timeline: Timeline | None = None,
+) -> Snapshot:
+    # Load the timeline before any listing: see `list_snapshot`.
+    loaded = timeline or store.load(config.archive_folder if use_index else None)
+    whole = loaded.without(unseen)
+    if as_of is not None:
+        check_horizon(store, whole, as_of)
+    ends_in_past = wanted is not None and bool(unseen)  # Only a listing can name the cleaned files.
+    use_index = use_index and config.table_type is TableType.COPY_ON_WRITE and not ends_in_past
+    found = _load_indexed(store, config, whole, as_of) if use_index else None
+    return found or list_snapshot(store, config, whole, as_of, travelling=bool(unseen), wanted=wanted)
+
+
+def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None) -> Snapshot | None:
+    try:
+        entries = store.storage.list(FOLDER)
+    except StorageError as error:
+        _LOG.warning("the file index cannot be listed and is not used: %s", error)
+        return None
+    if not entries or (as_of is not None and _cleaned_since(store, whole, as_of)):
+        return None
+    timeline = whole if as_of is None else whole.as_of(as_of)
+    if timeline.commits and LATEST_SCHEMA in store.commit(timeline.commits[-1]).extra:
+        return None  # The index keeps bounds by column name, but such a table identifies its columns by ids.
+    chosen = _choose(store, entries, whole, as_of)
+    if chosen is None:
+        return None
+    manifest, missing = chosen
+    schema = table_schema(store, config, timeline.commits, ())
+    changes = schema and changes_of(store, timeline, manifest.covered.commits, missing, deltas_in(entries), schema)
+    if schema is None or changes is None:
+        return None
+
+    def list_live() -> ListedFiles:
+        try:
+            live = list_snapshot(store, config, whole, as_of).live
+        except FileNotFoundError:
+            live = list_snapshot(_WithArchived(store, whole), config, whole, as_of, travelling=True).live
+        assert isinstance(live, ListedFiles)  # noqa: S101  Listing a copy-on-write table returns this type.
+        return live
+
+    live = IndexedFiles(store.storage, manifest, changes, bounds_schema(schema), list_live)
+    return Snapshot(config, whole, timeline.commits[-1].time, schema, live)
+
+
+class _WithArchived(TimelineStore):
+    """A timeline store that also reads the commits of an earlier timeline that have been archived since."""
+
+    def __init__(self, store: TimelineStore, whole: Timeline) -> None:
+        super().__init__(store.storage)
+        archive = store.archived(min(whole.commit_times, default=""))
+        gone = [instant for instant in archive.completed_in("") if instant.time in whole.commit_times]
+        self._archived = {instant.time: metadata for instant, metadata in archive.commits(gone)}
+
+    def commit(self, instant: Instant) -> CommitMetadata:
+        """Read a commit as `TimelineStore.commit`. Raise `InstantNotAvailableError` if it has been undone."""
+        if instant.time in self._archived:
+            return self._archived[instant.time]
+        try:
+            return super().commit(instant)
+        except FileNotFoundError:
+            raise InstantNotAvailableError(
+                f"commit {instant.time} of {self.storage.location} has been taken back since it was read; read the "
+                "table again"
+            ) from None
+
+
+def _cleaned_since(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
+    """Tell whether files of an instant may have been cleaned away. Then a listing is needed, which can name them."""
+    for clean in whole.of_action(Action.CLEAN):
+        if clean.time > as_of:
+            metadata = store.clean(clean) if clean.state is State.COMPLETED else None
+            if metadata is None or not metadata.earliest_commit_to_retain or metadata.earliest_commit_to_retain > as_of:
+                return True
+    return False
+
+
+def _choose(
+    store: TimelineStore, entries: Sequence[FileInfo], whole: Timeline, as_of: str | None
+) -> tuple[Manifest, tuple[Instant, ...]] | None:
+    """Return the newest snapshot of the index that can be carried on, and the commits that it lacks."""
+    names = [(entry, name) for entry in entries if (name := IndexName.parse(entry.name)) is not None]
+    manifests = [(name.instant_time, entry.modified_ms, entry.path) for entry, name in names if name.kind == "manifest"]
+    for instant_time, _, path in sorted(manifests, reverse=True):
+        if as_of is not None and instant_time > as_of:
+            continue
+        manifest = read_manifest(store.storage, path)
+        if manifest is not None and _has_shards(manifest, entries):
+            missing = to_replay(manifest.covered, whole, as_of, lambda: rolled_back(store, whole))
+            if missing is not None:
+                return manifest, missing
+    return None
+
+
+def _has_shards(manifest: Manifest, entries: Sequence[FileInfo]) -> bool:
+    """Tell whether all shards exist with their full size, so that the next write need not write them again."""
+    there = {(entry.path, entry.size_bytes) for entry in entries}
+    wanted = (manifest.shards.column(name).to_pylist() for name in ("path", "stored_bytes"))
+    return there.issuperset(zip(*wanted, strict=True))
+
+
+def rolled_back(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
+    """Return the times of the commits that completed rollbacks on the timeline have undone for good.
+
+    Clusterings and compactions are not among them: their plan may run again after a rollback.
+    """
+    found = set()
+    for rollback in timeline.of_action(Action.ROLLBACK):
+        plan = store.rollback_plan(rollback) if rollback.state is State.COMPLETED else None
+        if plan is not None and plan.action in _UNDONE_FOR_GOOD:
+            found.add(plan.instant_time)
+    return frozenset(found)
+
+
+def deltas_in(entries: Sequence[FileInfo]) -> Mapping[str, list[str]]:
+    """Return the paths of the deltas by instant time."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        name = IndexName.parse(entry.name)
+        if name is not None and name.kind == "delta":
+            found.setdefault(name.instant_time, []).append(entry.path)
+    return found
+
+
+def changes_of(
+    store: TimelineStore,
+    timeline: Timeline,
+    covered: frozenset[str],
+    missing: Sequence[Instant],
+    deltas: Mapping[str, Sequence[str]],
+    schema: pa.Schema,
+) -> Changes | None:
+    """Return the changes of the missing commits, from their deltas or, without one, from their metadata.
+
+    Args:
+        timeline: the timeline, cut at the wanted instant.
+        covered: times of the commits that the snapshot covers. File groups that they replaced stay hidden even if
+            other commits write into them.
+        missing: the commits to replay.
+        deltas: paths of the deltas by instant time.
+        schema: the table's columns.
+
+    Returns:
+        the changes; None if the statistics of a commit do not give its files.
+    """
+    tables: list[pa.Table] = []
+    replaced: set[FileGroupId] = set()
+    others = False
+
+    def measure(path: str) -> int | None:
+        info = store.storage.info(path)
+        return info.size_bytes if info else None
+
+    for instant in missing:
+        found = next((d for path in deltas.get(instant.time, ()) if (d := read_delta(store.storage, path))), None)
+        if found is not None:
+            tables.append(found[0])
+            replaced |= found[1]
+            continue
+        others = True
+        metadata = store.commit(instant)
+        files = files_of(metadata, measure)
+        if files is None:
+            return None
+        tables.append(file_table([(file, None) for file in files], (), bounds_schema(schema)))
+        replaced |= {FileGroupId(path, file_id) for path, ids in metadata.replaced.items() for file_id in ids}
+    if others:
+        for instant in timeline.commits:
+            if instant.time in covered and instant.action is Action.REPLACE_COMMIT:
+                metadata = store.commit(instant)
+                replaced |= {FileGroupId(path, file_id) for path, ids in metadata.replaced.items() for file_id in ids}
+    return Changes(tuple(tables), replaced_keys(replaced))

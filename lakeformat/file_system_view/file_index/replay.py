@@ -1,0 +1,104 @@
+"""The changes of a table since a snapshot of the file index, and the proof that no change is missed.
+
+A snapshot of the index covers a set of completed commits. It may be carried on to a later timeline if
+
+- every commit that it covers is still active: none was rolled back or undone by a restore;
+- the archive is unchanged, so no later commit can have been archived unseen (Hudi's ``HoodieTimelineArchiver`` writes
+  the archive before it takes instants off the timeline);
+- each write that was pending then is still pending, has completed (and is then replayed, even if its time is old), or
+  was rolled back by a rollback that is on the timeline.
+
+The commits that it does not cover are replayed, including those of other programs. Without this proof the index is not
+used, and the folders are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakeformat.file_system_view.file_index.stored import Covered, key_of
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, join_path
+from lakeformat.model.instant import WRITE_ACTIONS, Instant
+from lakeformat.storage.port import check_path
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["Changes", "covered_by", "files_of", "replaced_keys", "to_replay"]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The changes of commits: files that they wrote, and file groups that they replaced.
+
+    Attributes:
+        files: the files written, one table per commit.
+        replaced: `key_of` of each replaced file group.
+    """
+
+    files: tuple[pa.Table, ...]
+    replaced: pa.Array
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing changed."""
+        return not len(self.replaced) and not any(table.num_rows for table in self.files)
+
+
+def covered_by(timeline: Timeline) -> Covered:
+    """Return the part of this timeline that a snapshot of the index made now covers."""
+    pending = frozenset(instant.time for instant in timeline.pending if instant.action in WRITE_ACTIONS)
+    return Covered(timeline.commit_times, pending, timeline.archive)
+
+
+def to_replay(
+    covered: Covered, whole: Timeline, as_of: str | None, rolled_back: Callable[[], frozenset[str]]
+) -> tuple[Instant, ...] | None:
+    """Return the commits that the snapshot lacks at an instant, oldest first; None if it cannot be carried on to it.
+
+    Args:
+        whole: the timeline, not cut, loaded with the mark of its archive.
+        as_of: the instant; None for now.
+        rolled_back: times of the commits that rollbacks on the timeline have undone.
+    """
+    cut = whole if as_of is None else whole.as_of(as_of)
+    if not covered.commits or not covered.commits <= cut.commit_times:
+        return None
+    if whole.archive is None or whole.archive != covered.archive:
+        return None
+    known = {instant.time for instant in whole.instants if instant.action in WRITE_ACTIONS}
+    gone = covered.pending - known
+    if gone and not gone <= rolled_back():
+        return None
+    return tuple(instant for instant in cut.commits if instant.time not in covered.commits)
+
+
+def files_of(metadata: CommitMetadata, measure: Callable[[str], int | None]) -> list[BaseFile] | None:
+    """Return the file versions that a commit wrote; None if its statistics do not give them.
+
+    Args:
+        measure: returns the bytes of a file whose size the commit does not give; None if the file is missing.
+
+    Raises:
+        CorruptTableError: a path leads out of the table.
+    """
+    files = []
+    for stat in metadata.all_stats():
+        if not stat.path:
+            continue
+        name = BaseFileName.match(stat.path.rpartition("/")[2])
+        if name is None or name.file_id != stat.file_id:
+            return None
+        path = check_path(join_path(stat.partition_path, str(name)))
+        size_bytes = stat.size_bytes or measure(path)
+        if not size_bytes:
+            return None
+        files.append(BaseFile(stat.partition_path, name, size_bytes))
+    return files
+
+
+def replaced_keys(groups: Iterable[FileGroupId]) -> pa.Array:
+    """Return `key_of` of each file group, sorted."""
+    return pa.array(sorted(map(key_of, groups)), pa.string())

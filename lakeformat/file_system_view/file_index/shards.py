@@ -1,0 +1,248 @@
+"""The live files of a table by the file index: the shards of a manifest, and the changes of later commits.
+
+Memory: the requested columns of the opened shards, and the files of the replayed commits. A list of all files costs
+some 100 bytes per file, objects some 400.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.errors import CorruptTableError
+from lakeformat.file_system_view.file_index.replay import Changes
+from lakeformat.file_system_view.file_index.stored import (
+    KINDS,
+    Manifest,
+    bounds_of,
+    column_names,
+    group_keys,
+    indexed_paths,
+    newest,
+    read_columns,
+    together,
+)
+from lakeformat.file_system_view.live_files import FILE_COLUMNS, ListedFiles, LiveFiles, Portion, file_objects
+from lakeformat.model.files import BaseFile
+from lakeformat.model.record import PARTITION_PATH
+from lakeformat.predicate import ColumnBounds, Predicate, may_match
+from lakeformat.storage.port import Storage
+
+__all__ = ["IndexDamagedError", "IndexedFiles", "ShardPart"]
+
+_LOG: Final = logging.getLogger("lakeformat.file_index")
+_T = TypeVar("_T")
+_READERS: Final = 4
+
+
+class IndexDamagedError(CorruptTableError):
+    """An unreadable shard. The table is listed instead."""
+
+
+class ShardPart:
+    """One shard with the changes that fall into its range of file groups.
+
+    Attributes:
+        path: path of the shard's file; "" if there is none and all files are changes.
+        at: row of the shard in the manifest; -1 if there is none.
+    """
+
+    def __init__(self, path: str, at: int, added: pa.Table, hidden: pa.Array) -> None:
+        self.path, self.at, self.added, self.hidden = path, at, added, hidden
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether a later commit changed, or may have changed, files of the shard."""
+        return bool(self.added.num_rows or len(self.hidden))
+
+    def read(self, storage: Storage, schema: pa.Schema, paths: Sequence[str] | None) -> pa.Table:
+        """Return the live files of the shard, sorted, with bounds of these column paths (None for all known ones).
+
+        Raises:
+            IndexDamagedError: the shard cannot be read.
+        """
+        if not self.path:
+            return newest(together([self.added], schema, paths), self.hidden)
+        if paths is None:
+            paths = list(dict.fromkeys([*self._paths(storage), *indexed_paths(self.added.column_names)]))
+        columns = [*FILE_COLUMNS.names, *(f"{kind}{path}" for path in paths for kind in KINDS)]
+        stored = read_columns(storage, self.path, columns)
+        if stored is None:
+            raise IndexDamagedError(f"{self.path} of the file index is damaged or gone; it is made anew by a write")
+        if not self.changed:
+            return stored
+        return newest(together([stored, self.added], schema, paths), self.hidden)
+
+    def _paths(self, storage: Storage) -> list[str]:
+        names = column_names(storage, self.path)
+        if names is None:
+            raise IndexDamagedError(f"{self.path} of the file index is damaged or gone; it is made anew by a write")
+        return indexed_paths(names)
+
+
+class IndexedFiles:
+    """`LiveFiles` by the file index. If a shard cannot be read, the folders are listed, once.
+
+    Args:
+        schema: the result of `bounds_schema`.
+        listed: returns the same files by listing.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        manifest: Manifest,
+        changes: Changes,
+        schema: pa.Schema,
+        listed: Callable[[], ListedFiles],
+    ) -> None:
+        self.storage, self.manifest, self.changes, self.schema = storage, manifest, changes, schema
+        self._list = listed
+        self._listed: ListedFiles | None = None
+
+    def _answer(self, ask: Callable[[IndexedFiles], _T], other: Callable[[LiveFiles], _T]) -> _T:
+        if self._listed is None:
+            try:
+                return ask(self)
+            except IndexDamagedError as error:
+                _LOG.warning("%s; listing %s", error, self.storage.location)
+                self._listed = self._list()
+        return other(self._listed)
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether no shard was found damaged so far."""
+        return self._listed is None
+
+    @cached_property
+    def parts(self) -> tuple[ShardPart, ...]:
+        """Return the shards in order, each with its share of the changes."""
+        shards = self.manifest.shards
+        tables = [table for table in self.changes.files if table.num_rows]
+        added = together(tables, self.schema) if tables else FILE_COLUMNS.empty_table()
+        hidden = self.changes.replaced
+        paths, starts = shards.column("path").to_pylist(), shards.column("first").combine_chunks()
+        if not paths:
+            return (ShardPart("", -1, added, hidden),) if added.num_rows else ()
+        owners, hidden_owners = _owners(starts, group_keys(added)), _owners(starts, hidden)
+        parts = []
+        for at, path in enumerate(paths):
+            mine = added.filter(pa.array(owners == at)) if added.num_rows else added
+            parts.append(ShardPart(path, at, mine, hidden.filter(pa.array(hidden_owners == at))))
+        return tuple(parts)
+
+    @property
+    def count(self) -> int:
+        """Return the number of files."""
+        return self._answer(lambda own: own._totals[0], lambda other: other.count)
+
+    @property
+    def has_logs(self) -> bool:
+        """Return False: tables that may have log files are listed."""
+        return False
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all files."""
+        return self._answer(lambda own: own._totals[1], lambda other: other.size_bytes)
+
+    @cached_property
+    def _totals(self) -> tuple[int, int]:
+        counts, sizes = (self.manifest.shards.column(name).to_pylist() for name in ("files", "size_bytes"))
+        files = size_bytes = 0
+        for part, table in self._read([part for part in self.parts if part.changed], ()):
+            counts, sizes = _with_zero_at(counts, part.at), _with_zero_at(sizes, part.at)
+            files += table.num_rows
+            size_bytes += pc.sum(table.column("size_bytes")).as_py() or 0
+        return files + sum(counts), size_bytes + sum(sizes)
+
+    def partitions(self) -> Sequence[str]:
+        """Return the partition paths that have files, sorted."""
+        return self._answer(IndexedFiles._partitions, lambda other: other.partitions())
+
+    def _partitions(self) -> Sequence[str]:
+        found: set[str] = set()
+        for _, table in self._read(self.parts, ()):
+            found.update(pc.unique(table.column("partition_path")).to_pylist())
+        return tuple(sorted(found))
+
+    def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
+        """Return the base files of one partition, by file id."""
+        return self._answer(lambda own: own._files_of(partition_path), lambda other: other.of_partition(partition_path))
+
+    def _files_of(self, partition_path: str) -> tuple[BaseFile, ...]:
+        return tuple(file for table in self._tables_of(partition_path, ()) for file in file_objects(table))
+
+    def _tables_of(self, partition_path: str, columns: Sequence[str]) -> list[pa.Table]:
+        starts = self.manifest.shards.column("first").combine_chunks()
+        low, high = _owners(starts, pa.array([f"{partition_path}\x00", f"{partition_path}\x01"])).tolist()
+        mine = [part for part in self.parts if part.at < 0 or low <= part.at <= high]
+        tables = (table for _, table in self._read(mine, columns))
+        return [table.filter(pc.equal(table.column("partition_path"), partition_path)) for table in tables]
+
+    def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
+        """Return the bounds of a column in each file of `of_partition`; None if they are not known."""
+
+        def ask(own: IndexedFiles) -> ColumnBounds | None:
+            tables = own._tables_of(partition_path, (column,))
+            return bounds_of(together(tables, own.schema), (column,), own.schema).get(column) if tables else None
+
+        return self._answer(ask, lambda other: other.bounds_in(partition_path, column))
+
+    def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
+        """Yield all files, a portion per shard; see `LiveFiles`. All needed shards are read before the first yield."""
+        found = self._answer(
+            lambda own: [
+                Portion(table.select(FILE_COLUMNS.names), bounds_of(table, columns, own.schema))
+                for _, table in own._read(own._may_match(predicate), columns)
+            ],
+            lambda other: list(other.portions(columns, predicate)),
+        )
+        yield from found
+
+    def _may_match(self, predicate: Predicate | None) -> list[ShardPart]:
+        if predicate is None:
+            return list(self.parts)
+        shards = self.manifest.shards
+        bounds = bounds_of(shards, indexed_paths(shards.column_names), self.schema)
+        first, last = (_folders(shards.column(name)) for name in ("first", "last"))
+        bounds[PARTITION_PATH] = ColumnBounds(first, last, pa.array(np.zeros(len(first), np.int64)))
+        flags = may_match(predicate, bounds, shards.column("rows").combine_chunks())
+        return [part for part in self.parts if part.changed or flags[part.at]]
+
+    def _read(self, parts: Sequence[ShardPart], paths: Sequence[str]) -> Iterator[tuple[ShardPart, pa.Table]]:
+        if len(parts) < 2:
+            yield from ((part, part.read(self.storage, self.schema, paths)) for part in parts)
+            return
+        with ThreadPoolExecutor(_READERS) as pool:
+            yield from zip(
+                parts, pool.map(lambda part: part.read(self.storage, self.schema, paths), parts), strict=True
+            )
+
+
+def _owners(starts: pa.Array, keys: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the shard of each key: the last shard that begins at or before the key, else the first."""
+    if not len(keys):
+        return np.empty(0, np.int64)
+    order = np.asarray(pc.sort_indices(pa.concat_arrays([starts.cast(pa.string()), keys.cast(pa.string())])))
+    is_key = order >= len(starts)
+    owners = np.empty(len(keys), np.int64)
+    owners[order[is_key] - len(starts)] = np.maximum(np.cumsum(~is_key)[is_key] - 1, 0)
+    return owners
+
+
+def _folders(keys: pa.ChunkedArray) -> pa.Array:
+    """Return the partition paths of file group keys."""
+    return pc.list_element(pc.split_pattern(keys.combine_chunks(), "\x00", max_splits=1), 0)
+
+
+def _with_zero_at(values: Sequence[int], at: int) -> list[int]:
+    return [0 if place == at else value for place, value in enumerate(values)]

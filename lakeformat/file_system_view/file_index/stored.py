@@ -1,0 +1,476 @@
+"""The stored files of the file index: Parquet, named by a digest of their content, so that a name is used only once.
+
+==============================  ===========================================================================
+``delta-<instant>-<digest>``    the files one commit wrote, with their statistics; the groups it replaced
+``shard-<digest>``              up to 100,000 live files, in order of partition path and file id
+``manifest-<instant>-<digest>`` a snapshot: its shards with range, counts and bounds; the commits it covers
+==============================  ===========================================================================
+
+The read functions return None for a file that is torn, damaged or of another format.
+
+Files and their column bounds as one Arrow table: the form in which deltas and shards are stored.
+
+Besides `FILE_COLUMNS` the table has three columns for each indexed column: ``min/<path>`` and ``max/<path>`` (of the
+table's type when they were written) and ``nulls/<path>`` (int64). A float column also has ``nans/<path>`` (int64). Null
+means unknown. Files written before NaN was counted have no ``nans/`` column, and older releases ignore it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.arrow.conform import read_schema
+from lakeformat.errors import InvalidInputError, StorageError
+from lakeformat.file_system_view.live_files import FILE_COLUMNS, file_columns
+from lakeformat.files.column_stats import FileStats, fold
+from lakeformat.files.footer_bounds import converts
+from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.record import META_COLUMNS
+from lakeformat.predicate import ColumnBounds, resolve
+from lakeformat.storage.port import FileInfo, Storage, own_path
+
+__all__ = [
+    "FOLDER",
+    "KINDS",
+    "Covered",
+    "IndexName",
+    "Manifest",
+    "add_up",
+    "bounds_of",
+    "bounds_schema",
+    "column_names",
+    "file_table",
+    "group_keys",
+    "in_order",
+    "indexed_paths",
+    "key_of",
+    "newest",
+    "read_columns",
+    "read_delta",
+    "read_manifest",
+    "remove_files",
+    "together",
+    "with_bounds",
+    "write_file",
+]
+
+_LOG: Final = logging.getLogger("lakeformat.file_index")
+
+FOLDER: Final = own_path("index")
+#: Increase it when this release could not understand the files of a later one.
+_FORMAT: Final = 1
+_FACTS: Final = b"lakeformat.index"
+_NAME: Final = re.compile(r"(delta|manifest|shard)-(?:(\d{14}|\d{17})-)?([0-9a-f]{32})\.parquet")
+_CACHED_BYTES: Final = 256 << 20
+#: Memory of an Arrow column in addition to its values; it dominates for small files.
+_COLUMN_BYTES: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class IndexName:
+    """The name of a file of the index. ``instant_time`` is "" for shards."""
+
+    kind: str
+    instant_time: str
+    digest: str
+
+    @classmethod
+    def parse(cls, name: str) -> IndexName | None:
+        """Parse a file name. Return None if it is not a file of the index."""
+        found = _NAME.fullmatch(name)
+        return cls(found[1], found[2] or "", found[3]) if found else None
+
+
+@dataclass(frozen=True)
+class Covered:
+    """The timeline that a snapshot of the index covers.
+
+    Attributes:
+        commits: times of all completed commits that were active.
+        pending: times of the pending instants that might become commits.
+        archive: `Timeline.archive`.
+    """
+
+    commits: frozenset[str]
+    pending: frozenset[str]
+    archive: str | None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A snapshot of the index.
+
+    Attributes:
+        shards: a row per shard, in order: ``path``, ``stored_bytes``, ``files``, ``size_bytes``, ``first`` and ``last``
+            (keys of file groups), ``rows``, and the bounds of all files of the shard together.
+    """
+
+    name: str
+    covered: Covered
+    shards: pa.Table
+
+
+class _Cache:
+    """A cache of columns of files, whose names prove their content. Its size is bounded; it is safe for threads."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
+        self._bytes = 0
+        self._guard = threading.Lock()
+
+    def get(self, key: tuple[str, str, str]) -> Any:
+        with self._guard:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key)
+
+    def put(self, key: tuple[str, str, str], value: Any) -> None:
+        with self._guard:
+            if key not in self._entries:
+                self._entries[key] = value
+                self._bytes += _weight(value)
+            while self._bytes > _CACHED_BYTES:
+                self._bytes -= _weight(self._entries.popitem(last=False)[1])
+
+    def forget(self, location: str, paths: Collection[str]) -> None:
+        """Remove the columns of deleted files."""
+        with self._guard:
+            for key in [key for key in self._entries if key[0] == location and key[1] in paths]:
+                self._bytes -= _weight(self._entries.pop(key))
+
+
+def _weight(value: pa.Table | pa.Array) -> int:
+    columns: int = value.num_columns if isinstance(value, pa.Table) else 1
+    return int(value.nbytes) + _COLUMN_BYTES * columns
+
+
+#: (location, file, column) -> the column. With "" as the column: a whole small file, or a shard's schema without rows.
+_CACHE: Final = _Cache()
+
+
+def write_file(storage: Storage, kind: str, instant_time: str, table: pa.Table, facts: Mapping[str, Any]) -> FileInfo:
+    """Write one file of the index. An existing file of the same name has the same content.
+
+    Raises:
+        StorageError: the file could not be written.
+    """
+    sink = pa.BufferOutputStream()
+    text = json.dumps({"format": _FORMAT, **facts}, separators=(",", ":"), sort_keys=True)
+    whole = table.replace_schema_metadata({_FACTS: text})
+    known = set(whole.column_names)
+    dictionaries = [name for name in ("partition_path", "instant_time") if name in known]
+    pq.write_table(whole, sink, compression="zstd", use_dictionary=dictionaries, write_statistics=False)
+    data = sink.getvalue()
+    digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+    path = f"{FOLDER}/{kind}-{instant_time}-{digest}.parquet" if instant_time else f"{FOLDER}/{kind}-{digest}.parquet"
+    with storage.open_output(path) as out:
+        out.write(data)
+    return FileInfo(path, data.size, 0)
+
+
+def _open_parquet(storage: Storage, path: str) -> pq.ParquetFile | None:
+    name = IndexName.parse(path.rpartition("/")[2])
+    try:
+        data = storage.read(path)
+        if name is None or hashlib.blake2b(data, digest_size=16).hexdigest() != name.digest:
+            _LOG.warning("%s of the file index is damaged and not used; the next write replaces it", path)
+            return None
+        return pq.ParquetFile(pa.BufferReader(data))
+    except FileNotFoundError:
+        return None
+    except (StorageError, pa.ArrowException, OSError) as error:
+        _LOG.warning("%s of the file index cannot be read and is not used: %s", path, error)
+        return None
+
+
+def _facts(schema: pa.Schema) -> dict[str, Any] | None:
+    try:
+        found = json.loads((schema.metadata or {})[_FACTS])
+        return found if found["format"] == _FORMAT else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def remove_files(storage: Storage, paths: Collection[str]) -> None:
+    """Delete files of the index that no snapshot needs any more."""
+    for path in paths:
+        storage.delete(path)
+    _CACHE.forget(storage.location, paths)
+
+
+def _read_whole(storage: Storage, path: str) -> tuple[pa.Table, dict[str, Any]] | None:
+    """Return a small file, which is cached, and its facts; None if it is damaged or missing."""
+    key = (storage.location, path, "")
+    table = _CACHE.get(key)
+    if table is None:
+        parquet = _open_parquet(storage, path)
+        if parquet is None:
+            return None
+        table = parquet.read(use_threads=False)
+        _CACHE.put(key, table)
+    facts = _facts(table.schema)
+    return None if facts is None else (table.replace_schema_metadata(None), facts)
+
+
+def read_delta(storage: Storage, path: str) -> tuple[pa.Table, frozenset[FileGroupId]] | None:
+    """Read the files that a commit wrote, and the file groups that it replaced; None if the delta is damaged."""
+    found = _read_whole(storage, path)
+    if found is None:
+        return None
+    table, facts = found
+    replaced = frozenset(FileGroupId(path, file_id) for path, ids in facts["replaced"].items() for file_id in ids)
+    return table, replaced
+
+
+def read_manifest(storage: Storage, path: str) -> Manifest | None:
+    """Read a snapshot of the index, without the files of its shards; None if it is damaged."""
+    found = _read_whole(storage, path)
+    if found is None:
+        return None
+    table, facts = found
+    covered = Covered(frozenset(facts["commits"]), frozenset(facts["pending"]), facts.get("archive", ""))
+    return Manifest(path, covered, table)
+
+
+def read_columns(storage: Storage, path: str, columns: Sequence[str]) -> pa.Table | None:
+    """Read those of the given columns that a shard has; None if the shard is damaged or missing.
+
+    Memory: the shard's bytes while it is read, then the columns (in a cache of 256 MB per process).
+    """
+    known = _CACHE.get((storage.location, path, ""))
+    names = None if known is None else frozenset(known.column_names)
+    held = {name: _CACHE.get((storage.location, path, name)) for name in columns if names is None or name in names}
+    missing = [name for name, column in held.items() if column is None]
+    if names is None or missing:
+        parquet = _open_shard(storage, path)
+        if parquet is None:
+            return None
+        names = frozenset(parquet.schema_arrow.names)
+        held = {name: column for name, column in held.items() if name in names}
+        read = parquet.read([name for name in missing if name in names])
+        for name in read.column_names:
+            held[name] = read.column(name).combine_chunks()
+            _CACHE.put((storage.location, path, name), held[name])
+    return pa.table({name: held[name] for name in columns if name in held})
+
+
+def column_names(storage: Storage, path: str) -> Sequence[str] | None:
+    """Return the names of a shard's columns; None if it is damaged or missing."""
+    known = _CACHE.get((storage.location, path, ""))
+    if known is not None:
+        return tuple(known.column_names)
+    parquet = _open_shard(storage, path)
+    return None if parquet is None else tuple(parquet.schema_arrow.names)
+
+
+def _open_shard(storage: Storage, path: str) -> pq.ParquetFile | None:
+    """Open a shard, and cache its schema. Return None if it is damaged or missing."""
+    parquet = _open_parquet(storage, path)
+    if parquet is None or _facts(parquet.schema_arrow) is None:
+        return None
+    _CACHE.put((storage.location, path, ""), parquet.schema_arrow.empty_table())
+    return parquet
+
+
+LOW, HIGH, NULLS, NANS = "min/", "max/", "nulls/", "nans/"
+KINDS: Final = (LOW, HIGH, NULLS, NANS)
+#: Separates partition path and file id, which cannot contain it.
+_SEPARATOR: Final = "\x00"
+
+
+def bounds_schema(table: pa.Schema) -> pa.Schema:
+    """Return the columns that may have bounds, with the types readers see: the meta columns and the table's."""
+    return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *read_schema(table)])
+
+
+def file_table(
+    files: Sequence[tuple[BaseFile, FileStats | None]], columns: Sequence[str], schema: pa.Schema
+) -> pa.Table:
+    """Return a table of files with their known statistics, sorted by partition path and file id.
+
+    Args:
+        columns: paths of the indexed columns.
+        schema: the result of `bounds_schema`.
+    """
+    facts = [stats or FileStats(()) for _, stats in files]
+    known = pa.array([stats is not None for _, stats in files], pa.bool_())
+    bounds, rows = fold(facts, columns, schema)
+    table = file_columns([file for file, _ in files])
+    groups = pa.array([len(stats.group_rows) for stats in facts], pa.int32())
+    at = FILE_COLUMNS.get_field_index("rows")
+    table = table.set_column(at, FILE_COLUMNS.field("rows"), _where(known, rows))
+    table = table.set_column(at + 1, FILE_COLUMNS.field("row_groups"), _where(known, groups))
+    found = {path: ColumnBounds(*(_where(known, part) for part in _parts(of))) for path, of in bounds.items()}
+    return in_order(with_bounds(table, found))
+
+
+def _where(known: pa.Array, values: pa.Array | None) -> pa.Array | None:
+    return None if values is None else pc.if_else(known, values, pa.scalar(None, values.type))
+
+
+def _parts(bounds: ColumnBounds) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array | None]:
+    return bounds.minimum, bounds.maximum, bounds.null_count, bounds.nan_count
+
+
+def with_bounds(table: pa.Table, bounds: Mapping[str, ColumnBounds]) -> pa.Table:
+    """Add the columns of the bounds to a table: three for each path, four for a float column."""
+    more: dict[str, pa.Array] = {}
+    for path, of in bounds.items():
+        more |= {f"{kind}{path}": part for kind, part in zip(KINDS, _parts(of), strict=True) if part is not None}
+    schema = pa.schema([*table.schema, *(pa.field(name, part.type) for name, part in more.items())])
+    return pa.Table.from_arrays([*table.columns, *more.values()], schema=schema)
+
+
+def indexed_paths(names: Iterable[str]) -> list[str]:
+    """Return the paths of which a table with these columns has bounds."""
+    return [name.removeprefix(NULLS) for name in names if name.startswith(NULLS)]
+
+
+def bounds_of(table: pa.Table, columns: Iterable[str], schema: pa.Schema) -> dict[str, ColumnBounds]:
+    """Return the bounds of some columns in the types that the schema has now; inexact conversions give unknown bounds.
+
+    Args:
+        columns: paths. A path is left out if the table has no bounds of it, or if the schema has no such leaf.
+    """
+    found: dict[str, ColumnBounds] = {}
+    known = set(table.column_names)
+    for path in columns:
+        if f"{NULLS}{path}" not in known:
+            continue
+        wanted = _leaf(path, schema)
+        if wanted is None:
+            continue
+        low, high = (_as_type(table.column(f"{kind}{path}"), wanted) for kind in (LOW, HIGH))
+        counts = table.column(f"{NULLS}{path}").combine_chunks().cast(pa.int64())
+        nans = _nan_counts(table, path, counts) if pa.types.is_floating(wanted) else None
+        if low is None or high is None:
+            low = high = pa.nulls(len(counts), wanted)
+        found[path] = ColumnBounds(low, high, counts, nans)
+    return found
+
+
+def _nan_counts(table: pa.Table, path: str, nulls: pa.Array) -> pa.Array:
+    """Return the NaN counts of a float column: 0 if it was stored as integers then, null if they were not counted."""
+    if table.schema.get_field_index(f"{NANS}{path}") >= 0:
+        return table.column(f"{NANS}{path}").combine_chunks().cast(pa.int64())
+    was_float = pa.types.is_floating(table.schema.field(f"{LOW}{path}").type)
+    nothing = pa.scalar(None, pa.int64())
+    return pc.if_else(pc.is_valid(nulls), nothing if was_float else pa.scalar(0, pa.int64()), nothing)
+
+
+def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | None:
+    values = column.combine_chunks()
+    if values.type.equals(wanted):
+        return values
+    if not converts(values.type, wanted):
+        return None
+    try:
+        return values.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def together(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[str] | None = None) -> pa.Table:
+    """Concatenate tables of files. Bounds that a table lacks are unknown for its files.
+
+    Args:
+        schema: gives the types of the bounds.
+        paths: column paths whose bounds are kept; by default all that any table has.
+    """
+    if paths is None:
+        paths = list(dict.fromkeys(path for table in tables for path in indexed_paths(table.column_names)))
+    wanted = {path: of for path in paths if (of := _leaf(path, schema)) is not None}
+    parts = []
+    for table in tables:
+        bounds = bounds_of(table, wanted, schema)
+        whole = {path: bounds.get(path) or _unknown(table.num_rows, of) for path, of in wanted.items()}
+        parts.append(with_bounds(table.select(FILE_COLUMNS.names).cast(FILE_COLUMNS), whole))
+    return pa.concat_tables(parts)
+
+
+def _unknown(count: int, of: pa.DataType) -> ColumnBounds:
+    counts = pa.nulls(count, pa.int64())
+    return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), counts, counts if pa.types.is_floating(of) else None)
+
+
+def _leaf(path: str, schema: pa.Schema) -> pa.DataType | None:
+    """Return the type of a leaf column; None if the schema has no such leaf."""
+    try:
+        of = resolve(path, schema)[1]
+    except InvalidInputError:
+        return None
+    return None if pa.types.is_nested(of) else of
+
+
+def key_of(group: FileGroupId) -> str:
+    """Return a file group as one text. The texts sort by partition path and file id."""
+    return f"{group.partition_path}{_SEPARATOR}{group.file_id}"
+
+
+def group_keys(files: pa.Table) -> pa.Array:
+    """Return `key_of` of the file group of each file."""
+    ids = pc.struct_field(pc.extract_regex(files.column("name"), r"^(?P<id>[^_]+)_"), 0)
+    return pc.binary_join_element_wise(files.column("partition_path"), ids, _SEPARATOR).combine_chunks()
+
+
+def in_order(files: pa.Table) -> pa.Table:
+    """Sort files by partition path and file id."""
+    return files.take(pc.sort_indices(group_keys(files)))
+
+
+def newest(files: pa.Table, hidden: pa.Array) -> pa.Table:
+    """Return the newest version of each file group, sorted. If several versions have one instant, take the last row.
+
+    Args:
+        hidden: keys of file groups that are replaced, and left out.
+    """
+    keys = group_keys(files)
+    kept = pc.invert(pc.is_in(keys, value_set=hidden.cast(keys.type)))
+    files, keys = files.filter(kept), keys.filter(kept)
+    order = pc.sort_indices(
+        pa.table({"key": keys, "time": files.column("instant_time")}),
+        sort_keys=[("key", "ascending"), ("time", "ascending")],
+    )
+    sorted_keys = keys.take(order)
+    last: npt.NDArray[np.bool_] = np.ones(len(keys), bool)
+    if len(keys) > 1:
+        last[:-1] = np.asarray(pc.not_equal(sorted_keys.slice(1), sorted_keys.slice(0, len(keys) - 1)))
+    return files.take(order.filter(pa.array(last)))
+
+
+def add_up(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBounds], pa.Array]:
+    """Return the bounds of all files together and their number of rows, which `may_match` tests for a whole shard.
+
+    A minimum or maximum is unknown if it is unknown for any file that may hold a value; a count is unknown if it is
+    unknown for any file.
+    """
+    rows = files.column("rows").combine_chunks()
+    found: dict[str, ColumnBounds] = {}
+    for path, of in bounds_of(files, indexed_paths(files.column_names), schema).items():
+        all_null = pc.fill_null(pc.equal(of.null_count, rows), False)
+        unknown = pc.and_not(pc.is_null(of.minimum), all_null)
+        ends = pc.min_max(of.minimum)["min"], pc.min_max(of.maximum)["max"]
+        if pc.any(unknown).as_py():
+            ends = pa.scalar(None, of.minimum.type), pa.scalar(None, of.minimum.type)
+        low, high = (pa.repeat(end, 1) for end in ends)  # Python cannot hold some dates and timestamps.
+        nans = None if of.nan_count is None else _sum(of.nan_count)
+        found[path] = ColumnBounds(low, high, _sum(of.null_count), nans)
+    return found, _sum(rows)
+
+
+def _sum(counts: pa.Array) -> pa.Array:
+    return pa.array([None if counts.null_count else pc.sum(counts).as_py() or 0], pa.int64())

@@ -1,0 +1,330 @@
+"""Upkeep of the file index: a delta after each commit, sometimes a new snapshot, and removal of old snapshots.
+
+The upkeep runs after the commit is visible and must never fail a write. Errors are logged, and the next write makes a
+new snapshot. Memory: one list of the files of the changed shards; for the first snapshot of a table without an index,
+one list of all its files.
+
+Update of the file index when lakeformat archives commits: the archiving process knows that no commit was missed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.errors import LakeformatError
+from lakeformat.file_system_view.file_index.load import changes_of, deltas_in, rolled_back
+from lakeformat.file_system_view.file_index.replay import Changes, covered_by, replaced_keys, to_replay
+from lakeformat.file_system_view.file_index.shards import IndexedFiles, ShardPart
+from lakeformat.file_system_view.file_index.stored import (
+    FOLDER,
+    Covered,
+    IndexName,
+    Manifest,
+    add_up,
+    bounds_of,
+    bounds_schema,
+    file_table,
+    group_keys,
+    indexed_paths,
+    newest,
+    read_manifest,
+    remove_files,
+    together,
+    with_bounds,
+    write_file,
+)
+from lakeformat.file_system_view.live_files import FILE_COLUMNS, file_columns, file_objects
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.column_stats import FileStats
+from lakeformat.files.footer_bounds import fold_files, row_group_bounds
+from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.instant import COMMIT_ACTIONS, Instant
+from lakeformat.model.table_config import TableConfig
+from lakeformat.storage.port import Clock, FileInfo, Storage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["IndexWriter", "carried_over", "provable", "write_manifest", "write_shard"]
+
+_LOG: Final = logging.getLogger("lakeformat.file_index")
+
+#: Most footers that are read for files without statistics.
+_FOOTERS: Final = 256
+#: Old snapshots are kept for running readers for this long, or until this many snapshots have followed.
+_GRACE_MS: Final = 3600 * 1000
+_MOST_KEPT: Final = 8
+
+
+_SHARDS: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("stored_bytes", pa.int64()),
+        ("files", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("first", pa.string()),
+        ("last", pa.string()),
+        ("rows", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class IndexWriter:
+    """The update of the index after one commit.
+
+    Attributes:
+        columns: paths of the columns whose bounds are kept.
+        schema: the table's columns after the commit.
+        commits: a new snapshot is made after this many commits; a reader opens fewer deltas.
+        shard_files: most files of a shard.
+    """
+
+    store: TimelineStore
+    clock: Clock
+    columns: Sequence[str]
+    schema: pa.Schema
+    commits: int
+    shard_files: int
+
+    @property
+    def _storage(self) -> Storage:
+        return self.store.storage
+
+    def committed(
+        self,
+        base: Snapshot,
+        instant: Instant,
+        files: Sequence[tuple[BaseFile, FileStats | None]],
+        replaced: frozenset[FileGroupId],
+    ) -> None:
+        """Write the changes of a completed commit to the index.
+
+        The caller must not let an error of this method fail the write, because the commit is visible.
+
+        Args:
+            base: the table before the commit, as the write read it.
+            instant: the commit.
+            files: the files that it wrote, each with its statistics if they are known.
+            replaced: the file groups that it hides.
+        """
+        table = file_table(files, self.columns, bounds_schema(self.schema))
+        live = base.live
+        if isinstance(live, IndexedFiles) and live.is_whole:
+            since = base.timeline.commit_times - live.manifest.covered.commits
+            if len(since) + 1 < self.commits:
+                self._write_delta(instant, table, replaced)
+                return
+        try:
+            self._add_snapshot(base, instant, table, replaced)
+        except Exception as error:  # It may fail each time; a delta still brings the index up to date.
+            _LOG.warning("no new snapshot of the file index of %s could be made: %s", self._storage.location, error)
+            self._write_delta(instant, table, replaced)
+
+    def _write_delta(self, instant: Instant, table: pa.Table, replaced: frozenset[FileGroupId]) -> None:
+        write_file(self._storage, "delta", instant.time, table, {"replaced": _as_lists(replaced)})
+
+    # --- snapshots ------------------------------------------------------------------------------------
+
+    def _write_snapshot(
+        self, base: Snapshot, instant: Instant, table: pa.Table, replaced: frozenset[FileGroupId]
+    ) -> None:
+        """Write a new snapshot of the index, with this commit and all others that the base lacks."""
+        entries = self._storage.list(FOLDER)
+        timeline = self.store.load(base.config.archive_folder)
+        missing = to_replay(covered_by(base.timeline), timeline, None, lambda: rolled_back(self.store, timeline))
+        if not base.timeline.commits:
+            missing = timeline.commits if timeline.commits == (instant,) else None
+        if missing is None or instant not in missing:
+            return  # Another process undid commits meanwhile, so the base cannot be carried on.
+        others = [other for other in missing if other != instant]
+        known = base.timeline.commit_times
+        changes = changes_of(self.store, timeline, known, others, deltas_in(entries), self.schema)
+        if changes is None:
+            return
+        hidden = pa.concat_arrays([changes.replaced, replaced_keys(replaced)])
+        manifest = self._fold(base, timeline, Changes((*changes.files, table), hidden))
+        self._clean(entries, manifest)
+
+    def _fold(self, base: Snapshot, timeline: Timeline, changes: Changes) -> str:
+        """Write the shards that changed, then the manifest. Return the manifest's path."""
+        schema, live = bounds_schema(self.schema), base.live
+        if isinstance(live, IndexedFiles) and live.is_whole:
+            before = live.changes
+            everything = Changes((*before.files, *changes.files), pa.concat_arrays([before.replaced, changes.replaced]))
+            parts = IndexedFiles(self._storage, live.manifest, everything, schema, _refuse_listing).parts
+            old = live.manifest.shards
+        else:
+            listed = together([portion.files for portion in live.portions()], schema)
+            added = together([listed, *changes.files], schema)
+            parts, old = (ShardPart("", -1, added, changes.replaced),), None
+        shards = []
+        for part in parts:
+            if old is not None and part.path and not part.changed:
+                shards.append(_convert_row(old.slice(part.at, 1), schema))
+                continue
+            files = part.read(self._storage, schema, None)
+            files = self._fill_statistics(files.replace_schema_metadata(None), schema)
+            cuts = range(0, files.num_rows, self.shard_files)
+            shards += [write_shard(self._storage, files.slice(start, self.shard_files), schema) for start in cuts]
+        return write_manifest(self._storage, shards, covered_by(timeline))
+
+    def _fill_statistics(self, files: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Add statistics from footers to the files that have none, if these are few."""
+        unknown = pc.is_null(files.column("rows"))
+        count = pc.sum(unknown).as_py() or 0
+        if not 0 < count <= _FOOTERS:
+            return files
+        missing = file_objects(files.filter(unknown))
+        with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+            known = [
+                (file, footer)
+                for file, footer in zip(missing, pool.map(self._read_footer, missing), strict=True)
+                if footer
+            ]
+        footers = [footer for _, footer in known]
+        bounds, rows, owner = row_group_bounds(footers, self.columns, schema)
+        folded, rows = fold_files(bounds, rows, owner, len(known))
+        found = file_columns([file for file, _ in known])
+        groups = pa.array([footer.num_row_groups for footer in footers], pa.int32())
+        for name, values in (("rows", rows), ("row_groups", groups)):
+            found = found.set_column(FILE_COLUMNS.get_field_index(name), FILE_COLUMNS.field(name), values)
+        return newest(together([files, with_bounds(found, folded)], schema), pa.array([], pa.string()))
+
+    def _read_footer(self, file: BaseFile) -> pq.FileMetaData | None:
+        try:
+            with self._storage.open_input(file.path) as source:
+                return pq.ParquetFile(source).metadata
+        except (LakeformatError, OSError, pa.ArrowException) as error:
+            _LOG.warning("the file index knows nothing of %s, whose footer cannot be read: %s", file.path, error)
+            return None
+
+    # --- cleaning -------------------------------------------------------------------------------------
+
+    def _clean(self, entries: Sequence[FileInfo], newest_manifest: str) -> None:
+        """Remove files that no reader needs: snapshots that another one followed an hour ago, and their files.
+
+        If there are very many snapshots within the hour, only the newest are kept; a reader that misses a file of the
+        others lists the folders.
+
+        Args:
+            entries: the index's folder before the newest snapshot was written.
+        """
+        now = self.clock.now_ms()
+        named = [(entry, name) for entry in entries if (name := IndexName.parse(entry.name)) is not None]
+        manifests = sorted(
+            (entry for entry, name in named if name.kind == "manifest"), key=lambda e: (e.modified_ms, e.name)
+        )
+        kept = {newest_manifest}
+        followers: list[FileInfo | None] = [*manifests[1:], None]
+        dropped: set[str] = set()
+        for entry, following in zip(manifests, followers, strict=False):
+            if following is None or now - following.modified_ms <= _GRACE_MS:
+                kept.add(entry.path)
+        for entry in manifests[:-_MOST_KEPT]:
+            kept.discard(entry.path)
+            dropped.add(entry.path)
+        used, gone = set(kept), set(dropped)
+        covered: list[frozenset[str]] = []
+        for path in (*kept, *dropped):
+            manifest = read_manifest(self._storage, path)
+            if manifest is None:
+                continue
+            (used if path in kept else gone).update(manifest.shards.column("path").to_pylist())
+            if path in kept:
+                covered.append(manifest.covered.commits)
+
+        def is_unneeded(time: str) -> bool:
+            """Tell whether no kept snapshot needs the delta of a commit. If one does, the commit itself replaces it."""
+            return bool(covered) and all(time in commits or time < min(commits) for commits in covered)
+
+        unused: set[str] = set()
+        for entry, name in named:
+            is_old = now - entry.modified_ms > _GRACE_MS
+            if is_unneeded(name.instant_time) if name.kind == "delta" else is_old or entry.path in gone:
+                unused.add(entry.path)
+        remove_files(self._storage, unused - used)
+
+
+def write_shard(storage: Storage, files: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Write files, sorted by partition path and file id, as a shard. Return the shard's row of the manifest."""
+    file = write_file(storage, "shard", "", files, {})
+    keys = group_keys(files.slice(0, 1))[0].as_py(), group_keys(files.slice(files.num_rows - 1))[0].as_py()
+    bounds, rows = add_up(files, schema)
+    size_bytes = pc.sum(files.column("size_bytes")).as_py()
+    row = [[file.path], [file.size_bytes], [files.num_rows], [size_bytes], [keys[0]], [keys[1]], rows]
+    return with_bounds(pa.table(row, schema=_SHARDS), bounds)
+
+
+def write_manifest(storage: Storage, shards: Sequence[pa.Table], covered: Covered) -> str:
+    """Write the manifest of these shards, which readers use from then on. Return its path."""
+    whole = pa.concat_tables([_SHARDS.empty_table(), *shards], promote_options="permissive")
+    facts = {"commits": sorted(covered.commits), "pending": sorted(covered.pending), "archive": covered.archive}
+    return write_file(storage, "manifest", max(covered.commits), whole, facts).path
+
+
+def _convert_row(row: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Convert a shard's row of an older manifest: its bounds get the types that the schema has now."""
+    plain = row.select([name for name in row.column_names if "/" not in name])
+    return with_bounds(plain, bounds_of(row, indexed_paths(row.column_names), schema))
+
+
+def _refuse_listing() -> Any:
+    raise AssertionError("a snapshot of the index is being written")
+
+
+def _as_lists(groups: frozenset[FileGroupId]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for group in sorted(groups):
+        found.setdefault(group.partition_path, []).append(group.file_id)
+    return found
+
+
+def provable(store: TimelineStore, before: Timeline) -> Manifest | None:
+    """Return the newest snapshot of the index that is proved complete now; None if there is none or reading fails.
+
+    Args:
+        before: the timeline before the archiving, loaded with the mark of the archive.
+    """
+    try:
+        entries = [(IndexName.parse(entry.name), entry) for entry in store.storage.list(FOLDER)]
+        manifests = [(name, entry) for name, entry in entries if name is not None and name.kind == "manifest"]
+        for _, _, path in sorted(((n.instant_time, e.modified_ms, e.path) for n, e in manifests), reverse=True):
+            manifest = read_manifest(store.storage, path)
+            if manifest is None:
+                continue
+            if to_replay(manifest.covered, before, None, lambda: rolled_back(store, before)) is not None:
+                return manifest
+    except (LakeformatError, OSError) as error:
+        _LOG.warning("the file index of %s cannot be carried over an archiving: %s", store.storage.location, error)
+    return None
+
+
+def carried_over(
+    store: TimelineStore, config: TableConfig, manifest: Manifest | None, archived: Sequence[Instant]
+) -> bool:
+    """Write a snapshot of the index again without the commits that have been archived. Return whether it was written.
+
+    Call it under the lock under which the snapshot was proved and the commits were archived. If the snapshot does not
+    cover all of them and at least one more, nothing is written, and the next write makes the index again. Storage
+    errors are logged, not raised.
+    """
+    gone = frozenset(instant.time for instant in archived if instant.action in COMMIT_ACTIONS)
+    if manifest is None or not gone < manifest.covered.commits:
+        return False
+    try:
+        now = store.load(config.archive_folder)
+        pending = manifest.covered.pending & {instant.time for instant in now.instants}
+        covered = Covered(manifest.covered.commits - gone, pending, now.archive or "")
+        write_manifest(store.storage, [manifest.shards], covered)
+    except (LakeformatError, OSError) as error:
+        _LOG.warning("the file index of %s is made anew by the next write: %s", store.storage.location, error)
+        return False
+    return True

@@ -1,0 +1,111 @@
+"""Facts about log files from commits: whether a log file holds only updates, and whether it deletes. Pure.
+
+The statistics of a commit give these facts for the files that it wrote. But a commit may be archived before a
+compaction merges its log files. So a commit of lakeformat also copies the known facts about the earlier log files of
+the slices that it wrote to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from lakeformat.file_system_view.live_files import ListedSlices, LiveFiles
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, join_path
+
+__all__ = ["EARLIER_LOGS", "earlier_logs", "listed_slices"]
+
+#: Key of ``extraMetadata``: known facts about the earlier log files of the slices that the commit wrote to.
+EARLIER_LOGS: Final = "lakeformat.earlier.logs"
+_UPDATING, _UPSERTING = "updating", "upserting"
+#: Means all slices that the commit wrote to.
+_ALL: Final = "*"
+#: The operation of a commit that merges log blocks, including blocks that brought new keys.
+_LOG_COMPACTION: Final = "LOG_COMPACT"
+
+#: Gets a commit's time and a log file; tells whether the base file that the commit saw for it is the slice's.
+Knew = Callable[[str, WriteStat], bool]
+
+
+def listed_slices(
+    slices: tuple[FileSlice, ...],
+    commits: Sequence[tuple[str, CommitMetadata]],
+    completion_time: Callable[[str], str | None] | None,
+) -> ListedSlices:
+    """Return slices with the facts about their log files from the commits on the timeline.
+
+    A commit compares keys with the base file that it saw. A compaction that was pending then may have removed deleted
+    keys from the base file, and the log file brings these keys back.
+
+    Args:
+        commits: visible commits, the later ones last.
+        completion_time: returns the completion time of an instant; None if the timeline has no completion times.
+    """
+    bases = {piece.group: piece.base for piece in slices if piece.base is not None and piece.logs}
+    knew = _make_knew(bases, completion_time)
+    known: Mapping[str, set[str]] = {_UPDATING: set(), _UPSERTING: set()}
+    through = set[tuple[str, str]]()
+    for time, metadata in reversed(commits):
+        for stat in metadata.all_stats() if metadata.operation != _LOG_COMPACTION else ():
+            if stat.log_names and stat.num_inserts + stat.num_updates + stat.num_deletes:
+                if not stat.num_deletes:
+                    known[_UPSERTING].add(stat.path)
+                if not stat.num_inserts and knew(time, stat):
+                    known[_UPDATING].add(stat.path)
+        for stat, name in _copied_facts(metadata):
+            # The facts that a commit copies include those that it found copied.
+            if (stat.file_id, name) not in through and (name == _UPSERTING or knew(time, stat)):
+                through.add((stat.file_id, name))
+                known[name].update(_earlier(stat))
+    return ListedSlices(slices, frozenset(known[_UPDATING]), frozenset(known[_UPSERTING]))
+
+
+def _make_knew(bases: Mapping[FileGroupId, BaseFile], completion_time: Callable[[str], str | None] | None) -> Knew:
+    def knew(time: str, stat: WriteStat) -> bool:
+        base = bases.get(FileGroupId(stat.partition_path, stat.file_id))
+        if base is None or stat.base_name or completion_time is None:
+            return base is not None and stat.base_name == str(base.name)
+        ended = completion_time(base.name.instant_time)
+        return ended is not None and ended < time
+
+    return knew
+
+
+def earlier_logs(stats: Sequence[WriteStat], live: LiveFiles) -> Mapping[str, str]:
+    """Return the extra metadata entry with the known facts about earlier log files; empty if none are known.
+
+    Args:
+        stats: statistics of the files that the commit wrote.
+        live: the slices that it wrote to, as the write saw them.
+    """
+    written = [stat for stat in stats if stat.log_names[:-1]]
+    if not written or not isinstance(live, ListedSlices):
+        return {}
+    facts: dict[str, str | list[str]] = {}
+    for name, known in ((_UPDATING, live.updating), (_UPSERTING, live.upserting)):
+        sure = sorted({stat.file_id for stat in written if known.issuperset(_earlier(stat))})
+        if sure:
+            facts[name] = _ALL if len(sure) == len({stat.file_id for stat in written}) else sure
+    return {EARLIER_LOGS: json.dumps(facts, separators=(",", ":"))} if facts else {}
+
+
+def _copied_facts(metadata: CommitMetadata) -> Iterator[tuple[WriteStat, str]]:
+    """Yield the log files that a commit wrote, each with a fact that holds for all earlier log files of its slice."""
+    text = metadata.extra.get(EARLIER_LOGS)
+    if text is None:
+        return
+    try:
+        facts = {name: frozenset(ids) for name, ids in json.loads(text).items() if name in {_UPDATING, _UPSERTING}}
+    except (ValueError, TypeError, AttributeError):
+        return  # lakeformat did not write it.
+    for stat in metadata.all_stats():
+        if stat.log_names:
+            yield from ((stat, name) for name, ids in facts.items() if _ALL in ids or stat.file_id in ids)
+
+
+def _earlier(stat: WriteStat) -> Iterator[str]:
+    """Yield the paths of a slice's log files before the one that was written."""
+    own = stat.path.rpartition("/")[2]
+    return (join_path(stat.partition_path, name) for name in stat.log_names if name != own)

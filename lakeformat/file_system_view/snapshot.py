@@ -1,0 +1,369 @@
+"""A table at one instant: settings, schema and files, as an immutable value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeformat.codec.avro.schema import from_avro, without_meta
+from lakeformat.codec.log_blocks import HeaderKey
+from lakeformat.codec.stored_types import storage_schema
+from lakeformat.errors import CorruptTableError, InstantNotAvailableError, UnsupportedTableError
+from lakeformat.file_system_view.file_groups import check_complete, list_files, missing_before, visible_files
+from lakeformat.file_system_view.folder_values import dropped_values, virtual_keys
+from lakeformat.file_system_view.live_files import (
+    ListedFiles,
+    ListedSlices,
+    LiveFiles,
+    Partitioned,
+    Sliced,
+    file_objects,
+)
+from lakeformat.file_system_view.log_file_stats import listed_slices
+from lakeformat.file_system_view.schema_history import schema_versions
+from lakeformat.file_system_view.slices import CountsFrom, absent_logs, check_logs, slices_of
+from lakeformat.files.footers import open_base, open_parquet
+from lakeformat.files.log_reader import read_blocks
+from lakeformat.files.open_slice import SliceMerging
+from lakeformat.files.stored_shape import SchemaVersion, StoredShape
+from lakeformat.merge.rules import ReadRule, read_rule
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
+from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
+from lakeformat.model.keys import KeySettings
+from lakeformat.model.record import OPERATION
+from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
+from lakeformat.predicate import Predicate
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["ChangeRange", "Names", "Snapshot", "check_horizon", "list_snapshot", "log_positions", "table_schema"]
+
+_AT_A_TIME: Final = 1024
+#: For copy-on-write tables of this version the schema in the commits is complete, so a snapshot opens no file.
+_WE_WRITE: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRange:
+    """A range of commits. Only rows that they wrote are read.
+
+    Attributes:
+        since: exclusive begin of the range: a completion time in timeline layout 2, an instant time in layout 1.
+        until: the last commit of the range, in the same unit; ``since`` if the range is empty. The next range begins
+            there.
+        rows: predicate on the commit time of rows, bound.
+        before_merging: True if the rows of slices are chosen before they are merged, False if after.
+    """
+
+    since: str
+    until: str
+    rows: Predicate
+    before_merging: bool = True
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The table at one instant, as readers and writers use it.
+
+    Attributes:
+        config: the table's settings.
+        timeline: all active instants, not cut.
+        instant_time: the newest commit that counts; None in an empty table.
+        schema: the table's columns without the meta columns; None if no commit, property or file gives them.
+        live: the live files.
+        versions: for a table changed by schema on read: how files of each past schema hold the columns.
+        changes: the commits whose rows are read; None for all.
+    """
+
+    config: TableConfig
+    timeline: Timeline
+    instant_time: str | None
+    schema: pa.Schema | None
+    live: LiveFiles
+    versions: tuple[SchemaVersion, ...] = ()
+    changes: ChangeRange | None = None
+
+    @cached_property
+    def files(self) -> tuple[BaseFile, ...]:
+        """Return the live base files by partition path and file id. Memory: one object per file."""
+        if isinstance(self.live, ListedSlices):
+            return self.live.bases.files
+        if isinstance(self.live, ListedFiles):
+            return self.live.files
+        return tuple(file for portion in self.live.portions() for file in file_objects(portion.files))
+
+    def each_file(self) -> Iterator[BaseFile]:
+        """Yield the live base files one by one. Objects are made some at a time; a caller may need only a few."""
+        live = self.live.bases if isinstance(self.live, ListedSlices) else self.live
+        for files in (portion.files for portion in live.portions()):
+            for start in range(0, files.num_rows, _AT_A_TIME):
+                yield from file_objects(files.slice(start, _AT_A_TIME))
+
+    def read_optimized(self) -> Snapshot:
+        """Return the snapshot with its base files only: a read costs less, but misses the rows in log files."""
+        return replace(self, live=self.live.bases) if isinstance(self.live, ListedSlices) else self
+
+    @cached_property
+    def _visible(self) -> VisibleInstants:
+        return self.timeline.visible(self.instant_time)
+
+    @cached_property
+    def _rule(self) -> ReadRule:
+        return read_rule(self.config.merge_settings)
+
+    def merging(self, piece: FileSlice) -> SliceMerging:
+        """Return the settings by which the files of a slice of `live` are merged into rows.
+
+        Raises:
+            UnsupportedTableError: the table's merge rule is not supported.
+        """
+        shape = self._shapes[piece.group.partition_path] if self._is_shaped else None
+        if self.config.has_virtual_keys:
+            shape = replace(shape or StoredShape(), key=self._key)
+        only = self.changes.rows if self.changes and self.changes.before_merging else None
+        return SliceMerging(self._rule, self._visible.since(piece.earliest), shape, only)
+
+    def shape(self, file: BaseFile) -> StoredShape | None:
+        """Return how the columns of a base file that is read alone become the table's; None if they are the same."""
+        if not self._is_shaped:
+            return None
+        shape = self._shapes[file.partition_path]
+        return shape if shape.changes(file.name.instant_time) else None
+
+    @cached_property
+    def _key(self) -> KeySettings:
+        return virtual_keys(self.config)
+
+    @cached_property
+    def _is_shaped(self) -> bool:
+        return bool(self.versions or self.config.drops_partition_columns)
+
+    @cached_property
+    def _shapes(self) -> _Shapes:
+        return _Shapes(self)
+
+    def check_writable(self, location: str) -> None:
+        """Refuse to write a table that only readers support although no table property shows it.
+
+        Raises:
+            UnsupportedTableError: its columns are identified by ids, or its rows hold their operation.
+        """
+        if self.versions:
+            raise UnsupportedTableError(
+                f"{location}: writing to a table whose columns are identified by ids (hoodie.schema.on.read.enable) is "
+                "not supported; use Apache Hudi for it"
+            )
+        if self.schema is not None and OPERATION in self.schema.names:
+            raise UnsupportedTableError(
+                f"{location}: writing to a table whose rows hold their operation ({OPERATION}, of "
+                "hoodie.allow.operation.metadata.field) is not supported; use Apache Hudi for it"
+            )
+
+    @cached_property
+    def by_partition(self) -> Mapping[str, tuple[BaseFile, ...]]:
+        """Return the live base files by partition path."""
+        return Partitioned(self.live)
+
+    @cached_property
+    def slices(self) -> Mapping[str, tuple[FileSlice, ...]]:
+        """Return the live file slices by partition path. Writes use them."""
+        return Sliced(self.live)
+
+    def each_slice(self) -> Iterator[FileSlice]:
+        """Yield all live file slices one by one."""
+        for path in self.slices:
+            yield from self.slices[path]
+
+    def columns(self, location: str) -> pa.Schema:
+        """Return the schema. Raise `CorruptTableError` if it is not known."""
+        if self.schema is None:
+            raise CorruptTableError(
+                f"{location} has no schema: no commit and no base file names one; write to it first"
+            )
+        return self.schema
+
+
+class _Shapes(dict[str, StoredShape]):
+    """Partition path -> how its files are read. An entry is made when it is looked up."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
+        self._config, self._versions = snapshot.config, snapshot.versions
+        self._schema = snapshot.schema if snapshot.config.drops_partition_columns else None
+
+    def __missing__(self, partition_path: str) -> StoredShape:
+        constants = {} if self._schema is None else dropped_values(partition_path, self._config, self._schema)
+        self[partition_path] = found = StoredShape(constants, versions=self._versions)
+        return found
+
+
+def list_snapshot(
+    store: TimelineStore,
+    config: TableConfig,
+    whole: Timeline,
+    as_of: str | None = None,
+    *,
+    travelling: bool = False,
+    wanted: frozenset[str] | None = None,
+) -> Snapshot:
+    """Return the table at a timeline, by listing every partition folder.
+
+    Args:
+        whole: the timeline, not cut. Load it before this call: a file of a commit that completes meanwhile is then not
+            visible, and every file of a commit on the timeline is in the listing.
+        as_of: the instant; None for now.
+        travelling: whether the timeline ends in the past, so that files may have been cleaned away since.
+        wanted: times of the commits whose files must exist; None for all.
+
+    Raises:
+        InstantNotAvailableError: a file of the instant has been cleaned away.
+        CorruptTableError: a file that a commit names is missing or has another size.
+    """
+    location, travelling = store.storage.location, travelling or as_of is not None
+    timeline = whole if as_of is None else whole.as_of(as_of)
+    commits = [(instant.time, store.commit(instant)) for instant in timeline.commits]
+    replaced = frozenset(
+        FileGroupId(partition, file_id)
+        for _, metadata in commits
+        for partition, ids in metadata.replaced.items()
+        for file_id in ids
+    )
+    promised = [(time, metadata) for time, metadata in commits if wanted is None or time in wanted]
+    listing = list_files(store.storage)
+    later = [(i, store.commit(i)) for i in whole.commits if i.time not in timeline.commit_times]
+    missing = missing_before(later, listing, location) if later else None
+    if missing is not None:
+        raise InstantNotAvailableError(f"cannot read {location} as of {as_of}: {missing}; ask for a later instant")
+    files = visible_files(listing.bases, timeline, replaced, Names(dict(commits)))
+    check_complete(files, promised, replaced, location=location, travelling=travelling)
+    newest = timeline.commits[-1].time if timeline.commits else None
+    schema = table_schema(store, config, timeline.commits, files)
+    live: ListedFiles | ListedSlices = ListedFiles(files)
+    absent = absent_logs(promised, listing.logs) if config.table_type is TableType.MERGE_ON_READ else []
+    if (listing.logs or absent) and config.table_type is TableType.MERGE_ON_READ:
+        counts_from = log_positions(store, timeline, (*listing.logs, *absent))
+        slices = slices_of(files, listing.logs, replaced, counts_from)
+        check_logs(slices, promised, counts_from, replaced, location=location, travelling=travelling)
+        if any(each.logs for each in slices):
+            tells = timeline.layout.tells_completion
+            live = listed_slices(slices, commits, timeline.completion_time if tells else None)
+    if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
+        schema = _with_operation(store.storage, schema, live)
+    versions = schema_versions(store.storage, commits, location)
+    return Snapshot(config, whole, newest, schema, live, versions)
+
+
+def _with_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | ListedSlices) -> pa.Schema:
+    """Add the sixth meta column if a file has it: commits do not show it (Hudi: ``hasOperationField``)."""
+    if OPERATION in schema.names:
+        return schema
+    base = next(iter(live.bases.files if isinstance(live, ListedSlices) else live.files), None)
+    if base is not None:
+        where = f"{storage.location}/{base.path}"
+        with open_base(storage, base) as source, open_parquet(source, where) as parquet:
+            has_operation = OPERATION in parquet.schema_arrow.names
+    else:
+        logs = live.slices[0].logs if isinstance(live, ListedSlices) else ()
+        headers = (block.header.get(HeaderKey.SCHEMA, "") for block in read_blocks(storage, logs[0])) if logs else ()
+        has_operation = any(f'"{OPERATION}"' in text for text in headers)
+    return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_operation else schema
+
+
+def log_positions(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:
+    """Return the function that gives the greatest instant of a base file that a log file may belong to.
+
+    See `slices_of`.
+    """
+    times = {log.name.instant_time for log in logs}
+    if timeline.layout.tells_completion:
+        # Version 6 named log files after pending compactions; an upgrade leaves them, and Hudi then loses their rows.
+        planned = times.intersection(store.pending_compactions(timeline).values())
+        known = {time: time for time in planned}
+        known |= store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})
+    else:
+        # A pending commit opens no slice, neither by a base file nor by a log file: a rollback deletes both.
+        opening = {instant.time for instant in timeline.pending if instant.action in COMMIT_ACTIONS}
+        known = {time: time for time in times - opening if time <= (timeline.newest_time or "")}
+    return lambda log: known.get(log.name.instant_time)
+
+
+class Names:
+    """Callable: instant time -> file group -> the file name that the statistics of the commit give."""
+
+    def __init__(self, commits: Mapping[str, CommitMetadata]) -> None:
+        self._commits = commits
+        self._named: dict[str, Mapping[FileGroupId, str]] = {}
+
+    def __call__(self, time: str) -> Mapping[FileGroupId, str]:
+        """Return the file names of one commit by file group."""
+        if time not in self._named:
+            self._named[time] = {
+                FileGroupId(stat.partition_path, stat.file_id): stat.path.rpartition("/")[2]
+                for stat in self._commits[time].all_stats()
+            }
+        return self._named[time]
+
+
+def check_horizon(store: TimelineStore, timeline: Timeline, as_of: str) -> None:
+    """Raise `InstantNotAvailableError` if cleaning or archiving has removed the state at an instant."""
+    oldest = timeline.oldest_write
+    gone = oldest is not None and as_of < oldest and as_of not in timeline.commit_times
+    if gone and store.has_archive(store.config().archive_folder):
+        raise InstantNotAvailableError(
+            f"instant {as_of} is older than {oldest}, the oldest one on the timeline of {store.storage.location}; ask "
+            "for a later instant, or keep more history (hoodie.keep.min.commits)"
+        )
+    cleans = [i for i in timeline.of_action(Action.CLEAN) if i.state is State.COMPLETED]
+    if not cleans:
+        return
+    clean = store.clean(cleans[-1])
+    earliest = clean.earliest_commit_to_retain if clean else ""
+    if earliest and as_of < earliest:
+        raise InstantNotAvailableError(
+            f"instant {as_of} is older than {earliest}, the oldest one the cleaner has kept whole; ask for a later "
+            "instant, or keep more history (hoodie.cleaner.commits.retained)"
+        )
+
+
+def table_schema(
+    store: TimelineStore, config: TableConfig, commits: tuple[Instant, ...], files: Sequence[BaseFile]
+) -> pa.Schema | None:
+    """Return the newest schema that a commit holds, else the one given at creation, else that of a base file.
+
+    Dropped partition columns come last. Their type is text if neither a commit nor the schema given at creation has it.
+    Source: Hudi's ``TableSchemaResolver``.
+    """
+    found = _find_schema(store, config, commits, files)
+    if found is None or not config.drops_partition_columns:
+        return found
+    names = set(found.names)
+    missing = [name for name in config.partition_fields if name not in names]
+    created = config.get(CREATE_SCHEMA)
+    known = without_meta(from_avro(created, name=PROPERTIES_PATH)) if created else found
+    names = set(known.names)
+    types = [known.field(name).type if name in names else pa.string() for name in missing]
+    return pa.schema([*found, *map(pa.field, missing, types)])
+
+
+def _find_schema(
+    store: TimelineStore, config: TableConfig, commits: tuple[Instant, ...], files: Sequence[BaseFile]
+) -> pa.Schema | None:
+    location = store.storage.location
+    for instant in reversed(commits):
+        text = store.commit(instant).schema_text
+        if text:
+            return without_meta(from_avro(text, name=f"{location}/{store.path(instant)}"))
+    created = config.get(CREATE_SCHEMA)
+    if created:
+        return without_meta(from_avro(created, name=f"{location}/{PROPERTIES_PATH}"))
+    for file in reversed(files):
+        with store.storage.open_input(file.path) as source:
+            return without_meta(storage_schema(pq.read_schema(source)))
+    return None

@@ -1,0 +1,466 @@
+"""The content of a data block: rows as columns.
+
+The content of a delete block: keys and ordering values as columns.
+
+The content is an Avro record without a header, ``HoodieDeleteRecordList``: an array of record key, partition path and
+ordering value. The ordering value is a union with one record for each Java type, so a block may hold values of several
+types.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.arrow.conform import conform
+from lakeformat.codec.avro.columns import decode_columns
+from lakeformat.codec.avro.schema import AvroType, from_avro, record_type
+from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, HeaderKey, LogBlock
+from lakeformat.errors import CorruptTableError, LakeformatError, SchemaMismatchError, UnsupportedTableError
+from lakeformat.files.batch_rows import OpenParquet, leaves_of, rows_at_a_time
+from lakeformat.merge.versions import LogDeletes, LogRows
+
+__all__ = ["avro_rows", "damaged_content", "deletes", "parquet_rows"]
+
+_HEAD: Final = struct.Struct(">ii")
+_LENGTH: Final = struct.Struct(">i")
+#: A Parquet block with more decoded bytes is read in chunks of this size.
+_CHUNK_BYTES: Final = 16 << 20
+
+
+def avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
+    """Decode the rows of an Avro data block, with the types of base files of its schema (`from_avro`).
+
+    The content is a version (4 bytes), the number of records (4), and each record after its length (4).
+
+    Args:
+        content: bytes, or a ``pyarrow.Buffer`` of them.
+        columns: names of the columns to decode, in any order; None for all. Names that the block does not have are
+            skipped. The result has the order of the block's schema.
+
+    Raises:
+        CorruptTableError: the content does not match its header.
+        UnsupportedTableError: a column's type, or the version of the content, is unknown.
+    """
+    try:
+        data = np.frombuffer(content, np.uint8)
+        version, count = _HEAD.unpack_from(data.data)
+        if version != AVRO_CONTENT_VERSION:
+            raise UnsupportedTableError(
+                f"{block.name} holds Avro records of version {version}, which old releases of Hudi wrote; compact the "
+                "table with Apache Hudi"
+            )
+        record = _record_type(block)
+        starts, ends = _locate_records(data, count)
+        rows = decode_columns(data, starts, ends, record, columns)
+    except LakeformatError:
+        raise
+    except (ValueError, struct.error) as error:
+        raise damaged_content(block, error) from None
+    return LogRows(block.instant_time, rows, block.is_partial)
+
+
+def _record_type(block: LogBlock) -> AvroType:
+    text = block.told(HeaderKey.SCHEMA)
+    try:
+        return _parse_record(text)
+    except LakeformatError:  # Parse again with the block's name in the error.
+        return record_type(text, name=block.name)
+
+
+def _schema(block: LogBlock) -> pa.Schema:
+    text = block.told(HeaderKey.SCHEMA)
+    try:
+        return _parse_schema(text)
+    except LakeformatError:  # Parse again with the block's name in the error.
+        return from_avro(text, name=block.name)
+
+
+@lru_cache(maxsize=64)
+def _parse_schema(text: str) -> pa.Schema:
+    return from_avro(text, name="a log block")
+
+
+@lru_cache(maxsize=64)
+def _parse_record(text: str) -> AvroType:
+    """Parse a schema, cached: parsing takes half the time if many small blocks share one schema."""
+    return record_type(text, name="a log block")
+
+
+def _locate_records(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Find the start and end of each record, in the only loop over records: each length gives the start of the next."""
+    if not 0 <= count <= len(data) // _LENGTH.size:
+        raise ValueError(f"{count} records in {len(data)} bytes")
+    bounds, at, length_at, buffer = array("q", [_HEAD.size]), _HEAD.size, _LENGTH.unpack_from, data.data
+    for _ in range(count):
+        (length,) = length_at(buffer, at)
+        if length < 0:
+            raise ValueError("a record has a negative length")
+        at += _LENGTH.size + length
+        bounds.append(at)
+    if at != len(data):
+        raise ValueError(f"its records end at byte {at} of {len(data)}")
+    places = np.array(bounds, np.int64)
+    return places[:-1] + _LENGTH.size, places[1:]
+
+
+def parquet_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
+    """Decode the rows of a Parquet data block, whose content is a Parquet file; see `avro_rows`."""
+    schema = _schema(block)
+    try:
+        with OpenParquet(pa.BufferReader(content)) as parquet:
+            stored = set(parquet.schema_arrow.names)
+            present = stored if columns is None else stored.intersection(columns)
+            wanted = [name for name in schema.names if name in present]
+            rows = _read(parquet, wanted)
+        typed = conform(rows.select(wanted), pa.schema([schema.field(name) for name in wanted]))
+    except (pa.ArrowException, OSError, ValueError, SchemaMismatchError) as error:
+        raise damaged_content(block, error) from None
+    return LogRows(block.instant_time, typed, block.is_partial)
+
+
+def _read(parquet: OpenParquet, columns: Sequence[str]) -> pa.Table:
+    """Read the columns, large ones in several chunks: the merge frees them one by one."""
+    leaves = leaves_of(parquet, columns)
+    counts = [parquet.metadata.row_group(at).num_rows for at in range(parquet.num_row_groups)]
+    steps = [rows_at_a_time(parquet, at, leaves, max(count, 1), _CHUNK_BYTES) for at, count in enumerate(counts)]
+    if all(step >= count for step, count in zip(steps, counts, strict=True)):
+        return parquet.read(columns=columns, use_threads=False)
+    batches = [
+        batch
+        for at, step in enumerate(steps)
+        for batch in parquet.iter_batches(step, row_groups=[at], columns=columns, use_threads=False)
+    ]
+    return pa.Table.from_batches(batches)
+
+
+def damaged_content(block: LogBlock, error: Exception) -> CorruptTableError:
+    """Make the error for a block whose content cannot be decoded."""
+    reason = (str(error) or type(error).__name__)[:300]
+    return CorruptTableError(f"{block.name} cannot be read: {reason}; restore the file")
+
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+_DECIMAL: Final = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
+#: The union of an ordering value is null, then one wrapper for each of these types (Hudi: ``HoodieDeleteRecord.avsc``).
+#: The last wrapper occurs only inside arrays: the outer union has the array at its place.
+_WRAPPED: Final[tuple[Any, ...]] = (
+    "boolean",
+    "int",
+    "long",
+    "float",
+    "double",
+    "bytes",
+    "string",
+    {"type": "int", "logicalType": "date"},
+    _DECIMAL,
+    "long",  # Microseconds of a day.
+    {"type": "long", "logicalType": "timestamp-micros"},
+    {"type": "int", "logicalType": "date"},  # Only inside an array of values.
+)
+_NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 12
+#: Numbers for each record: start and end of its key, branch of its ordering value, start and end of this value.
+_PLACES: Final = 5
+#: A search for equal layouts costs as much as reading several records. If it finds fewer than this many ...
+_FEW_ALIKE: Final = 16
+#: ... then this many records are read before the next search.
+_RECORDS_BETWEEN: Final = 128
+
+
+def _make_wrapper(avro: Any) -> AvroType:
+    return record_type(
+        json.dumps({"type": "record", "name": "w", "fields": [{"name": "value", "type": avro}]}), name="delete blocks"
+    )
+
+
+_WRAPPERS: Final = (None, *map(_make_wrapper, _WRAPPED))
+_KEYS: Final = record_type(
+    json.dumps({"type": "record", "name": "k", "fields": [{"name": "recordKey", "type": ["null", "string"]}]}),
+    name="delete blocks",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Ordering values: the union branch of each one, and the start and end of its wrapper."""
+
+    branches: Ints
+    starts: Ints
+    ends: Ints
+
+
+def deletes(block: LogBlock, content: Any) -> LogDeletes:
+    """Decode the keys of a delete block, and one column of ordering values for each ordering field.
+
+    An ordering value that is null, or a single int 0 (Hudi: ``OrderingValues.getDefault``), becomes null: such a delete
+    always deletes its record. If all ordering values are null, there is no column. The column types are those of the
+    wrappers; the values of a timestamp column may come as microseconds or milliseconds in a long.
+
+    Args:
+        content: the bytes of the content, or a ``pyarrow.Buffer`` of them.
+
+    Raises:
+        CorruptTableError: the content is damaged.
+        UnsupportedTableError: the version of the content is unknown, or ordering values have types that cannot be
+            compared.
+    """
+    try:
+        data = np.frombuffer(content, np.uint8)
+        version, length = _HEAD.unpack_from(data.data)
+        if version != AVRO_CONTENT_VERSION:
+            raise UnsupportedTableError(
+                f"{block.name} holds deletes of version {version}, which old releases of Hudi wrote; compact the table "
+                "with Apache Hudi"
+            )
+        if length != len(data) - _HEAD.size:
+            raise ValueError(f"{len(data) - _HEAD.size} bytes of deletes, not {length}")
+        keys, values = _find_records(data.data, _HEAD.size)
+        return LogDeletes(block.instant_time, _decode_keys(data, keys), _decode_ordering(data, values, block))
+    except LakeformatError:
+        raise
+    except (ValueError, IndexError, struct.error) as error:
+        raise damaged_content(block, error) from None
+
+
+def _decode_keys(data: npt.NDArray[np.uint8], keys: tuple[Ints, Ints]) -> pa.Array:
+    found = decode_columns(data, *keys, _KEYS).column(0).combine_chunks()
+    if found.null_count:
+        raise ValueError("a record key is null")
+    return found
+
+
+def _find_records(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values]:
+    """Find the start and end of all record keys and ordering values.
+
+    The length of a record is known only after reading it. But records with keys of one length and values of one length
+    follow one another at equal steps; many such records are checked at once.
+    """
+    parts: list[Ints] = []
+    places_read = array("q")
+    count, at = _read_count(data, at)
+    while count:
+        until_search = 0
+        while count:
+            places, branch_at = _locate_record(data, at)
+            places_read.extend(places)
+            at, count, until_search = places[-1], count - 1, until_search - 1
+            if until_search < 0 and count:
+                alike = _count_alike(data, places, branch_at, count)
+                if alike:
+                    parts += [_ints(places_read).reshape(-1, _PLACES), _repeat_places(places, alike)]
+                    del places_read[:]
+                at, count = at + alike * (places[-1] - places[0]), count - alike
+                until_search = 0 if alike >= _FEW_ALIKE else _RECORDS_BETWEEN
+        count, at = _read_count(data, at)
+    if at != len(data):
+        raise ValueError(f"its records end at byte {at} of {len(data)}")
+    parts.append(_ints(places_read).reshape(-1, _PLACES))
+    key_starts, key_ends, branches, starts, ends = np.concatenate(parts).T.copy()
+    return (key_starts, key_ends), _Values(branches, starts, ends)
+
+
+def _locate_record(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
+    """Return the places of one record (see `_PLACES`), and the position of its branch number."""
+    key_end = _skip_optional_text(data, at)
+    branch_at = _skip_optional_text(data, key_end)
+    branch, start = _read_varint(data, branch_at)
+    end = _locate_array(data, start)[1] if branch == _ARRAY else _skip_value(data, branch, start)
+    return (at, key_end, branch, start, end), branch_at
+
+
+def _count_alike(data: memoryview, places: tuple[int, ...], branch_at: int, most: int) -> int:
+    """Count the records after this one, up to ``most``, that have the same layout.
+
+    Records have the same layout if their bytes for lengths and branches are equal, and their numbers end at the same
+    byte.
+    """
+    begin, key_end, branch, start, end = places
+    if branch == _ARRAY:
+        return 0
+    step, mask = end - begin, np.zeros(end - begin, np.uint8)
+    mask[: _find_text_start(data, begin) - begin] = 0xFF
+    mask[key_end - begin : _find_text_start(data, key_end) - begin] = 0xFF
+    mask[branch_at - begin : start - begin] = 0xFF
+    if _VALUE_ENDS[branch] is _skip_varint:
+        mask[start - begin :] = 0x80
+    elif _VALUE_ENDS[branch] is _skip_text:
+        mask[start - begin : _read_varint(data, start)[1] - begin] = 0xFF
+    at, whole = np.flatnonzero(mask), np.frombuffer(data, np.uint8)
+    mask = mask[at]
+    pattern = whole[begin + at] & mask
+    most, found, window = min(most, (len(data) - end) // step), 0, _FEW_ALIKE
+    while found < most:
+        rows = min(window, most - found)
+        first = end + found * step
+        bits = whole[first : first + rows * step].reshape(rows, step)[:, at] & mask
+        same = (bits == pattern).all(axis=1)
+        if not same.all():
+            return found + int(np.argmin(same))
+        found, window = found + rows, 4 * window
+    return found
+
+
+def _repeat_places(places: tuple[int, ...], times: int) -> Ints:
+    """Return the places of the next ``times`` records, which have the same layout as this one."""
+    step = places[-1] - places[0]
+    moved = np.array([step, step, 0, step, step], np.int64)
+    return np.array(places, np.int64) + moved * np.arange(1, times + 1)[:, None]
+
+
+def _find_text_start(data: memoryview, at: int) -> int:
+    """Return the start of an optional text, or its end if it is null."""
+    return _read_varint(data, at + 1)[1] if data[at] else at + 1
+
+
+def _decode_ordering(data: npt.NDArray[np.uint8], values: _Values, block: LogBlock) -> tuple[pa.Array, ...]:
+    several = np.flatnonzero(values.branches == _ARRAY)
+    if not several.size:
+        column = _decode_column(data, values, block, zero_is_null=True)
+        return () if column is None else (column,)
+    alone = _Values(np.where(values.branches == _ARRAY, _NULL, values.branches), values.starts, values.ends)
+    if _decode_column(data, alone, block, zero_is_null=True) is not None:
+        raise UnsupportedTableError(f"{block.name} has ordering values of one and of several fields; compact the table")
+    inside = [_locate_array(data.data, at)[0] for at in values.starts[several].tolist()]
+    fields = len(inside[0])
+    if any(len(one) != fields for one in inside):
+        raise ValueError("ordering values are of different lengths")
+    columns = []
+    for number in range(fields):
+        own = np.array([one[number] for one in inside], np.int64)
+        places = np.zeros((3, len(values.branches)), np.int64)
+        places[:, several] = own.T
+        found = _decode_column(data, _Values(*places), block, zero_is_null=False)
+        columns.append(pa.nulls(len(values.branches), pa.int32()) if found is None else found)
+    return tuple(columns)
+
+
+def _decode_column(
+    data: npt.NDArray[np.uint8], values: _Values, block: LogBlock, *, zero_is_null: bool
+) -> pa.Array | None:
+    """Decode the ordering values as one column. Return None if all are null."""
+    parts, rows = [], []
+    for branch in np.unique(values.branches[values.branches != _NULL]).tolist():
+        at = np.flatnonzero(values.branches == branch)
+        found = decode_columns(data, values.starts[at], values.ends[at], _WRAPPERS[branch])
+        part = found.column(0).combine_chunks()
+        if branch == _INT and zero_is_null:
+            nonzero = pc.not_equal(part, 0)
+            at, part = at[np.asarray(nonzero)], part.filter(nonzero)
+        if len(part):
+            parts.append(part.view(pa.time64("us")) if branch == _TIME else part)
+            rows.append(at)
+    if not parts:
+        return None
+    try:
+        joined = pa.chunked_array([part.cast(_common_type(parts)) for part in parts]).combine_chunks()
+    except pa.ArrowException:
+        kinds = ", ".join(str(part.type) for part in parts)
+        raise UnsupportedTableError(
+            f"{block.name} has ordering values of types that cannot be compared ({kinds}); compact the table"
+        ) from None
+    place = np.full(len(values.branches), -1)
+    place[np.concatenate(rows)] = np.arange(len(joined))
+    return joined.take(pa.array(place, mask=place < 0))
+
+
+def _common_type(parts: list[pa.Array]) -> pa.DataType:
+    kinds = [part.type for part in parts]
+    schemas = [pa.schema([("value", kind)]) for kind in kinds]
+    return pa.unify_schemas(schemas, promote_options="permissive").field(0).type if len(kinds) > 1 else kinds[0]
+
+
+def _locate_array(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]], int]:
+    """Return branch, start and end of each value of an ``ArrayWrapper``, and the end of the wrapper."""
+    present, at = _read_varint(data, at)
+    if present not in (0, 1):
+        raise ValueError("a list of ordering values is neither null nor there")
+    found: list[tuple[int, int, int]] = []
+    count, at = _read_count(data, at) if present else (0, at)
+    while count:
+        for _ in range(count):
+            branch, start = _read_varint(data, at)
+            at = _skip_value(data, branch, start)
+            found.append((branch, start, at))
+        count, at = _read_count(data, at)
+    return found, at
+
+
+def _skip_value(data: memoryview, branch: int, at: int) -> int:
+    if not 0 <= branch < len(_VALUE_ENDS):
+        raise ValueError("an ordering value is of an unknown type")
+    end_or_size = _VALUE_ENDS[branch]
+    if isinstance(end_or_size, int):
+        return at + end_or_size
+    return end_or_size(data, at)
+
+
+def _skip_optional_text(data: memoryview, at: int) -> int:
+    branch = data[at]
+    if branch not in (0, 2):
+        raise ValueError("a text is neither null nor there")
+    return _skip_text(data, at + 1) if branch else at + 1
+
+
+def _skip_text(data: memoryview, at: int) -> int:
+    length, at = _read_varint(data, at)
+    if not 0 <= length <= len(data) - at:
+        raise ValueError("a text is longer than what is there")
+    return at + length
+
+
+def _read_count(data: memoryview, at: int) -> tuple[int, int]:
+    """Read the number of items that come next. A negative number is followed by the size of the items in bytes."""
+    count, at = _read_varint(data, at)
+    if count < 0:
+        _, at = _read_varint(data, at)
+    return abs(count), at
+
+
+def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number takes more than 64 bits")
+
+
+def _ints(values: array[int]) -> Ints:
+    return np.array(values, np.int64)
+
+
+def _skip_varint(data: memoryview, at: int) -> int:
+    return _read_varint(data, at)[1]
+
+
+#: The size of an ordering value in bytes, or the function that finds its end; by branch, without the array.
+_VALUE_ENDS: Final[tuple[int | Callable[[memoryview, int], int], ...]] = (
+    0,
+    1,
+    _skip_varint,
+    _skip_varint,
+    4,
+    8,
+    _skip_text,
+    _skip_text,
+    _skip_varint,
+    _skip_text,
+    _skip_varint,
+    _skip_varint,
+    _skip_varint,
+)

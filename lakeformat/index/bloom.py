@@ -1,0 +1,115 @@
+"""The indexes without state: keys are looked up in the files themselves (Hudi: bloom and simple, global or not)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.index.port import IndexSettings, Ints, Tagged, untagged
+from lakeformat.index.stored_keys import where_keys_stand, with_deleted_rows, with_log_keys
+from lakeformat.index.tagging import TagSettings, tag_files
+from lakeformat.model.files import FileSlice
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.predicate import ColumnBounds
+from lakeformat.storage.port import Storage
+
+__all__ = ["GlobalIndex", "PartitionIndex", "in_question", "with_slices"]
+
+#: With fewer files, all footers are read at once.
+_MANY_FILES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionIndex:
+    """The indexes AUTO, BLOOM and SIMPLE: a key is looked up in its own partition (Hudi: ``HoodieBloomIndex``)."""
+
+    settings: IndexSettings
+
+    def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
+        """Find keys; see `Index.locate`. Memory: that of `tag_files` for as many partitions as there are cores."""
+        settings = self.settings
+        narrowing = TagSettings(settings.kind, settings.use_ranges, settings.use_tree, settings.exact)
+        threads = max(1, pa.cpu_count())
+        # Partitions run in parallel, and the files of each; two pools, so that no task waits for a task of its own pool.
+        with ThreadPoolExecutor(threads) as outer, ThreadPoolExecutor(threads) as inner:
+
+            def locate_in(path: str) -> Tagged:
+                slices = snapshot.slices.get(path, ())
+                tagged = with_slices(tag_base_files(path), slices)
+                tagged = with_log_keys(storage, snapshot, slices, keys[path], tagged, inner)
+                resolve_deletes = with_deleted_rows if settings.tells_gone else where_keys_stand
+                return resolve_deletes(storage, snapshot, keys[path], tagged)
+
+            def tag_base_files(path: str) -> Tagged:
+                files = snapshot.by_partition.get(path, ())
+                known = snapshot.live.bounds_in(path, RECORD_KEY) if len(files) >= _MANY_FILES else None
+                if known is None or not narrowing.use_ranges or len(known.minimum) != len(files):
+                    return tag_files(storage, files, keys[path], narrowing, inner)
+                near = in_question(known, keys[path])
+                tagged = tag_files(storage, [files[at] for at in near.tolist()], keys[path], narrowing, inner)
+                counts = replace(tagged.counts, files=len(files))
+                return replace(tagged, files=near[tagged.files], counts=counts)
+
+            return dict(zip(keys, outer.map(locate_in, keys), strict=True))
+
+    def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
+        """Tag all keys as new; see `Index.place`."""
+        return untagged(keys)
+
+
+def with_slices(tagged: Tagged, slices: Sequence[FileSlice]) -> Tagged:
+    """Let ``tagged`` point to slices instead of base files; only the slices with a base file were searched."""
+    at = np.array([at for at, each in enumerate(slices) if each.base is not None], np.int64)
+    return replace(tagged, files=at[tagged.files], searched=tuple(slices))
+
+
+def in_question(known: ColumnBounds, keys: pa.ChunkedArray) -> Ints:
+    """Return the positions of the files whose key range holds any of these keys, or is unknown.
+
+    Memory: a sort of the keys.
+    """
+    lows, highs = known.minimum.fill_null(""), known.maximum.fill_null("")
+    whole = pa.concat_arrays([lows, keys.combine_chunks().cast(lows.type), highs])
+    # A stable sort puts a low bound before an equal key, and a high bound after it.
+    order = np.asarray(pc.sort_indices(whole))
+    is_key = (order >= len(lows)) & (order < len(lows) + len(keys))
+    below = np.empty(len(whole), np.int64)
+    below[order] = np.cumsum(is_key)
+    hit = below[len(lows) + len(keys) :] > below[: len(lows)]
+    unknown = np.asarray(pc.or_(pc.is_null(known.minimum), pc.is_null(known.maximum)))
+    return np.flatnonzero(hit | unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalIndex:
+    """The indexes GLOBAL_BLOOM and GLOBAL_SIMPLE: a key is looked up in every file (Hudi: ``HoodieGlobalBloomIndex``).
+
+    Every candidate is checked: a filter may be wrong, and must not send a row to another partition.
+    """
+
+    settings: IndexSettings
+
+    def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
+        """Find keys; see `Index.locate`."""
+        kind = self.settings.kind.removeprefix("GLOBAL_")
+        narrowing = TagSettings(kind, self.settings.use_ranges, self.settings.use_tree, exact=True)
+        slices = tuple(snapshot.each_slice())
+        with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+
+            def locate_in(column: pa.ChunkedArray) -> Tagged:
+                tagged = with_slices(tag_files(storage, snapshot.files, column, narrowing, pool), slices)
+                tagged = with_log_keys(storage, snapshot, slices, column, tagged, pool)
+                return with_deleted_rows(storage, snapshot, column, tagged)
+
+            return {path: locate_in(column) for path, column in keys.items()}
+
+    def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
+        """Tag all keys as new; see `Index.place`."""
+        return untagged(keys)

@@ -1,0 +1,28 @@
+"""The index for each value of ``hoodie.index.type``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from lakeformat.index.bloom import GlobalIndex, PartitionIndex
+from lakeformat.index.bucket import BucketIndex
+from lakeformat.index.memory import MemoryIndex
+from lakeformat.index.port import Index, IndexSettings
+
+__all__ = ["INDEXES", "make_index"]
+
+INDEXES: Final[Mapping[str, Callable[[IndexSettings], Index]]] = {
+    "AUTO": PartitionIndex,
+    "BLOOM": PartitionIndex,
+    "SIMPLE": PartitionIndex,
+    "GLOBAL_BLOOM": GlobalIndex,
+    "GLOBAL_SIMPLE": GlobalIndex,
+    "INMEMORY": MemoryIndex,
+    "BUCKET": BucketIndex,
+}
+
+
+def make_index(settings: IndexSettings) -> Index:
+    """Make the index of the kind in the settings."""
+    return INDEXES[settings.kind](settings)

@@ -1,0 +1,390 @@
+"""The keys of file slices with log files: the keys that only log files hold.
+
+Hudi's own indexes read base files alone (``canIndexLogFiles`` is false) and never write a new key into a log file. So log
+files are read only if their commits do not say that they hold updates and deletes alone.
+
+Memory: the keys of the log files that are read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.errors import CorruptTableError
+from lakeformat.file_system_view.live_files import ListedSlices
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.footers import open_parquet, row_batches
+from lakeformat.files.log_reader import read_parts
+from lakeformat.files.open_slice import SliceMerging
+from lakeformat.files.slice_reader import read_slice
+from lakeformat.index.port import Ints, Tagged, in_key_order
+from lakeformat.merge.versions import LogRows
+from lakeformat.model.files import BaseFile, FileSlice, LogFile
+from lakeformat.model.instant import VisibleInstants
+from lakeformat.model.record import META_COLUMNS, RECORD_KEY
+from lakeformat.storage.port import Storage
+
+__all__ = [
+    "DeletingSlice",
+    "KeyColumn",
+    "LogsWithKeys",
+    "SortedKeys",
+    "Wanted",
+    "deleted_pairs",
+    "deleting_slices",
+    "located",
+    "logged_keys",
+    "logs_with_keys",
+    "matches",
+    "one_place_each",
+    "overlapping_groups",
+    "read_keys",
+    "slice_keys",
+    "where_keys_stand",
+    "with_deleted_rows",
+    "with_keys_of",
+    "with_log_keys",
+]
+
+_BATCH_ROWS: Final = 1 << 21
+
+#: A function that tells whether any wanted key may lie between two bounds, both inclusive, as UTF-8.
+Wanted = Callable[[bytes, bytes], bool]
+
+
+@dataclass(frozen=True)
+class KeyColumn:
+    """The record keys of a base file in row order: all keys, or those of some row groups.
+
+    Attributes:
+        keys: the record keys.
+        size_bytes: bytes read for them.
+        groups: for each row group read, the number of its first row in the file and its row count; empty if unknown.
+    """
+
+    keys: pa.ChunkedArray
+    size_bytes: int
+    groups: tuple[tuple[int, int], ...] = ()
+
+    def rows_of(self, at: Ints) -> Ints:
+        """Return the row numbers in the file of the keys at these positions; -1 if they are unknown."""
+        if not self.groups:
+            return np.full(len(at), -1)
+        starts, rows = np.array(self.groups, np.int64).T
+        ends = np.cumsum(rows)
+        group = np.searchsorted(ends, at, side="right")
+        found: Ints = at - (ends - rows)[group] + starts[group]
+        return found
+
+
+class SortedKeys:
+    """Sorted keys in a form that `bisect` can search: it reads some twenty keys and copies none of the others."""
+
+    def __init__(self, keys: pa.ChunkedArray) -> None:
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getitem__(self, at: int) -> bytes:
+        text: str = self._keys[at].as_py()
+        return text.encode()
+
+    def between(self, low: bytes, high: bytes, start: int = 0, stop: int | None = None) -> slice:
+        """Return the positions, from ``start`` to ``stop``, of the keys from ``low`` to ``high``, both inclusive."""
+        first = bisect_left(self, low, start, len(self) if stop is None else stop)
+        last = bisect_left(self, high + b"\0", first, len(self) if stop is None else stop)
+        return slice(first, max(first, last))
+
+
+def overlapping_groups(metadata: pq.FileMetaData, column: int, wanted: Wanted) -> list[int]:
+    """Return the row groups that may hold a wanted key by the key column's statistics; without statistics, all."""
+    return [at for at in range(metadata.num_row_groups) if _may_hold(metadata.row_group(at).column(column), wanted)]
+
+
+def _may_hold(chunk: pq.ColumnChunkMetaData, wanted: Wanted) -> bool:
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    try:
+        low, high = (text.encode() if isinstance(text, str) else text for text in (statistics.min, statistics.max))
+    except UnicodeDecodeError:  # Writers may cut a bound inside a character.
+        return True
+    return wanted(low, high)
+
+
+def read_keys(
+    storage: Storage, file: BaseFile, metadata: pq.FileMetaData | None = None, wanted: Wanted | None = None
+) -> KeyColumn:
+    """Read the record keys of a base file.
+
+    Args:
+        metadata: the file's parsed footer, if the caller has it.
+        wanted: skip row groups that hold no wanted key.
+
+    Raises:
+        CorruptTableError: the file cannot be read, or has no key column.
+    """
+    location = f"{storage.location}/{file.path}"
+    with storage.open_input(file.path) as source, open_parquet(source, location, metadata=metadata) as parquet:
+        if RECORD_KEY not in parquet.schema_arrow.names:
+            raise CorruptTableError(f"{location} has no column {RECORD_KEY}; restore it from a copy")
+        found = parquet.metadata
+        column = next(
+            (at for at in range(found.num_columns) if found.schema.column(at).path == RECORD_KEY), found.num_columns
+        )
+        every = list(range(found.num_row_groups))
+        groups = every if wanted is None else overlapping_groups(found, column, wanted)
+        size = sum(found.row_group(at).column(column).total_compressed_size for at in groups)
+        batches = row_batches(parquet, location, _BATCH_ROWS, columns=[RECORD_KEY], row_groups=groups)
+        rows = [found.row_group(at).num_rows for at in every]
+        starts = np.cumsum([0, *rows]).tolist()
+        keys = pa.chunked_array([batch.column(0) for batch in batches], pa.string())
+        return KeyColumn(keys, size, tuple((starts[at], rows[at]) for at in groups))
+
+
+def matches(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[Ints]:
+    """Return for each key column the positions of those of ``keys`` that it holds, ascending, each once."""
+    return [found for found, _ in located(columns, keys)]
+
+
+def located(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[tuple[Ints, Ints]]:
+    """Return the positions as `matches`, with the row number in the file; -1 for keys with several rows or unknown rows.
+
+    One hash table of ``keys`` serves all columns; every stored key is looked up once.
+    """
+    stored = pa.chunked_array([chunk for column in columns for chunk in column.keys.chunks], pa.string())
+    found = pc.index_in(stored, value_set=keys)
+    is_hit = np.asarray(pc.is_valid(found))
+    at = np.asarray(found.drop_null()).astype(np.int64)
+    places = np.flatnonzero(is_hit)
+    ends = np.cumsum([0, *(len(column.keys) for column in columns)])
+    hits = np.searchsorted(places, ends)
+    parts = zip(columns, ends.tolist(), hits.tolist(), hits[1:].tolist(), strict=False)
+    return [
+        _distinct(at[first:last], column.rows_of(places[first:last] - start)) for column, start, first, last in parts
+    ]
+
+
+def _distinct(at: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    keys, first, count = np.unique(at, return_index=True, return_counts=True)
+    return keys, np.where(count > 1, -1, rows[first])
+
+
+def with_log_keys(
+    storage: Storage,
+    snapshot: Snapshot,
+    slices: Sequence[FileSlice],
+    keys: pa.ChunkedArray,
+    tagged: Tagged,
+    pool: Executor,
+) -> Tagged:
+    """Find the keys that only log files hold, and add them to ``tagged``.
+
+    Args:
+        slices: the slices to which ``tagged`` points.
+    """
+    found = {at: logs for at, each in enumerate(slices) if (logs := logs_with_keys(snapshot, each)) is not None}
+    return with_keys_of(storage, found, keys, tagged, pool)
+
+
+@dataclass(frozen=True, slots=True)
+class LogsWithKeys:
+    """Log files of a slice that may hold keys which its base file lacks. Picklable.
+
+    Attributes:
+        visible: instants whose blocks are read.
+    """
+
+    logs: tuple[LogFile, ...]
+    visible: VisibleInstants
+
+
+def logs_with_keys(snapshot: Snapshot, piece: FileSlice) -> LogsWithKeys | None:
+    """Return the slice's log files if any of them may hold new keys; None if the base file has all keys."""
+    updating = snapshot.live.updating if isinstance(snapshot.live, ListedSlices) else frozenset()
+    if all(piece.base is not None and log.path in updating for log in piece.logs):
+        return None
+    return LogsWithKeys(piece.logs, snapshot.merging(piece).visible)
+
+
+def with_keys_of(
+    storage: Storage,
+    logs: Mapping[int, LogsWithKeys],
+    keys: pa.ChunkedArray,
+    tagged: Tagged,
+    pool: Executor,
+) -> Tagged:
+    """Add the keys found in log files to ``tagged``.
+
+    Args:
+        logs: log files by the position of their slice among the slices to which ``tagged`` points.
+    """
+    if not logs:
+        return tagged
+    columns = list(pool.map(lambda one: _read_log_keys(storage, one), logs.values()))
+    found = matches(columns, keys)
+    pairs, first = np.unique(
+        np.concatenate(
+            [
+                np.stack([tagged.keys, tagged.files], 1),
+                *(np.stack([at, np.full(len(at), file)], 1) for at, file in zip(found, logs, strict=True)),
+            ]
+        ),
+        axis=0,
+        return_index=True,
+    )
+    new = np.setdiff1d(tagged.new, pairs[:, 0], assume_unique=True)
+    new = new[in_key_order(keys.take(pa.array(new)))]
+    return replace(
+        tagged,
+        keys=pairs[:, 0].copy(),
+        files=pairs[:, 1].copy(),
+        new=new,
+        base_rows=_extend_base_rows(tagged.base_rows, first),
+    )
+
+
+def _extend_base_rows(base_rows: Ints | None, first: Ints) -> Ints | None:
+    """Return row numbers of pairs: those of base files, which come first, keep theirs; the others get -1."""
+    if base_rows is None:
+        return None
+    known = first < len(base_rows)
+    return np.where(known, base_rows[np.where(known, first, 0)], -1) if len(base_rows) else np.full(len(first), -1)
+
+
+def slice_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
+    """Read every key that a file of the slice holds, deleted or not. Keys may repeat."""
+    parts = [read_keys(storage, piece.base)] if piece.base is not None else []
+    if piece.logs:
+        parts.append(_read_log_keys(storage, LogsWithKeys(piece.logs, snapshot.merging(piece).visible)))
+    chunks = [chunk for part in parts for chunk in part.keys.chunks]
+    return KeyColumn(pa.chunked_array(chunks, pa.string()), sum(part.size_bytes for part in parts))
+
+
+def _read_log_keys(storage: Storage, of: LogsWithKeys) -> KeyColumn:
+    """Read the keys of all data rows in a slice's log files."""
+    parts = read_parts(storage, of.logs, is_committed=of.visible, columns=[RECORD_KEY])
+    return KeyColumn(pa.chunked_array(_collect_keys(parts), pa.string()), sum(log.size_bytes for log in of.logs))
+
+
+def logged_keys(storage: Storage, log: LogFile) -> KeyColumn:
+    """Read the keys of the data rows in one log file, of all commits."""
+    parts = read_parts(storage, [log], is_committed=lambda _: True, columns=[RECORD_KEY])
+    return KeyColumn(pa.chunked_array(_collect_keys(parts), pa.string()), log.size_bytes)
+
+
+def _collect_keys(parts: Iterable[object]) -> list[pa.Array]:
+    rows = (part.rows for part in parts if isinstance(part, LogRows))
+    return [chunk for table in rows for chunk in table.column(RECORD_KEY).cast(pa.string()).chunks]
+
+
+Bools = npt.NDArray[np.bool_]
+
+_CHUNK_ROWS = 1 << 18
+_BATCH_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DeletingSlice:
+    """A slice whose log files may have deleted rows, and the rules for reading it. Picklable.
+
+    Attributes:
+        columns: the table's columns, with Hudi's meta columns.
+    """
+
+    piece: FileSlice
+    merging: SliceMerging
+    columns: pa.Schema
+
+
+def deleting_slices(storage: Storage, snapshot: Snapshot, slices: Sequence[FileSlice]) -> Mapping[int, DeletingSlice]:
+    """Return the slices whose log files may delete rows, by position: their commits do not say that they delete nothing."""
+    upserting = snapshot.live.upserting if isinstance(snapshot.live, ListedSlices) else frozenset()
+    found = [at for at, each in enumerate(slices) if any(log.path not in upserting for log in each.logs)]
+    if not found:
+        return {}
+    meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
+    columns = pa.schema([*meta, *snapshot.columns(storage.location)])
+    return {at: DeletingSlice(slices[at], snapshot.merging(slices[at]), columns) for at in found}
+
+
+def deleted_pairs(
+    storage: Storage, deleting: Mapping[int, DeletingSlice], keys: pa.ChunkedArray, at: Ints, files: Ints
+) -> Bools:
+    """Tell for each (key, slice) pair whether the row is deleted.
+
+    Args:
+        deleting: slices by their positions, as in ``files``.
+        at, files: for each pair the position of its key in ``keys``, and the position of its slice.
+    """
+    gone = np.zeros(len(at), bool)
+    for file, piece in deleting.items():
+        pairs = np.flatnonzero(files == file)
+        if len(pairs):
+            wanted = keys.take(pa.array(at[pairs]))
+            live = np.zeros(len(pairs), bool)
+            for part in _live_keys(storage, piece):
+                live[matches([KeyColumn(part, 0)], wanted)[0]] = True
+            gone[pairs] = ~live
+    return gone
+
+
+def _live_keys(storage: Storage, of: DeletingSlice) -> Iterator[pa.ChunkedArray]:
+    batches = read_slice(
+        storage,
+        of.piece,
+        of.merging,
+        of.columns,
+        [RECORD_KEY],
+        most_rows=_CHUNK_ROWS,
+        most_bytes=_BATCH_BYTES,
+    )
+    for batch in batches:
+        yield pa.chunked_array([batch.column(RECORD_KEY)], pa.string())
+
+
+def with_deleted_rows(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:
+    """Add to each pair whether the slice's log files have deleted the row."""
+    deleting = deleting_slices(storage, snapshot, tagged.searched)
+    gone = deleted_pairs(storage, deleting, keys, tagged.keys, tagged.files)
+    return replace(tagged, gone=gone) if gone.any() else tagged
+
+
+def where_keys_stand(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:
+    """Keep for each key only the slices that have its row, or one slice if the row is deleted in all of them.
+
+    Cost: keys with one slice (nearly all) are not checked.
+    """
+    several = np.flatnonzero(np.bincount(tagged.keys, minlength=1)[tagged.keys] > 1)
+    if not len(several):
+        return tagged
+    deleting = deleting_slices(storage, snapshot, tagged.searched)
+    gone = np.zeros(len(tagged.keys), bool)
+    gone[several] = deleted_pairs(storage, deleting, keys, tagged.keys[several], tagged.files[several])
+    selected = one_place_each(tagged.keys, gone)
+    base_rows = None if tagged.base_rows is None else tagged.base_rows[selected]
+    return replace(tagged, keys=tagged.keys[selected], files=tagged.files[selected], base_rows=base_rows)
+
+
+def one_place_each(keys: Ints, gone: Bools) -> Bools:
+    """Select the pairs whose rows exist; for keys whose rows are all deleted, their first pair.
+
+    A new version goes to that pair's slice, so that no index finds the key in two places.
+    """
+    if not gone.any():
+        return ~gone
+    left = np.flatnonzero(gone & ~np.isin(keys, keys[~gone]))
+    selected = ~gone
+    selected[left[np.unique(keys[left], return_index=True)[1]]] = True
+    return selected

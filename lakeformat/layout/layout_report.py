@@ -1,0 +1,394 @@
+"""What a layout would do for filters, judged by a sample of rows before anything is rewritten.
+
+Every layout is asked the same filters: around rows drawn at random, on each column alone and on all columns together,
+each wide enough to hold a given share of the rows. A layout to judge is the sample itself, put in order and cut into
+as many files as the table has; the table as it lies is judged by its files' own bounds.
+
+A layout report as a picture: what files span in the plane of two columns (``pip install 'lakeformat[plot]'``).
+
+Both axes are shares of the rows, not values: a plane in which rows lie evenly, whatever their distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakeformat.display import html_rows
+from lakeformat.errors import InvalidInputError, nearest
+from lakeformat.layout.boxes import (
+    NOW,
+    Axis,
+    Boxes,
+    Estimate,
+    Estimates,
+    Ranks,
+    Spans,
+    around,
+    of_files,
+    percent,
+    share_read,
+)
+from lakeformat.layout.curve import Positions, Strategy, cut, fit
+from lakeformat.model.one_line import OneLine
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from matplotlib.axes import Axes
+
+__all__ = ["LayoutReport", "Sample", "draw", "report"]
+
+#: More boxes in one panel are a grey mass.
+_MOST_BOXES: Final = 1_024
+_MOST_POINTS: Final = 3_000
+_SKIPPED: Final = ("#dfe7ef", "#9db0c4")
+_READ: Final = ("#f2a65a", "#c4541c")
+_FILTER: Final = "#15304b"
+_TEXT: Final = "#33404d"
+_TITLES: Final = {NOW: "as it lies now"}
+
+Extents = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
+def draw(report: Estimates, plane: Sequence[str] = (), after: Estimates | None = None) -> Any:
+    """See `LayoutReport.figure`."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+    except ImportError:
+        raise InvalidInputError("pictures need matplotlib: pip install 'lakeformat[plot]'") from None
+    shown = _columns(report, plane)
+    panels_of = [(report, layout, _TITLES.get(layout.name, layout.name)) for layout in report.layouts]
+    if after is not None:
+        if after.columns != report.columns:
+            raise InvalidInputError(
+                f"the reports are on {', '.join(report.columns)} and on {', '.join(after.columns)}; "
+                "make both on the same columns"
+            )
+        before = replace(report, example=_same_filter(after, report))
+        panels_of = [(before, report.layouts[0], "before"), (after, after.layouts[0], "after")]
+    across = 2 if len(panels_of) > 1 else 1
+    down = -(-len(panels_of) // across)
+    figure = Figure(figsize=(5.2 * across, 5.0 * down + 1.1), facecolor="white", layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).flat
+    for panel, (of, layout, title) in zip(panels, panels_of, strict=False):
+        best = layout.name == of.best and layout.name != NOW
+        _panel(panel, of, layout, shown, f"{title}{', reads least' if best else ''}")
+    head = f"{report.rows:,} rows in {report.files:,} files: what filters on {' and '.join(report.columns)} read"
+    told = report.advice
+    if after is not None:
+        # The last line keeps the titles of the panels apart.
+        told = f"{percent(report.layouts[0].read)} of the files before, {percent(after.layouts[0].read)} after\n"
+    figure.suptitle(f"{head}\n{told}", fontsize=12, color=_TEXT)
+    figure.legend(
+        handles=[
+            Patch(
+                facecolor="none", edgecolor=_FILTER, linewidth=1.8, label=f"a filter on {' and '.join(report.columns)}"
+            ),
+            Patch(facecolor=_READ[0], edgecolor=_READ[1], alpha=0.6, label="files that it reads"),
+            Patch(facecolor=_SKIPPED[0], edgecolor=_SKIPPED[1], label="files that it skips"),
+        ],
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize=10,
+        labelcolor=_TEXT,
+        title="Equal lengths of an axis hold equally many rows.",
+        title_fontproperties={"size": 9},
+    )
+    return figure
+
+
+def _same_filter(of: Estimates, here: Estimates) -> Boxes:
+    """A report's example in the ranks of another, whose sample ranks otherwise: over equal shares of the rows."""
+    if not len(of.example):
+        return here.example
+    low, high = of.example.low.copy(), of.example.high.copy()
+    for at, (one, other) in enumerate(zip(of.axes, here.axes, strict=True)):
+        last = len(other.ordered) - 1
+        begins = np.rint(one.share_below(low[:, at]) * len(other.ordered)).astype(int)
+        ends = np.rint(one.share_up_to(high[:, at]) * len(other.ordered)).astype(int) - 1
+        low[:, at] = other.ordered[np.clip(begins, 0, last)]
+        high[:, at] = other.ordered[np.clip(ends, 0, last)]
+    return Boxes(low, high)
+
+
+def _columns(report: Estimates, plane: Sequence[str]) -> tuple[int, ...]:
+    """Which columns of the report stand on the axes: one or two."""
+    chosen = tuple(plane) or report.columns[:2]
+    for name in chosen:
+        if name not in report.columns:
+            raise InvalidInputError(
+                f"the report has no column {name!r}{nearest(name, report.columns)}; it has {', '.join(report.columns)}"
+            )
+    if plane and (len(chosen) != 2 or len(set(chosen)) != 2):
+        raise InvalidInputError(f"a plane has two different columns, not {', '.join(chosen)}")
+    return tuple(report.columns.index(name) for name in chosen)
+
+
+def _panel(panel: Axes, report: Estimates, layout: Estimate, shown: tuple[int, ...], title: str) -> None:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.patches import Rectangle
+
+    boxes = layout.boxes
+    full = np.flatnonzero((boxes.low <= boxes.high).all(axis=1))
+    touched = report.example.touched(0, boxes) if len(report.example) else np.zeros(len(boxes), bool)
+    drawn = full[np.linspace(0, len(full) - 1, min(len(full), _MOST_BOXES)).astype(int)] if len(full) else full
+    sides = [_extents(report, boxes, column) for column in shown]
+    if len(shown) == 1:
+        number = np.argsort(np.lexsort(sides[0][::-1])) / max(1, len(boxes))
+        sides.append((number, number + 1 / max(1, len(boxes))))
+    (left, right), (bottom, top) = sides
+    corners = np.stack([left, bottom, left, top, right, top, right, bottom], axis=1).reshape(-1, 4, 2)
+    edge = 0.7 if len(drawn) <= 256 else 0.35
+    for which, (face, line), alpha in ((~touched, _SKIPPED, 0.5), (touched, _READ, 0.45)):
+        some = corners[drawn[which[drawn]]]
+        # Where boxes cover each other a hundred times, each one is faint.
+        shade = alpha / max(1.0, _depth(sides) ** 0.5)
+        panel.add_collection(PolyCollection(some, facecolors=face, edgecolors="none", alpha=max(shade, 0.05)))
+        panel.add_collection(PolyCollection(some, facecolors="none", edgecolors=line, linewidths=edge, alpha=0.8))
+    if len(shown) == 2:
+        _points(panel, report, shown)
+    if len(report.example):
+        ends = [_extents(report, report.example, column) for column in shown]
+        if len(shown) == 1:
+            ends.append((np.zeros(1), np.ones(1)))
+        (x, x_end), (y, y_end) = ((float(low[0]), float(high[0])) for low, high in ends)
+        frame = Rectangle((x, y), x_end - x, y_end - y, fill=False, edgecolor=_FILTER, linewidth=1.8, zorder=5)
+        panel.add_patch(frame)
+    best = layout.name == report.best and layout.name != NOW
+    panel.set_title(title, loc="left", fontsize=12, color=_TEXT, fontweight="bold", pad=20)
+    told = f"filters read {100 * layout.read:.1f} % of the files; this one {touched.sum():,} of {len(boxes):,}"
+    panel.text(0, 1.018, told, transform=panel.transAxes, fontsize=9.5, color=_READ[1] if best else _TEXT)
+    _axes(panel, report, shown)
+
+
+def _extents(report: Estimates, boxes: Boxes, column: int) -> Extents:
+    axis = report.axes[column]
+    return axis.share_below(boxes.low[:, column]), axis.share_up_to(boxes.high[:, column])
+
+
+def _depth(sides: Sequence[Extents]) -> float:
+    """How many boxes lie upon each other, on average."""
+    lengths = [np.clip(end - start, 0, 1) for start, end in sides]
+    return float(np.prod(lengths, axis=0).sum())
+
+
+def _points(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
+    """Some of the sampled rows; those of one value are spread over its share."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, report.sampled, min(report.sampled, _MOST_POINTS))
+    at = []
+    for column in shown:
+        axis = report.axes[column]
+        low, high = axis.share_below(axis.rows[rows]), axis.share_up_to(axis.rows[rows])
+        at.append(low + (high - low) * rng.random(len(rows)))
+    panel.scatter(at[0], at[1], s=0.6, color=_TEXT, alpha=0.35, linewidths=0, zorder=3, rasterized=True)
+
+
+def _axes(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
+    panel.set_xlim(0, 1)
+    panel.set_ylim(0, 1)
+    panel.set_aspect("equal")
+    names = [report.columns[column] for column in shown]
+    panel.set_xlabel(names[0], color=_TEXT)
+    panel.set_ylabel(names[1] if len(names) == 2 else "files in order of the column", color=_TEXT)
+    for column, line in zip(names, (panel.xaxis, panel.yaxis), strict=False):
+        ticks = report.ticks[column]
+        line.set_ticks(np.linspace(0, 1, len(ticks)), labels=list(ticks))
+    if len(names) == 1:
+        panel.set_yticks([])
+    panel.tick_params(labelsize=8, colors=_TEXT, length=2)
+    panel.tick_params(axis="y", labelrotation=90)
+    # The outermost labels stay within the panel: two meet in each corner.
+    for labels, align, ends in (
+        (panel.get_xticklabels(), "set_horizontalalignment", ("left", "center", "right")),
+        (panel.get_yticklabels(), "set_verticalalignment", ("bottom", "center", "top")),
+    ):
+        for at, label in enumerate(labels):
+            getattr(label, align)(ends[0] if at == 0 else ends[2] if at == len(labels) - 1 else ends[1])
+    for spine in panel.spines.values():
+        spine.set_color(_SKIPPED[1])
+
+
+#: Filters of each kind.
+_FILTERS: Final = 200
+#: Fewer sampled rows tell too little of what a file spans.
+ROWS_A_FILE: Final = 32
+_TICKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """Rows drawn evenly from a table.
+
+    Attributes:
+        rows: the layout's columns, flat, under their names.
+        partition: for each row the number of its partition.
+        files: for each partition, how many files its rows are to be cut into.
+    """
+
+    rows: pa.Table
+    partition: npt.NDArray[np.int64]
+    files: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LayoutReport(OneLine, Estimates):
+    """What filters skip now and in other layouts; ``str()`` is a table. Its attributes are those of `Estimates`."""
+
+    def __str__(self) -> str:
+        names = [*(f"on {column}" for column in self.columns)]
+        if len(self.columns) > 1:
+            names.append("on all together")
+        width = max(map(len, names))
+        lines = [
+            f"{self.rows:,} rows in {self.files:,} files, judged by a sample of {self.sampled:,} rows.",
+            f"Share of the files that a filter for {percent(self.selectivity)} of the rows skips:",
+            "",
+            " ".join([" " * width, *(f"{layout.name:>9}" for layout in self.layouts)]),
+        ]
+        for at, name in enumerate(names):
+            shares = [[*layout.skipped.values(), layout.skipped_together][at] for layout in self.layouts]
+            lines.append(" ".join([f"{name:<{width}}", *(f"{percent(share):>9}" for share in shares)]))
+        judged = self.layouts[-1].files
+        if judged < self.files:
+            lines += ["", f"The sample was cut into {judged:,} files, with fewer rows it would tell too little."]
+        return "\n".join([*lines, "", self.advice])
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the shares of files that filters skip, a column a layout, and the advice."""
+        kinds = [*(f"on {column}" for column in self.columns), "on all together"]
+        rows = [
+            (kind, *(percent([*layout.skipped.values(), layout.skipped_together][at]) for layout in self.layouts))
+            for at, kind in enumerate(kinds if len(self.columns) > 1 else kinds[:1])
+        ]
+        head = f"Share of the files that a filter for {percent(self.selectivity)} of the rows skips"
+        return html_rows(("", *(layout.name for layout in self.layouts)), rows, caption=head, note=self.advice)
+
+    def figure(self, plane: Sequence[str] = (), *, after: LayoutReport | None = None) -> Any:
+        """A matplotlib figure: what files span in the plane of two columns, a panel for each layout.
+
+        Args:
+            plane: two of the columns; the first two by default. One column is drawn against the order of files.
+            after: a later report on the same columns: two panels, the table as it lay and as it lies.
+
+        Raises:
+            InvalidInputError: matplotlib is missing (``pip install 'lakeformat[plot]'``), or no such columns.
+        """
+
+        return draw(self, plane, after)
+
+    def to_png(
+        self, path: str | PathLike[str], plane: Sequence[str] = (), *, after: LayoutReport | None = None
+    ) -> None:
+        """Write the figure as a PNG file on this machine; arguments and errors as of `figure`."""
+        self.figure(plane, after=after).savefig(path, format="png", dpi=150)
+
+
+def report(
+    sample: Sample, now: Mapping[str, Spans], *, rows: int, files: int, selectivity: float = 0.01, seed: int = 0
+) -> LayoutReport:
+    """Judge layouts by the columns of ``now``, in their order.
+
+    Args:
+        sample: rows with these columns.
+        now: what the table's files span, of all files or of some drawn evenly.
+        rows, files: of the table.
+        selectivity: the share of the rows that each filter shall hold.
+        seed: of the filters.
+    """
+    names = tuple(now)
+    sample = replace(sample, rows=sample.rows.select(list(names)))
+    columns = [sample.rows[name].combine_chunks() for name in names]
+    axes = [Axis.of(column, now[name]) for name, column in zip(names, columns, strict=True)]
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, max(1, sample.rows.num_rows), _FILTERS if sample.rows.num_rows else 0)
+    alone = [around([axis], drawn, selectivity, rng) for axis in axes]
+    together = around(axes, drawn, selectivity ** (1 / len(axes)), rng)
+
+    def judged(name: str, boxes: Boxes) -> Estimate:
+        skipped = {
+            column: 1 - share_read(boxes.only(at), alone[at]) if len(boxes) else 0.0 for at, column in enumerate(names)
+        }
+        return Estimate(name, len(boxes), skipped, 1 - share_read(boxes, together), boxes)
+
+    spans = [axis.spans for axis in axes]
+    lying = Boxes(*(np.concatenate([getattr(span, end) for span in spans], axis=1) for end in ("low", "high")))
+    layouts = [judged(NOW, lying)]
+    for strategy in Strategy:
+        if strategy is Strategy.LINEAR or len(names) > 1:
+            file, count = _cut(sample, *_order(strategy, sample, axes))
+            layouts.append(judged(strategy.value, of_files(axes, file, count)))
+    return LayoutReport(
+        columns=names,
+        rows=rows,
+        files=files,
+        sampled=sample.rows.num_rows,
+        selectivity=selectivity,
+        layouts=tuple(layouts),
+        example=_example(together, layouts),
+        axes=tuple(axes),
+        ticks={name: _ticks(column, axis) for name, column, axis in zip(names, columns, axes, strict=True)},
+    )
+
+
+def _order(strategy: Strategy, sample: Sample, axes: Sequence[Axis]) -> tuple[Ranks, Positions | None]:
+    """The rows in order, partition after partition, and their places on the curve in that order."""
+    if strategy is Strategy.LINEAR:
+        return np.lexsort([*(axis.rows for axis in reversed(axes)), sample.partition]), None
+    places = fit(strategy, sample.rows.schema.names, sample.rows).positions(sample.rows)
+    order = np.lexsort((places, sample.partition))
+    return order, places[order]
+
+
+def _cut(sample: Sample, order: Ranks, places: Positions | None) -> tuple[Ranks, int]:
+    """The file of each row, every partition cut into files as a rewrite would; and how many files there are."""
+    rows = np.bincount(sample.partition, minlength=len(sample.files))
+    files = np.clip(sample.files, 1, np.maximum(1, rows // ROWS_A_FILE))
+    files[rows == 0] = 0
+    first_row, first_file = np.cumsum(rows) - rows, np.cumsum(files) - files
+    of = sample.partition[order]
+    file = first_file[of] + (np.arange(len(order)) - first_row[of]) * files[of] // rows[of]
+    if places is not None:
+        for partition in np.flatnonzero(files > 1).tolist():
+            first, count = first_row[partition], rows[partition]
+            starts = cut(places[first : first + count], int(files[partition]))
+            file[first : first + count] = first_file[partition] + np.searchsorted(starts, np.arange(count), "right")
+    of_row = np.empty(len(order), np.int64)
+    of_row[order] = file
+    return of_row, int(files.sum())
+
+
+def _example(filters: Boxes, layouts: Sequence[Estimate]) -> Boxes:
+    """The filter whose share of files is most like the mean's in the last layout."""
+    if not len(filters):
+        return filters
+    boxes = layouts[-1].boxes
+    touched = np.array([filters.touched(at, boxes).sum() for at in range(len(filters))])
+    chosen = [int(np.argsort(touched, kind="stable")[len(touched) // 2])]
+    return Boxes(filters.low[chosen], filters.high[chosen])
+
+
+def _ticks(column: pa.Array, axis: Axis) -> tuple[str, ...]:
+    """Values of the sample at quarters of its rows."""
+    order = np.argsort(axis.rows, kind="stable")[np.count_nonzero(axis.rows == 0) :]
+    if not len(order):
+        return ()
+    at = [order[int(share * (len(order) - 1))] for share in _TICKS]
+    return tuple(_shown(value) for value in column.take(pa.array(at)).to_pylist())
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if abs(value) < 10**7 else f"{value:.3g}"
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text if len(text) <= 19 else text[:18] + "…"

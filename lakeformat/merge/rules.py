@@ -1,0 +1,281 @@
+"""The merge rule of one write: which of two rows with one key stays, and which of its fields.
+
+The merge rule of reading: how the log files and the base file of a slice become rows.
+
+The user's own merge rule: a Python function on Arrow tables, given directly or by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.config.option import import_callable
+from lakeformat.errors import InvalidInputError, InvalidOptionError, UnsupportedTableError
+from lakeformat.merge.fields import filled
+from lakeformat.merge.order import deleted_rows
+from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode
+from lakeformat.model.record import IS_DELETED, OPERATION, RECORD_KEY
+
+__all__ = ["MergeFunction", "MergeRule", "Merger", "ReadRule", "read_rule"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRule:
+    """The rule that decides which version of a record is read. A picklable value, the same in every task.
+
+    Attributes:
+        ordering: the ordering fields; the first one that differs decides. The greater value wins; on a tie, the version
+            written later (event time). If empty, the version written later wins (commit time).
+        partial: which fields of a version are ignored; None ignores none.
+        unavailable: the text that means an unknown value under ``FILL_UNAVAILABLE``.
+        delete_field: a column whose value ``delete_marker`` turns a row into a delete; "" for none.
+        by_payload: whether the table's payload class merges, as in versions before 9 (Hudi:
+            ``PartialUpdateAvroPayload``): a delete is always unconditional, and the meta columns are always those of
+            the version written last.
+    """
+
+    ordering: tuple[str, ...] = ()
+    partial: PartialUpdate | None = None
+    unavailable: str = ""
+    delete_field: str = ""
+    delete_marker: str = ""
+    by_payload: bool = False
+
+    def within(self, names: Collection[str]) -> ReadRule:
+        """Return the rule for a table with these columns: ordering fields that the table lacks are dropped."""
+        return replace(self, ordering=tuple(name for name in self.ordering if name.partition(".")[0] in names))
+
+    def needed_of_base(self, *, by_position: bool = False) -> tuple[str, ...]:
+        """Return the columns of base files that the merge needs; for a struct's field, the struct.
+
+        Args:
+            by_position: whether the log files have row numbers of the base file; then keys are not needed.
+        """
+        return (
+            *(() if by_position else (RECORD_KEY,)),
+            *dict.fromkeys(name.partition(".")[0] for name in self.ordering),
+        )
+
+    def needed_of_logs(self) -> tuple[str, ...]:
+        """Return the columns of log blocks that the merge needs beside the record key, if the blocks have them."""
+        return tuple(dict.fromkeys((*self.needed_of_base(by_position=True), *self.deleting_columns)))
+
+    @property
+    def deleting_columns(self) -> tuple[str, ...]:
+        """Return the columns whose values turn rows of a log block into deletes."""
+        return (IS_DELETED, OPERATION, *((self.delete_field,) if self.delete_field else ()))
+
+
+def read_rule(settings: MergeSettings) -> ReadRule:
+    """Return the read rule of a table that stores these settings.
+
+    Raises:
+        UnsupportedTableError: the table merges rows with its own code or in an unknown way.
+    """
+    if settings.mode is RecordMergeMode.CUSTOM:
+        raise _unknown_merge(settings.custom)
+    return ReadRule(
+        ordering=settings.ordering_fields if settings.mode is RecordMergeMode.EVENT_TIME else (),
+        partial=settings.partial_update,
+        unavailable=settings.unavailable_value if settings.partial_update is PartialUpdate.FILL_UNAVAILABLE else "",
+        delete_field=settings.delete_field,
+        delete_marker=settings.delete_marker,
+        by_payload=settings.by_payload,
+    )
+
+
+def _unknown_merge(setting: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"the table merges its log files in a way that is not known here ({setting}); read its base files, with "
+        "hoodie.datasource.query.type=read_optimized, or all of it with Apache Hudi"
+    )
+
+
+#: ``(stored, incoming) -> merged``: tables of the same columns and as many rows, row ``i`` of each has one key.
+MergeFunction = Callable[[pa.Table, pa.Table], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Merger:
+    """A user's merge function.
+
+    The function gets the table's columns without Hudi's meta columns and returns the same number of rows with the same
+    columns and types. Rows in which it sets ``_hoodie_is_deleted`` to true are deleted; it may add this boolean column
+    if the table has none. It is called once per batch of stored rows with incoming rows, from several threads at once.
+    It must not change the record key.
+
+    Attributes:
+        target: the function, or ``package.module:function``, which is imported when it is used.
+        fixed: columns, or fields of structs, whose values the function must not change: those of key and partition.
+    """
+
+    target: MergeFunction | str
+    fixed: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the function's name, for messages."""
+        if isinstance(self.target, str):
+            return self.target
+        name = getattr(self.target, "__qualname__", None) or repr(self.target)
+        return f"{getattr(self.target, '__module__', '')}:{name}".lstrip(":")
+
+    def function(self) -> MergeFunction:
+        """Return the function itself; import it if it is given by name.
+
+        Raises:
+            InvalidOptionError: there is no such module or function, or it cannot be called.
+        """
+        try:
+            return import_callable(self.target)
+        except ImportError as error:
+            raise InvalidOptionError(
+                f"the merger {self} cannot be imported ({error}); give package.module:function of a module that every "
+                "Python of this job can import"
+            ) from error
+        except TypeError as error:
+            raise InvalidOptionError(f"the merger {self} is {error} and no function; give a function") from error
+
+    def merged(self, stored: pa.Table, incoming: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+        """Call the function. Return its rows in ``incoming``'s schema, and a flag for each row that it deletes.
+
+        Raises:
+            InvalidInputError: the function failed, or its result has other rows or columns; names the function.
+        """
+        function = self.function()
+        try:
+            answer = function(stored, incoming)
+        except Exception as error:
+            raise InvalidInputError(
+                f"the merger {self} raised {type(error).__name__}: {error}; nothing was written"
+            ) from error
+        if not isinstance(answer, pa.Table):
+            raise InvalidInputError(f"the merger {self} returned {type(answer).__name__}; return a pyarrow Table")
+        if answer.num_rows != incoming.num_rows:
+            raise InvalidInputError(
+                f"the merger {self} returned {answer.num_rows} rows for {incoming.num_rows}; return one for each, in "
+                f"order, and set {IS_DELETED} to true in those to delete"
+            )
+        deleted = self._deleted(answer)
+        if IS_DELETED not in incoming.schema.names and IS_DELETED in answer.schema.names:
+            answer = answer.drop_columns([IS_DELETED])
+        self._check_columns(answer, incoming.schema, deleted)
+        for name in self.fixed:
+            unchanged = pc.or_(_is_same(answer, stored, name), _is_same(answer, incoming, name))
+            if not pc.all(unchanged, min_count=0).as_py():
+                raise InvalidInputError(
+                    f"the merger {self} changed {name!r}, which makes the row's key; leave it as it is"
+                )
+        return pa.Table.from_arrays(answer.columns, schema=incoming.schema), deleted
+
+    def _deleted(self, answer: pa.Table) -> npt.NDArray[np.bool_]:
+        if IS_DELETED not in answer.schema.names:
+            return np.zeros(answer.num_rows, bool)
+        flags = answer.column(IS_DELETED)
+        if not pa.types.is_boolean(flags.type):
+            raise InvalidInputError(f"the merger {self} returned {IS_DELETED} as {flags.type}; make it boolean")
+        return deleted_rows(flags, answer.num_rows)
+
+    def _check_columns(self, answer: pa.Table, wanted: pa.Schema, deleted: npt.NDArray[np.bool_]) -> None:
+        given = [(field.name, field.type) for field in answer.schema]
+        expected = [(field.name, field.type) for field in wanted]
+        if given != expected:
+            both = set(given) ^ set(expected)
+            odd = [f"{name} {kind}" for name, kind in dict.fromkeys([*given, *expected]) if (name, kind) in both]
+            raise InvalidInputError(
+                f"the merger {self} returned other columns than it was given ({', '.join(odd) or 'in another order'}); "
+                "return incoming's schema"
+            )
+        for field in wanted:
+            column = answer.column(field.name)
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise InvalidInputError(
+                    f"the merger {self} returned damaged values in {field.name!r} ({error})"
+                ) from None
+            if not field.nullable and column.filter(pa.array(~deleted)).null_count:
+                raise InvalidInputError(f"the merger {self} returned nulls in {field.name!r}, which may not be null")
+
+
+def _is_same(left: pa.Table, right: pa.Table, name: str) -> pa.ChunkedArray:
+    """Tell row by row whether a column or a struct's field (``a.b``) is equal; two nulls are equal."""
+    one, other = (_values(table, name) for table in (left, right))
+    both_null = pc.and_(pc.is_null(one), pc.is_null(other))
+    return pc.or_(pc.fill_null(pc.equal(one, other), False), both_null)
+
+
+def _values(table: pa.Table, name: str) -> pa.ChunkedArray:
+    if name in table.schema.names:
+        return table.column(name)
+    top, *inner = name.split(".")
+    return pc.struct_field(table.column(top), inner)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRule:
+    """The rule for a key that occurs again. A picklable value, the same on the driver and in every task.
+
+    ============================================  ====================================================
+    rule                                          result for two rows with one key
+    ============================================  ====================================================
+    ``MergeRule()``                               the incoming row replaces the stored one
+    ``event_time=True``                           the greater ordering value wins; on a tie, the incoming
+    ``fills_nulls=True``                          nulls of the newer row are filled from the other
+    ``columns=(...)``                             only these columns of the incoming row are written
+    ``merger=...``                                the user's function makes the row
+    ============================================  ====================================================
+
+    Attributes:
+        ordering: the ordering column, or a struct's field (``a.b``). It decides between rows of one batch; on a tie the
+            later row wins. If None, the later row wins.
+        event_time: whether the ordering column also decides between a stored and an incoming row.
+        fills_nulls: Hudi's partial payloads. With them an incoming delete always deletes, whatever its ordering value.
+        folds: whether rows of one batch also fill each other's nulls (Hudi: ``PartialUpdateAvroPayload``).
+        columns: columns that an incoming row writes into a stored one, nulls included; None for all.
+        merger: decides instead of all of the above, except for duplicates within the batch and incoming deletes.
+    """
+
+    ordering: str | None = None
+    event_time: bool = False
+    fills_nulls: bool = False
+    folds: bool = False
+    columns: frozenset[str] | None = None
+    merger: Merger | None = None
+
+    @property
+    def stored_may_win(self) -> bool:
+        """Tell whether a stored row can be the newer one."""
+        return self.event_time and self.ordering is not None and self.merger is None
+
+    @property
+    def keeps_whole_rows(self) -> bool:
+        """Tell whether a stored row that wins stays unchanged."""
+        return self.stored_may_win and not self.fills_nulls
+
+    @property
+    def makes_rows(self) -> bool:
+        """Tell whether the written row is made of both rows, by `made`."""
+        return self.fills_nulls or self.merger is not None
+
+    def made(
+        self, stored: pa.Table, incoming: pa.Table, stored_is_newer: npt.NDArray[np.bool_]
+    ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+        """Merge pairs of rows. Return the rows in ``incoming``'s schema, and a flag for each row to delete.
+
+        Raises:
+            InvalidInputError: the merger failed.
+        """
+        if self.merger is not None:
+            return self.merger.merged(stored, incoming)
+        return filled(stored, incoming, stored_is_newer), np.zeros(incoming.num_rows, bool)
+
+    @property
+    def combines_parts(self) -> bool:
+        """Tell whether parts of a batch may be combined before the whole: not if a row is made of several rows."""
+        return not self.folds

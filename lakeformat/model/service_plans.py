@@ -1,0 +1,115 @@
+"""A clustering plan: which file slices are rewritten together, and how (Hudi: ``HoodieClusteringPlan``).
+
+A compaction plan: which file slices become base files (Hudi: ``HoodieCompactionPlan``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakeformat.model.files import FileGroupId
+
+__all__ = ["ClusteringGroup", "ClusteringPlan", "CompactionOperation", "CompactionPlan", "SliceInfo"]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceInfo:
+    """One file slice of a plan.
+
+    Attributes:
+        path: Absolute path of the base file, as the planner saw it; "" if the slice has no base file.
+        delta_paths: Absolute paths of the log files.
+    """
+
+    partition_path: str
+    file_id: str
+    path: str
+    delta_paths: tuple[str, ...] = ()
+
+    @property
+    def group(self) -> FileGroupId:
+        """Return the slice's file group."""
+        return FileGroupId(self.partition_path, self.file_id)
+
+    @property
+    def name(self) -> str:
+        """Return the bare name of the base file; "" if the slice has none."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def log_names(self) -> tuple[str, ...]:
+        """Return the bare names of the log files."""
+        return tuple(path.rpartition("/")[2] for path in self.delta_paths)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringGroup:
+    """File slices of one partition that are rewritten together.
+
+    Attributes:
+        metrics: Sizes in megabytes, for display only.
+        output_file_groups: Number of file groups that the planner expects to be written.
+    """
+
+    slices: tuple[SliceInfo, ...]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    output_file_groups: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringPlan:
+    """The groups of file slices that a clustering rewrites, and its settings.
+
+    Attributes:
+        strategy_class: Java class that Hudi would run.
+        params: Options of the plan, under Hudi's names.
+        keeps_meta: Whether rows keep their commit time and sequence number.
+    """
+
+    groups: tuple[ClusteringGroup, ...]
+    strategy_class: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, str] = field(default_factory=dict)
+    keeps_meta: bool = True
+
+    @property
+    def file_groups(self) -> tuple[FileGroupId, ...]:
+        """Return the file groups that the plan replaces."""
+        return tuple(file_slice.group for group in self.groups for file_slice in group.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOperation:
+    """One file slice of a plan.
+
+    Attributes:
+        base_instant: Base instant of the slice.
+        base_name: Bare name of the slice's base file; "" if it has none.
+        log_names: Bare names of the log files to merge, in order.
+        metrics: Expected cost, under Hudi's names.
+    """
+
+    partition_path: str
+    file_id: str
+    base_instant: str
+    base_name: str = ""
+    log_names: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def group(self) -> FileGroupId:
+        """Return the slice's file group."""
+        return FileGroupId(self.partition_path, self.file_id)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """The file slices that a compaction or a log compaction merges.
+
+    Attributes:
+        is_auto: Whether lakeformat made the plan itself because log files had outgrown their base files.
+    """
+
+    operations: tuple[CompactionOperation, ...] = ()
+    is_auto: bool = False

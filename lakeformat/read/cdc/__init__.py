@@ -1,0 +1,1 @@
+"""Change data: rows before and after each commit."""

@@ -1,0 +1,535 @@
+"""Change data: rows before and after each commit, from the slices of its file groups joined by record key.
+
+A row was written by a commit if its commit time says so: it is an update where the slice before has its key, else an
+insert. What the slice before has and the one after has not was deleted. A version that loses and still fills fields of
+the one that stays (partial updates) is no change here. Within a commit the deletes come first, and a key that one file
+group loses and another one gains is one update; see `lakeformat.read.cdc.images`.
+
+Memory: of one file group at a time, the rows that changed and, where rows were deleted or there are log files, its
+keys and their commit times. Where a commit only appended, the rows of the keys in its blocks, before and after: each
+slice is read once, no other row is kept. Where a commit deletes from one file group and changes others, also up to
+64 MB of the rows that changed in these; more of them go into a temporary folder.
+
+The changes of one commit in an order in which a replica can apply them.
+
+File groups are read one after the other, so the insert of a key may come before the delete of its old row in another
+group. Here a commit's deletes come first. A key that is deleted in one group and inserted into another becomes one
+update, also where its partition changes: pairs in one partition are made before others. Of a key that is there several
+times each row counts, in the order of the rows.
+
+Memory: the rows that the commit changed in these groups, before and after, up to `_HELD_BYTES`. More of them go into a
+temporary folder, split by key, and one part at a time is in memory; a key's deletes still come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc
+
+from lakeformat.arrow.conform import conform, read_schema
+from lakeformat.codec.bloom import hash_chain
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InstantNotAvailableError, InvalidInputError, nearest
+from lakeformat.file_system_view.context import Engine
+from lakeformat.files.footers import open_parquet
+from lakeformat.files.log_reader import decode_blocks, read_blocks, read_change_data
+from lakeformat.files.missing_files import gone
+from lakeformat.files.slice_reader import read_appended
+from lakeformat.merge.order import key_codes, pair_keys, pair_rows
+from lakeformat.merge.versions import LogDeletes
+from lakeformat.model.instant import AsOf
+from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
+from lakeformat.predicate import Always, And, Comparison, Predicate, bind
+from lakeformat.read.cdc.plan import ChangePlan, GroupChange, meetings, plan_changes
+from lakeformat.read.plan.incremental import bounds_of
+from lakeformat.read.plan.query import ReadQuery, readable_schema
+from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split
+from lakeformat.read.run.batches import read_split
+from lakeformat.storage.port import Storage
+from lakeformat.storage.scratch import temporary_storage
+
+__all__ = [
+    "KEY",
+    "PARTITION",
+    "ChangeImages",
+    "change_images",
+    "image_columns",
+    "image_schema",
+    "in_order",
+    "read_changes",
+]
+
+Ints = npt.NDArray[np.int64]
+
+#: Columns beside those of an image: record key and partition path of the row.
+KEY: Final = "key"
+PARTITION: Final = "partition"
+_HELD_BYTES: Final = 64 << 20
+_PARTS: Final = 64
+
+
+def in_order(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield a commit's images: deletes, then updates, then inserts; key by key where they are many bytes.
+
+    Args:
+        batches: images with `KEY` and `PARTITION`, which the results have, too.
+        schema: theirs.
+    """
+    held: list[pa.RecordBatch] = []
+    size = 0
+    with ExitStack() as stack:
+        aside: _Aside | None = None
+        for batch in batches:
+            held.append(batch)
+            size += batch.nbytes
+            if size >= _HELD_BYTES:
+                aside = aside or _Aside(schema, stack)
+                aside.put(pa.Table.from_batches(held, schema))
+                held, size = [], 0
+        rest = pa.Table.from_batches(held, schema)
+        if aside is None:
+            yield from _arranged(rest)
+            return
+        aside.put(rest)
+        for part in aside.parts():
+            yield from _arranged(part)
+
+
+class _Aside:
+    """Images in files of a temporary folder; all images of a key are in one file."""
+
+    def __init__(self, schema: pa.Schema, stack: ExitStack) -> None:
+        self._schema = schema
+        self._storage: Storage = stack.enter_context(temporary_storage())
+        self._files = ExitStack()
+        stack.callback(self._files.close)
+        self._writers: list[Any] = []
+        for part in range(_PARTS):
+            sink = self._files.enter_context(self._storage.open_output(f"{part}.arrow"))
+            self._writers.append(self._files.enter_context(pa.ipc.new_stream(sink, schema)))
+
+    def put(self, images: pa.Table) -> None:
+        """Write images to the file of their key."""
+        of = _parts_of(images.column(KEY))
+        order = np.argsort(of, kind="stable")
+        ends = np.cumsum(np.bincount(of, minlength=_PARTS))
+        for part, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            if start < end:
+                self._writers[part].write_table(images.take(pa.array(order[start:end])))
+
+    def parts(self) -> Iterator[pa.Table]:
+        """Read each file back."""
+        self._files.close()
+        for part in range(_PARTS):
+            with self._storage.open_input(f"{part}.arrow") as source, pa.ipc.open_stream(source) as reader:
+                yield reader.read_all()
+
+
+def _parts_of(keys: pa.ChunkedArray) -> Ints:
+    """Return the number of a part for each key, the same for equal keys."""
+    hashes: Ints = hash_chain(pc.fill_null(keys, ""), 1)[0].astype(np.int64)
+    return hashes % _PARTS
+
+
+def _arranged(images: pa.Table) -> Iterator[pa.RecordBatch]:
+    ops = images.column("op").combine_chunks()
+    deletes, updates, inserts = (np.flatnonzero(np.asarray(pc.equal(ops, op))) for op in "dui")
+    moved_from, moved_to = _pairs(images, deletes, inserts)
+    yield from _taken(images, np.setdiff1d(deletes, moved_from))
+    yield from _taken(images, updates)
+    if len(moved_to):
+        after = images.take(pa.array(moved_to))
+        before = images.column("before").take(pa.array(moved_from))
+        names = images.schema.names
+        paired = after.set_column(names.index("op"), "op", pa.array(["u"] * len(moved_to), pa.string()))
+        paired = paired.set_column(names.index("before"), images.schema.field("before"), before)
+        yield from paired.cast(images.schema).combine_chunks().to_batches()
+    yield from _taken(images, np.setdiff1d(inserts, moved_to))
+
+
+def _taken(images: pa.Table, rows: Ints) -> Iterator[pa.RecordBatch]:
+    return iter(images.take(pa.array(rows)).combine_chunks().to_batches()) if len(rows) else iter(())
+
+
+def _pairs(images: pa.Table, deletes: Ints, inserts: Ints) -> tuple[Ints, Ints]:
+    """Return the deletes and the inserts that make an update: of one key, if possible within one partition."""
+    if not len(deletes) or not len(inserts):
+        return deletes[:0], inserts[:0]
+    keys = _codes(images.column(KEY))
+    both = keys * (images.num_rows + 1) + _codes(images.column(PARTITION))
+    known = np.asarray(images.column(KEY).is_valid())
+    deletes, inserts = deletes[known[deletes]], inserts[known[inserts]]
+    near = pair_rows(both[deletes], both[inserts])
+    left, right = (np.setdiff1d(np.arange(len(of)), at) for of, at in zip((deletes, inserts), near, strict=True))
+    far = pair_rows(keys[deletes[left]], keys[inserts[right]])
+    before = np.concatenate([deletes[near[0]], deletes[left[far[0]]]])
+    return before, np.concatenate([inserts[near[1]], inserts[right[far[1]]]])
+
+
+def _codes(texts: pa.ChunkedArray) -> Ints:
+    """Return a number for each text, from 0, equal where texts are."""
+    found = key_codes(pc.fill_null(texts, ""))
+    return np.arange(len(texts)) if found is None else found.astype(np.int64)
+
+
+#: Of change data that tells keys.
+_LOGGED_KEY: Final = "record_key"
+_ALL: Final = Always(True)
+_META: Final = pa.schema([(name, pa.string()) for name in META_COLUMNS])
+
+
+def image_schema(columns: pa.Schema) -> pa.Schema:
+    """The shape of change data: ``op`` (``i``, ``u`` or ``d``), ``ts_ms``, and the row before and after.
+
+    ``ts_ms`` is the commit's instant time, as in Hudi.
+    """
+    image = pa.struct(list(columns))
+    return pa.schema([("op", pa.string()), ("ts_ms", pa.string()), ("before", image), ("after", image)])
+
+
+@dataclass(frozen=True)
+class ChangeImages:
+    """Every change that the commits of a range made: op, ts_ms, before and after.
+
+    Commits come in the order in which they completed. Within one the deletes come first, and a key that is there before
+    and after is one update, also if its partition changes. So a replica that applies the changes in this order, by key,
+    equals the table. Nothing is read before it is asked for.
+    """
+
+    storage: Storage
+    plan: ChangePlan
+    options: Options
+
+    @property
+    def since(self) -> str:
+        """Where the range begins, exclusive."""
+        return self.plan.since
+
+    @property
+    def until(self) -> str:
+        """The last commit that it covers: what the next call's ``since`` should be. ``since`` of an empty range."""
+        return self.plan.until
+
+    def __repr__(self) -> str:
+        return f"ChangeImages(since={self.since!r}, until={self.until!r})"
+
+    def to_batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """The changes as a stream of Arrow batches.
+
+        Args:
+            columns: of the images; all of the table's by default, without the meta columns.
+
+        Raises:
+            InvalidInputError: a column that the table does not have.
+            InstantNotAvailableError, CorruptTableError: while batches are read, a file is gone or damaged.
+        """
+        table, wanted = self.plan.table, image_columns(self.plan, columns)
+        commits = self.plan.by_commit()
+        batches = (batch for commit in commits for batch in read_changes(self.storage, commit, table, wanted))
+        return pa.RecordBatchReader.from_batches(image_schema(wanted), batches)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The changes in memory."""
+        return self.to_batches(columns).read_all()
+
+
+def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
+    """Those of the images: all of the table's but for the meta columns, or these. Raises `InvalidInputError`."""
+    full = readable_schema(plan.table, meta_columns=True)
+    known = set(full.names)
+    for name in columns or ():
+        if name not in known:
+            raise InvalidInputError(
+                f"unknown column {name!r}{nearest(name, full.names)}; the table has {', '.join(full.names)}"
+            )
+    return read_schema(plan.table) if columns is None else pa.schema([full.field(name) for name in columns])
+
+
+def change_images(
+    engine: Engine, options: Options, *, since: AsOf | None = None, until: AsOf | None = None
+) -> ChangeImages:
+    """The changes of a range; arguments and errors as of `lakeformat.Table.changes`."""
+    config = engine.store.config()
+    since, until = options.read.begin if since is None else since, options.read.end if until is None else until
+    plan = plan_changes(engine, options, config, bounds_of(since, until, config))
+    return ChangeImages(engine.storage, plan, options)
+
+
+def read_changes(
+    storage: Storage, changes: Sequence[GroupChange], table: pa.Schema, columns: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield what one commit changed in some file groups, in the shape of `image_schema`.
+
+    Args:
+        changes: of one commit; groups of which one may delete a key that another one inserts are all among them.
+        table: the table's columns.
+        columns: those of the images.
+    """
+    names = image_schema(columns).names
+    met = {id(change) for some in meetings(changes) for change in some}  # By identity: a commit may have many changes.
+    # Groups of which all rows go, and none comes back elsewhere, have nothing but deletes.
+    gone = [change for change in changes if change.after is None and not change.logged and id(change) not in met]
+    all_go = {id(change) for change in gone}
+    rest = [change for change in changes if id(change) not in all_go]
+    mixed = [change for change in rest if id(change) in met or change.may_delete]
+    others = [change for change in rest if not (id(change) in met or change.may_delete)]
+
+    def images(some: Sequence[GroupChange]) -> Iterator[pa.RecordBatch]:
+        for change in some:
+            yield from _group_images(storage, change, table, columns, by_slices=id(change) in met)
+
+    ordered = in_order(images(mixed), _keyed(columns)) if len(mixed) > 1 or any(of.logged for of in mixed) else None
+    for batch in chain(images(gone), images(mixed) if ordered is None else ordered, images(others)):
+        yield batch.select(names)
+
+
+def _keyed(columns: pa.Schema) -> pa.Schema:
+    """Return the shape of an image behind its record key and partition path."""
+    return pa.schema([pa.field(KEY, pa.string()), pa.field(PARTITION, pa.string()), *image_schema(columns)])
+
+
+def _group_images(
+    storage: Storage, change: GroupChange, table: pa.Schema, columns: pa.Schema, *, by_slices: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield what one commit changed in one file group; deletes first, where the commit logged no changes.
+
+    Args:
+        by_slices: read the slices where they are there: change data need not tell keys.
+    """
+    rows, shaped = _Rows(storage, table, columns), _Images(change, columns)
+    use_log = change.logged and not set(columns.names).intersection(META_COLUMNS)
+    if use_log and (change.lost or not by_slices):
+        yield from _logged(storage, rows, shaped, change)
+    elif change.lost:
+        raise InstantNotAvailableError(change.lost)
+    elif change.after is None:
+        if change.before is not None:
+            yield from (shaped.deleted(batch) for batch in rows.each(change.before))
+    elif change.before is None:
+        yield from shaped.inserted(rows.table(change.after, _written_by(change.instant_time)))
+    elif (found := _by_counts(rows, change, change.before, change.after)) is not None:
+        old, written = found
+        yield from shaped.told(old, written)
+    elif change.appended:
+        touched, schema, grown = rows.appended(change), rows.with_times, change.grown
+        if grown is None:
+            old, new = (rows.matching(part, touched, schema) for part in (change.before, change.after))
+        else:
+            old, new = rows.of_appended(grown, touched, change.instant_time)
+        news, gone = _versions_apart(change.instant_time, old, new)
+        yield from (shaped.deleted(batch) for batch in _of_keys(old, gone).to_batches())
+        yield from shaped.told(_of_keys(old, news), _of_keys(new, news))
+    else:
+        old, new = rows.versions(change.before), rows.versions(change.after)
+        news, gone = _versions_apart(change.instant_time, old, new)
+        yield from (shaped.deleted(batch) for batch in rows.matching(change.before, gone).to_batches())
+        yield from shaped.told(rows.matching(change.before, news), rows.matching(change.after, news))
+
+
+def _logged(storage: Storage, rows: _Rows, shaped: _Images, change: GroupChange) -> Iterator[pa.RecordBatch]:
+    """As the change data of the commit tells; what it does not hold, the slice after has."""
+    for log in change.logged:
+        for told in read_change_data(storage, log):
+            ops = told.column("op")
+            if "after" not in told.column_names:
+                if change.after is None:
+                    raise InstantNotAvailableError(change.lost)
+                keys = told.column(_LOGGED_KEY).combine_chunks()
+                found = rows.matching(change.after, keys.filter(pc.not_equal(ops, "d").combine_chunks()))
+                at = pc.index_in(keys, value_set=_keys_of(found))
+                after = found.take(at)
+            else:
+                after = rows.images(told.column("after"))
+            before = rows.images(told.column("before"))
+            yield from shaped.paired(before.filter(pc.equal(ops, "u")), after.filter(pc.equal(ops, "u")))
+            yield from shaped.inserted(after.filter(pc.equal(ops, "i")))
+            yield from (shaped.deleted(batch) for batch in before.filter(pc.equal(ops, "d")).to_batches())
+
+
+def _by_counts(rows: _Rows, change: GroupChange, before: Part, after: Part) -> tuple[pa.Table, pa.Table] | None:
+    """The rows that the commit wrote, and what they were; None if rows may have gone, too.
+
+    Of base files alone: their footers tell whether there are as many rows as before and those that came.
+    """
+    if not isinstance(before, FilePart) or not isinstance(after, FilePart):
+        return None
+    written = rows.table(after, _written_by(change.instant_time))
+    came = rows.count(after) - rows.count(before)
+    if change.inserts_only and came == written.num_rows:
+        return rows.table(before, Always(False)), written
+    keys = _keys_of(written)
+    old = rows.matching(before, keys)
+    if _is_doubled(keys) or _is_doubled(_keys_of(old)):
+        return None
+    inserted = pc.sum(pc.invert(pc.is_in(keys, value_set=_keys_of(old)))).as_py() or 0
+    return (old, written) if came == inserted else None
+
+
+def _versions_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """Keys of the rows that are new or another version, and of those that are gone.
+
+    A version need not be the commit's own: what it deleted may have hidden an older one.
+    """
+    if _is_doubled(_keys_of(old)) or _is_doubled(_keys_of(new)):
+        return _doubled_apart(instant_time, old, new)
+    keys, times = _keys_of(new), new.column(COMMIT_TIME).combine_chunks()
+    at = pc.index_in(keys, value_set=_keys_of(old))
+    was = old.column(COMMIT_TIME).combine_chunks().take(at)
+    same = pc.and_(pc.fill_null(pc.equal(was, times), False), pc.not_equal(times, instant_time))
+    gone = pc.invert(pc.is_in(_keys_of(old), value_set=keys))
+    return keys.filter(pc.invert(same)), _keys_of(old).filter(gone)
+
+
+def _doubled_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """Return the same of rows some of whose keys are there several times: a key has changed if one of its rows has."""
+    before, after = _keys_of(old), _keys_of(new)
+    was, now = pair_keys(before, after)
+    times = (of.column(COMMIT_TIME).combine_chunks() for of in (old, new))
+    one, other = (of.take(pa.array(at)) for of, at in zip(times, (was, now), strict=True))
+    same = np.asarray(pc.and_(pc.fill_null(pc.equal(one, other), False), pc.not_equal(other, instant_time)))
+    left, right = np.ones(len(before), bool), np.ones(len(after), bool)
+    left[was[same.astype(bool)]] = right[now[same.astype(bool)]] = False
+    changed = pc.unique(pa.concat_arrays([before.filter(pa.array(left)), after.filter(pa.array(right))]))
+    is_there = pc.is_in(changed, value_set=after)
+    return changed.filter(is_there), changed.filter(pc.invert(is_there))
+
+
+def _is_doubled(keys: pa.Array) -> bool:
+    return bool(pc.count_distinct(keys).as_py() < len(keys))
+
+
+def _of_keys(rows: pa.Table, keys: pa.Array) -> pa.Table:
+    return rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
+
+
+def _written_by(instant_time: str) -> Predicate:
+    return bind(Comparison(COMMIT_TIME, "=", instant_time), _META)
+
+
+def _keys_of(rows: pa.Table) -> pa.Array:
+    return pa.concat_arrays([*rows.column(RECORD_KEY).chunks, pa.array([], pa.string())])
+
+
+class _Rows:
+    """Reads the slices of one group: the columns of the images, and the record key first."""
+
+    def __init__(self, storage: Storage, table: pa.Schema, columns: pa.Schema) -> None:
+        self._storage, self._table = storage, table
+        others = (field for field in columns if field.name != RECORD_KEY)
+        self._schema = pa.schema([pa.field(RECORD_KEY, pa.string()), *others])
+
+    def each(
+        self, part: Part, predicate: Predicate = _ALL, schema: pa.Schema | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        query = ReadQuery(schema or self._schema, predicate)
+        return read_split(self._storage, Split((part,)), query, self._table)
+
+    def table(self, part: Part, predicate: Predicate) -> pa.Table:
+        return pa.Table.from_batches(self.each(part, predicate), self._schema)
+
+    def matching(self, part: Part, keys: pa.Array, schema: pa.Schema | None = None) -> pa.Table:
+        """The rows with these keys; of a base file only the row groups that may hold one are read."""
+        schema = schema or self._schema
+        if not len(keys):
+            return schema.empty_table()
+        least, most = pc.min_max(keys).values()
+        between = And((Comparison(RECORD_KEY, ">=", least.as_py()), Comparison(RECORD_KEY, "<=", most.as_py())))
+        batches = self.each(part, bind(between, _META), schema)
+        found = (batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in batches)
+        return pa.Table.from_batches(found, schema)
+
+    def images(self, told: pa.ChunkedArray) -> pa.Table:
+        """Images of change data as rows; null rows where there is none."""
+        chunks = [pa.RecordBatch.from_arrays(each.flatten(), schema=pa.schema(list(each.type))) for each in told.chunks]
+        empty = pa.schema(list(told.type))
+        return conform(pa.Table.from_batches(chunks, empty), self._schema)
+
+    def appended(self, change: GroupChange) -> pa.Array:
+        """The record keys in the blocks that a commit appended."""
+        found = [pa.array([], pa.string())]
+        for log in change.appended:
+            blocks = [block for block in read_blocks(self._storage, log) if block.instant_time == change.instant_time]
+            data = [block for block in blocks if block.kind.is_data_or_delete]
+            for part in decode_blocks(self._storage, data, columns=[RECORD_KEY]):
+                keys = part.keys if isinstance(part, LogDeletes) else part.rows.column(RECORD_KEY)
+                found += (
+                    [pa.array(keys).cast(pa.string())] if isinstance(keys, pa.Array) else keys.cast(pa.string()).chunks
+                )
+        return pc.unique(pa.concat_arrays(found))
+
+    def of_appended(self, part: SlicePart, keys: pa.Array, instant_time: str) -> tuple[pa.Table, pa.Table]:
+        """The rows with these keys, before a commit appended to the slice and after, and their commit times."""
+        table = readable_schema(self._table, meta_columns=True)
+        return read_appended(
+            self._storage, part.slice, part.merging, table, self.with_times, keys=keys, instant_time=instant_time
+        )
+
+    @property
+    def with_times(self) -> pa.Schema:
+        """What is read of rows whose commit times are compared as well."""
+        told = COMMIT_TIME in self._schema.names
+        return self._schema if told else self._schema.append(pa.field(COMMIT_TIME, pa.string()))
+
+    def versions(self, part: Part) -> pa.Table:
+        """Record key and commit time of each row."""
+        schema = pa.schema([pa.field(name, pa.string()) for name in (RECORD_KEY, COMMIT_TIME)])
+        return pa.Table.from_batches(self.each(part, schema=schema), schema).combine_chunks()
+
+    def count(self, part: FilePart) -> int:
+        """Rows of a base file, by its footer."""
+        where = f"{self._storage.location}/{part.path}"
+        try:
+            with self._storage.open_input(part.path) as source, open_parquet(source, where) as parquet:
+                return int(parquet.metadata.num_rows)
+        except FileNotFoundError:
+            raise gone(self._storage, part.path) from None
+
+
+class _Images:
+    """Makes change data out of rows."""
+
+    def __init__(self, change: GroupChange, columns: pa.Schema) -> None:
+        self._time, self._partition = change.instant_time, change.partition_path
+        self._schema, self._names = _keyed(columns), columns.names
+
+    def deleted(self, before: pa.RecordBatch) -> pa.RecordBatch:
+        return self._batch("d", before, None)
+
+    def inserted(self, after: pa.Table) -> Iterator[pa.RecordBatch]:
+        return (self._batch("i", None, batch) for batch in after.to_batches() if batch.num_rows)
+
+    def told(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Yield the images of the rows with some keys: all that there were before, and all that there are since."""
+        was, now = pair_keys(_keys_of(before), _keys_of(after))
+        left, right = (np.setdiff1d(np.arange(of.num_rows), at) for of, at in ((before, was), (after, now)))
+        yield from (self.deleted(batch) for batch in before.take(pa.array(left)).to_batches() if batch.num_rows)
+        yield from self.paired(before.take(pa.array(was)), after.take(pa.array(now)))
+        yield from self.inserted(after.take(pa.array(right)))
+
+    def paired(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Rows that were updated, in the same order."""
+        if after.num_rows:
+            (old,), (new,) = (of.combine_chunks().to_batches() for of in (before, after))
+            yield self._batch("u", old, new)
+
+    def _batch(self, op: str, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> pa.RecordBatch:
+        rows = before if after is None else after
+        assert rows is not None  # noqa: S101  One of the two is there.
+        count, keys = rows.num_rows, rows.column(RECORD_KEY)
+        columns = [keys, *(pa.repeat(text, count) for text in (self._partition, op, self._time))]
+        return pa.record_batch([*columns, self._image(before, count), self._image(after, count)], schema=self._schema)
+
+    def _image(self, rows: pa.RecordBatch | None, count: int) -> pa.Array:
+        field = self._schema.field("after")
+        if rows is None:
+            return pa.nulls(count, field.type)
+        return pa.StructArray.from_arrays([rows.column(name) for name in self._names], fields=list(field.type))

@@ -1,0 +1,105 @@
+"""Columns as JSON text: the images of change data as Hudi's queries give them, but whole.
+
+Numbers, texts and nested values have their usual forms. Dates are days and timestamps are microseconds since 1970. A
+float that is not a number or not finite is a text. Bytes are in base64. Hudi's own queries lose the decimals of base
+files and write those of change data as bytes; here decimals are numbers. Nulls are written. Only bytes and rare
+characters need a loop over rows.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["json_text"]
+
+_ESCAPED: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
+_RARE: Final = r"[\x00-\x1f\x7f]"
+
+
+def json_text(values: pa.Array) -> pa.Array:
+    """Return each value as JSON text; null for null."""
+    return pc.if_else(pc.is_valid(values), _text(values), None)
+
+
+def _text(values: pa.Array) -> pa.Array:
+    """Return each value as JSON text; the text ``null`` for null."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return _text(values.cast(kind.value_type))
+    if pa.types.is_struct(kind):
+        found = _struct(values)
+    elif pa.types.is_map(kind):
+        found = _map(values)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        found = _list(values)
+    else:
+        found = _simple(values)
+    return pc.if_else(pc.is_valid(values), found, "null").fill_null("null")
+
+
+def _simple(values: pa.Array) -> pa.Array:
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _quoted(values.cast(pa.string()))
+    if pa.types.is_floating(kind):
+        text = values.cast(pa.string())
+        finite = pc.is_finite(values)
+        named = pc.if_else(pc.is_nan(values), '"NaN"', pc.if_else(pc.greater(values, 0), '"Infinity"', '"-Infinity"'))
+        return pc.if_else(finite, text, named)
+    if pa.types.is_date32(kind):
+        return values.cast(pa.int32()).cast(pa.string())
+    if pa.types.is_timestamp(kind):
+        return values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
+    if pa.types.is_time(kind):
+        return values.cast(pa.time64("us")).cast(pa.int64()).cast(pa.string())
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        texts = (None if each is None else base64.b64encode(each).decode() for each in values.to_pylist())
+        return _quoted(pa.array(texts, pa.string()))
+    return values.cast(pa.string())  # Whole numbers, decimals, booleans.
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    plain = texts
+    for character, escaped in _ESCAPED:
+        texts = pc.replace_substring(texts, character, escaped)
+    rare = pc.match_substring_regex(texts, _RARE)
+    if pc.any(rare).as_py():
+        whole = pa.array([None if each is None else json.dumps(each)[1:-1] for each in plain.to_pylist()], pa.string())
+        texts = pc.if_else(rare, whole, texts)
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _struct(values: pa.Array) -> pa.Array:
+    fields = values.flatten()
+    if not fields:
+        return pa.array(["{}"] * len(values), pa.string())
+    parts: list[Any] = []
+    for at, (field, column) in enumerate(zip(values.type, fields, strict=True)):
+        parts += [f"{',' if at else '{'}{json.dumps(field.name)}:", _text(column)]
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+def _join_elements(lists: pa.Array, texts: pa.Array, first: str, last: str) -> pa.Array:
+    """Join the texts of the elements of each list."""
+    lengths = np.asarray(pc.list_value_length(lists).fill_null(0))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    of_each = pa.ListArray.from_arrays(pa.array(offsets), texts)
+    return pc.binary_join_element_wise(first, pc.binary_join(of_each, ","), last, "")
+
+
+def _list(values: pa.Array) -> pa.Array:
+    return _join_elements(values, _text(values.flatten()), "[", "]")
+
+
+def _map(values: pa.Array) -> pa.Array:
+    entry = pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])
+    lists = values.cast(pa.list_(pa.field("entries", entry)))
+    keys, items = lists.flatten().flatten()
+    texts = keys if pa.types.is_string(keys.type) else _simple(keys)
+    return _join_elements(lists, pc.binary_join_element_wise(_quoted(texts), _text(items), ":"), "{", "}")

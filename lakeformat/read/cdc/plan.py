@@ -1,0 +1,386 @@
+"""The plan of a range of changes: for each commit and file group, the file slices before and after the commit.
+
+Both slices are built as those of a snapshot, from the files in the partitions that the range touches. No change log is
+needed. If a slice lacks a file that a commit names, the file has been cleaned away, and the range is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InstantNotAvailableError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.file_groups import list_partitions, visible_files
+from lakeformat.file_system_view.live_files import ListedFiles
+from lakeformat.file_system_view.schema_history import schema_versions
+from lakeformat.file_system_view.slices import slices_of
+from lakeformat.file_system_view.snapshot import Names, Snapshot, log_positions, table_schema
+from lakeformat.index.bucket import bucket_of
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName, join_path
+from lakeformat.model.instant import Instant
+from lakeformat.model.table_config import ChangeLogging, TableConfig
+from lakeformat.read.plan.incremental import Bounds, check_rows_tell, tell_undone, unhollowed
+from lakeformat.read.plan.splits import FilePart, Part, SlicePart
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["ChangePlan", "GroupChange", "meetings", "plan_changes"]
+
+#: Modes whose change data holds images. The third mode, OP_KEY_ONLY, holds nothing that the slices do not have.
+LOGGED_MODES: Final = frozenset({ChangeLogging.DATA_BEFORE_AFTER, ChangeLogging.DATA_BEFORE})
+_MOST_BUCKETS: Final = 100_000
+#: Operations that make no new rows.
+_NO_NEW_ROWS: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """The change of one file group by one commit. Picklable.
+
+    Attributes:
+        instant_time: instant time of the commit, which is the commit time of the rows that it wrote.
+        partition_path: partition of the file group.
+        before: the slice before the commit; None if there was none.
+        after: the slice after the commit; None if the commit hid the group, or a file of the slice is missing.
+        inserts_only: whether the commit's statistics say that it only added rows.
+        logged: files of change data with the images before, or with both images (`LOGGED_MODES`).
+        lost: error message about a file that does not exist any more, so that only the change data is left; else "".
+        appended: the log files, if the commit wrote nothing else. Then only rows of their keys may have changed.
+        may_delete, may_insert: False if the commit's statistics say that it deleted, or added, no row.
+        bucket: bucket number of the file group; None if its file id does not start with one.
+    """
+
+    instant_time: str
+    partition_path: str
+    before: Part | None
+    after: Part | None
+    inserts_only: bool = False
+    logged: tuple[LogFile, ...] = ()
+    lost: str = ""
+    appended: tuple[LogFile, ...] = ()
+    may_delete: bool = True
+    may_insert: bool = True
+    bucket: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of both slices."""
+        return sum(part.size_bytes for part in (self.before, self.after) if part is not None)
+
+    @property
+    def grown(self) -> SlicePart | None:
+        """Return the slice after the commit if it is the slice before plus the appended log files, else None."""
+        before, after = self.before, self.after
+        if not self.appended or before is None or not isinstance(after, SlicePart):
+            return None
+        written, base = {log.path for log in self.appended}, after.slice.base
+        logs = () if isinstance(before, FilePart) else before.slice.logs
+        is_same = base is not None if isinstance(before, FilePart) else before.slice.base == base
+        is_same = is_same and (base is None or base.path == before.path)
+        others = ({log.path for log in some} - written for some in (logs, after.slice.logs))
+        return after if is_same and next(others) == next(others) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """A range of changes.
+
+    Attributes:
+        since, until: see `lakeformat.read.scan.Changes`.
+        schema: the table's columns of today; None if nobody has ever said.
+        changes: by commit, in the order in which these completed.
+    """
+
+    since: str
+    until: str
+    schema: pa.Schema | None
+    changes: tuple[GroupChange, ...]
+
+    @property
+    def table(self) -> pa.Schema:
+        """Return the table's present columns; no columns if they are not known."""
+        return pa.schema([]) if self.schema is None else self.schema
+
+    def by_commit(self) -> Iterator[tuple[GroupChange, ...]]:
+        """Yield the changes of each commit, in order."""
+        for _, changes in groupby(self.changes, key=lambda change: change.instant_time):
+            yield tuple(changes)
+
+    def packed(self, most_bytes: int) -> list[tuple[tuple[GroupChange, ...], ...]]:
+        """Cut the changes, in order, into portions of up to `most_bytes`, each with at least one item.
+
+        An item is the change of one file group. If a commit may delete a key in one group and insert it into another,
+        the changes of these groups are one item, because they are read together.
+        """
+        portions: list[list[tuple[GroupChange, ...]]] = []
+        size = 0
+        for commit in self.by_commit():
+            for item in _items(commit):
+                more = sum(change.size_bytes for change in item)
+                if not portions or size + more > most_bytes:
+                    portions.append([])
+                    size = 0
+                portions[-1].append(item)
+                size += more
+        return [tuple(portion) for portion in portions]
+
+
+def meetings(changes: Sequence[GroupChange]) -> list[tuple[GroupChange, ...]]:
+    """Return the sets of a commit's changes in which one may delete a key that another one inserts.
+
+    Any two file groups may share a key, except different buckets of one partition.
+    """
+    concerned = [change for change in changes if change.may_delete or change.may_insert]
+    partitions = {change.partition_path for change in concerned}
+    apart = len(partitions) == 1 and all(change.bucket is not None for change in concerned)
+    sets: dict[int | None, list[GroupChange]] = {}
+    for change in concerned:
+        sets.setdefault(change.bucket if apart else None, []).append(change)
+    return [tuple(some) for some in sets.values() if len(some) > 1 and _meet(some)]
+
+
+def _meet(changes: Sequence[GroupChange]) -> bool:
+    return any(change.may_delete for change in changes) and any(change.may_insert for change in changes)
+
+
+def _items(commit: Sequence[GroupChange]) -> Iterator[tuple[GroupChange, ...]]:
+    """Yield the changes of a commit that are read together, then the others one by one."""
+    together = meetings(commit)
+    yield from together
+    read = {id(change) for some in together for change in some}
+    yield from ((change,) for change in commit if id(change) not in read)
+
+
+def plan_changes(
+    engine: Engine,
+    options: Options,
+    config: TableConfig,
+    bounds: Bounds,
+    *,
+    as_of: str | None = None,
+    unseen: frozenset[str] = frozenset(),
+) -> ChangePlan:
+    """Find the slices before and after each commit of a range.
+
+    It lists the timeline, and the partitions that the commits of the range touched. Memory: names of the files of these
+    partitions.
+
+    Args:
+        as_of, unseen: limits of the visible timeline; see `Engine.snapshot`.
+
+    Raises:
+        InstantNotAvailableError: commits of the range have been archived, or files cleaned away.
+        UnsupportedTableError: the table has no changes that can be read.
+    """
+    config.check_readable(engine.storage.location)
+    check_rows_tell(config, engine.storage.location)
+
+    def known() -> Timeline:
+        whole = engine.timeline(config).without(unseen)
+        return unhollowed(engine, options, whole if as_of is None else whole.as_of(as_of))[0]
+
+    try:
+        return _plan(engine, config, known(), bounds)
+    except FileNotFoundError:  # Archived while the timeline was read.
+        return _plan(engine, config, known(), bounds)
+
+
+def _plan(engine: Engine, config: TableConfig, whole: Timeline, bounds: Bounds) -> ChangePlan:
+    inside = whole.completed_in(bounds.since, bounds.until)
+    _check_reach(engine, whole, bounds)
+    tell_undone(engine.store, whole, bounds.since)
+    commits = _Commits(engine, whole)
+    writes = [i for i in inside if not commits[i.time].compacted and commits[i.time].operation not in _NO_NEW_ROWS]
+    range_ = _Range(engine, config, whole, commits, {i.time: commits[i.time] for i in writes})
+    until = inside[-1].completed_at if inside else bounds.since
+    changes = tuple(change for instant in writes for change in range_.changes_of(instant))
+    return ChangePlan(bounds.since, max(until, bounds.since), range_.schema, changes)
+
+
+def _check_reach(engine: Engine, whole: Timeline, bounds: Bounds) -> None:
+    first = min((i.completed_at for i in whole.commits), default=None)
+    if first is None or bounds.since >= first:
+        return
+    archived = engine.store.archived().completed_in(bounds.since, bounds.until)
+    gone = [instant.completed_at for instant in archived if whole.completion_time(instant.time) is None]
+    if gone:
+        raise InstantNotAvailableError(
+            f"changes of {engine.storage.location} after {bounds.since or 'its first commit'} are wanted, and commits "
+            f"up to {gone[-1]} have been archived; begin at {gone[-1]} or later"
+        )
+
+
+class _Commits(dict[str, CommitMetadata]):
+    """Instant time -> metadata of the commit, read when it is looked up."""
+
+    def __init__(self, engine: Engine, whole: Timeline) -> None:
+        super().__init__()
+        self._store, self._instants = engine.store, {instant.time: instant for instant in whole.commits}
+
+    def __missing__(self, time: str) -> CommitMetadata:
+        self[time] = found = self._store.commit(self._instants[time])
+        return found
+
+
+class _Range:
+    """The slices of the file groups that a range touches, at each of its commits."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: TableConfig,
+        whole: Timeline,
+        commits: _Commits,
+        wanted: Mapping[str, CommitMetadata],
+    ) -> None:
+        self._engine, self._config, self._whole, self._commits = engine, config, whole, commits
+        self._order = whole.completed_in("")
+        self._file_names = Names(commits)
+        touched = {group for metadata in wanted.values() for group in _touched_groups(metadata)}
+        listing = list_partitions(engine.storage, sorted({group.partition_path for group in touched}))
+        self._bases: dict[FileGroupId, list[BaseFile]] = {}
+        self._logs: dict[FileGroupId, list[LogFile]] = {}
+        for base in listing.bases:
+            if base.group in touched:
+                self._bases.setdefault(base.group, []).append(base)
+        for log in listing.logs:
+            if log.group in touched:
+                self._logs.setdefault(log.group, []).append(log)
+        self._paths = {file.path for file in (*listing.bases, *listing.logs)}
+        store, location = engine.store, engine.storage.location
+        self.schema = table_schema(store, config, whole.commits, ())
+        message_or_texts = [(i.time, commits[i.time]) for i in whole.commits] if wanted else []
+        self._versions = schema_versions(engine.storage, message_or_texts, location)
+
+    def changes_of(self, instant: Instant) -> Iterator[GroupChange]:
+        """Yield the changes of one commit, one per file group."""
+        metadata = self._commits[instant.time]
+        groups = _touched_groups(metadata)
+        at = self._order.index(instant)
+        before = self._slices(groups, frozenset(i.time for i in self._order[at:]))
+        after = self._slices(groups, frozenset(i.time for i in self._order[at + 1 :]))
+        hidden = {FileGroupId(path, id_) for path, ids in metadata.replaced.items() for id_ in ids}
+        stats: dict[FileGroupId, list[WriteStat]] = {}
+        for stat in metadata.all_stats():
+            stats.setdefault(FileGroupId(stat.partition_path, stat.file_id), []).append(stat)
+        for group in groups:
+            if group in hidden:
+                old = before.part(group)
+                if old is None:
+                    raise self._gone_error(join_path(group.partition_path, group.file_id), instant)
+                bucket = _bucket(group.file_id)
+                yield GroupChange(instant.time, group.partition_path, old, None, may_insert=False, bucket=bucket)
+                continue
+            written = [stat for stat in stats[group] if stat.path]
+            if not written:
+                continue
+            logged = self._change_data(written)
+            lost = self._find_missing(written, before.slices.get(group))
+            if lost and not logged:
+                raise self._gone_error(lost, instant)
+            inserts_only = all(stat.is_base and not stat.num_updates and not stat.num_deletes for stat in written)
+            if self._config.change_logging is ChangeLogging.DATA_BEFORE and not lost:
+                logged = ()  # Change data gives the rows after only by key, which is ambiguous if rows share a key.
+            message_or_texts = str(self._gone_error(lost, instant)) if lost else ""
+            new = after.part(group) if all(stat.path in self._paths for stat in written) else None
+            old, appended = before.part(group), self._appended_logs(group, written)
+            # Writers of bucket tables do not look up keys in files, so any row of a log file may be new.
+            bucket = _bucket(group.file_id)
+            counts_inserts = bool(old) and not (appended and bucket is not None)
+            yield GroupChange(
+                instant.time,
+                group.partition_path,
+                old,
+                new,
+                inserts_only,
+                logged,
+                message_or_texts,
+                appended,
+                may_delete=bool(old or lost) and any(stat.num_deletes for stat in written),
+                may_insert=not counts_inserts or any(stat.num_inserts for stat in written),
+                bucket=bucket,
+            )
+
+    def _slices(self, groups: Sequence[FileGroupId], hidden: frozenset[str]) -> _SlicesAt:
+        """Return the slices of the file groups as if some commits had not happened."""
+        timeline = self._whole.without(hidden)
+        bases = [base for group in groups for base in self._bases.get(group, ())]
+        logs = [log for group in groups for log in self._logs.get(group, ())]
+        shown = visible_files(bases, timeline, frozenset(), self._file_names)
+        counts_from = log_positions(self._engine.store, timeline, logs) if logs else lambda _: None
+        slices = slices_of(shown, logs, (), counts_from)
+        newest = max(timeline.commit_times, default=None)
+        snapshot = Snapshot(self._config, timeline, newest, self.schema, ListedFiles(()), self._versions)
+        return _SlicesAt(snapshot, {each.group: each for each in slices})
+
+    def _change_data(self, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
+        """Return the files of change data of a file group, if they hold images of all its changes; else ()."""
+        config = self._config
+        if config.change_logging not in LOGGED_MODES or config.drops_partition_columns or self._versions:
+            return ()
+        if not all(stat.cdc_stats for stat in stats):
+            return ()
+        named = [
+            (stat.partition_path, path.rpartition("/")[2], size) for stat in stats for path, size in stat.cdc_stats
+        ]
+        found = [(partition, LogFileName.match(name), size) for partition, name, size in named]
+        return tuple(LogFile(partition, name, size) for partition, name, size in found if name is not None)
+
+    def _appended_logs(self, group: FileGroupId, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
+        """Return the log files that a commit wrote to a file group; () if it wrote a base file too."""
+        paths = {stat.path for stat in stats}
+        found = tuple(log for log in self._logs.get(group, ()) if log.path in paths)
+        return found if len(found) == len(paths) else ()
+
+    def _find_missing(self, stats: Sequence[WriteStat], before: FileSlice | None) -> str:
+        """Return the first file or version that the statistics name and that does not exist; "" if all exist."""
+        for stat in stats:
+            others = [name for name in (stat.base_name, *stat.log_names) if name and not name.endswith(".cdc")]
+            for path in (stat.path, *(join_path(stat.partition_path, name) for name in others)):
+                if path not in self._paths:
+                    return path
+            known = "" if before is None else before.base_instant
+            if stat.is_base and stat.prev_commit is not None and known < stat.prev_commit:
+                return f"the version of {stat.prev_commit} before {stat.path}"
+        return ""
+
+    def _gone_error(self, what: str, instant: Instant) -> InstantNotAvailableError:
+        return InstantNotAvailableError(
+            f"{what} of {self._engine.storage.location}, which commit {instant.time} changed, has been cleaned away; "
+            f"begin at {instant.completed_at} or later, or keep more history (hoodie.cleaner.commits.retained)"
+        )
+
+
+@dataclass(frozen=True)
+class _SlicesAt:
+    """The slices at a point of the timeline, and the snapshot that says how they are read."""
+
+    snapshot: Snapshot
+    slices: Mapping[FileGroupId, FileSlice]
+
+    def part(self, group: FileGroupId) -> Part | None:
+        piece = self.slices.get(group)
+        if piece is None:
+            return None
+        if piece.logs or piece.base is None:
+            return SlicePart(piece, self.snapshot.merging(piece))
+        return FilePart(piece.base.path, piece.base.size_bytes, shape=self.snapshot.shape(piece.base))
+
+
+def _bucket(file_id: str) -> int | None:
+    """Return the bucket number in a file id, else None. The limit rules out random ids that begin with eight digits."""
+    found = bucket_of(file_id)
+    return found if found is not None and found < _MOST_BUCKETS else None
+
+
+def _touched_groups(metadata: CommitMetadata) -> tuple[FileGroupId, ...]:
+    """Return the file groups that a commit wrote or hid, including those that got only change data."""
+    written = {FileGroupId(stat.partition_path, stat.file_id) for stat in metadata.all_stats()}
+    hidden = {FileGroupId(path, id_) for path, ids in metadata.replaced.items() for id_ in ids}
+    return tuple(sorted(written | hidden))

@@ -1,0 +1,209 @@
+"""What is known of the files of a read without a look at their rows: for engines that scan them themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.file_system_view.live_files import FILE_COLUMNS, file_objects
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.footer_bounds import fold_files, row_group_bounds
+from lakeformat.files.footers import read_metadata
+from lakeformat.predicate import ColumnBounds, Comparison, Predicate, may_match
+from lakeformat.storage.port import Storage
+
+__all__ = ["NO_FOLDERS", "FolderValues", "Told", "folder_values", "may_be_zero", "told_of"]
+
+#: More files of which nobody has noted bounds are left alone: each costs a look at its footer.
+_MOST_FOOTERS: Final = 1024
+
+
+@dataclass(frozen=True)
+class Told:
+    """Files and bounds of some of their columns, from the file index.
+
+    Attributes:
+        files: `FILE_COLUMNS`, a row per file.
+        bounds: by column path, an entry per file; a column of which nothing is known may be left out.
+        without_nan: paths of floating columns that are known to hold no NaN in any of the files.
+    """
+
+    files: pa.Table
+    bounds: Mapping[str, ColumnBounds]
+    without_nan: frozenset[str]
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows the files hold; None if that is not known of each."""
+        counts = self.files.column("rows")
+        return None if counts.null_count else pc.sum(counts, min_count=0).as_py()
+
+
+@dataclass(frozen=True)
+class FolderValues:
+    """Folders all whose rows have the same values in some columns.
+
+    Attributes:
+        values: a row per folder, a column for each of those columns.
+        rows: folder -> its row in ``values``; folders that mix values, or may, are left out.
+    """
+
+    values: pa.Table
+    rows: Mapping[str, int]
+
+
+NO_FOLDERS: Final = FolderValues(pa.table({}), {})
+
+
+def told_of(
+    snapshot: Snapshot, kept: Collection[str], columns: Mapping[str, pa.DataType], predicate: Predicate | None = None
+) -> Told:
+    """What the file index knows of the files kept.
+
+    Memory: some 150 bytes a file and the bounds asked for.
+
+    Args:
+        kept: paths; files that are none of them are left out.
+        columns: paths of columns and their types.
+        predicate: that the files were kept by: shards of the index without a match need not be opened.
+    """
+    wanted = pa.array(sorted(kept), pa.string())
+    files, parts = [FILE_COLUMNS.empty_table()], list[dict[str, ColumnBounds]]()
+    without_nan = {path for path, of in columns.items() if pa.types.is_floating(of)}
+    for portion in snapshot.live.portions(list(columns), predicate):
+        flags = pc.is_in(_paths(portion.files), wanted)
+        files.append(portion.files.filter(flags))
+        rows = files[-1].column("rows").combine_chunks()
+        parts.append({path: _bounds(portion.bounds.get(path), of, flags) for path, of in columns.items()})
+        for path in [*without_nan]:
+            of = portion.bounds.get(path)
+            counts = None if of is None else of.nan_count
+            if not _no_nan(None if counts is None else counts.filter(flags), parts[-1][path].null_count, rows):
+                without_nan.discard(path)
+    bounds = {path: _joined([part[path] for part in parts]) for path in columns} if parts else {}
+    return Told(pa.concat_tables(files), bounds, frozenset(without_nan))
+
+
+def may_be_zero(told: Told, column: str) -> bool:
+    """Say whether any of the files may hold a zero in a floating column, by its bounds."""
+    if column not in told.bounds:
+        return True
+    zero = Comparison(column, "=", pa.scalar(0.0, told.bounds[column].minimum.type))
+    rows = told.files.column("rows").combine_chunks()
+    return bool(may_match(zero, {column: told.bounds[column]}, rows).any())
+
+
+def _no_nan(counts: pa.Array | None, nulls: pa.Array, rows: pa.Array) -> bool:
+    """Whether no file may have NaN: it counted none, or has nothing but nulls."""
+    none = pc.fill_null(pc.equal(nulls, rows), False)
+    if counts is not None:
+        none = pc.or_(none, pc.fill_null(pc.equal(counts, 0), False))
+    return bool(pc.all(none, min_count=0).as_py())
+
+
+def _paths(files: pa.Table) -> pa.Array:
+    folders, names = (files.column(name).combine_chunks() for name in ("partition_path", "name"))
+    joined = pc.binary_join_element_wise(folders, names, "/")
+    return pc.if_else(pc.equal(folders, ""), names, joined)
+
+
+def _bounds(found: ColumnBounds | None, of: pa.DataType, flags: pa.BooleanArray) -> ColumnBounds:
+    """Of the flagged files; nothing where nothing is known of the type wanted."""
+    if found is None or not found.minimum.type.equals(of):
+        count = pc.sum(flags, min_count=0).as_py()
+        return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), pa.nulls(count, pa.int64()))
+    minimum, maximum, nulls = (values.filter(flags) for values in (found.minimum, found.maximum, found.null_count))
+    return ColumnBounds(minimum, maximum, nulls.cast(pa.int64()))
+
+
+def folder_values(storage: Storage, told: Told, columns: Sequence[str], schema: pa.Schema) -> FolderValues:
+    """Which of the columns have one value in all files of a folder: by statistics, no folder's name is trusted.
+
+    A row may lie in a folder of another value's name, where a global index does not move rows; and a name may stand
+    for several values, where dates become folders. Footers are asked where the file index knows nothing, if these
+    files are few. A column that varies in every other folder or more is left out.
+
+    Args:
+        columns: names of columns of the table; those that `told_of` was not asked for give nothing.
+        schema: the table's columns.
+    """
+    wanted = [name for name in columns if name in told.bounds and _compares(schema.field(name).type)]
+    folders = told.files.column("partition_path").combine_chunks().dictionary_encode()
+    count = len(folders.dictionary)
+    if not wanted or not count:
+        return NO_FOLDERS
+    bounds, rows = _with_footers(storage, told, wanted, schema)
+    of_file = folders.indices.to_numpy().astype(np.int64)
+    found = {name: _one_value(bounds[name], rows, of_file, count) for name in wanted}
+    chosen = [name for name, (_, same) in found.items() if 2 * int(same.sum()) > count]
+    if not chosen:
+        return NO_FOLDERS
+    same = np.logical_and.reduce([found[name][1] for name in chosen])
+    names = folders.dictionary.filter(pa.array(same)).to_pylist()
+    values = pa.table({name: found[name][0].filter(pa.array(same)) for name in chosen})
+    return FolderValues(values, {name: at for at, name in enumerate(names)})
+
+
+def _one_value(
+    bounds: ColumnBounds, rows: pa.Array, of_file: npt.NDArray[np.int64], folders: int
+) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """By folder, a value of the column, and whether all rows of the folder are known to have it."""
+    nulls = bounds.null_count
+    empty = pc.fill_null(pc.equal(nulls, rows), False)
+    single = pc.fill_null(pc.and_(pc.equal(nulls, 0), pc.equal(bounds.minimum, bounds.maximum)), False)
+    values = pc.if_else(empty, pa.scalar(None, bounds.minimum.type), bounds.minimum)
+    codes = pc.dictionary_encode(values, null_encoding="encode")
+    numbers = codes.indices.to_numpy().astype(np.int64)
+    lowest, highest = np.full(folders, len(codes.dictionary)), np.full(folders, -1)
+    np.minimum.at(lowest, of_file, numbers)
+    np.maximum.at(highest, of_file, numbers)
+    same = lowest == highest
+    same[of_file[~np.asarray(pc.or_(empty, single))]] = False
+    return codes.dictionary.take(pa.array(highest)), same
+
+
+def _with_footers(
+    storage: Storage, told: Told, columns: Sequence[str], schema: pa.Schema
+) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
+    """Bounds and rows of every file, from footers where the index has none."""
+    rows = told.files.column("rows").combine_chunks()
+    known = np.asarray(pc.is_valid(rows))
+    for name in columns:
+        known = known & np.asarray(pc.is_valid(told.bounds[name].null_count))
+    missing = np.flatnonzero(~known)
+    if not len(missing) or len(missing) > _MOST_FOOTERS:
+        return told.bounds, rows
+    files = file_objects(told.files.take(pa.array(missing)))
+    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+        footers = list(pool.map(lambda file: read_metadata(storage, file), files))
+    read, read_rows = fold_files(*row_group_bounds(footers, columns, schema), len(files))
+    order = np.arange(len(known))
+    order[missing] = len(known) + np.arange(len(missing))
+    return (
+        {name: _joined([told.bounds[name], read[name]], order) for name in columns},
+        pa.concat_arrays([rows, read_rows.cast(pa.int64())]).take(pa.array(order)),
+    )
+
+
+def _compares(of: pa.DataType) -> bool:
+    """Types of which folders are made, and whose equal bounds mean one value: not so with NaN and two zeros."""
+    return bool(pa.types.is_string(of) or pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_date32(of))
+
+
+def _joined(parts: Sequence[ColumnBounds], order: npt.NDArray[np.int64] | None = None) -> ColumnBounds:
+    def one(arrays: Sequence[pa.Array]) -> pa.Array:
+        whole = pa.concat_arrays(arrays)
+        return whole if order is None else whole.take(pa.array(order))
+
+    return ColumnBounds(
+        one([part.minimum for part in parts]),
+        one([part.maximum for part in parts]),
+        one([part.null_count.cast(pa.int64()) for part in parts]),
+    )

@@ -1,0 +1,224 @@
+"""Incremental queries: the rows that commits of a range wrote, in the state at its end (Hudi: ``IncrementalRelation``).
+
+A range is of completion times in timeline layout 2, of instant times in layout 1; its begin is exclusive. Rows tell by
+their commit time whether one of its commits wrote them last, so the files of the snapshot at the end of the range are
+all that is needed: clustering and compaction keep commit times, and a begin that has been archived loses nothing. Of
+slices with log files base rows and log records are chosen before they are merged.
+
+A range that begins at a commit which was undone since: nobody's changes tell what undoing it brought back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InstantNotAvailableError, InvalidOptionError, UnsupportedTableError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.schema_history import schema_versions
+from lakeformat.file_system_view.snapshot import ChangeRange, Snapshot, table_schema
+from lakeformat.model.instant import Action, AsOf, parse_as_of
+from lakeformat.model.record import COMMIT_TIME, OPERATION
+from lakeformat.model.table_config import TableConfig
+from lakeformat.predicate import Always, And, Comparison, In, Predicate, bind
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["EVERYTHING", "Bounds", "bounds_of", "changed_snapshot", "check_rows_tell", "tell_undone", "unhollowed"]
+
+_LOG: Final = logging.getLogger("lakeformat.read")
+
+
+def tell_undone(store: TimelineStore, whole: Timeline, since: str) -> None:
+    """Log a warning if whoever has read up to ``since`` has seen a commit that a rollback or restore took away.
+
+    Nothing is read where ``since`` is a commit that stands. In layout 2 an undone commit has no completion time any
+    more: there it is the last one begun before ``since``, if none that stands completed in between.
+
+    Args:
+        since: where the range begins; "" for everything.
+    """
+    if not since or any(commit.completed_at == since for commit in whole.commits):
+        return
+    for time, by in _undone(store, whole, since):
+        if time == since or (whole.layout.tells_completion and not whole.completed_in(time, since)):
+            _LOG.warning(
+                "the changes of %s begin at %s, where commit %s stood, which %s has undone since: what that brought "
+                "back is not among them; read the table anew",
+                store.storage.location, since, time, by,
+            )  # fmt: skip
+            return
+
+
+def _undone(store: TimelineStore, whole: Timeline, since: str) -> Iterator[tuple[str, str]]:
+    """Instants begun up to a time and undone after it, newest first, and by what."""
+    found: dict[str, str] = {}
+    for each in whole.of_action(Action.ROLLBACK):
+        plan = store.rollback_plan(each) if each.time > since else None
+        if plan is not None:
+            found[plan.instant_time] = store.path(each)
+    for each in whole.of_action(Action.RESTORE):
+        restored = store.restore_plan(each) if each.time > since else None
+        for time, _ in restored.instants if restored is not None else ():
+            found[time] = store.path(each)
+    yield from sorted(((time, by) for time, by in found.items() if time <= since), reverse=True)[:1]
+
+
+#: What means "from the first commit on", but for any number of zeros.
+EVERYTHING: Final = "earliest"
+_COMMIT_TIMES: Final = pa.schema([(COMMIT_TIME, pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A range of commits: after ``since``, "" for everything, up to and including ``until``, None for now."""
+
+    since: str
+    until: str | None
+
+
+def changed_snapshot(
+    engine: Engine,
+    options: Options,
+    *,
+    since: AsOf | None = None,
+    until: AsOf | None = None,
+    as_of: str | None = None,
+    unseen: frozenset[str] = frozenset(),
+) -> Snapshot:
+    """The table at the end of a range of commits, with the range by which its rows are chosen.
+
+    Args:
+        since, until: go before the options of begin and end.
+        as_of, unseen: what is known of the table; see `Engine.snapshot`.
+
+    Raises:
+        InvalidOptionError: no begin, or a bound that is none.
+        InstantNotAvailableError: the range ends in the past, and its files have been cleaned away or archived.
+        UnsupportedTableError: rows of the table do not tell their commit.
+    """
+    config = engine.store.config()
+    check_rows_tell(config, engine.storage.location)
+    asked = options.read
+    bounds = bounds_of(asked.begin if since is None else since, asked.end if until is None else until, config)
+    try:
+        return _changed(engine, options, config, bounds, as_of, unseen)
+    except FileNotFoundError as error:
+        _LOG.info("%s was archived while the timeline was read, which is read again", error)
+        return _changed(engine, options, config, bounds, as_of, unseen)
+
+
+def _changed(
+    engine: Engine,
+    options: Options,
+    config: TableConfig,
+    bounds: Bounds,
+    as_of: str | None,
+    unseen: frozenset[str],
+) -> Snapshot:
+    loaded = engine.timeline(config)  # Once: what completes from here on is no part of the range, nor of its rows.
+    whole = loaded.without(unseen)
+    whole = whole if as_of is None else whole.as_of(as_of)
+    whole, held = unhollowed(engine, options, whole)
+    tell_undone(engine.store, whole, bounds.since)
+    found = _range(engine, whole, bounds)
+    wanted = frozenset(i.time for i in whole.completed_in(bounds.since, bounds.until))
+    later = {i.time for i in whole.commits if bounds.until is not None and i.completed_at > bounds.until}
+    hidden = unseen | held | later
+    try:
+        _check_reach(engine, whole, bounds)
+        snapshot = engine.snapshot(as_of, config, hidden, wanted, loaded)
+    except InstantNotAvailableError as error:
+        if not options.read.full_scan:
+            raise InstantNotAvailableError(
+                f"{error}; or set {FULL_SCAN}=true, which leaves out rows that changed after the range"
+            ) from None
+        snapshot = engine.snapshot(as_of, config, unseen, timeline=loaded)
+        found = replace(found, before_merging=False)
+    if later and not options.read.end_columns:
+        snapshot = _with_newest_columns(engine, snapshot, whole)
+    return replace(snapshot, changes=found)
+
+
+def _with_newest_columns(engine: Engine, snapshot: Snapshot, whole: Timeline) -> Snapshot:
+    """The same files with the table's columns of today (Hudi: ``HoodieBaseRelation``)."""
+    said = [(instant.time, engine.store.commit(instant)) for instant in whole.commits]
+    schema = table_schema(engine.store, snapshot.config, whole.commits, ())
+    if schema is None:
+        return snapshot
+    if snapshot.schema is not None and OPERATION in snapshot.schema.names and OPERATION not in schema.names:
+        schema = pa.schema([pa.field(OPERATION, pa.string()), *schema])
+    versions = schema_versions(engine.storage, said, engine.storage.location)
+    return replace(snapshot, schema=schema, versions=versions)
+
+
+def bounds_of(since: AsOf | None, until: AsOf | None, config: TableConfig) -> Bounds:
+    """The range that is asked for. Raises `InvalidOptionError`: no begin, or a bound that is none."""
+    if since is None:
+        raise InvalidOptionError(
+            'changes need a begin: give since="000" for everything, or since=an instant of history(), after which they '
+            f"begin; the option is {BEGIN}"
+        )
+    everything = isinstance(since, str) and (since.strip().lower() == EVERYTHING or not since.strip().strip("0"))
+    return Bounds(
+        "" if everything else parse_as_of(since, config.zone, name=BEGIN),
+        None if until is None or until == "" else parse_as_of(until, config.zone, name=END),
+    )
+
+
+def check_rows_tell(config: TableConfig, location: str) -> None:
+    """Refuse tables whose rows do not tell their commit. Raises `UnsupportedTableError`."""
+    if config.has_virtual_keys:
+        raise UnsupportedTableError(
+            f"rows of {location} do not tell which commit wrote them (hoodie.populate.meta.fields=false), so there are "
+            "no incremental queries of it; read snapshots"
+        )
+
+
+def unhollowed(engine: Engine, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
+    """The timeline up to the oldest commit that may still complete in the past, and what that hides (layout 1)."""
+    plans = frozenset(engine.store.pending_clustering(whole).values())
+    hollow = whole.hollow_commit(plans)
+    if hollow is None:
+        return whole, frozenset()
+    if options.read.fails_at_holes:
+        raise InstantNotAvailableError(
+            f"commit {hollow.time} of {engine.storage.location} is pending, and later ones have completed; wait for "
+            f"it, or set {HOLES}=BLOCK to read up to it"
+        )
+    held = frozenset(i.time for i in whole.commits if i.time > hollow.time)
+    return whole.without(held), held
+
+
+def _range(engine: Engine, whole: Timeline, bounds: Bounds) -> ChangeRange:
+    inside = whole.completed_in(bounds.since, bounds.until)
+    covered = inside[-1].completed_at if inside else bounds.since
+    rows: Predicate
+    if whole.layout.tells_completion:
+        times = {i.time for i in inside}
+        if whole.commits and bounds.since < min(i.completed_at for i in whole.commits):
+            times |= {i.time for i in engine.store.archived().completed_in(bounds.since, bounds.until)}
+        rows = In(COMMIT_TIME, tuple(sorted(times))) if times else Always(False)
+    else:
+        newest = max(whole.commit_times, default=bounds.since)
+        last = newest if bounds.until is None else min(bounds.until, newest)
+        rows = And((Comparison(COMMIT_TIME, ">", bounds.since), Comparison(COMMIT_TIME, "<=", last)))
+    return ChangeRange(bounds.since, max(covered, bounds.since), bind(rows, _COMMIT_TIMES))
+
+
+def _check_reach(engine: Engine, whole: Timeline, bounds: Bounds) -> None:
+    """Refuse ends before the active timeline: which files stood then nobody knows any more."""
+    first = min((i.completed_at for i in whole.commits), default=None)
+    if first is None or bounds.until is None or bounds.until >= first or bounds.until <= bounds.since:
+        return
+    if engine.store.archived().completed_in("", bounds.until):
+        raise InstantNotAvailableError(
+            f"the range up to {bounds.until} ends before {first}, the oldest commit on the active timeline of "
+            f"{engine.storage.location}; end it there or later"
+        )

@@ -1,0 +1,198 @@
+"""Step 1: the query of a read, as a value: its columns, its condition, and its snapshot."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.arrow.conform import read_schema
+from lakeformat.config.read_options import END, FORMAT, TIME_ZONE
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.instant import AsOf, parse_as_of
+from lakeformat.model.record import META_COLUMNS
+from lakeformat.model.zones import time_zone as zone_named
+from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bind_where, columns_of
+from lakeformat.read.plan.incremental import changed_snapshot
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = [
+    "ReadQuery",
+    "asked_snapshot",
+    "asks_for_images",
+    "in_zone",
+    "of_query_type",
+    "question",
+    "readable_schema",
+    "resolve_query",
+    "warn_before_first",
+]
+
+_LOG: Final = logging.getLogger("lakeformat.read")
+
+
+@dataclass(frozen=True)
+class ReadQuery:
+    """The columns and rows of a read.
+
+    Attributes:
+        schema: the columns to return, in order, all nullable.
+        predicate: bound to the table's columns; rows it does not select are not returned.
+        skipping: whether statistics may rule out files and row groups.
+    """
+
+    schema: pa.Schema
+    predicate: Predicate
+    skipping: bool = True
+
+    def file_columns(self) -> tuple[str, ...]:
+        """Return the columns to read: those of the result and those of the filter."""
+        return tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(self.predicate)))))
+
+    def within(self, snapshot: Snapshot) -> ReadQuery:
+        """Return this query limited to the rows of the snapshot's range of commits, if it has one."""
+        if snapshot.changes is None:
+            return self
+        return replace(self, predicate=And((snapshot.changes.rows, self.predicate)))
+
+
+def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) -> Snapshot:
+    """Return the table now, or at the instant in the argument, else in the option ``as.of.instant``.
+
+    Raises:
+        InvalidOptionError: the value is not an instant, or the options do not fit together.
+        TableNotFoundError, UnsupportedTableError, CorruptTableError, InstantNotAvailableError: as `load_snapshot`.
+    """
+    asked = options.read.as_of if as_of is None else as_of
+    if asks_for_images(options):
+        raise InvalidOptionError(
+            f"{FORMAT}=cdc gives changes, not rows: call changes(images=True) of the table, or read it by "
+            'spark.read.format("lakehouse")'
+        )
+    if options.read.incremental:
+        if asked is not None:
+            raise InvalidOptionError(f"as.of.instant={asked} in an incremental query; end its range by {END}")
+        return changed_snapshot(engine, options)
+    if asked is None:
+        snapshot = engine.snapshot()
+    else:
+        config = engine.store.config()
+        instant = parse_as_of(asked, config.zone)
+        snapshot = engine.snapshot(instant, config)
+        warn_before_first(engine.storage.location, snapshot.timeline, instant)
+    return of_query_type(snapshot, options)
+
+
+def warn_before_first(location: str, timeline: Timeline, as_of: str) -> None:
+    """Log a warning if a read names a time before the table's first commit, because it then gets no rows.
+
+    Args:
+        timeline: the table's timeline, not cut at that time.
+    """
+    first = min(timeline.commit_times, default="")
+    if as_of < first:
+        _LOG.warning("%s: as of %s is before its first commit %s, so there are no rows", location, as_of, first)
+
+
+def asks_for_images(options: Options) -> bool:
+    """Tell whether the options are of an incremental query that returns every change with its images."""
+    return options.read.images
+
+
+def in_zone(options: Options, time_zone: str | None) -> Options:
+    """Take the zone of conditions from an argument if there is one, else from the option.
+
+    Raises:
+        InvalidOptionError: there is no such zone.
+    """
+    if time_zone is None:
+        return options
+    if not isinstance(time_zone, str):
+        raise InvalidOptionError(f"time_zone is of type {type(time_zone).__name__}; write a region, UTC or +hh:mm")
+    zone_named(time_zone)
+    return options.with_values(**{TIME_ZONE: time_zone})
+
+
+def of_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
+    """Return the snapshot for the query type: all of it, or only its base files for read-optimized queries."""
+    return snapshot.read_optimized() if options.read.optimized else snapshot
+
+
+def _hide_meta_columns(options: Options, snapshot: Snapshot) -> Options:
+    """Return the options; if the table stores no meta columns (virtual keys), they are off unless they are set."""
+    if snapshot.config.has_virtual_keys and not options.given("meta_columns"):
+        return options.with_values(meta_columns=False)
+    return options
+
+
+def readable_schema(table: pa.Schema, *, meta_columns: bool) -> pa.Schema:
+    """Return the columns of a read of all columns: the meta columns first, if wanted, then the table's."""
+    meta = [pa.field(name, pa.string()) for name in META_COLUMNS] if meta_columns else []
+    return pa.schema([*meta, *read_schema(table)])
+
+
+def question(
+    snapshot: Snapshot,
+    location: str,
+    options: Options,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Where | None = None,
+) -> ReadQuery:
+    """Return the query of options and arguments on a snapshot, limited to the rows of its range; see `resolve_query`.
+
+    Args:
+        location: location of the table, for messages.
+    """
+    table = snapshot.columns(location)
+    return resolve_query(table, _hide_meta_columns(options, snapshot), columns=columns, where=where).within(snapshot)
+
+
+def resolve_query(
+    table: pa.Schema,
+    options: Options,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Where | None = None,
+    pushed: Predicate | None = None,
+) -> ReadQuery:
+    """Make a query from options and arguments, and check it against the table's schema.
+
+    Args:
+        columns, where: by default the options of these names.
+        pushed: Spark's filters. Spark applies them again, so filters that cannot be bound are left out.
+
+    Raises:
+        InvalidInputError: a column is not known, or the condition cannot be answered exactly.
+    """
+    full = readable_schema(table, meta_columns=True)
+    wanted = columns if columns is not None else options.read.columns
+    if wanted is None:
+        schema = readable_schema(table, meta_columns=options.read.meta_columns)
+    else:
+        schema = pa.schema([full.field(_find_name(name, full)) for name in wanted])
+        if len(set(schema.names)) < len(schema.names):
+            raise InvalidInputError(f"columns={','.join(wanted)} names a column twice; name each once")
+    asked = where if where is not None else options.read.where
+    blank = asked is None or (isinstance(asked, str) and not asked.strip())
+    parts = [] if blank else [bind_where(asked, full, options.read.time_zone or "UTC")]
+    if pushed is not None:
+        parts.append(bind_lenient(pushed, full))
+    predicate = parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else Always(True)
+    return ReadQuery(schema, predicate, options.read.skipping)
+
+
+def _find_name(name: str, schema: pa.Schema) -> str:
+    if name in schema.names:
+        return name
+    matches: list[str] = [known for known in schema.names if known.lower() == name.lower()]
+    if len(matches) == 1:
+        return matches[0]
+    known = ", ".join(each for each in schema.names if each not in META_COLUMNS) or "none"
+    raise InvalidInputError(f"unknown column {name!r}{nearest(name, schema.names) or '; the table has ' + known}")

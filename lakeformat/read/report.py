@@ -1,0 +1,200 @@
+"""A layout report of a stored table: footers for what its files span, and a sample of its rows.
+
+Memory: the sampled rows of the columns asked for, and the footers of `_MOST_FILES` files.
+
+A table at a glance: what it is, how large, and its columns. No data file is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.arrow.conform import read_schema
+from lakeformat.display import html_pairs, html_rows
+from lakeformat.errors import InvalidInputError, LakeformatError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.footer_bounds import fold_files, row_group_bounds
+from lakeformat.files.footers import read_metadata
+from lakeformat.layout.boxes import Spans
+from lakeformat.layout.layout_report import LayoutReport, Sample, report
+from lakeformat.layout.ranks import leaf_type
+from lakeformat.model.files import BaseFile
+from lakeformat.predicate import Always, ColumnBounds, path_parts, resolve
+from lakeformat.read.plan.query import ReadQuery, readable_schema
+from lakeformat.read.plan.splits import FilePart, Split
+from lakeformat.read.run.batches import read_split
+from lakeformat.read.scan import known_files
+from lakeformat.storage.port import Storage
+
+__all__ = ["overview", "overview_html", "report_layout"]
+
+#: Of larger tables so many files, drawn evenly, are judged and sampled.
+_MOST_FILES: Final = 4_096
+#: Row groups of which rows are drawn; of each one the columns are read whole.
+_MOST_ROW_GROUPS: Final = 256
+
+
+def report_layout(
+    storage: Storage,
+    snapshot: Snapshot,
+    columns: Sequence[str],
+    *,
+    target_file_bytes: int | None = None,
+    selectivity: float = 0.01,
+    sample_rows: int = 200_000,
+) -> LayoutReport:
+    """Judge the table as it lies, and what it could be.
+
+    Args:
+        columns: as for `lakeformat.Table.layout_report`, which see for the others.
+
+    Raises:
+        InvalidInputError: no columns, an unknown one, a share that is none, or one without an order.
+        CorruptTableError: a file is damaged; names the file.
+    """
+    if not 0 < selectivity < 1:
+        raise InvalidInputError(f"selectivity={selectivity} is no share of rows; give one between 0 and 1")
+    schema = readable_schema(snapshot.columns(storage.location), meta_columns=True)
+    kinds = dict(resolve(column, schema) for column in columns)
+    if not kinds or len(kinds) < len(columns):
+        raise InvalidInputError(f"a layout is by different columns, not by {', '.join(columns) or 'none'}")
+    for name, kind in kinds.items():
+        leaf_type(pa.schema([(name, kind)]), name)
+    live = sorted(snapshot.files, key=lambda file: file.path)
+    files = [live[at] for at in _evenly(len(live), _MOST_FILES)]
+    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+        footers = list(pool.map(lambda file: read_metadata(storage, file), files))
+    bounds, rows, owner = row_group_bounds(footers, list(kinds), schema)
+    folded, file_rows = fold_files(bounds, rows, owner, len(files))
+    silent = [snapshot.shape(file) is not None for file in files]
+    known = sum(file_rows.to_pylist())
+    sample = _sample(storage, snapshot, files, footers, kinds, sample_rows)
+    partitions = {partition: at for at, partition in enumerate(dict.fromkeys(file.partition_path for file in live))}
+    return report(
+        Sample(
+            sample.select(list(kinds)),
+            np.array([partitions[path] for path in sample["partition"].to_pylist()], np.int64),
+            _files_wanted(live, partitions, target_file_bytes),
+        ),
+        {name: _spans(folded[name], file_rows, silent) for name in kinds},
+        rows=known * len(live) // len(files) if files else 0,
+        files=len(live),
+        selectivity=selectivity,
+    )
+
+
+def _evenly(count: int, most: int) -> npt.NDArray[np.int64]:
+    """At most so many of the first ``count`` numbers, evenly spread."""
+    return np.arange(min(count, most)) * count // max(1, min(count, most))
+
+
+def _files_wanted(
+    live: Sequence[BaseFile], partitions: Mapping[str, int], target_bytes: int | None
+) -> npt.NDArray[np.int64]:
+    """For each partition as many files as it has, or as its bytes fill."""
+    of = np.array([partitions[file.partition_path] for file in live], np.int64)
+    if target_bytes is None:
+        return np.bincount(of, minlength=len(partitions))
+    sizes = np.bincount(of, [file.size_bytes for file in live], len(partitions))
+    return np.maximum(1, np.ceil(sizes / target_bytes)).astype(np.int64)
+
+
+def _spans(bounds: ColumnBounds, rows: pa.Array, silent: Sequence[bool]) -> Spans:
+    """Args: silent: files whose columns are not the table's, so that their statistics say nothing."""
+    told = pa.array([not each for each in silent], pa.bool_())
+    blank = pc.and_(pc.fill_null(pc.equal(bounds.null_count, rows), False), told)
+    nothing = pa.scalar(None, bounds.minimum.type)
+    lowest, highest = (pc.if_else(told, of, nothing) for of in (bounds.minimum, bounds.maximum))
+    return Spans(lowest, highest, np.asarray(blank))
+
+
+def _sample(
+    storage: Storage,
+    snapshot: Snapshot,
+    files: Sequence[BaseFile],
+    footers: Sequence[pq.FileMetaData],
+    kinds: Mapping[str, pa.DataType],
+    wanted: int,
+) -> pa.Table:
+    """Rows of row groups that are drawn evenly by rows, each giving equally many; with their partition path."""
+    groups = [(at, group) for at, footer in enumerate(footers) for group in range(footer.num_row_groups)]
+    sizes = np.array([footers[at].row_group(group).num_rows for at, group in groups], np.int64)
+    schema = pa.schema([*kinds.items(), ("partition", pa.string())])
+    total = int(sizes.sum())
+    if not total:
+        return schema.empty_table()
+    table = snapshot.columns(storage.location)
+    full = readable_schema(table, meta_columns=True)
+    tops = dict.fromkeys(path_parts(name)[0] for name in kinds)
+    query = ReadQuery(pa.schema([full.field(top) for top in tops]), Always(True))
+    count = min(len(groups), _MOST_ROW_GROUPS)
+    # The middles of `count` runs of equally many rows: a large row group holds several.
+    middles = (np.arange(count) * 2 + 1) * total // (2 * count)
+    drawn, times = np.unique(np.searchsorted(np.cumsum(sizes), middles, "right"), return_counts=True)
+
+    def rows_of(group: int, share: int) -> pa.Table:
+        at, number = groups[group]
+        part = FilePart(files[at].path, 0, (number,), shape=snapshot.shape(files[at]))
+        rows = pa.Table.from_batches(read_split(storage, Split((part,)), query, table), query.schema)
+        rows = rows.take(pa.array(_evenly(rows.num_rows, share * wanted // count)))
+        leaves = [_leaf(rows, name).cast(kind) for name, kind in kinds.items()]
+        path = pa.array([files[at].partition_path], pa.string()).take(pa.array(np.zeros(rows.num_rows, np.int64)))
+        return pa.table([*leaves, path], schema=schema)
+
+    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+        return pa.concat_tables(pool.map(rows_of, drawn.tolist(), times.tolist()))
+
+
+def _leaf(rows: pa.Table, path: str) -> pa.ChunkedArray:
+    top, *inner = path_parts(path)
+    column = rows[top]
+    for part in inner:
+        column = pc.struct_field(column, part)
+    return column
+
+
+def overview(engine: Engine, snapshot: Snapshot) -> dict[str, Any]:
+    """What there is to say of a table, by name, ready for JSON; ``rows`` is None where only footers could tell."""
+    config = snapshot.config
+    files = known_files(snapshot)
+    counts = files["rows"]
+    told = not counts.null_count and not snapshot.live.has_logs
+    return {
+        "name": config.name,
+        "location": engine.storage.location,
+        "type": config.table_type.value if config.table_type else None,
+        "version": config.version,
+        "record_key": list(config.record_fields),
+        "partition_by": list(config.partition_fields),
+        "ordering": list(config.ordering_fields),
+        "last_commit": snapshot.instant_time,
+        "commits": len(snapshot.timeline.commits),
+        "partitions": len(snapshot.live.partitions()),
+        "files": snapshot.live.count,
+        "log_files": sum(map(len, filter(None, files["log_files"].to_pylist()))) if snapshot.live.has_logs else 0,
+        "bytes": snapshot.live.size_bytes,
+        "rows": pc.sum(counts, min_count=0).as_py() if told else None,
+    }
+
+
+def overview_html(engine: Engine) -> str:
+    """The same as HTML, with the columns; where no table can be read, why."""
+    try:
+        snapshot = engine.snapshot()
+        facts = overview(engine, snapshot)
+    except LakeformatError as error:
+        return html_pairs({"location": engine.storage.location, "no table": str(error)})
+    name = str(facts.pop("name"))
+    plain = {key.replace("_", " "): value for key, value in facts.items() if value not in ([], 0) or key == "rows"}
+    schema = read_schema(snapshot.schema) if snapshot.schema is not None else []
+    columns = html_rows(("column", "type"), [(field.name, str(field.type)) for field in schema])
+    return html_pairs(plain, caption=name, more=columns)

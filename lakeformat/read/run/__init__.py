@@ -1,0 +1,1 @@
+"""Carry a planned read out."""

@@ -1,0 +1,164 @@
+"""Step 6: Arrow batches out of base files, filtered and in the shape that was asked for.
+
+Memory: one row group's pages of the columns read, plus two batches, each of up to `_MOST_BYTES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeformat.arrow.conform import conform
+from lakeformat.arrow.row_bytes import pieces
+from lakeformat.files.footer_bounds import row_group_bounds
+from lakeformat.files.footers import open_parquet, repeated_texts, row_batches
+from lakeformat.files.missing_files import gone
+from lakeformat.files.slice_reader import read_slice
+from lakeformat.files.slice_skipping import Skipping
+from lakeformat.predicate import Always, mask, may_match, path_parts
+from lakeformat.predicate.nodes import leaves
+from lakeformat.read.plan.query import ReadQuery, readable_schema
+from lakeformat.read.plan.splits import FilePart, SlicePart, Split
+from lakeformat.storage.port import Storage
+
+__all__ = ["BATCH_ROWS", "read_split"]
+
+BATCH_ROWS = 65_536
+#: Batches of less than half of either bound are put together: each costs its consumer the same, Spark a millisecond.
+_BATCH_BYTES = 16 << 20
+#: Decoded bytes of a batch, at most, but for a row that takes more.
+_MOST_BYTES = 32 << 20
+
+
+def read_split(
+    storage: Storage,
+    split: Split,
+    query: ReadQuery,
+    table: pa.Schema,
+    *,
+    footers: Mapping[str, pq.FileMetaData] = MappingProxyType({}),
+    threads: bool = True,
+) -> Generator[pa.RecordBatch, None, None]:
+    """The rows of a split that match, with exactly the query's columns, in batches of up to `BATCH_ROWS`.
+
+    Row groups whose statistics rule out a match are skipped here, whatever the plan knew: the footer is at hand.
+
+    Args:
+        table: the table's schema, without meta columns.
+        footers: by path, those that are at hand.
+        threads: decode columns side by side; see `row_batches`.
+
+    Raises:
+        CorruptTableError: a file is missing or damaged; names the file.
+    """
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in _batches(storage, split, query, table, footers, threads=threads):
+        if held and (rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > _BATCH_BYTES):
+            yield _joined(held)
+            held, rows, size = [], 0, 0
+        large = batch.num_rows >= BATCH_ROWS // 2 or batch.nbytes >= _BATCH_BYTES // 2
+        if not batch.num_columns or (large and not held):
+            yield batch
+        else:
+            held.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole
+
+
+def _batches(
+    storage: Storage,
+    split: Split,
+    query: ReadQuery,
+    table: pa.Schema,
+    footers: Mapping[str, pq.FileMetaData],
+    *,
+    threads: bool,
+) -> Iterator[pa.RecordBatch]:
+    """The same as they come, row group by row group."""
+    full = readable_schema(table, meta_columns=True)
+    asked = set(query.schema.names)
+    needed = pa.schema([(query.schema if name in asked else full).field(name) for name in query.file_columns()])
+    filtered = query.predicate != Always(True)
+    for part in split.parts:
+        if isinstance(part, SlicePart):
+            rows = read_slice(
+                storage, part.slice, part.merging, full, needed.names,
+                most_rows=BATCH_ROWS, most_bytes=_MOST_BYTES, threads=threads,
+                skipping=Skipping(query.predicate, full) if filtered and query.skipping else None,
+            )  # fmt: skip
+        else:
+            rows = _rows_of_file(storage, part, query, full, needed.names, footers.get(part.path), threads=threads)
+        for batch in rows:
+            shaped = conform(batch, needed)
+            if filtered:
+                shaped = shaped.filter(mask(query.predicate, shaped))
+            if shaped.num_rows:
+                yield shaped.select(query.schema.names) if len(needed) > len(query.schema) else shaped
+
+
+def _rows_of_file(
+    storage: Storage,
+    part: FilePart,
+    query: ReadQuery,
+    table: pa.Schema,
+    names: Sequence[str],
+    known: pq.FileMetaData | None,
+    *,
+    threads: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a base file, of its row groups that may hold a match; columns as the file types them.
+
+    Args:
+        names: of the columns wanted.
+        known: the footer, if it is at hand.
+    """
+    where = f"{storage.location}/{part.path}"
+    try:
+        with storage.open_input(part.path) as source, open_parquet(source, where, metadata=known) as parquet:
+            present, footer, shape = set(parquet.schema_arrow.names), parquet.metadata, part.shape
+            asked = names if shape is None else shape.asked(names, part.instant_time)
+            columns = [name for name in asked if name in present]
+            groups: Sequence[int] | None = part.row_groups
+            if query.predicate != Always(True) and query.skipping:
+                groups = _may_match(footer, part, query, table)
+                if not groups:
+                    return
+            repeated = repeated_texts(footer, columns)
+            again = open_parquet(source, where, metadata=footer, read_dictionary=repeated)
+            batches = row_batches(
+                again,
+                where,
+                BATCH_ROWS,
+                columns=columns,
+                row_groups=groups,
+                threads=threads,
+                most_bytes=_MOST_BYTES,
+            )
+            for batch in (each for one in batches for each in pieces(one, BATCH_ROWS, _MOST_BYTES)):
+                yield batch if shape is None else shape.restored(batch, names, part.instant_time)
+    except FileNotFoundError:
+        raise gone(storage, part.path) from None
+
+
+def _asked(query: ReadQuery) -> list[str]:
+    return sorted({leaf.column for leaf in leaves(query.predicate)})
+
+
+def _may_match(footer: pq.FileMetaData, part: FilePart, query: ReadQuery, table: pa.Schema) -> Sequence[int]:
+    """Those row groups of the part that may hold a row the query selects."""
+    silent = part.silent
+    columns = [path for path in _asked(query) if path_parts(path)[0] not in silent]
+    bounds, rows, _ = row_group_bounds([footer], columns, table, [part.nan_free])
+    kept: list[int] = np.flatnonzero(may_match(query.predicate, bounds, rows)).tolist()
+    return kept if part.row_groups is None else [group for group in part.row_groups if group in kept]

@@ -1,0 +1,255 @@
+"""A planned read in one process: splits in pieces, which threads read side by side.
+
+Several iterators run at once by threads; their values come out in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from typing import Final, Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeformat.display import Progress, looked_at, progress
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.footers import group_bytes, open_parquet
+from lakeformat.files.missing_files import gone
+from lakeformat.read.plan.query import ReadQuery
+from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack
+from lakeformat.read.run.batches import read_split
+from lakeformat.read.run.session import ReadPlan
+from lakeformat.storage.port import Storage
+
+__all__ = ["in_order", "read_all"]
+
+T = TypeVar("T")
+_END: Final = object()
+
+
+@dataclass(eq=False)
+class _Stream(Generic[T]):
+    """One iterator: values that are ready, and the step that makes the next. No two steps of it run at once."""
+
+    values: Generator[T, None, None]
+    size_of: Callable[[T], int]
+    ready: deque[T] = field(default_factory=deque)
+    sizes: deque[int] = field(default_factory=deque)
+    step: Future[T | object] | None = None
+    ended: bool = False
+
+    def collect(self) -> None:
+        """Take what the step has made, if it is done; raises what it raised."""
+        if self.step is not None and self.step.done():
+            value = self.step.result()
+            self.step = None
+            if value is _END:
+                self.ended = True
+            else:
+                self.ready.append(value)  # type: ignore[arg-type]
+                self.sizes.append(self.size_of(value))  # type: ignore[arg-type]
+
+    def taken(self) -> T:
+        """The next value that is ready."""
+        self.sizes.popleft()
+        return self.ready.popleft()
+
+
+def in_order(
+    streams: Iterable[Generator[T, None, None]],
+    *,
+    threads: int,
+    held: int,
+    held_bytes: int = 0,
+    size_of: Callable[[T], int] = lambda _: 0,
+    early: Generator[T, None, None] | None = None,
+) -> Iterator[T]:
+    """All values of the first stream, then all of the second, and so on.
+
+    A step of a thread makes one value, so that none waits for whoever takes them: a caller that stops in the middle,
+    or ends its process, leaves no thread behind. When it closes this iterator, the streams are closed.
+
+    Memory: at most ``held`` values that nobody has asked for yet, or fewer that reach ``held_bytes``, and one in the
+    making per thread; beside them what the early stream has made.
+
+    Args:
+        size_of: bytes of a value.
+        early: one of the streams, whose first value takes long: it is begun before all others.
+
+    Raises:
+        Exception: what a stream raises, maybe before the values of those ahead of it.
+    """
+    coming = iter(streams)
+    active: deque[_Stream[T]] = deque()
+    begun = None if early is None else _Stream(early, size_of)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            if begun is not None:
+                begun.step = pool.submit(next, begun.values, _END)
+            while True:
+                for stream in active:
+                    stream.collect()
+                running = sum(not stream.ended for stream in active)
+                for values in islice(coming, threads - running):
+                    active.append(begun if begun and values is begun.values else _Stream(values, size_of))
+                if not active:
+                    return
+                head = active[0]
+                _go_on(active, pool, held, held_bytes)
+                if head.ready:
+                    yield head.taken()
+                elif head.ended:
+                    active.popleft()
+                else:
+                    wait([stream.step for stream in active if stream.step], return_when=FIRST_COMPLETED)
+    finally:
+        for stream in (*active, *([begun] if begun else [])):
+            stream.values.close()
+
+
+def _go_on(active: deque[_Stream[T]], pool: ThreadPoolExecutor, held: int, held_bytes: int) -> None:
+    """Begin a step of every stream that has none, as far as there is room for its value."""
+    room = held - sum(len(stream.ready) + (stream.step is not None) for stream in active)
+    if sum(sum(stream.sizes) for stream in active) > held_bytes:
+        room = 0
+    for stream in active:
+        # The first may always go on: what is held behind it waits for its values.
+        if not stream.ended and stream.step is None and (room > 0 or (stream is active[0] and not stream.ready)):
+            stream.step = pool.submit(next, stream.values, _END)
+            room -= 1
+
+
+#: What a thread reads in one go, compressed; larger files are cut between their row groups.
+_PIECE_BYTES: Final = 16 << 20
+#: A slice with log files of so many bytes is begun before those ahead of it.
+_HEAVY_LOGS: Final = 2 << 20
+_MOST_THREADS: Final = 8
+#: Batches that wait for whoever reads them, per thread.
+_HELD: Final = 4
+_HELD_BYTES: Final = 64 << 20
+
+Footers = Mapping[str, pq.FileMetaData]
+
+
+def read_all(
+    storage: Storage,
+    snapshot: Snapshot,
+    query: ReadQuery,
+    plan: ReadPlan,
+    *,
+    shows: bool = False,
+    to_the_end: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of all splits, in the order of the plan, whatever the number of cores.
+
+    Memory: for each thread, of which there is one per core and at most `_MOST_THREADS`, the pages of one row group and
+    `_HELD` batches of up to `BATCH_ROWS` rows, or fewer of `_HELD_BYTES`; the footers of one split; the log files of
+    a slice per thread, and of the one that has most.
+
+    Args:
+        shows: how far the read has come, where somebody looks.
+        to_the_end: all rows are wanted, so that what takes longest may begin first.
+
+    Raises:
+        CorruptTableError: a file is missing or damaged; names the file.
+    """
+    if not (shows and looked_at()):
+        yield from _read_all(storage, snapshot, query, plan, None, to_the_end=to_the_end)
+        return
+    with progress("read", sum(split.size_bytes for split in plan.splits)) as shown:
+        yield from _read_all(storage, snapshot, query, plan, shown, to_the_end=to_the_end)
+
+
+def _read_all(
+    storage: Storage,
+    snapshot: Snapshot,
+    query: ReadQuery,
+    plan: ReadPlan,
+    shown: Progress | None,
+    *,
+    to_the_end: bool,
+) -> Iterator[pa.RecordBatch]:
+    schema = snapshot.schema
+    if schema is None:
+        return
+    heavy = _heaviest(plan) if to_the_end else None
+    pieces = (piece for split in plan.splits for piece in _pieces(storage, split, heavy))
+    threads = min(_MOST_THREADS, pa.cpu_count())
+    first = list(islice(pieces, 2))
+    alone, seen = len(first) < 2 or threads < 2, set[str]()
+
+    def opened(piece: Split, footers: Footers) -> Generator[pa.RecordBatch, None, None]:
+        rows = read_split(storage, piece, query, schema, footers=footers, threads=alone)
+        return rows if shown is None else _told(rows, piece, shown, seen)
+
+    if alone:
+        for piece, footers in chain(first, pieces):
+            yield from opened(piece, footers)
+        return
+    early = None if heavy is None else opened(Split((heavy,)), {})
+    streams = (
+        early if early is not None and piece.parts[0] is heavy else opened(piece, footers)
+        for piece, footers in chain(first, pieces)
+    )
+    yield from in_order(
+        streams, threads=threads, held=_HELD * threads, held_bytes=_HELD_BYTES * threads, size_of=_size_of, early=early
+    )
+
+
+def _heaviest(plan: ReadPlan) -> SlicePart | None:
+    """The slice whose first row comes latest, if that is worth a thought."""
+    slices = (part for split in plan.splits for part in split.parts if isinstance(part, SlicePart))
+    found = max(slices, key=lambda part: part.log_bytes, default=None)
+    return found if found is not None and found.log_bytes >= _HEAVY_LOGS else None
+
+
+def _told(
+    rows: Generator[pa.RecordBatch, None, None], piece: Split, shown: Progress, seen: set[str]
+) -> Generator[pa.RecordBatch, None, None]:
+    """The same rows; their bytes are read when the last of them has come."""
+    with closing(rows):
+        for batch in rows:
+            yield batch
+            shown.advance(0, rows=batch.num_rows)
+    paths = {part.path for part in piece.parts} - seen
+    seen |= paths
+    shown.advance(piece.size_bytes, files=len(paths))
+
+
+def _size_of(batch: pa.RecordBatch) -> int:
+    return int(batch.nbytes)
+
+
+def _is_small(part: FilePart) -> bool:
+    return part.size_bytes <= _PIECE_BYTES or (part.row_groups is not None and len(part.row_groups) == 1)
+
+
+def _pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[tuple[Split, Footers]]:
+    """The split in portions of about `_PIECE_BYTES`, and the footers that had to be opened to cut it.
+
+    Args:
+        alone: a part that makes a portion of its own.
+    """
+    footers: dict[str, pq.FileMetaData] = {}
+    parts: list[Part] = []
+    for part in split.parts:
+        if isinstance(part, SlicePart) or _is_small(part):
+            parts.append(part)
+            continue
+        where = f"{storage.location}/{part.path}"
+        try:
+            with storage.open_input(part.path) as source, open_parquet(source, where) as parquet:
+                footer = footers[part.path] = parquet.metadata
+        except FileNotFoundError:
+            raise gone(storage, part.path) from None
+        groups = range(footer.num_row_groups) if part.row_groups is None else part.row_groups
+        parts += [replace(part, size_bytes=group_bytes(footer, group), row_groups=(group,)) for group in groups]
+    at = next((place for place, part in enumerate(parts) if part is alone), len(parts))
+    for some in (parts[:at], parts[at : at + 1], parts[at + 1 :]):
+        for piece in pack(some, _PIECE_BYTES):
+            yield piece, {part.path: footers[part.path] for part in piece.parts if part.path in footers}

@@ -1,0 +1,416 @@
+"""The read path with its effects: pruning by names and the file index, footers where they are needed, splits.
+
+Where float columns may hold NaN: no Parquet statistic tells, the file index does of files that were counted.
+
+Which base files hold a row that a filter selects: what updates and deletes by predicate have to rewrite.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.display import html_rows
+from lakeformat.file_system_view.folder_values import reading_keys
+from lakeformat.file_system_view.live_files import FILE_COLUMNS, Portion, file_objects, merged_rows
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.footer_bounds import row_group_bounds
+from lakeformat.files.footers import group_bytes, read_metadata
+from lakeformat.files.slice_reader import SliceLeft, look_at_slice
+from lakeformat.files.slice_skipping import Skipping
+from lakeformat.model.files import BaseFile, FileSlice
+from lakeformat.predicate import Always, ColumnBounds, Predicate, columns_of, may_match, path_parts
+from lakeformat.predicate.nodes import leaves
+from lakeformat.read.plan.pruning import proven_own, prune_by_name
+from lakeformat.read.plan.query import ReadQuery, readable_schema
+from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack
+from lakeformat.read.run.batches import read_split
+from lakeformat.storage.port import Storage
+
+__all__ = ["Found", "ReadPlan", "find_matches", "nan_free_columns", "plan_read"]
+
+
+def nan_free_columns(bounds: Mapping[str, ColumnBounds], files: npt.NDArray[np.int64]) -> list[tuple[str, ...]]:
+    """Return, for each of these files, the paths of the float columns that are known to hold no NaN in it.
+
+    Args:
+        bounds: by column path, an entry per file.
+        files: row numbers of the files in ``bounds``.
+    """
+    flags = [(path, of.nan_free[files]) for path, of in bounds.items() if pa.types.is_floating(of.minimum.type)]
+    if not flags:
+        return [()] * len(files)
+    known: dict[tuple[bool, ...], tuple[str, ...]] = {}  # Most files have the same flags.
+    found = []
+    for row in zip(*(column.tolist() for _, column in flags), strict=True):
+        if row not in known:
+            known[row] = tuple(path for (path, _), flag in zip(flags, row, strict=True) if flag)
+        found.append(known[row])
+    return found
+
+
+Flags = npt.NDArray[np.bool_]
+
+#: More files than this are left to the tasks that read them, which open their footers anyway.
+_MOST_FOOTERS: Final = 1024
+#: Footers that are held at a time: each has its file's filter.
+_FOOTERS_AT_A_TIME: Final = 256
+#: Less than this to read is not worth a task of its own.
+_SMALL_SPLIT_BYTES: Final = 4 << 20
+#: The least share of a file that reading it is taken to cost, however few the columns.
+_LEAST_SHARE: Final = 1 / 64
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What a read is going to touch, after each pruning step. Bytes are compressed.
+
+    Attributes:
+        bytes_after: those of row groups, and of the log files that they meet.
+        row_groups, row_groups_after: of the base files whose footers were opened, those under log files, too; None
+            where none had to be.
+    """
+
+    splits: tuple[Split, ...]
+    files: int
+    files_after_names: int
+    files_after_stats: int
+    bytes: int
+    bytes_after_names: int
+    bytes_after_stats: int
+    bytes_after: int
+    row_groups: int | None
+    row_groups_after: int | None
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: what each step of pruning leaves."""
+        steps = [
+            ("all files", self.files, self.bytes),
+            ("by name: partition values", self.files_after_names, self.bytes_after_names),
+            ("by statistics", self.files_after_stats, self.bytes_after_stats),
+        ]
+        if self.row_groups is not None:
+            steps.append((f"row groups, of {self.row_groups:,}", self.row_groups_after or 0, self.bytes_after))
+        return html_rows(("left", "count", "bytes"), steps, caption="what a read touches")
+
+    def describe(self) -> str:
+        """For people."""
+        lines = [
+            f"files      {self.files:>10,}  {self.bytes:>15,} bytes",
+            f"  by name  {self.files_after_names:>10,}  {self.bytes_after_names:>15,} bytes, after partition values",
+            f"  by stats {self.files_after_stats:>10,}  {self.bytes_after_stats:>15,} bytes, after skipping",
+        ]
+        if self.row_groups is not None:
+            lines.append(
+                f"row groups {self.row_groups_after:>10,}  {self.bytes_after:>15,} bytes, of {self.row_groups:,} groups"
+            )
+        return "\n".join(lines)
+
+
+def plan_read(
+    storage: Storage,
+    snapshot: Snapshot,
+    query: ReadQuery,
+    *,
+    split_bytes: int,
+    at_least: int = 1,
+    count_row_groups: bool = False,
+) -> ReadPlan:
+    """Choose files, row groups of large ones, and cut them into splits.
+
+    Files are left out by partition values and names, then by the bounds that the file index knows. Footers are opened
+    of files larger than a split, and of those that the index says nothing of, if these are few; else tasks do it.
+
+    Memory: names, sizes and the filter's bounds of the files of the shards that may hold a match, some 150 bytes a
+    file; an object for each file that is kept.
+
+    Args:
+        split_bytes: of the columns that are read, in each split.
+        at_least: make about this many splits, as long as each has a few megabytes to read.
+        count_row_groups: open all footers, to tell how many row groups are left.
+
+    Raises:
+        CorruptTableError: a footer that is needed is damaged; names the file.
+    """
+    filtered = query.skipping and not isinstance(query.predicate, Always)
+    found = _kept(storage, snapshot, query, filtered=filtered)
+    files = file_objects(found.files)
+    total = sum(file.size_bytes for file in files) + sum(each.size_bytes for each in found.slices)
+    share = 1.0
+    if files and (_splits_worth(total, at_least) > 1 or total > split_bytes):
+        share = _share_read(storage, files[0], snapshot, query)
+    split_bytes, at_least = int(split_bytes / share), _splits_worth(int(total * share), at_least)
+    few_unknown = filtered and sum(not known for known in found.told) <= _MOST_FOOTERS
+    opened = [
+        count_row_groups or file.size_bytes > split_bytes or (few_unknown and not known)
+        for file, known in zip(files, found.told, strict=True)
+    ]
+    nan_free = zip(files, found.nan_free, strict=True)
+    whole = [FilePart(file.path, file.size_bytes, nan_free=free, shape=snapshot.shape(file)) for file, free in nan_free]
+    wanted = [(file, part) for file, part, flag in zip(files, whole, opened, strict=True) if flag]
+    by_groups, seen, left = _by_footers(storage, wanted, snapshot, query, filtered=filtered)
+    in_order = iter(by_groups)
+    slices = _slices_left(storage, found.slices, snapshot, query, filtered=filtered, exact=count_row_groups)
+    mine = [next(in_order) if flag else [part] for part, flag in zip(whole, opened, strict=True)]
+    parts: list[Part] = [*slices.parts, *(part for some in mine for part in some)]
+    left_over: list[Part | BaseFile] = [*slices.parts, *(file for file, some in zip(files, mine, strict=True) if some)]
+    counted = wanted or slices.row_groups
+    return ReadPlan(
+        splits=pack(parts, split_bytes, at_least),
+        files=snapshot.live.count,
+        files_after_names=found.files_by_name,
+        files_after_stats=len(left_over),
+        bytes=snapshot.live.size_bytes,
+        bytes_after_names=found.bytes_by_name,
+        bytes_after_stats=sum(each.size_bytes for each in left_over),
+        bytes_after=sum(part.size_bytes for part in parts) - slices.spared_bytes,
+        row_groups=seen + slices.row_groups if counted else None,
+        row_groups_after=left + slices.row_groups_left if counted else None,
+    )
+
+
+def _splits_worth(size_bytes: int, wanted: int) -> int:
+    """As many as wanted, as long as each has a few megabytes to read."""
+    return max(1, min(wanted, size_bytes // _SMALL_SPLIT_BYTES))
+
+
+def _share_read(storage: Storage, sample: BaseFile, snapshot: Snapshot, query: ReadQuery) -> float:
+    """The share of a table's bytes that lie in the columns read, as one footer tells."""
+    wanted = set(query.file_columns())
+    if wanted.issuperset(readable_schema(snapshot.columns(storage.location), meta_columns=True).names):
+        return 1.0
+    footer = read_metadata(storage, sample)
+    sizes = Counter[str]()
+    for at in range(footer.num_row_groups):
+        group = footer.row_group(at)
+        for chunk in map(group.column, range(group.num_columns)):
+            sizes[chunk.path_in_schema.partition(".")[0]] += chunk.total_compressed_size
+    read = sum(size for name, size in sizes.items() if name in wanted)
+    return max(_LEAST_SHARE, read / max(1, sizes.total()))
+
+
+@dataclass
+class _Kept:
+    """What may hold a match.
+
+    Attributes:
+        files: base files without log files: `FILE_COLUMNS`.
+        told: of each, whether the index knows the filter's columns.
+        nan_free: of each, `FilePart.nan_free`.
+        slices: those with log files.
+        files_by_name, bytes_by_name: how many slices, and bytes, their names leave.
+    """
+
+    files: pa.Table = field(default_factory=FILE_COLUMNS.empty_table)
+    told: list[bool] = field(default_factory=list)
+    nan_free: list[tuple[str, ...]] = field(default_factory=list)
+    slices: list[FileSlice] = field(default_factory=list)
+    files_by_name: int = 0
+    bytes_by_name: int = 0
+
+
+def _kept(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: bool) -> _Kept:
+    kept = _Kept()
+    if not filtered:
+        kept.files_by_name, kept.bytes_by_name = snapshot.live.count, snapshot.live.size_bytes
+    nothing = isinstance(query.predicate, Always) and not query.predicate.value
+    if snapshot.schema is None or nothing:
+        return kept
+    if not filtered:
+        portions = list(snapshot.live.portions())
+        tables = [portion.files.filter(pa.array(~merged_rows(portion))) for portion in portions]
+        kept.files = pa.concat_tables([kept.files, *tables])
+        kept.told, kept.nan_free = [True] * kept.files.num_rows, [()] * kept.files.num_rows
+        kept.slices = [each for portion in portions for each in portion.slices or () if each is not None]
+        return kept
+    full = readable_schema(snapshot.schema, meta_columns=True)
+    keys = reading_keys(snapshot.config)
+    columns = sorted({leaf.column for leaf in leaves(query.predicate)})
+    tables = [kept.files]
+    for portion in snapshot.live.portions(columns, query.predicate):
+        flags, doubted = prune_by_name(
+            portion.files,
+            query.predicate,
+            keys,
+            full,
+            portion.bounds,
+            meta_columns=not snapshot.config.has_virtual_keys,
+            folders_tell=snapshot.config.drops_partition_columns,
+        )
+        merged = merged_rows(portion)
+        if doubted.any():
+            flags[np.flatnonzero(doubted)[~_own(storage, snapshot, portion, doubted, merged)]] = True
+        kept.files_by_name += int(flags.sum())
+        kept.bytes_by_name += int(portion.files.column("size_bytes").to_numpy()[flags].sum())
+        flags &= may_match(query.predicate, portion.bounds, portion.files.column("rows").combine_chunks())
+        known = np.full(len(flags), all(column in portion.bounds for column in columns))
+        for column in portion.bounds.values():
+            known &= np.asarray(pc.is_valid(column.null_count))
+        kept.slices += [each for each, flag in zip(portion.slices or (), flags, strict=False) if flag and each]
+        flags &= ~merged
+        tables.append(portion.files.filter(pa.array(flags)))
+        kept.told += known[flags].tolist()
+        kept.nan_free += nan_free_columns(portion.bounds, np.flatnonzero(flags))
+    kept.files = pa.concat_tables(tables)
+    return kept
+
+
+def _own(storage: Storage, snapshot: Snapshot, portion: Portion, doubted: Flags, merged: Flags) -> Flags:
+    """Which of the doubted slices hold nothing but rows that lie in the folder they name."""
+    alone = file_objects(portion.files.filter(pa.array(doubted & ~merged)))
+    pieces = {at: each for at, each in enumerate(portion.slices or ()) if each is not None and doubted[at]}
+    for at, base in zip(np.flatnonzero(doubted & ~merged).tolist(), alone, strict=True):
+        pieces[at] = FileSlice(base.group, base.name.instant_time, base)
+    return proven_own(storage, snapshot.timeline, [pieces[at] for at in sorted(pieces)])
+
+
+def _by_footers(
+    storage: Storage,
+    files: Sequence[tuple[BaseFile, FilePart]],
+    snapshot: Snapshot,
+    query: ReadQuery,
+    *,
+    filtered: bool,
+) -> tuple[list[list[FilePart]], int, int]:
+    """Per file, the row groups that may hold a match, and how many there are and are left.
+
+    Args:
+        files: each with the part that is all of it.
+    """
+    if not files or snapshot.schema is None:
+        return [], 0, 0
+    columns = sorted({leaf.column for leaf in leaves(query.predicate)}) if filtered else []
+    full = readable_schema(snapshot.schema, meta_columns=True)
+    found: list[list[FilePart]] = []
+    seen = left = 0
+    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+        for start in range(0, len(files), _FOOTERS_AT_A_TIME):
+            some = files[start : start + _FOOTERS_AT_A_TIME]
+            footers = list(pool.map(lambda each: read_metadata(storage, each[0]), some))
+            bounds, rows, owner = row_group_bounds(footers, columns, full, [part.nan_free for _, part in some])
+            flags = may_match(query.predicate, bounds, rows) if filtered else np.ones(len(rows), bool)
+            silent = frozenset[str]().union(*(part.silent for _, part in some))
+            if filtered and silent:
+                known = {path: of for path, of in bounds.items() if path_parts(path)[0] not in silent}
+                shaped = np.array([part.shape is not None for _, part in some])[owner]
+                flags = np.where(shaped, may_match(query.predicate, known, rows), flags)
+            seen, left = seen + len(flags), left + int(flags.sum())
+            for at, (_, part) in enumerate(some):
+                keep = np.flatnonzero(flags[owner == at]).tolist()
+                found.append([
+                    replace(part, size_bytes=group_bytes(footers[at], group), row_groups=(group,)) for group in keep
+                ])  # fmt: skip
+    return found, seen, left
+
+
+@dataclass(frozen=True, slots=True)
+class _SlicesLeft:
+    """Slices with log files that are read.
+
+    Attributes:
+        row_groups, row_groups_left: of base files whose footers were opened.
+        spared_bytes: of row groups that need not be read.
+    """
+
+    parts: Sequence[SlicePart]
+    row_groups: int = 0
+    row_groups_left: int = 0
+    spared_bytes: int = 0
+
+
+def _slices_left(
+    storage: Storage,
+    slices: Sequence[FileSlice],
+    snapshot: Snapshot,
+    query: ReadQuery,
+    *,
+    filtered: bool,
+    exact: bool,
+) -> _SlicesLeft:
+    """What the filter leaves of them; of very many the tasks that read them find out."""
+    parts = [SlicePart(each, snapshot.merging(each)) for each in slices]
+    if not filtered or snapshot.schema is None or (len(slices) > _MOST_FOOTERS and not exact):
+        return _SlicesLeft(parts)
+    skipping = Skipping(query.predicate, readable_schema(snapshot.schema, meta_columns=True))
+    columns = sorted(columns_of(query.predicate))
+
+    def look_at(part: SlicePart) -> SliceLeft:
+        return look_at_slice(storage, part.slice, part.merging, columns, skipping, exact=exact)
+
+    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+        looked = list(pool.map(look_at, parts))
+    kept = [(part, of) for part, of in zip(parts, looked, strict=True) if of.left is not None]
+    return _SlicesLeft(
+        [part for part, _ in kept],
+        sum(of.row_groups for of in looked),
+        sum(len(of.left or ()) for _, of in kept),
+        sum(part.size_bytes - of.size_bytes for part, of in kept),
+    )
+
+
+_UNCUT: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The live slices that hold a match.
+
+    Attributes:
+        counts: files left after each pruning step, for the report.
+    """
+
+    slices: Sequence[FileSlice]
+    counts: Mapping[str, int]
+
+
+def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, skipping: bool = True) -> Found:
+    """Find the live slices with a match. Prune as reads do, then read the filter's columns up to the first match.
+
+    Memory: per thread, the filter's columns of one batch.
+
+    Args:
+        predicate: bound to the meta columns and the table's, as readers see them.
+        skipping: whether names and statistics may rule out files and row groups.
+
+    Raises:
+        CorruptTableError: a file is damaged; the message names the file.
+    """
+    if snapshot.schema is None:
+        return Found((), {"files": 0})
+    table = snapshot.schema
+    full = readable_schema(table, meta_columns=True)
+    columns = columns_of(predicate)
+    query = ReadQuery(pa.schema([field for field in full if field.name in columns]), predicate, skipping)
+    plan = plan_read(storage, snapshot, query, split_bytes=_UNCUT)
+    parts = [part for split in plan.splits for part in split.parts]
+
+    def matches(split: Split) -> bool:
+        return next(read_split(storage, split, query, table), None) is not None
+
+    if predicate != Always(True):
+        with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+            flags = list(pool.map(matches, [Split((part,)) for part in parts]))
+        parts = [part for part, flag in zip(parts, flags, strict=True) if flag]
+    paths = {part.path for part in parts}
+    folders = {path.rpartition("/")[0] for path in paths}
+    slices = tuple(s for folder in sorted(folders) for s in snapshot.slices[folder] if _path_of(s) in paths)
+    counts = {
+        "files": plan.files,
+        "after_names": plan.files_after_names,
+        "after_stats": plan.files_after_stats,
+        "with_matches": len(slices),
+    }
+    return Found(slices, counts)
+
+
+def _path_of(piece: FileSlice) -> str:
+    """Return the path by which a read plan names the slice: its base file, else its first log file."""
+    return (piece.base or piece.logs[0]).path

@@ -1,0 +1,110 @@
+"""A verified read: it reads everything, and counts the rows that skipping would have lost.
+
+Skipping leaves out whole files and row groups and changes no row. So the rows that it returns of a file are a part of
+those that the filter selects there, and equal counts mean equal rows. Each task checks the files of its own split, so a
+verified read scales like any other. It costs a read without skipping, plus a read of the filter's columns with
+skipping. Memory: that of a read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lakeformat.errors import SkippingError
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.predicate import columns_of
+from lakeformat.read.plan.query import ReadQuery, readable_schema
+from lakeformat.read.plan.splits import Part, SlicePart, Split
+from lakeformat.read.run.batches import read_split
+from lakeformat.read.run.session import plan_read
+from lakeformat.storage.port import Storage
+
+__all__ = ["VerifiedSplit", "plan_verified", "read_verified", "read_verified_split"]
+
+#: Files that an error names.
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedSplit:
+    """The portion of a table that one task reads and checks. Picklable.
+
+    Attributes:
+        split: the portion, nothing skipped.
+        kept: the parts of its files that skipping leaves.
+    """
+
+    split: Split
+    kept: tuple[Part, ...]
+
+
+def plan_verified(
+    storage: Storage, snapshot: Snapshot, query: ReadQuery, *, split_bytes: int, at_least: int = 1
+) -> tuple[VerifiedSplit, ...]:
+    """Plan splits of the whole table, each with the parts that skipping leaves. Arguments and errors as in `plan_read`."""
+    whole = replace(query, skipping=False)
+    everything = plan_read(storage, snapshot, whole, split_bytes=split_bytes, at_least=at_least)
+    skipping = replace(query, skipping=True)
+    narrowed = plan_read(storage, snapshot, skipping, split_bytes=split_bytes, at_least=at_least)
+    kept: dict[str, list[Part]] = {}
+    for part in (part for split in narrowed.splits for part in split.parts):
+        kept.setdefault(part.path, []).append(part)
+    return tuple(
+        VerifiedSplit(split, tuple(part for path in {p.path for p in split.parts} for part in kept.get(path, ())))
+        for split in everything.splits
+    )
+
+
+def read_verified_split(
+    storage: Storage, verified: VerifiedSplit, query: ReadQuery, table: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a split, as `read_split` without skipping.
+
+    Raises:
+        SkippingError: after the last row, if skipping would have lost rows; the message names the files.
+        CorruptTableError: a file is missing or damaged; the message names the file.
+    """
+    whole, skipping = replace(query, skipping=False), replace(query, skipping=True)
+    columns = columns_of(query.predicate)
+    full = readable_schema(table, meta_columns=True)
+    narrow = replace(skipping, schema=pa.schema([field for field in full if field.name in columns]))
+    lost: dict[str, int] = {}
+    for part in verified.split.parts:
+        held = 0
+        for batch in read_split(storage, Split((part,)), whole, table):
+            held += batch.num_rows
+            yield batch
+        if columns and held:  # A filter without columns skips nothing.
+            kept = tuple(_intersect(part, other) for other in verified.kept if other.path == part.path)
+            found = sum(batch.num_rows for batch in read_split(storage, Split(kept), narrow, table))
+            if found != held:
+                lost[part.path] = lost.get(part.path, 0) + held - found
+    if lost:
+        named = ", ".join(sorted(lost)[:_NAMED])
+        raise SkippingError(
+            f"skipping loses {sum(lost.values())} matching row(s) of {len(lost)} file(s): {named}; their statistics "
+            "are wrong: read with hoodie.enable.data.skipping=false and have the files rewritten"
+        )
+
+
+def read_verified(
+    storage: Storage, snapshot: Snapshot, query: ReadQuery, *, split_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all splits in order. Errors as in `plan_verified` and `read_verified_split`."""
+    if snapshot.schema is not None:
+        for verified in plan_verified(storage, snapshot, query, split_bytes=split_bytes):
+            yield from read_verified_split(storage, verified, query, snapshot.schema)
+
+
+def _intersect(part: Part, other: Part) -> Part:
+    """Return the part with the row groups that both have. The two are of one file, or of one slice, which stays whole."""
+    if isinstance(part, SlicePart) or isinstance(other, SlicePart):
+        return other
+    if part.row_groups is None or other.row_groups is None:
+        groups = part.row_groups if other.row_groups is None else other.row_groups
+    else:
+        groups = tuple(group for group in part.row_groups if group in other.row_groups)
+    return replace(other, size_bytes=part.size_bytes, row_groups=groups)

@@ -1,0 +1,322 @@
+"""The read verbs of a table: rows, changes, the files that a read touches, what layouts would skip, and the history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, overload
+
+import pyarrow as pa
+
+from lakeformat.arrow.conform import read_schema
+from lakeformat.config.foreign_names import check_arguments
+from lakeformat.config.resolve import Options
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.layout.layout_report import LayoutReport
+from lakeformat.model.instant import AsOf
+from lakeformat.model.table_config import TableConfig
+from lakeformat.predicate import Where
+from lakeformat.public import public
+from lakeformat.read.cdc.images import ChangeImages, change_images
+from lakeformat.read.plan.incremental import changed_snapshot
+from lakeformat.read.plan.query import asked_snapshot, in_zone
+from lakeformat.read.report import overview_html, report_layout
+from lakeformat.read.scan import Changes, ReadArguments, Scan, known_files, scan_of
+from lakeformat.timeline.history import History, read_history
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+    from typing_extensions import Unpack
+
+__all__ = ["ReadVerbs", "Reading"]
+
+
+@public
+class ReadVerbs:
+    """The read verbs that give the same on every host: they return no rows, and this process does their work."""
+
+    engine: Engine
+    options: Options
+
+    def _options_in(self, time_zone: str | None) -> Options:
+        """Return the options of a read whose conditions use this time zone; None is the host's default zone."""
+        return in_zone(self.options, time_zone)
+
+    @property
+    def location(self) -> str:
+        """Return the table's folder or URL."""
+        return self.engine.storage.location
+
+    @property
+    def config(self) -> TableConfig:
+        """Return the table's settings, read from ``hoodie.properties`` at each call."""
+        return self.engine.store.config()
+
+    def exists(self) -> bool:
+        """Tell whether the path holds a table; see also `lakeformat.exists`."""
+        return self.engine.store.exists()
+
+    def snapshot(self, as_of: AsOf | None = None) -> Snapshot:
+        """Return the table's settings, columns and files at an instant.
+
+        Args:
+            as_of: an instant time, a date or a datetime; see `lakeformat.Table.read`. Now by default.
+
+        Raises:
+            InstantNotAvailableError: files of that instant are deleted.
+        """
+        return asked_snapshot(self.engine, self.options, as_of)
+
+    def count(self, where: Where | None = None, *, as_of: AsOf | None = None, time_zone: str | None = None) -> int:
+        """Count the rows. Without a condition, the file index or the footers give the number and no row is read.
+
+        Args:
+            where: a Spark SQL condition or a ``pyarrow.compute`` expression; all rows by default.
+            as_of: an instant time, a date or a datetime; now by default.
+            time_zone: of times without a zone in ``where``; as in `lakeformat.Table.read`.
+
+        Raises:
+            InvalidInputError: the condition cannot be answered exactly.
+            InstantNotAvailableError: files of ``as_of`` are deleted.
+        """
+        options = self._options_in(time_zone)
+        return scan_of(self.engine.storage, self.snapshot(as_of), options, where=where).count()
+
+    def explain(
+        self,
+        columns: Sequence[str] | str | None = None,
+        *,
+        where: Where | None = None,
+        as_of: AsOf | None = None,
+        time_zone: str | None = None,
+    ) -> str:
+        """Describe how many files, row groups and bytes a read touches after each pruning step. No row is read.
+
+        Args:
+            columns: wanted columns; all by default.
+            where, as_of, time_zone: as in `count`.
+
+        Returns:
+            the description, a few lines of text.
+
+        Raises:
+            InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
+            InstantNotAvailableError: files of ``as_of`` are deleted.
+        """
+        options = self._options_in(time_zone)
+        return scan_of(self.engine.storage, self.snapshot(as_of), options, columns, where=where).explain()
+
+    def files(self, *, as_of: AsOf | None = None) -> pa.Table:
+        """List the live files. No file is opened. Memory: some 200 bytes a file.
+
+        Args:
+            as_of: an instant time, a date or a datetime; now by default.
+
+        Returns:
+            a row for each file slice: path in the table, partition path, file id, instant, bytes, rows, log files.
+            ``rows`` are those of the base file; they are null if only its footer has the number. ``log_files`` is 0
+            in copy-on-write tables.
+
+        Raises:
+            InstantNotAvailableError: files of ``as_of`` are deleted.
+        """
+        return known_files(self.snapshot(as_of))
+
+    def layout_report(
+        self,
+        columns: Sequence[str],
+        *,
+        target_file_bytes: int | None = None,
+        selectivity: float = 0.01,
+        sample_rows: int = 200_000,
+        as_of: AsOf | None = None,
+    ) -> LayoutReport:
+        """Estimate which share of the files filters skip now, and which they would skip in other layouts.
+
+        Nothing is written.
+
+        Examples:
+            >>> report = table.layout_report(["x", "y"])
+            >>> print(report)
+            300 rows in 3 files, judged by a sample of 300 rows...
+            >>> report.to_png("layout.png")
+
+        Args:
+            columns: the columns that the layouts sort by; fields of structs by path (``a.b``).
+            target_file_bytes: size of the new files; by default each partition keeps its number of files.
+            selectivity: the share of the rows that each filter selects.
+            sample_rows: rows in the sample. Memory: these rows of the columns, and a row group of them per core.
+            as_of: an instant time, a date or a datetime; now by default.
+
+        Raises:
+            InvalidInputError: no columns, or an unknown one.
+            SchemaMismatchError: a column has no order.
+        """
+        return report_layout(
+            self.engine.storage,
+            self.snapshot(as_of),
+            columns,
+            target_file_bytes=target_file_bytes,
+            selectivity=selectivity,
+            sample_rows=sample_rows,
+        )
+
+    def history(self, limit: int | None = None, *, actions: bool = False) -> History:
+        """List completed commits, newest first.
+
+        Args:
+            limit: number of commits; by default all, those of the archive too.
+            actions: whether to list cleans, rollbacks, restores and savepoints too; false by default.
+
+        Returns:
+            a list of `lakeformat.HistoryEntry` that prints as a table.
+        """
+        return read_history(self.engine.store, limit, actions=actions)
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the kind of the table, its size and its columns."""
+        return overview_html(self.engine)
+
+
+@public
+class Reading(ReadVerbs):
+    """The read verbs that return Arrow data."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the table's columns without the meta columns."""
+        return read_schema(self.snapshot().columns(self.engine.storage.location))
+
+    def read(
+        self,
+        columns: Sequence[str] | str | None = None,
+        *,
+        where: Where | None = None,
+        as_of: AsOf | None = None,
+        limit: int | None = None,
+        meta_columns: bool | None = None,
+        verify: bool | None = None,
+        time_zone: str | None = None,
+    ) -> Scan:
+        """Return a read of one snapshot that has not started.
+
+        All its methods (``to_arrow``, ``to_pandas`` ...) give the rows of this moment, whenever they are called.
+
+        Args:
+            columns: wanted columns, in order; all by default.
+            where: a Spark SQL condition, or a ``pyarrow.compute`` expression, for which Arrow's rules of NaN hold.
+            as_of: an instant time, a date or a datetime; now by default. A datetime without a zone is in the
+                timeline's zone, which is UTC in tables made by lakeformat.
+            limit: the greatest number of rows; any rows of the answer may be chosen. All by default.
+            meta_columns: whether the five ``_hoodie_`` columns come first. ``columns`` may name some of them in any
+                case. By default the option ``meta_columns`` of the table, else false.
+            verify: whether to read what skipping leaves out, and check that it holds no match. By default the option
+                ``verify`` of the table, which is false.
+            time_zone: the zone of texts and times without a zone in ``where`` that are compared with a timestamp
+                column. By default the option ``time_zone``, else UTC (in Spark the session's zone).
+
+        Raises:
+            InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
+            InvalidOptionError: an unknown argument.
+            InstantNotAvailableError: files of ``as_of`` are deleted.
+        """
+        return scan_of(
+            self.engine.storage,
+            self.snapshot(as_of),
+            self.options,
+            columns,
+            where=where,
+            limit=limit,
+            meta_columns=meta_columns,
+            verify=verify,
+            time_zone=time_zone,
+        )
+
+    def to_batches(
+        self, columns: Sequence[str] | str | None = None, **how: Unpack[ReadArguments]
+    ) -> pa.RecordBatchReader:
+        """Return the rows as a stream of Arrow batches, one file at a time. Arguments and errors as in `read`.
+
+        Raises:
+            SkippingError: with ``verify``, while the batches are read, if skipping would have lost rows. The message
+                names the files.
+        """
+        return self._read(columns, how).to_batches()
+
+    def to_arrow(self, columns: Sequence[str] | str | None = None, **how: Unpack[ReadArguments]) -> pa.Table:
+        """Return the rows as an Arrow table, in memory. Arguments and errors as in `to_batches`."""
+        return self._read(columns, how).to_arrow()
+
+    def to_pandas(self, columns: Sequence[str] | str | None = None, **how: Unpack[ReadArguments]) -> pd.DataFrame:
+        """Return the rows as a pandas frame. Arguments and errors as in `to_batches`."""
+        return self._read(columns, how).to_pandas()
+
+    def to_polars(self, columns: Sequence[str] | str | None = None, **how: Unpack[ReadArguments]) -> pl.DataFrame:
+        """Return the rows as a polars frame. Arguments and errors as in `to_batches`."""
+        return self._read(columns, how).to_polars()
+
+    def to_duckdb(
+        self, columns: Sequence[str] | str | None = None, **how: Unpack[ReadArguments]
+    ) -> duckdb.DuckDBPyRelation:
+        """Return the rows as a duckdb relation, in memory. Arguments and errors as in `to_batches`."""
+        return self._read(columns, how).to_duckdb()
+
+    def _read(self, columns: Sequence[str] | str | None, how: ReadArguments) -> Scan:
+        check_arguments(how, ("columns", *ReadArguments.__annotations__))
+        return self.read(columns, **how)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return all rows as a capsule of the Arrow PyCapsule protocol, for ``polars.DataFrame(table)`` and others."""
+        return self.read().__arrow_c_stream__(requested_schema)
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __bool__(self) -> bool:
+        return True
+
+    @overload
+    def changes(
+        self, since: AsOf | None = None, until: AsOf | None = None, *, images: Literal[False] = False
+    ) -> Changes: ...
+
+    @overload
+    def changes(
+        self, since: AsOf | None = None, until: AsOf | None = None, *, images: Literal[True]
+    ) -> ChangeImages: ...
+
+    def changes(
+        self, since: AsOf | None = None, until: AsOf | None = None, *, images: bool = False
+    ) -> Changes | ChangeImages:
+        """Return the rows that commits after ``since``, up to and including ``until``, wrote: an incremental query.
+
+        Examples:
+            >>> changes = table.changes(since="000")
+            >>> rows, seen = changes.to_arrow(), changes.until
+            >>> table.changes(since=seen).count()
+            0
+
+        Args:
+            since: exclusive; an instant time (from table version 8 on a completion time), a date or a datetime;
+                ``"000"`` is before all commits. By default the option
+                ``hoodie.datasource.read.begin.instanttime``.
+            until: inclusive; by default the option ``hoodie.datasource.read.end.instanttime``, else now.
+            images: whether to return every change, deletes too, with the row before and after it. The table needs no
+                setting for it while it is written. False by default: each row once, as it is at the end.
+
+        Returns:
+            `lakeformat.Changes`, or `lakeformat.ChangeImages` with ``images``; neither has read rows yet.
+
+        Raises:
+            InvalidOptionError: no begin, or a bound that is not an instant.
+            InstantNotAvailableError: with ``images``, commits of the range are archived or their files deleted.
+                Without, the range ends before the oldest commit that is left; see
+                ``hoodie.datasource.read.incr.fallback.fulltablescan.enable``.
+        """
+        if images:
+            return change_images(self.engine, self.options, since=since, until=until)
+        snapshot = changed_snapshot(self.engine, self.options, since=since, until=until)
+        assert snapshot.changes is not None  # noqa: S101  changed_snapshot sets it.
+        return Changes(self.engine.storage, snapshot, self.options, snapshot.changes)

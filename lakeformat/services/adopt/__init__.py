@@ -1,1 +1,0 @@
-"""Adoption of a folder of plain Parquet files as a table."""

@@ -1,0 +1,269 @@
+"""Table services that run after a write, by its options (Hudi: ``BaseHoodieWriteClient.runTableServicesInline``).
+
+They run after the write is published and its lock is released. Their failure does not affect the write: a service that
+fails is logged, and runs again after the next write.
+
+The rule for when a compaction is due (Hudi: ``ScheduleCompactionActionExecutor.needCompact``). Pure.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakeformat.config import compaction_options as compaction
+from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
+from lakeformat.config.compaction_options import COMPACTION_COMMITS, INLINE_SECONDS, TRIGGER
+from lakeformat.config.resolve import Options
+from lakeformat.config.retention_options import ARCHIVES, CLEANS, expires_inline, expiry_of
+from lakeformat.errors import InvalidOptionError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.instant import Action, State, format_instant_time
+from lakeformat.model.table_config import TableType
+from lakeformat.services.archive.plan import archive_limits
+from lakeformat.services.archive.run import ArchiveSession
+from lakeformat.services.clean.plan import retention_of
+from lakeformat.services.clean.run import CleanSession, Deleter
+from lakeformat.services.cluster.run import ClusterSession, Rewriter, pending_plans, request_of, rows_are_bound
+from lakeformat.services.compact.plan import is_ours, may_run, may_show_outgrown
+from lakeformat.services.compact.rewrite import Compactor
+from lakeformat.services.compact.run import CompactSession, pending_compactions
+from lakeformat.services.ttl import ExpireSession
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.write_report import REPORT_KEY
+from lakeformat.transaction.claims import HEARTBEATS
+from lakeformat.transaction.result import WriteResult
+
+__all__ = ["Hands", "Trigger", "after_write", "check_services", "commits_since_clustering", "is_due", "with_services"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Options that make a compaction due.
+
+    Attributes:
+        strategy: Hudi's name of the rule.
+        commits: number of deltacommits since the last compaction.
+        seconds: seconds since the last compaction, or since the first deltacommit if there was none.
+    """
+
+    strategy: str
+    commits: int
+    seconds: int
+
+    @classmethod
+    def of_options(cls, options: Options) -> Trigger:
+        """Return the trigger that the options set."""
+        return cls(options[TRIGGER], options[COMPACTION_COMMITS], options[INLINE_SECONDS])
+
+
+def is_due(trigger: Trigger, timeline: Timeline, now_ms: int, zone: tzinfo | None) -> bool:
+    """Tell whether a compaction is due now.
+
+    Args:
+        zone: time zone of the timeline.
+    """
+    compacted = max((one.time for one in timeline.commits if one.action is Action.COMMIT), default=None)
+    plans = (one.time for one in timeline.pending if one.action is Action.COMPACTION)
+    requested = max((*plans, compacted or ""), default="")
+    deltas = [one for one in timeline.of_action(Action.DELTA_COMMIT) if one.state is State.COMPLETED]
+    since = compacted or min((one.time for one in deltas), default=None)
+    if since is None:
+        return False
+    count = sum(one.completed_at > (compacted or "") for one in deltas)
+    elapsed = _moment(format_instant_time(now_ms, zone)) - _moment(since)
+    by_count, by_time = count >= trigger.commits, elapsed.total_seconds() >= trigger.seconds
+    after_request = sum(one.completed_at > requested for one in deltas) >= trigger.commits
+    return _RULES[trigger.strategy](by_count, by_time, after_request)
+
+
+_RULES: Final[Mapping[str, Callable[[bool, bool, bool], bool]]] = {
+    "NUM_COMMITS": lambda by_count, by_time, after_request: by_count,
+    "NUM_COMMITS_AFTER_LAST_REQUEST": lambda by_count, by_time, after_request: after_request,
+    "TIME_ELAPSED": lambda by_count, by_time, after_request: by_time,
+    "NUM_AND_TIME": lambda by_count, by_time, after_request: by_count and by_time,
+    "NUM_OR_TIME": lambda by_count, by_time, after_request: by_count or by_time,
+}
+
+
+def _moment(instant_time: str) -> datetime:
+    return datetime.strptime(instant_time[:14], "%Y%m%d%H%M%S")
+
+
+_LOG: Final = logging.getLogger("lakeformat.services")
+
+
+def _clusters(options: Options) -> bool:
+    return bool(options[INLINE] or options[SCHEDULE_INLINE])
+
+
+def _compacts(options: Options) -> bool:
+    return bool(options[compaction.INLINE] or options[compaction.SCHEDULE_INLINE])
+
+
+def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> None:
+    """Refuse, before a write starts, options that its services could not carry out afterwards.
+
+    Args:
+        snapshot: the table before the write.
+        schema: the table's columns after the write.
+
+    Raises:
+        InvalidOptionError: options exclude each other, or the table cannot be clustered.
+        InvalidInputError, SchemaMismatchError: a sort column is missing or has no order.
+    """
+    for inline, apart in ((INLINE, SCHEDULE_INLINE), (compaction.INLINE, compaction.SCHEDULE_INLINE)):
+        if options[inline] and options[apart]:
+            raise InvalidOptionError(f"{inline}=true runs what {apart}=true leaves to others; set one of them")
+    archive_limits(options)
+    if not _clusters(options):
+        return
+    if rows_are_bound(options, snapshot):
+        raise InvalidOptionError(
+            f"hoodie.index.type=BUCKET finds rows by the names of their files, which clustering changes; leave out "
+            f"{INLINE if options[INLINE] else SCHEDULE_INLINE}"
+        )
+    request_of(options).ordering.check(schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """Functions that carry out services in other processes; None for this process."""
+
+    rewriter: Rewriter | None = None
+    compactor: Compactor | None = None
+    deleter: Deleter | None = None
+
+
+def after_write(engine: Engine, options: Options, hands: Hands | None = None) -> dict[str, Any] | None:
+    """Run the services that are due: compaction, clustering, expiry of partitions, cleaning, archiving, in this order.
+
+    Returns:
+        service name -> what it did, for the write's report; None if no service was due.
+    """
+    hands = hands or Hands()
+    services: list[tuple[str, Callable[[], str | None]]] = []
+    auto = compaction.AutoCompaction.of(options.__getitem__, options.given)
+    if auto.is_on:
+        services.append(("compaction", lambda: _compact_outgrown(engine, options, auto, hands.compactor)))
+    elif _compacts(options):
+        services.append(("compaction", lambda: _compact(engine, options, hands.compactor)))
+    if _clusters(options):
+        services.append(("clustering", lambda: _cluster(engine, options, hands.rewriter)))
+    if expires_inline(options):
+        services.append(("expiry", lambda: _expire(engine, options)))
+    if options[CLEANS]:
+        services.append(("clean", lambda: _clean(engine, options, hands.deleter)))
+    if options[ARCHIVES]:
+        services.append(("archive", lambda: _archive(engine, options)))
+    done: dict[str, Any] = {}
+    for name, run in services:
+        try:
+            text = run()
+        except Exception as error:  # The write is visible: nothing that happens now may look like its failure.
+            _LOG.warning(
+                "%s after the write failed, the write itself stands: %s: %s", name, type(error).__name__, error
+            )
+            text = f"failed: {type(error).__name__}: {error}"
+        if text is not None:
+            done[name] = text
+    return done or None
+
+
+def _expire(engine: Engine, options: Options) -> str | None:
+    result = ExpireSession(engine, options, expiry_of(options)).run()
+    return None if result.skipped else str(result)
+
+
+def _clean(engine: Engine, options: Options, deleter: Deleter | None) -> str | None:
+    result = CleanSession(engine, options, deleter).clean(retention_of(options), only_if_due=True)
+    return None if result.skipped else str(result)
+
+
+def _archive(engine: Engine, options: Options) -> str | None:
+    result = ArchiveSession(engine, options).archive(glance=True)
+    return None if result.skipped else str(result)
+
+
+def _cluster(engine: Engine, options: Options, rewriter: Rewriter | None) -> str | None:
+    if commits_since_clustering(engine.store) < options[INLINE_COMMITS]:
+        return None
+    session = ClusterSession(engine, options, rewriter)
+    if options[INLINE]:
+        return str(session.cluster(request_of(options)))
+    planned = session.schedule(request_of(options))
+    return f"scheduled {planned}" if planned else "nothing to schedule"
+
+
+def _compact(engine: Engine, options: Options, compactor: Compactor | None) -> str | None:
+    """Run pending compactions and one that is due, or schedule it.
+
+    Source: Hudi's ``runAnyPendingCompactions``, then ``inlineCompaction``; or ``inlineScheduleCompaction``.
+    """
+    config = engine.store.config()
+    if config.table_type is not TableType.MERGE_ON_READ:
+        return None
+    results = []
+    if options[compaction.INLINE]:
+        while not (result := CompactSession(engine, options, compactor).run()).skipped:
+            results.append(str(result))
+    timeline = engine.store.load()
+    if is_due(Trigger.of_options(options), timeline, engine.clock.now_ms(), config.zone):
+        if options[compaction.INLINE]:
+            results.append(str(CompactSession(engine, options, compactor).run(plans=True)))
+        elif not pending_compactions(engine.store, timeline):
+            planned = CompactSession(engine, options, compactor).schedule()
+            results.append(f"scheduled {planned}" if planned else "nothing to schedule")
+    return "; ".join(results) or None
+
+
+def _compact_outgrown(
+    engine: Engine, options: Options, auto: compaction.AutoCompaction, compactor: Compactor | None
+) -> str | None:
+    """Compact slices that have outgrown their base files. Return None if that is not due, or is left to others.
+
+    Requires a storage with locks, because only then one compaction runs at a time. Does nothing if other programs have
+    commits on the timeline, because they may compact by rules of their own.
+    """
+    if engine.store.config().table_type is not TableType.MERGE_ON_READ or not engine.storage.has_lock:
+        return None
+    store, timeline = engine.store, engine.store.load()
+    deltas = [one for one in timeline.commits if one.action is Action.DELTA_COMMIT]
+    pending = [
+        (one, store.compaction_plan(one) if one.action is Action.COMPACTION else None) for one in timeline.pending
+    ]
+    if not deltas or not may_run(pending):
+        return None
+    if not pending and not may_show_outgrown(store.commit(deltas[-1]), auto):
+        return None
+    if not is_ours(map(store.commit, timeline.commits), REPORT_KEY) or engine.storage.list(HEARTBEATS):
+        return None
+    result = CompactSession(engine, options.with_values(**auto.as_options()), compactor).run(plans=True)
+    return None if result.skipped else str(result)
+
+
+def with_services(result: WriteResult, engine: Engine, options: Options, hands: Hands | None = None) -> WriteResult:
+    """Run the services after a write. Return its result, with what they did in the report under ``services``."""
+    done = None if result.skipped else after_write(engine, options, hands)
+    if done is None:
+        return result
+    return WriteResult(result.instant_time, result.operation, {**result.report, "services": done})
+
+
+def commits_since_clustering(store: TimelineStore) -> int:
+    """Count the completed commits since the last clustering that is completed or pending."""
+    timeline = store.load()
+    last = max(pending_plans(store, timeline), default="")
+    count = 0
+    for instant in reversed(timeline.commits):
+        if instant.time < last or store.commit(instant).operation == "CLUSTER":
+            break
+        count += 1
+    return count

@@ -1,0 +1,303 @@
+"""Inputs of a clean's plan: the partitions to search, their files, and the files to keep.
+
+A note of the last search for old files, so that the next search can skip unchanged partitions.
+
+A clean that finds nothing leaves nothing on the timeline, as in Hudi. The note records its search in lakeformat's own
+folder, so that a table that only grows is not searched in full after every commit. The note may be lost: then all
+partitions are searched. It decides only where to search, never what is deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from lakeformat.codec.timeline_files.clean import CleanMetadata
+from lakeformat.codec.timeline_files.recovery import decode_savepoint
+from lakeformat.file_system_view.file_groups import is_partition
+from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.services.clean.plan import CleanedFile, PartitionFiles, Pins, Retention, Slice
+from lakeformat.storage.port import HOODIE, FileInfo, Storage, own_path
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = [
+    "SAVEPOINTS",
+    "LastLook",
+    "changed_partitions",
+    "last_look",
+    "note_look",
+    "partition_files",
+    "pins_of",
+    "savepoints",
+]
+
+_PATH: Final = own_path("cleaned")
+#: Hudi's key in a clean's ``extraMetadata`` for the savepoints known to the clean.
+SAVEPOINTS: Final = "savepointed_timestamps"
+
+
+@dataclass(frozen=True, slots=True)
+class LastLook:
+    """How far the last search for old files got.
+
+    Attributes:
+        earliest: all files that only older instants needed are deleted; "" if there was no search.
+        commits: times of the commits known to the search; None if they were not noted for this retention.
+        savepoints: times of the savepoints known to the search.
+    """
+
+    earliest: str = ""
+    commits: frozenset[str] | None = None
+    savepoints: frozenset[str] = frozenset()
+
+
+def last_look(storage: Storage, clean: CleanMetadata | None, retention: Retention) -> LastLook:
+    """Return the last search, from the last clean on the timeline and the note."""
+    noted = _read_note(storage)
+    if noted is not None and noted["again"]:
+        return LastLook()
+    cleaned = clean.earliest_commit_to_retain if clean else ""
+    listed = clean.extra.get(SAVEPOINTS, "") if clean else ""
+    savepoints = frozenset(filter(None, listed.split(",")))
+    if noted is None:
+        return LastLook(cleaned, None, savepoints)
+    # If both got equally far, the note is the later one: it is written after every search.
+    savepoints = frozenset(noted["savepoints"]) | (savepoints if cleaned > noted["earliest"] else frozenset())
+    commits = frozenset(noted["commits"]) if noted["kept"] == _retention_text(retention) else None
+    return LastLook(max(cleaned, noted["earliest"]), commits, savepoints)
+
+
+def note_look(storage: Storage, look: LastLook, retention: Retention, *, again: bool = False) -> None:
+    """Write the note unless it has these values already.
+
+    Args:
+        again: whether to search everything the next time, because some old files are left for the next clean.
+    """
+    document = {
+        "earliest": look.earliest,
+        "again": again,
+        "commits": sorted(look.commits or ()),
+        "savepoints": sorted(look.savepoints),
+        "kept": _retention_text(retention),
+    }
+    if document != _read_note(storage):
+        storage.replace(_PATH, json.dumps(document).encode())
+
+
+def _retention_text(retention: Retention) -> str:
+    return f"{retention.policy.value} {retention.count}"
+
+
+def _read_note(storage: Storage) -> dict[str, Any] | None:
+    try:
+        found = json.loads(storage.read(_PATH))
+        texts = [found["earliest"], found["kept"], *found["commits"], *found["savepoints"]]
+        again = found["again"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return found if isinstance(again, bool) and all(isinstance(text, str) for text in texts) else None
+
+
+def savepoints(timeline: Timeline) -> tuple[Instant, ...]:
+    """Return completed and pending savepoints. A pending savepoint's files are not known yet."""
+    return timeline.of_action(Action.SAVEPOINT)
+
+
+def pins_of(store: TimelineStore, timeline: Timeline) -> Pins:
+    """Return the restrictions on deleting files that hold whatever the policy is.
+
+    Raises:
+        CorruptTableError: a savepoint or plan cannot be read; then nothing may be deleted.
+    """
+    replaced: dict[FileGroupId, str] = {}
+    for instant in timeline.commits:
+        if instant.action is Action.REPLACE_COMMIT:
+            groups = store.commit(instant).replaced
+            replaced.update((FileGroupId(path, id_), instant.time) for path, ids in groups.items() for id_ in ids)
+    saved: dict[str, frozenset[str]] = {}
+    for instant in savepoints(timeline):
+        if instant.state is State.COMPLETED:
+            files = decode_savepoint(store.read(instant), name=store.path(instant)).files
+            saved.update((path, saved.get(path, frozenset()).union(names)) for path, names in files.items())
+    compacting: dict[FileGroupId, str] = {}
+    for instant in timeline.pending:
+        if instant.action in {Action.COMPACTION, Action.LOG_COMPACTION}:
+            plan = store.compaction_plan(instant)
+            for one in plan.operations if plan else ():
+                compacting[one.group] = min(one.base_instant, compacting.get(one.group, one.base_instant))
+    return Pins(replaced, saved, compacting)
+
+
+def changed_partitions(
+    store: TimelineStore, timeline: Timeline, earliest: str | None, last: LastLook
+) -> frozenset[str] | None:
+    """Return the partitions in which files may have become old since the last search; None means all partitions.
+
+    By commits and hours, these are the partitions of commits from the last earliest commit to retain up to the new one,
+    and of earlier commits that the last search did not know (Hudi:
+    ``CleanPlanner.getPartitionPathsForIncrementalCleaning``). By versions, they are the partitions of all commits that
+    the last search did not know.
+    """
+    first = timeline.commits[0].time if timeline.commits else ""
+    gone = last.savepoints - {instant.time for instant in savepoints(timeline)}
+    if gone:
+        return None
+    if earliest is None:
+        if last.commits is None or first > max(last.commits, default=""):
+            return None
+        changed = [commit for commit in timeline.commits if commit.time not in last.commits]
+    else:
+        if not last.earliest or last.earliest < first:
+            return None
+        seen = timeline.commit_times if last.commits is None else last.commits
+        changed = [
+            commit
+            for commit in timeline.commits
+            if commit.time < earliest and (commit.time >= last.earliest or commit.time not in seen)
+        ]
+    metadatas = (store.commit(commit) for commit in changed)
+    return frozenset(path for metadata in metadatas for path in (*metadata.stats, *metadata.replaced))
+
+
+def partition_files(
+    store: TimelineStore, timeline: Timeline, partitions: Collection[str] | None
+) -> Iterator[PartitionFiles]:
+    """Yield the contents of the given partitions, or of all if None.
+
+    One listing per folder. Memory: a folder's entries.
+    """
+    of_log = _InLayout2(store, timeline) if timeline.layout.tells_completion else _by_name(timeline)
+    sort = _Sorter(timeline, _named_by(store, timeline), of_log)
+    if partitions is None:
+        listed = _every_folder(store, "")
+    else:
+        listed = ((path, store.storage.list(path)) for path in sorted(partitions))
+    for path, entries in listed:
+        if is_partition(path, entries):
+            yield sort.partition(path, entries)
+
+
+def _every_folder(store: TimelineStore, folder: str) -> Iterator[tuple[str, Sequence[FileInfo]]]:
+    entries = store.storage.list(folder)
+    yield folder, entries
+    for entry in entries:
+        if entry.is_folder and entry.path != HOODIE:
+            yield from _every_folder(store, entry.path)
+
+
+#: Log files of a group, and its base instants, oldest first -> base instant of each log's slice; None if unknown.
+_SliceOf = Callable[[Sequence[LogFileName], Sequence[str]], Iterable[str | None]]
+
+
+@dataclass(frozen=True)
+class _Sorter:
+    """Assigns the files of a folder to slices."""
+
+    timeline: Timeline
+    names: Callable[[str], Collection[str]]
+    of_log: _SliceOf
+
+    def partition(self, path: str, entries: Iterable[FileInfo]) -> PartitionFiles:
+        found: dict[str, dict[str, list[CleanedFile]]] = {}
+        logs: dict[str, list[tuple[LogFileName, CleanedFile]]] = {}
+        others = 0
+        for entry in entries:
+            file = CleanedFile(entry.path, entry.size_bytes)
+            name = entry.name
+            log = LogFileName.match(name) if name.startswith(".") else None
+            base = BaseFileName.match(name) if log is None else None
+            if entry.is_folder:
+                others += entry.path != HOODIE
+            elif base is not None and self._counts(base):
+                found.setdefault(base.file_id, {}).setdefault(base.instant_time, []).append(file)
+            elif log is not None:
+                logs.setdefault(log.file_id, []).append((log, file))
+            else:
+                others += not name.startswith(PARTITION_MARKER) and not name.endswith(".crc")
+        for file_id, of_group in logs.items():
+            others += self._add_logs(found.setdefault(file_id, {}), of_group)
+        groups = {
+            file_id: [Slice(time, tuple(slices[time])) for time in sorted(slices, reverse=True)]
+            for file_id, slices in found.items()
+            if slices
+        }
+        return PartitionFiles(path, groups, others)
+
+    def _counts(self, base: BaseFileName) -> bool:
+        """Tell whether the base file is committed and its commit names it, if that commit is active."""
+        time = base.instant_time
+        active = time in self.timeline.commit_times
+        return str(base) in self.names(time) if active else self.timeline.is_committed(time)
+
+    def _add_logs(self, slices: dict[str, list[CleanedFile]], logs: Sequence[tuple[LogFileName, CleanedFile]]) -> int:
+        """Add log files to the slices. Return how many belong to no slice."""
+        left = 0
+        plain = [(name, file) for name, file in logs if not name.is_cdc]
+        for (_, file), time in zip(plain, self.of_log([name for name, _ in plain], sorted(slices)), strict=True):
+            if time is None:
+                left += 1
+            else:
+                slices.setdefault(time, []).append(file)
+        for name, file in ((name, file) for name, file in logs if name.is_cdc):
+            time = max((each for each in slices if each <= name.instant_time), default=None)
+            if time is None or not self.timeline.is_committed(name.instant_time):
+                left += 1
+            else:
+                slices[time].append(file)
+        return left
+
+
+def _by_name(timeline: Timeline) -> _SliceOf:
+    """Return the slice rule up to version 6: log files are named after their slice.
+
+    A pending compaction may have opened that slice.
+    """
+    compactions = {i.time for i in timeline.pending if i.action is Action.COMPACTION}
+
+    def of(logs: Sequence[LogFileName], bases: Sequence[str]) -> Iterable[str | None]:
+        for log in logs:
+            time = log.instant_time
+            yield time if time in bases or time in compactions or timeline.is_committed(time) else None
+
+    return of
+
+
+@dataclass(frozen=True)
+class _InLayout2:
+    """Slice rule from version 8 on.
+
+    A log file belongs to the newest base file that began before the log's commit completed. If there is none, it
+    belongs to the slice of the group's first log commit.
+    """
+
+    store: TimelineStore
+    timeline: Timeline
+
+    def __call__(self, logs: Sequence[LogFileName], bases: Sequence[str]) -> Iterable[str | None]:
+        times = {log.instant_time for log in logs if self.timeline.is_committed(log.instant_time)}
+        ends = self.store.completion_times(self.timeline, times)
+        ordered = sorted(ends.values())
+        early = [end for end in ordered if not bases or end < bases[0]]
+        first = min((time for time, end in ends.items() if end in early), default=None)
+        for log in logs:
+            end = ends.get(log.instant_time)
+            if end is None:
+                yield None
+            else:
+                yield max((base for base in bases if base <= end), default=first)
+
+
+def _named_by(store: TimelineStore, timeline: Timeline) -> Callable[[str], Collection[str]]:
+    """Return a function from the time of an active commit to the names of the files that the commit wrote."""
+    of_time = {instant.time: instant for instant in timeline.commits}
+
+    @cache
+    def names(time: str) -> Collection[str]:
+        return frozenset(stat.path.rpartition("/")[2] for stat in store.commit(of_time[time]).all_stats())
+
+    return names

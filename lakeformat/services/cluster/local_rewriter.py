@@ -1,0 +1,149 @@
+"""Clustering in one process: groups in parallel, each in memory if it fits, else through storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lakeformat.display import SILENT, Progress, progress
+from lakeformat.errors import CorruptTableError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.files import FileGroupId, FileSlice
+from lakeformat.model.service_plans import ClusteringPlan
+from lakeformat.services.cluster.rewrite import (
+    GroupSource,
+    MemoryRewrite,
+    SliceToCluster,
+    Spilled,
+    TooLargeError,
+    divide,
+    gathered,
+    merge_range,
+    open_group,
+    spill,
+    stream_group,
+)
+from lakeformat.services.cluster.settings import RewriteSettings
+from lakeformat.storage.port import Storage
+from lakeformat.transaction.written_file import Written
+from lakeformat.write.rows.arrow_pool import reused_memory
+
+__all__ = ["Group", "GroupRewrite", "groups_of", "rewrite_here"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """File slices of one partition that are rewritten together. Picklable."""
+
+    partition_path: str
+    slices: tuple[SliceToCluster, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all files."""
+        return sum(one.piece.size_bytes for one in self.slices)
+
+
+def groups_of(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
+    """Return the plan's groups with the snapshot's files. A plan may hold paths of another machine."""
+    live: Mapping[FileGroupId, FileSlice] = {piece.group: piece for piece in snapshot.each_slice()}
+
+    def to_cluster(group: FileGroupId) -> SliceToCluster:
+        piece = live[group]
+        return SliceToCluster(piece, snapshot.merging(piece) if piece.logs else None)
+
+    groups = []
+    for group in plan.groups:
+        partitions = {one.partition_path for one in group.slices}
+        if len(partitions) != 1:
+            raise CorruptTableError(f"a clustering plan names {len(partitions)} partitions in one group; cancel it")
+        groups.append(Group(partitions.pop(), tuple(to_cluster(one.group) for one in group.slices)))
+    return groups
+
+
+class GroupRewrite:
+    """Rewrites groups, one per call of `run`; calls may run in parallel.
+
+    Args:
+        pool: threads that do the work. Callers of `run` wait for them, so they must not be threads of this pool.
+        shown: progress in bytes of the groups' old files.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        settings: RewriteSettings,
+        pool: Executor,
+        threads: int,
+        shown: Progress = SILENT,
+    ) -> None:
+        self.storage, self.settings, self.pool, self.threads, self.shown = storage, settings, pool, threads, shown
+
+    def run(self, number: str, group: Group) -> list[Written]:
+        """Write the group's new files to the settings' folder."""
+        schema = self.settings.files.schema
+        source = self.pool.submit(open_group, self.storage, group.partition_path, group.slices, schema).result()
+        ordered = bool(self.settings.ordering.columns)
+        if ordered and 2 * source.memory_bytes <= self.settings.buffer_bytes:
+            with suppress(TooLargeError):  # The estimate from a few rows was too low.
+                files = MemoryRewrite(self.storage, self.settings, self.pool).run(number, source)
+                return self._report_progress(files, group)
+        if not self.pool.submit(lambda: source.rows).result():
+            return []
+        if ordered:
+            return self._through_storage(number, source, group.size_bytes)
+        stream = self.pool.submit(lambda: [*stream_group(self.storage, self.settings, number, source)])
+        return self._report_progress(stream.result(), group)
+
+    def _report_progress(self, files: list[Written], group: Group) -> list[Written]:
+        self.shown.advance(group.size_bytes, rows=sum(file.stat.num_writes for file in files), files=len(files))
+        return files
+
+    def _through_storage(self, number: str, source: GroupSource, size_bytes: int) -> list[Written]:
+        settings, tasks = self.settings, min(self.threads, len(source.slices))
+        ranges = self.pool.submit(divide, source, settings).result()
+        part = replace(settings, buffer_bytes=settings.buffer_bytes // tasks)
+
+        def spilled(at: int) -> Spilled:
+            path = f"{settings.folder}/spill-{number}-{at}-{settings.write_token}.arrow"
+            runs = spill(source, source.slices[at::tasks], ranges, part, path)
+            self.shown.advance(size_bytes // (2 * tasks))  # Sorting the rows is half of the work, merging the other.
+            return runs
+
+        def merged(at: int) -> list[Written]:
+            place = number, source.partition_path
+            files = [*merge_range(self.storage, spills, place, at, ranges, settings)]
+            rows = sum(file.stat.num_writes for file in files)
+            self.shown.advance(size_bytes // (2 * ranges.count), rows=rows, files=len(files))
+            return files
+
+        spills = gathered([self.pool.submit(spilled, at) for at in range(tasks)])
+        files = gathered([self.pool.submit(merged, at) for at in range(ranges.count)])
+        for one in spills:
+            self.storage.delete(one.path)
+        return [file for written in files for file in written]
+
+
+def rewrite_here(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> list[Written]:
+    """Write the new files of all groups to the settings' folder.
+
+    Memory: the settings' buffer, whatever the size of the groups; see `lakeformat.services.cluster.rewrite`.
+    """
+    threads = max(1, pa.cpu_count())
+    at_once = max(1, min(threads, len(groups)))
+    own = replace(settings, buffer_bytes=settings.buffer_bytes // at_once)
+    # Waiting threads and working threads are in different pools, so that they cannot block each other.
+    with (
+        reused_memory(),
+        progress("cluster", sum(group.size_bytes for group in groups)) as shown,
+        ThreadPoolExecutor(threads) as pool,
+        ThreadPoolExecutor(at_once) as waiting,
+    ):
+        worker = GroupRewrite(engine.storage, own, pool, threads, shown)
+        jobs = [waiting.submit(worker.run, str(at), group) for at, group in enumerate(groups)]
+        return [file for files in gathered(jobs) for file in files]

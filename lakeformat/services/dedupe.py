@@ -1,0 +1,303 @@
+"""Removal of duplicate rows: one commit rewrites the file groups that hold surplus rows without these rows.
+
+The commit is a clustering: it replaces file groups, and the remaining rows stay unchanged. So a clustering's locks,
+undo and conflict checks apply. Duplicates are searched before the lock is taken. If others have written to the file
+groups since, nothing is published.
+
+Memory: the keys of one partition, the rows of duplicate keys, and a row group.
+
+The choice of the row to keep of each key. Pure: `run` reads the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
+from lakeformat.merge.versions import field_values
+from lakeformat.model.files import FileGroupId, FileSlice
+from lakeformat.model.one_line import OneLine
+from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
+from lakeformat.model.service_plans import ClusteringPlan
+from lakeformat.model.table_config import MergeMode
+from lakeformat.services.cluster.local_rewriter import Group
+from lakeformat.services.cluster.plan import EXECUTION_CLASS, clustering_group
+from lakeformat.services.cluster.rewrite import FileMaker, GroupSource, SliceToCluster, open_group
+from lakeformat.services.cluster.run import ClusterRequest, ClusterSession, request_of, rows_are_bound
+from lakeformat.services.cluster.settings import RewriteSettings
+from lakeformat.services.scheduled_service import closed_groups
+from lakeformat.timeline.history import DEDUPE
+from lakeformat.transaction.hooks import Hooks
+from lakeformat.transaction.written_file import Written
+from lakeformat.write.rows.arrow_pool import reused_memory
+
+__all__ = ["DUPLICATES", "DedupeResult", "DedupeSession", "doubled_keys", "kept_rows", "ranking_fields"]
+
+
+def doubled_keys(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the keys that occur more than once, each once."""
+    counts = pa.table({"key": keys}).group_by("key").aggregate([("key", "count")])
+    return counts.filter(pc.greater(counts.column("key_count"), 1)).column("key")
+
+
+def ranking_fields(ordering_fields: Sequence[str], *, by_event_time: bool) -> tuple[str, ...]:
+    """Return the fields that decide which row of a key is the newest, most important first.
+
+    Args:
+        by_event_time: whether the table's merge mode lets the greatest ordering value win; else the latest commit wins.
+    """
+    return (*ordering_fields, COMMIT_TIME) if by_event_time else (COMMIT_TIME, *ordering_fields)
+
+
+def kept_rows(rows: pa.Table, fields: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return, for each row, whether it is the newest of its key.
+
+    Null is older than every value. If rows are equal in all fields, the last one is the newest.
+
+    Args:
+        rows: rows with the record key and the fields; fields of structs by path.
+        fields: see `ranking_fields`.
+    """
+    kept = np.ones(rows.num_rows, bool)
+    codes = key_codes(rows.column(RECORD_KEY))
+    if codes is not None:
+        ranks = ordering_ranks([field_values(rows, field) for field in fields])
+        winners = last_of_each(codes, np.arange(rows.num_rows), ranks)
+        kept[:] = False
+        kept[winners[winners >= 0]] = True
+    return kept
+
+
+Ints = npt.NDArray[np.int64]
+_LOG: Final = logging.getLogger("lakeformat.services")
+#: Schema of the report: one row for each row of a key that occurs more than once.
+DUPLICATES: Final = pa.schema(
+    [
+        pa.field("partition_path", pa.string()),
+        pa.field("record_key", pa.string()),
+        pa.field("commit_time", pa.string()),
+        pa.field("path", pa.string()),
+        pa.field("kept", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DedupeResult(OneLine):
+    """Rows that a dedupe removed, or would remove.
+
+    Attributes:
+        instant_time: instant time of the commit; "" if there was nothing to do, and for a dry run.
+        duplicates: one row for each row of a duplicate key: partition, key, commit, file, and whether the row stays.
+    """
+
+    instant_time: str
+    duplicates: pa.Table
+
+    @property
+    def keys(self) -> int:
+        """Return how many keys occur more than once."""
+        return int(pc.sum(self.duplicates.column("kept"), min_count=0).as_py())
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows were removed, or would be."""
+        return int(self.duplicates.num_rows) - self.keys
+
+    def __str__(self) -> str:
+        if not self.duplicates.num_rows:
+            return "dedupe: no key comes twice"
+        head = f"dedupe {self.instant_time}" if self.instant_time else "dedupe (dry run)"
+        return f"{head}: {self.rows:,} surplus rows of {self.keys:,} keys"
+
+
+@dataclass(frozen=True)
+class _Duplicates:
+    """Result of a search for duplicates.
+
+    Attributes:
+        slices: file slices with surplus rows.
+        surplus: file group -> positions of its surplus rows in the order of `GroupSource.batches`.
+    """
+
+    duplicates: pa.Table = field(default_factory=DUPLICATES.empty_table)
+    slices: tuple[FileSlice, ...] = ()
+    surplus: Mapping[FileGroupId, Ints] = field(default_factory=dict)
+
+
+class DedupeSession:
+    """Finds rows with the same key in the same partition, and removes all except the newest."""
+
+    def __init__(self, engine: Engine, options: Options) -> None:
+        self.engine, self.options = engine, options
+
+    def dry_run(self) -> DedupeResult:
+        """Return the duplicates without changing anything."""
+        return DedupeResult("", self._find().duplicates)
+
+    def run(self) -> DedupeResult:
+        """Remove the surplus rows. Return all duplicates."""
+        found = self._find()
+        if not found.slices:
+            return DedupeResult("", found.duplicates)
+        session = _DedupeCommit(self.engine, self.options, found)
+        with reused_memory():
+            done = session.cluster(request_of(self.options, by=()))
+        result = DedupeResult(done.instant_time, found.duplicates)
+        _LOG.info("%s: %s", self.engine.storage.location, result)
+        return result
+
+    def _find(self) -> _Duplicates:
+        snapshot, location = self.engine.writable(), self.engine.storage.location
+        config = snapshot.config
+        if not config.record_fields:
+            raise InvalidInputError(f"{location} has no record key: each of its rows has a key of its own")
+        if not snapshot.slices:
+            return _Duplicates()
+        fields = ranking_fields(config.ordering_fields, by_event_time=config.merge_mode == MergeMode.EVENT_TIME)
+        schema = snapshot.columns(location)
+        tables: list[pa.Table] = [DUPLICATES.empty_table()]
+        slices: list[FileSlice] = []
+        surplus: dict[FileGroupId, Ints] = {}
+        for path, pieces in snapshot.slices.items():
+            ones = [SliceToCluster(piece, snapshot.merging(piece) if piece.logs else None) for piece in pieces]
+            source = open_group(self.engine.storage, path, ones, schema)
+            for piece, rows, lost in _surplus(source, fields):
+                tables.append(rows)
+                if len(lost):
+                    slices.append(piece)
+                    surplus[piece.group] = lost
+        if slices and rows_are_bound(self.options, snapshot):
+            raise UnsupportedTableError(
+                f"{location} is a table of buckets, whose file groups cannot be replaced; delete() the keys and "
+                f"upsert() the rows that are right: {_key_text(pa.concat_tables(tables))}"
+            )
+        return _Duplicates(pa.concat_tables(tables), tuple(slices), surplus)
+
+
+def _key_text(duplicates: pa.Table) -> str:
+    """Return text that names up to three keys."""
+    keys = pc.unique(duplicates.column("record_key")).to_pylist()
+    return ", ".join(map(repr, keys[:3])) + (f" and {len(keys) - 3:,} more" if len(keys) > 3 else "")
+
+
+def _surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileSlice, pa.Table, Ints]]:
+    """Yield each slice with duplicate keys, with its rows of these keys and the positions of surplus rows.
+
+    The rows have the schema `DUPLICATES`.
+    """
+    keys = [pa.chunked_array([b.column(0) for b in source.keys(one)], pa.string()) for one in source.slices]
+    doubled = doubled_keys(pa.chunked_array([chunk for column in keys for chunk in column.chunks], pa.string()))
+    if not len(doubled):
+        return
+    found = [
+        (one, *_rows_of(source, one, doubled, fields))
+        for one, column in zip(source.slices, keys, strict=True)
+        if pc.any(pc.is_in(column, doubled), min_count=0).as_py()
+    ]
+    kept = kept_rows(pa.concat_tables([rows for _, rows, _ in found]), fields)
+    start = 0
+    for one, rows, at in found:
+        keeps = kept[start : start + rows.num_rows]
+        start += rows.num_rows
+        files = one.piece.files
+        listed = pa.table(
+            [
+                pa.repeat(source.partition_path, rows.num_rows),
+                rows.column(RECORD_KEY),
+                rows.column(COMMIT_TIME),
+                pa.repeat(files[0].path, rows.num_rows),
+                pa.array(keeps),
+            ],
+            schema=DUPLICATES,
+        )
+        yield one.piece, listed, at[~keeps]
+
+
+def _rows_of(
+    source: GroupSource, one: SliceToCluster, doubled: pa.ChunkedArray, fields: Sequence[str]
+) -> tuple[pa.Table, Ints]:
+    """Return key, commit time and ordering fields of a slice's rows with the given keys, and their positions."""
+    names = list(dict.fromkeys([RECORD_KEY, COMMIT_TIME, *(_top(source.schema, field) for field in fields)]))
+    tables: list[pa.Table] = []
+    at: list[Ints] = []
+    start = 0
+    for batch in source.batches(one, threads=False, encoded=frozenset()):
+        hit = np.flatnonzero(np.asarray(pc.is_in(_plain(batch.column(RECORD_KEY)), doubled)))
+        rows = pa.table({name: _plain(batch.column(name)) for name in names})
+        tables.append(rows.take(pa.array(hit)))
+        at.append(hit + start)
+        start += batch.num_rows
+    return pa.concat_tables(tables), np.concatenate(at)
+
+
+def _top(schema: pa.Schema, path: str) -> str:
+    return path if path in schema.names else path.partition(".")[0]
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+class _DedupeCommit(ClusterSession):
+    """A clustering of the file groups with surplus rows that leaves these rows out."""
+
+    def __init__(self, engine: Engine, options: Options, found: _Duplicates) -> None:
+        super().__init__(engine, options, self._rewrite_without_surplus, Hooks().of_verb(DEDUPE))
+        self._found = found
+
+    def plan(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:
+        """Plan the file groups with surplus rows.
+
+        Raises:
+            WriteConflictError: others have written to them, or a pending plan names them.
+        """
+        location = self.engine.storage.location
+        live = {piece.group: piece for piece in snapshot.each_slice()}
+        closed = closed_groups(self.engine.store, snapshot.timeline)
+        for piece in self._found.slices:
+            if live.get(piece.group) != piece:
+                raise WriteConflictError(f"{location}: {piece.files[0].path} has changed meanwhile; run dedupe again")
+            if piece.group in closed:
+                raise WriteConflictError(
+                    f"{location}: a pending clustering or compaction has {piece.files[0].path}; run or cancel it first"
+                )
+        groups = tuple(clustering_group([piece], request.limits, location) for piece in self._found.slices)
+        return ClusteringPlan(groups, EXECUTION_CLASS)
+
+    def _rewrite_without_surplus(
+        self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings
+    ) -> list[Written]:
+        self.session.transaction.report.rows["deleted"] = sum(map(len, self._found.surplus.values()))
+        written: list[Written] = []
+        for number, group in enumerate(groups):
+            source = open_group(engine.storage, group.partition_path, group.slices, settings.files.schema)
+            surplus = self._found.surplus[group.slices[0].piece.group]
+            rows = source.rows - len(surplus)
+            maker = FileMaker(engine.storage, settings, group.partition_path, str(number), frozenset())
+            written += maker.stream(_remaining_rows(source, surplus), rows, max(rows, 1))
+        return written
+
+
+def _remaining_rows(source: GroupSource, surplus: Ints) -> Iterator[pa.Table]:
+    """Yield a slice's rows except those at the surplus positions."""
+    start = 0
+    for batch in source.batches(source.slices[0], threads=False, encoded=frozenset()):
+        positions = surplus[(surplus >= start) & (surplus < start + batch.num_rows)] - start
+        start += batch.num_rows
+        mask = np.ones(batch.num_rows, bool)
+        mask[positions] = False
+        if mask.any():
+            yield pa.Table.from_batches([batch.filter(pa.array(mask)) if len(positions) else batch])

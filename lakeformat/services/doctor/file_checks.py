@@ -1,0 +1,290 @@
+"""Checks of the contents of live files: keys, filters, key ranges, statistics, blocks of log files.
+
+Memory: the keys of one partition; of everything else, one batch of a file.
+
+Checks of the file index against the folders and the files' footers. Readers skip files by this index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.bloom import BloomFilter, hash_chain_blocks
+from lakeformat.codec.log_blocks import blocks_of
+from lakeformat.errors import CorruptTableError, InvalidInputError, LakeformatError, UnsupportedTableError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.file_index.shards import IndexedFiles, ShardPart
+from lakeformat.file_system_view.file_index.stored import FOLDER, add_up, bounds_of, indexed_paths
+from lakeformat.file_system_view.live_files import file_objects
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.batch_rows import OpenParquet
+from lakeformat.files.footer_bounds import fold_files, row_group_bounds
+from lakeformat.files.footers import (
+    MAX_KEY,
+    MIN_KEY,
+    KeyRange,
+    key_footer,
+    open_base,
+    open_parquet,
+    read_metadata,
+    row_batches,
+)
+from lakeformat.files.slice_reader import read_slice
+from lakeformat.model.files import BaseFile, FileSlice, LogFile
+from lakeformat.model.record import PARTITION_PATH, RECORD_KEY
+from lakeformat.predicate import ColumnBounds
+from lakeformat.read.plan.query import readable_schema
+from lakeformat.services.doctor.findings import Finding, Kind
+from lakeformat.storage.port import Storage
+
+__all__ = ["check_partition", "lying_index", "other_files", "parquet_facts"]
+
+_ROWS: Final = 1 << 16
+_BYTES: Final = 64 << 20
+_BACK: Final = "restore it from a copy, or restore() to an earlier instant"
+_REWRITE: Final = "cluster() the partition: it writes its files again, with right filters, key ranges and statistics"
+#: Types whose statistics have the same meaning for all writers.
+_COMPARED: Final = (pa.int32(), pa.int64(), pa.string(), pa.date32())
+
+
+def check_partition(
+    storage: Storage, snapshot: Snapshot, path: str, slices: Sequence[FileSlice], rows_of: dict[str, int]
+) -> Iterator[Finding]:
+    """Yield the findings inside the files of one partition.
+
+    Args:
+        rows_of: filled with base file path -> number of rows.
+    """
+    has_keys = not snapshot.config.has_virtual_keys
+    found: list[tuple[FileSlice, pa.ChunkedArray]] = []
+    for piece in slices:
+        parts: list[pa.Array] = []
+        try:
+            if piece.base is not None:
+                yield from _check_base(storage, piece.base, parts, rows_of, has_keys=has_keys)
+            for log in piece.logs:
+                yield from _check_log(storage, log)
+            if piece.logs and has_keys:
+                parts = [batch.column(0) for batch in _merged(storage, snapshot, piece)]
+        except (CorruptTableError, UnsupportedTableError) as error:
+            damaged = piece.base.path if piece.base else piece.logs[0].path
+            yield Finding(Kind.DAMAGED, damaged, f"{error}", size_bytes=piece.size_bytes)
+            continue
+        if parts:
+            found.append((piece, pa.chunked_array(parts)))
+    yield from _find_duplicates(found)
+
+
+def _merged(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> Iterator[pa.RecordBatch]:
+    table = readable_schema(snapshot.columns(storage.location), meta_columns=True)
+    return read_slice(storage, piece, snapshot.merging(piece), table, [RECORD_KEY], most_rows=_ROWS, most_bytes=_BYTES)
+
+
+def _check_base(
+    storage: Storage, base: BaseFile, keys: list[pa.Array], rows_of: dict[str, int], *, has_keys: bool
+) -> Iterator[Finding]:
+    with open_base(storage, base) as source, open_parquet(source, base.path) as parquet:
+        rows_of[base.path] = parquet.metadata.num_rows
+        names = parquet.schema_arrow.names
+        has_keys = has_keys and RECORD_KEY in names and PARTITION_PATH in names
+        footer = key_footer(base, parquet.metadata)
+        bloom = footer.bloom(storage) if has_keys else None
+        if has_keys and footer.filter_bytes and bloom is None:
+            yield Finding(Kind.NO_FILTER, base.path, _REWRITE, size_bytes=footer.filter_bytes)
+        seen, misplaced, denied = KeyRange(), 0, 0
+        wrong_statistics: dict[str, int] = {}
+        for group in range(parquet.metadata.num_row_groups):
+            for batch in row_batches(parquet, base.path, _ROWS, columns=names, row_groups=[group]):
+                _compare(parquet, group, batch, wrong_statistics)
+                if not has_keys:
+                    continue
+                column = batch.column(RECORD_KEY)
+                keys.append(column)
+                seen.add(column)
+                misplaced += _count_true(pc.not_equal(batch.column(PARTITION_PATH), base.partition_path))
+                denied += _denied(bloom, column)
+    if misplaced:
+        cure = "delete these keys and upsert the rows again"
+        yield Finding(Kind.WRONG_PARTITION, base.path, cure, misplaced, base.size_bytes)
+    if denied:
+        yield Finding(Kind.FILTER_DENIES, base.path, _REWRITE, denied, footer.filter_bytes)
+    if has_keys and _is_outside(parquet_facts(footer.metadata), seen):
+        yield Finding(Kind.KEY_RANGE, base.path, _REWRITE, size_bytes=base.size_bytes)
+    for name, rows in sorted(wrong_statistics.items()):
+        cure = f"read column {name} with lakeformat.read.skipping=false until cluster() has written the file again"
+        yield Finding(Kind.STATISTICS, base.path, cure, rows, base.size_bytes)
+
+
+def _count_true(flags: pa.Array) -> int:
+    return int(pc.sum(flags).as_py() or 0)
+
+
+def _denied(bloom: BloomFilter | None, keys: pa.Array) -> int:
+    if bloom is None or not len(keys):
+        return 0
+    try:
+        chains = hash_chain_blocks(keys, bloom.hashes)
+        return sum(int(np.count_nonzero(~bloom.might_contain(chain))) for _, chain in chains)
+    except InvalidInputError:  # An empty key: no reader looks up empty keys in a filter.
+        return 0
+
+
+def parquet_facts(metadata: Any) -> tuple[bytes | None, bytes | None]:
+    """Return the least and the greatest key that the footer records; None for each that is missing."""
+    entries = (metadata.metadata or {}) if metadata is not None else {}
+    return entries.get(MIN_KEY), entries.get(MAX_KEY)
+
+
+def _is_outside(stated: tuple[bytes | None, bytes | None], seen: KeyRange) -> bool:
+    """Tell whether a key that was seen lies outside the range that the footer states."""
+    low, high = stated
+    if low is None or high is None or seen.minimum is None or seen.maximum is None:
+        return False
+    wider = KeyRange(low.decode("utf-8", "replace"), high.decode("utf-8", "replace"))
+    least, greatest = wider.minimum, wider.maximum
+    wider.add(pa.array([seen.minimum, seen.maximum]))
+    return (wider.minimum, wider.maximum) != (least, greatest)
+
+
+def _compare(parquet: OpenParquet, group: int, batch: pa.RecordBatch, wrong_statistics: dict[str, int]) -> None:
+    """Add to `lies` the number of values outside the row group's statistics, by column."""
+    row_group, read = parquet.metadata.row_group(group), set(batch.schema.names)
+    for at in range(row_group.num_columns):
+        chunk = row_group.column(at)
+        name = chunk.path_in_schema
+        if name not in read or batch.schema.field(name).type not in _COMPARED:
+            continue
+        statistics = chunk.statistics
+        if statistics is None or not statistics.has_min_max:
+            continue
+        column = batch.column(name)
+        low, high = (pa.scalar(value, column.type) for value in (statistics.min, statistics.max))
+        outside = _count_true(pc.or_(pc.less(column, low), pc.greater(column, high)))
+        if outside:
+            wrong_statistics[name] = wrong_statistics.get(name, 0) + outside
+
+
+def _check_log(storage: Storage, log: LogFile) -> Iterator[Finding]:
+    with storage.open_input(log.path) as source:
+        whole = sum(block.size_bytes for block in blocks_of(source, log.path, log.size_bytes))
+    if whole != log.size_bytes:
+        cure = "readers pass it over; compact() leaves it behind"
+        yield Finding(Kind.TORN_LOG, log.path, cure, size_bytes=log.size_bytes - whole)
+
+
+def _find_duplicates(found: Sequence[tuple[FileSlice, pa.ChunkedArray]]) -> Iterator[Finding]:
+    """Yield keys that occur more than once, in one file group or in two. `insert` allows such keys."""
+    if not found:
+        return
+    keys = pa.chunked_array([chunk for _, column in found for chunk in column.chunks], pa.string())
+    owners = np.repeat(np.arange(len(found), dtype=np.int32), [len(column) for _, column in found])
+    rows = pa.table({"key": keys, "owner": owners})
+    counts = rows.group_by("key").aggregate([("owner", "min"), ("owner", "max"), ("owner", "count")])
+    again = counts.filter(pc.greater(counts.column("owner_count"), 1))
+    pairs = again.group_by(["owner_min", "owner_max"]).aggregate(
+        [("owner_count", "sum"), ("key", "count"), ("key", "min")]
+    )
+    for pair in pairs.sort_by([("owner_min", "ascending"), ("owner_max", "ascending")]).to_pylist():
+        first, last = found[pair["owner_min"]][0], found[pair["owner_max"]][0]
+        extra = pair["owner_count_sum"] - pair["key_count"]
+        path = first.files[0].path
+        others = f" and {pair['key_count'] - 1:,} more" if pair["key_count"] > 1 else ""
+        named = f"{pair['key_min']!r}{others}: lakeformat dedupe, or dedupe(), lists the rows and keeps the newest"
+        if first is last:
+            yield Finding(Kind.KEY_TWICE, path, f"key {named}", extra, first.size_bytes)
+        else:
+            cure = f"the other one is {last.files[0].path}; key {named}"
+            yield Finding(Kind.KEY_IN_TWO_GROUPS, path, cure, extra, first.size_bytes)
+
+
+#: Footers held in memory at once.
+_AT_ONCE: Final = 1000
+
+
+def other_files(engine: Engine, files: frozenset[BaseFile]) -> Iterator[Finding]:
+    """Yield a finding if the index is in use and lists other files than the folders hold."""
+    try:
+        live = _index_in_use(engine)
+        if live is None:
+            return
+        indexed = frozenset(file for portion in live.portions() for file in file_objects(portion.files))
+        if indexed == files:
+            return
+        gone, lacking = len(indexed - files), len(files - indexed)
+        why = f"live files that only the index names: {gone}, that only the folders hold: {lacking}"
+    except LakeformatError as error:
+        why = f"{error}"
+    yield _finding(why)
+
+
+def lying_index(engine: Engine) -> Iterator[Finding]:
+    """Yield a finding if the index's row counts or bounds contradict the footers of the files.
+
+    Reads the footers of all files that the index lists. Other checks report damaged and missing files. Memory: one
+    shard of the index and a thousand footers.
+    """
+    with suppress(LakeformatError):  # `other_files` reports it.
+        live = _index_in_use(engine)
+        wrong = sum(_count_wrong_files(engine.storage, live, part) for part in live.parts) if live is not None else 0
+        if wrong:
+            files = f"{wrong} file{'s' * (wrong != 1)}"
+            yield _finding(f"the index has other row counts or bounds than the footers of {files}")
+
+
+def _index_in_use(engine: Engine) -> IndexedFiles | None:
+    """Return the files of the index; None if the table has no index or this engine does not use it."""
+    if not engine.use_index or not engine.storage.list(FOLDER):
+        return None
+    live = engine.snapshot().live
+    return live if isinstance(live, IndexedFiles) else None
+
+
+def _finding(why: str) -> Finding:
+    cure = f"{why}; lakeformat repair --yes removes the index, and the next write makes it again"
+    return Finding(Kind.FILE_INDEX, FOLDER, cure, mends=True)
+
+
+def _count_wrong_files(storage: Storage, live: IndexedFiles, part: ShardPart) -> int:
+    """Count the files of one shard that the index describes wrongly."""
+    known = part.read(storage, live.schema, None)
+    paths = indexed_paths(known.column_names)
+    wrong = 0
+    if part.path and not part.changed:
+        row = live.manifest.shards.slice(part.at, 1)
+        summed, rows = add_up(known, live.schema)
+        wrong = known.num_rows * _count_wrong_bounds(row, rows, bounds_of(row, paths, live.schema), summed)
+    for start in range(0, known.num_rows, _AT_ONCE):
+        some = known.slice(start, _AT_ONCE)
+        footers, there = [], []
+        for at, file in enumerate(file_objects(some)):
+            with suppress(CorruptTableError):
+                footers.append(read_metadata(storage, file))
+                there.append(at)
+        some = some.take(pa.array(there, pa.int64()))
+        bounds, rows, owner = row_group_bounds(footers, paths, live.schema)
+        folded, rows = fold_files(bounds, rows, owner, len(footers))
+        wrong += _count_wrong_bounds(some, rows, bounds_of(some, paths, live.schema), folded)
+    return wrong
+
+
+def _count_wrong_bounds(
+    files: pa.Table, rows: pa.Array, indexed: Mapping[str, ColumnBounds], true: Mapping[str, ColumnBounds]
+) -> int:
+    """Count the files that the index describes wrongly. Values that one side lacks are ignored; bounds may be wider."""
+    wrong = _flags(pc.not_equal(files.column("rows").combine_chunks(), rows))
+    for path in indexed.keys() & true.keys():
+        stated, actual = indexed[path], true[path]
+        wrong = pc.or_(wrong, _flags(pc.greater(stated.minimum, actual.minimum)))
+        wrong = pc.or_(wrong, _flags(pc.less(stated.maximum, actual.maximum)))
+        wrong = pc.or_(wrong, _flags(pc.not_equal(stated.null_count, actual.null_count)))
+    return int(pc.sum(wrong).as_py() or 0)
+
+
+def _flags(flags: pa.Array) -> pa.Array:
+    return pc.fill_null(flags, False)

@@ -1,0 +1,247 @@
+"""Checks of everything except data files: timeline, archive, markers, metadata table, folders without partitions.
+
+Finds rows that two concurrent writers have lost: which commit hides which file, and the keys in the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import pyarrow.compute as pc
+
+from lakeformat.codec.log_blocks import blocks_of
+from lakeformat.errors import CorruptTableError, LakeformatError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.file_groups import Listing
+from lakeformat.files.footers import open_base, open_parquet, row_batches
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.files import PARTITION_MARKER, BaseFile
+from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, WRITE_ACTIONS, Action, Instant, State
+from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
+from lakeformat.services.doctor.findings import Finding, Kind
+from lakeformat.storage.port import HOODIE, FileInfo, Storage
+from lakeformat.timeline.archive import LOG_NAME, VERSION_NAME, version_damage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction import claims
+from lakeformat.transaction.lost_writes import LostWrite, lost_writes, plan_sources
+
+__all__ = [
+    "archive",
+    "dead_instants",
+    "foreign_folders",
+    "hidden_writes",
+    "instants",
+    "lost_of_table",
+    "markers",
+    "metadata_table",
+]
+
+_METADATA: Final = f"{HOODIE}/metadata"
+_MARKERS: Final = f"{HOODIE}/.temp"
+#: File name of a deltacommit of a metadata table, in the timeline layout of either version.
+_APPLIED: Final = re.compile(r"(\d{17})(?:_\d{17})?\.deltacommit")
+#: Prefix of the times of deltacommits that initialised the metadata table from a listing.
+_INITIAL: Final = "0000"
+_BACK: Final = "restore it from a copy"
+#: How many archived commits are compared with those of the timeline.
+_NEWEST: Final = 100
+#: Actions that recovery rolls back or finishes, whichever program began them.
+_RECOVERED: Final = COMMIT_ACTIONS | {Action.ROLLBACK, Action.SAVEPOINT}
+#: Actions that other verbs finish.
+_FINISHED_BY: Final = {
+    Action.CLEAN: "clean() finishes it",
+    Action.RESTORE: "restore() to the same instant finishes it",
+    Action.COMPACTION: "compact() runs its plan",
+    Action.CLUSTERING: "run_clustering() or cancel_clustering() it",
+}
+
+
+def instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
+    """Yield completed instants that cannot be read."""
+    for instant in timeline.instants:
+        if instant.state is not State.COMPLETED:
+            continue
+        try:
+            if instant.action in COMMIT_ACTIONS:
+                store.commit(instant)
+            elif instant.action is Action.SAVEPOINT:
+                store.savepoint(instant)
+            elif instant.action is Action.CLEAN:
+                store.clean(instant)
+        except CorruptTableError as error:
+            yield Finding(Kind.DAMAGED_INSTANT, store.path(instant), str(error))
+
+
+def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], list[tuple[Instant, CommitMetadata]]]:
+    """Check the archive.
+
+    Returns:
+        Findings of what cannot be read; the times of the archived commits that could be read; instant and metadata of
+        the newest archived commits.
+    """
+    folder = store.config().archive_folder
+    findings: list[Finding] = []
+    times: frozenset[str] = frozenset()
+    newest: list[tuple[Instant, CommitMetadata]] = []
+    try:
+        archived = store.archived()
+        commits = archived.completed_in("")
+        times = frozenset(commit.time for commit in commits)
+        since = min(sorted(times)[-_NEWEST:], default="")
+        newest += (each for each in archived.commits(commits) if each[0].time >= since)
+        if store.layout.tells_completion and (damage := version_damage(store.storage, folder)):
+            cure = f"{_BACK}, or let archive() write it again: it {damage}"
+            findings.append(Finding(Kind.TORN_ARCHIVE, f"{folder}/{VERSION_NAME}", cure))
+    except (LakeformatError, OSError) as error:  # Parquet raises OSError for damaged pages.
+        cure = f"{_BACK} ({error}); until then older history cannot be read"
+        findings.append(Finding(Kind.TORN_ARCHIVE, folder, cure))
+    for entry in store.storage.list(folder):
+        if LOG_NAME.fullmatch(entry.name):
+            lost = entry.size_bytes - _whole_blocks(store.storage, entry)
+            if lost or not entry.size_bytes:
+                cure = f"{_BACK}; readers skip bytes that are not a block, and the instants in them"
+                findings.append(Finding(Kind.TORN_ARCHIVE, entry.path, cure, size_bytes=lost))
+    return findings, times, newest
+
+
+def _whole_blocks(storage: Storage, entry: FileInfo) -> int:
+    """Return how many bytes of an archive file of timeline layout 1 are whole blocks."""
+    with storage.open_input(entry.path) as source, suppress(CorruptTableError):
+        return sum(block.size_bytes for block in blocks_of(source, entry.path, entry.size_bytes))
+    return entry.size_bytes  # `archive` has reported already that the file cannot be decoded.
+
+
+def markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
+    """Yield marker folders of instants that are over: their writer died after publishing, or was rolled back."""
+    pending = {instant.time for instant in timeline.pending}
+    newest = timeline.last_time or ""
+    for entry in storage.list(_MARKERS):
+        if entry.is_folder and entry.name.isdigit() and entry.name not in pending and entry.name <= newest:
+            yield Finding(Kind.STALE_MARKERS, entry.path, "lakeformat repair --yes removes them", mends=True)
+
+
+def dead_instants(engine: Engine, timeline: Timeline) -> Iterator[Finding]:
+    """Yield pending instants whose writers are dead. Plans that wait to be run are not reported."""
+    for instant in timeline.pending:
+        if not _is_plan(engine.store, instant) and _is_dead(engine, instant):
+            is_ours = claims.read_claim(engine.storage, instant.time) is not None
+            mends = instant.action in _RECOVERED or (is_ours and instant.action in WRITE_ACTIONS | {Action.RESTORE})
+            cure = "lakeformat repair --yes rolls it back or finishes it, as the next write does"
+            if not mends:
+                cure = _FINISHED_BY.get(instant.action, "finish it with the program that began it")
+            yield Finding(Kind.DEAD_INSTANT, engine.store.path(instant), cure, mends=mends)
+
+
+def _is_plan(store: TimelineStore, instant: Instant) -> bool:
+    if instant.action in COMPLETES_AS:
+        return instant.state is State.REQUESTED
+    if instant.action is not Action.REPLACE_COMMIT or instant.state is not State.REQUESTED:
+        return False
+    try:
+        request = store.requested_replace(instant)
+    except CorruptTableError:
+        return False
+    return request is not None and request.plan is not None
+
+
+def _is_dead(engine: Engine, instant: Instant) -> bool:
+    claim = claims.read_claim(engine.storage, instant.time)
+    if claim is not None:
+        return not claims.is_alive(engine.store, instant, claim, engine.clock)
+    return not claims.heartbeat_alive(engine.store, instant, engine.clock, without=claims.FOREIGN_GRACE_MS)
+
+
+def metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
+    """Yield a finding if Hudi's metadata table lacks commits. Hudi's readers list files from that table."""
+    if not store.config().has_metadata_table:
+        return
+    listed = [*store.storage.list(f"{_METADATA}/.hoodie"), *store.storage.list(f"{_METADATA}/.hoodie/timeline")]
+    applied = {match[1] for entry in listed if (match := _APPLIED.fullmatch(entry.name))}
+    first = min((time for time in applied if not time.startswith(_INITIAL)), default="~")
+    lacking = [i.time for i in timeline.commits if first <= i.time and i.time not in applied]
+    if lacking:
+        some = f"it lacks {len(lacking)} commits, {lacking[0]} for one"
+        cure = f"lakeformat repair --yes drops it, Hudi makes it again ({some})"
+        yield Finding(Kind.METADATA_TABLE, _METADATA, cure, mends=True)
+
+
+def foreign_folders(storage: Storage) -> Iterator[Finding]:
+    """Yield folders inside partitions: no reader looks into them. Links are not followed."""
+    yield from _foreign_folders_of(storage, "")
+
+
+def _foreign_folders_of(storage: Storage, folder: str) -> Iterator[Finding]:
+    entries = storage.list(folder)
+    is_partition = any(entry.name.startswith(PARTITION_MARKER) for entry in entries)
+    for entry in entries:
+        if not entry.is_folder or entry.path == HOODIE:
+            continue
+        if is_partition:
+            below = sum(each.size_bytes for each in storage.list(entry.path) if not each.is_folder)
+            cure = "no reader looks into it: move it out of the table, or load its rows"
+            yield Finding(Kind.FOREIGN_FOLDER, entry.path, cure, size_bytes=below)
+        else:
+            yield from _foreign_folders_of(storage, entry.path)
+
+
+_ROWS: Final = 1 << 16
+#: How many keys a finding names at most.
+_MAX_KEYS: Final = 5
+
+
+def lost_of_table(
+    store: TimelineStore, timeline: Timeline, commits: Sequence[tuple[Instant, CommitMetadata]]
+) -> list[LostWrite]:
+    """Find the lost files where the losing or the hiding commit is on the timeline.
+
+    Args:
+        commits: the commits of the timeline and the newest archived ones.
+    """
+    sources = plan_sources(store, timeline, timeline.commit_times)
+    found = lost_writes(commits, sources, by_name=not timeline.layout.tells_completion)
+    return [each for each in found if {each.lost, each.kept} & timeline.commit_times]
+
+
+def hidden_writes(lost: Iterable[LostWrite], listing: Listing, storage: Storage | None) -> Iterator[Finding]:
+    """Yield a finding for each lost file that names the commit whose rows must be written again.
+
+    Args:
+        storage: used to read the keys in the files; None names no keys.
+    """
+    bases = {file.path: file for file in listing.bases}
+    there = bases.keys() | {file.path for file in listing.logs}
+    for each in lost:
+        stat = each.stat
+        counts = f"{stat.num_inserts:,} inserted, {stat.num_updates:,} updated, {stat.num_deletes:,} deleted"
+        keys = _keys(storage, bases[stat.path], each.lost) if storage is not None and stat.path in bases else ""
+        where = "they are in this file" if stat.path in there else "the file has been cleaned"
+        yield Finding(
+            Kind.LOST_WRITE,
+            stat.path,
+            f"commit {each.kept} was made beside commit {each.lost} and hides this file: write the rows of commit "
+            f"{each.lost} to this file group again ({counts}{keys}; {where}), with one writer at a time",
+            rows=stat.num_inserts + stat.num_updates + stat.num_deletes,
+            size_bytes=stat.size_bytes,
+        )
+
+
+def _keys(storage: Storage, base: BaseFile, instant_time: str) -> str:
+    """Return text that names some keys that the commit wrote to its file; "" if the file cannot be read."""
+    named: list[str] = []
+    try:
+        with open_base(storage, base) as source, open_parquet(source, base.path) as parquet:
+            if not {RECORD_KEY, COMMIT_TIME} <= set(parquet.schema_arrow.names):
+                return ""
+            for batch in row_batches(parquet, base.path, _ROWS, columns=[RECORD_KEY, COMMIT_TIME]):
+                written = batch.filter(pc.equal(batch.column(COMMIT_TIME), instant_time))
+                named += written.column(RECORD_KEY).slice(0, _MAX_KEYS + 1 - len(named)).to_pylist()
+                if len(named) > _MAX_KEYS:
+                    break
+    except CorruptTableError:
+        return ""
+    more = ", ..." if len(named) > _MAX_KEYS else ""
+    return f"; keys {', '.join(map(repr, named[:_MAX_KEYS]))}{more}" if named else ""

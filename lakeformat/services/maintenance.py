@@ -1,0 +1,327 @@
+"""The table's verbs that remove old data and old commits, shared by all hosts.
+
+The table's clustering verbs, shared by all hosts.
+
+The table's compaction verbs, shared by all hosts.
+
+The table's verbs `upgrade` and `downgrade`, shared by all hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakeformat.config.compaction_options import STRATEGY, UNBOUNDED
+from lakeformat.config.resolve import Options
+from lakeformat.config.retention_options import expiry_of
+from lakeformat.file_system_view.context import Engine
+from lakeformat.model.instant import check_instant_time
+from lakeformat.services.archive.run import ArchiveResult, ArchiveSession
+from lakeformat.services.clean.plan import retention_of
+from lakeformat.services.clean.run import CleanResult, CleanSession, Deleter
+from lakeformat.services.cluster.run import ClusterSession, Rewriter, request_of
+from lakeformat.services.compact.rewrite import Compactor
+from lakeformat.services.compact.run import CompactSession, compact
+from lakeformat.services.recovery import Upkeep
+from lakeformat.services.ttl import ExpireResult, ExpireSession
+from lakeformat.services.upgrade.run import VersionChange, VersionSession
+from lakeformat.transaction.result import WriteResult
+
+__all__ = ["Clustering", "Compaction", "Life", "Versioning"]
+
+
+class Life(Upkeep):
+    """The verbs clean, expire_partitions and archive, and those of `Upkeep`.
+
+    Subclasses provide the engine and the deleter.
+    """
+
+    engine: Engine
+    options: Options
+
+    def _deleter(self) -> Deleter | None:
+        """Return the function that deletes files; None means this process."""
+        return None
+
+    def clean(
+        self,
+        *,
+        commits: int | None = None,
+        hours: int | None = None,
+        versions: int | None = None,
+        dry_run: bool = False,
+    ) -> CleanResult:
+        """Delete files that only older versions of the table need, and folders of partitions that have become empty.
+
+        A clean also runs after writes unless ``hoodie.clean.automatic=false``. It never deletes the newest version of a
+        file group, nor files that savepoints, pending compactions or pending clusterings need. Others may write
+        meanwhile.
+
+        Args:
+            commits: number of commits that stay readable. By default ``hoodie.clean.policy`` and the options that
+                belong to it apply.
+            hours: keep the commits of this many hours readable.
+            versions: number of versions to keep of each file group, whatever their age. Older commits may then be
+                unreadable.
+            dry_run: change nothing, only return what would be deleted.
+
+        Returns:
+            The deleted files, with bytes. ``skipped`` gives the reason if there was nothing to do.
+
+        Raises:
+            InvalidInputError: more than one of commits, hours and versions is given, or a count is below 1.
+            StorageError: files could not be deleted; the next clean continues with them.
+        """
+        session = CleanSession(self.engine, self.options, self._deleter())
+        retention = retention_of(self.options, commits, hours, versions)
+        return session.dry_run(retention) if dry_run else session.clean(retention)
+
+    def expire_partitions(self, *, days: int | None = None, dry_run: bool = False) -> ExpireResult:
+        """Delete the partitions that have expired, as ``delete_partitions`` does (Hudi: ``run_ttl``).
+
+        ``hoodie.partition.ttl.management.strategy.type`` sets whether a partition's age is counted from its newest
+        commit or from the commit that made its folder. With ``hoodie.partition.ttl.inline=true`` expiry also runs after
+        writes. Partitions with a pending clustering stay until the clustering is over.
+
+        Args:
+            days: number of days that partitions stay; by default ``hoodie.partition.ttl.strategy.days.retain``.
+            dry_run: change nothing, only return what would be deleted.
+
+        Returns:
+            The deleted partitions. ``skipped`` gives the reason if none was deleted.
+
+        Raises:
+            InvalidInputError: days is below 1.
+            WriteConflictError: another writer interfered; a retry is safe.
+        """
+        session = ExpireSession(self.engine, self.options, expiry_of(self.options, days))
+        return session.dry_run() if dry_run else session.run()
+
+    def archive(self, *, min_commits: int | None = None, max_commits: int | None = None) -> ArchiveResult:
+        """Move old commits, and cleans and rollbacks of the same age, from the timeline into the archive.
+
+        Archiving also runs after writes unless ``hoodie.archive.automatic=false``. A shorter timeline makes reads and
+        writes cheaper. ``history()`` and incremental queries read the archive too.
+
+        Args:
+            min_commits: number of commits that stay; by default ``hoodie.keep.min.commits``. Never fewer than cleaning
+                keeps readable.
+            max_commits: archive only if the timeline has more than this many; by default ``hoodie.keep.max.commits``,
+                or ``min_commits`` + 1 if that is given.
+
+        Returns:
+            The archived instants. ``skipped`` gives the reason if there are none.
+
+        Raises:
+            InvalidInputError: ``max_commits`` is not more than ``min_commits``.
+        """
+        return ArchiveSession(self.engine, self.options).archive(min_commits, max_commits)
+
+
+class Clustering:
+    """The clustering verbs: rewrite files together, larger and sorted.
+
+    Subclasses provide the engine and the rewriter.
+    """
+
+    engine: Engine
+    options: Options
+
+    def _rewriter(self) -> Rewriter | None:
+        """Return the function that rewrites groups; None means this process."""
+        return None
+
+    def _session(self) -> ClusterSession:
+        return ClusterSession(self.engine, self.options, self._rewriter())
+
+    def cluster(
+        self,
+        by: Sequence[str] | str | None = None,
+        *,
+        curve: str | None = None,
+        partitions: Sequence[str] | str | None = None,
+        target_file_bytes: int | None = None,
+    ) -> WriteResult:
+        """Rewrite files in an order that lets reads skip most of them.
+
+        Rows stay unchanged, commit time and sequence number included. The old files stay until they are cleaned. Others
+        may write meanwhile, but not to the file groups that are being rewritten.
+
+        Args:
+            by: columns to sort by, fields of structs by path; then all files of the partitions are rewritten. By
+                default ``hoodie.clustering.plan.strategy.sort.columns`` gives the columns and only files below the
+                small-file limit are rewritten; without columns, small files are only combined. Files written by the
+                same clustering before are rewritten only if ``by`` is given.
+            curve: ``hilbert``, ``z-order``, or ``linear`` (by the first column, then the second ...). By default
+                ``hoodie.layout.optimize.strategy`` if it is set, else hilbert for several columns.
+            partitions: partition paths as stored in the table, ``*`` for any text. A path that matches no partition is
+                logged as a warning if others match. By default ``hoodie.clustering.plan.strategy.partition.selected``
+                and the related options, else all partitions.
+            target_file_bytes: target size of the new files; by default
+                ``hoodie.clustering.plan.strategy.target.file.max.bytes``.
+
+        Returns:
+            The result. ``skipped`` gives the reason if there was nothing to do.
+
+        Raises:
+            InvalidInputError, SchemaMismatchError: a column or partition does not exist, a column cannot be sorted, or
+                ``curve`` is given without columns.
+            WriteConflictError: another writer changed the files meanwhile; nothing was published.
+        """
+        return self._session().cluster(request_of(self.options, by, curve, partitions, target_file_bytes))
+
+    def schedule_clustering(
+        self,
+        by: Sequence[str] | str | None = None,
+        *,
+        curve: str | None = None,
+        partitions: Sequence[str] | str | None = None,
+        target_file_bytes: int | None = None,
+    ) -> str | None:
+        """Put a clustering plan on the timeline, to be run later by lakeformat or Hudi.
+
+        While the plan is pending, writes that would change one of its file groups are refused; the error names the
+        plan.
+
+        Returns:
+            The plan's instant time; None if there was nothing to do.
+        """
+        return self._session().schedule(request_of(self.options, by, curve, partitions, target_file_bytes))
+
+    def run_clustering(self, instant_time: str | None = None) -> WriteResult:
+        """Run a plan that `schedule_clustering` or Hudi made; by default the oldest pending one that can be run.
+
+        If the run fails, the plan stays and can be run again.
+
+        Raises:
+            InvalidInputError: no plan of this time is pending.
+            UnsupportedTableError: the plan needs an execution class that is not built.
+            WriteConflictError: the plan runs already; or its files have changed since, and it was rolled back.
+        """
+        if instant_time is not None:
+            check_instant_time(instant_time, "run_clustering")
+        return self._session().run(instant_time)
+
+    def cancel_clustering(self, instant_time: str) -> None:
+        """Remove a plan from the timeline. Its file groups accept writes again.
+
+        Raises:
+            InvalidInputError: no plan of this time is pending.
+            WriteConflictError: the plan is running.
+        """
+        check_instant_time(instant_time, "cancel_clustering")
+        self._session().cancel(instant_time)
+
+
+class Compaction:
+    """The compaction verbs: merge log files into base files. Subclasses provide the engine and the compactor."""
+
+    engine: Engine
+    options: Options
+
+    def _compactor(self) -> Compactor | None:
+        """Return the function that rewrites slices; None means this process."""
+        return None
+
+    def _compact_session(self) -> CompactSession:
+        return CompactSession(self.engine, self.options, self._compactor())
+
+    def compact(self) -> WriteResult:
+        """Merge log files into base files: first those of pending plans, then those that the options choose.
+
+        Rows stay unchanged, commit time and sequence number included. The old files stay until they are cleaned. Others
+        may write meanwhile. ``hoodie.compaction.strategy`` and the related options choose the file slices; by default
+        all that have log files, up to 500 GB.
+
+        Returns:
+            The last run's result. ``skipped`` gives the reason if there was nothing to do.
+
+        Raises:
+            UnsupportedTableError: the table is copy-on-write, or of a kind that cannot be compacted.
+            WriteConflictError: a write is running that the plan could not include; nothing was published.
+        """
+        return compact(self._compact_session)
+
+    def schedule_compaction(self) -> str | None:
+        """Put a compaction plan on the timeline, to be run later by lakeformat or Hudi.
+
+        From then on others write to the slices that the plan opens. Once they have, the plan cannot be cancelled (table
+        version 6).
+
+        Returns:
+            The plan's instant time; None if there was nothing to do.
+
+        Raises:
+            WriteConflictError: a write is running whose log files the plan could not include (table version 6).
+        """
+        return self._compact_session().schedule()
+
+    def run_compaction(self, instant_time: str | None = None) -> WriteResult:
+        """Run a plan that `schedule_compaction` or Hudi made; by default the oldest pending one that can be run.
+
+        If the run fails, the plan stays and can be run again.
+
+        Raises:
+            InvalidInputError: no plan of this time is pending.
+            CorruptTableError: a file of the plan is missing.
+            WriteConflictError: the plan runs already, or others have written to the slices that it merges.
+        """
+        if instant_time is not None:
+            check_instant_time(instant_time, "run_compaction")
+        return self._compact_session().run(instant_time)
+
+    def cancel_compaction(self, instant_time: str) -> None:
+        """Remove a plan from the timeline.
+
+        Raises:
+            InvalidInputError: no plan of this time is pending.
+            WriteConflictError: the plan is running; or log files have been written to a slice that it has opened, which
+                would be lost without it (table version 6).
+        """
+        check_instant_time(instant_time, "cancel_compaction")
+        self._compact_session().cancel(instant_time)
+
+
+class Versioning:
+    """Upgrades and downgrades of a table, made only on request."""
+
+    engine: Engine
+    options: Options
+
+    def _compactor(self) -> Compactor | None:
+        """Return the function that rewrites slices; None means this process."""
+        return None
+
+    def _versions(self) -> VersionSession:
+        everything = self.options.with_values(**{STRATEGY: UNBOUNDED})
+        return VersionSession(
+            self.engine,
+            self.options,
+            lambda: compact(lambda: CompactSession(self.engine, everything, self._compactor())),
+        )
+
+    def upgrade(self, to: int) -> VersionChange:
+        """Move the table to a later table version.
+
+        Rows and data files stay as they are. The timeline moves to the place where that version keeps it. Readers see
+        the table unchanged throughout. The change holds the table's lock: lakeformat writers wait. Writers of other
+        programs must be stopped. If the process dies, the table has either the old version or the new one. A
+        merge-on-read table that moves from or to version 6 is compacted first, as Hudi does.
+
+        Args:
+            to: 8 or 9. Hudi 1.0 and later read 8, 1.1 and later 9.
+
+        Returns:
+            What was done. ``skipped`` gives the reason if nothing was.
+
+        Raises:
+            InvalidInputError: the version does not exist, or is earlier than the table's.
+            WriteConflictError: a write or a plan is pending.
+            UnsupportedTableError: the table has log files that cannot be compacted, or a setting that cannot be carried
+                over. The message names the setting.
+        """
+        return self._versions().move(to, is_upgrade=True)
+
+    def downgrade(self, to: int) -> VersionChange:
+        """Move the table to an earlier table version, 8 or 6. Behaviour, result and errors are those of `upgrade`."""
+        return self._versions().move(to, is_upgrade=False)

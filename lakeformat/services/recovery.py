@@ -1,0 +1,175 @@
+"""The table's verbs for savepoints, undoing commits, checks and repairs, shared by all hosts."""
+
+from __future__ import annotations
+
+from lakeformat.config.foreign_names import ForeignNames
+from lakeformat.config.resolve import Options
+from lakeformat.file_system_view.context import Engine
+from lakeformat.model.instant import check_instant_time
+from lakeformat.services.dedupe import DedupeResult, DedupeSession
+from lakeformat.services.doctor.describe import Description, describe
+from lakeformat.services.doctor.findings import Findings
+from lakeformat.services.doctor.run import DoctorSession
+from lakeformat.services.restore.run import RestoreResult, RestoreSession
+from lakeformat.services.savepoint import Savepoint, SavepointSession, read_savepoints
+
+__all__ = ["Upkeep"]
+
+
+class Upkeep(ForeignNames):
+    """The verbs savepoint, restore, rollback, describe, check, dedupe and repair. Subclasses provide the engine."""
+
+    engine: Engine
+    options: Options
+
+    def savepoint(self, instant_time: str | None = None, *, comment: str = "", user: str = "") -> Savepoint:
+        """Keep a commit readable until the savepoint is deleted, whatever is cleaned and archived.
+
+        Args:
+            instant_time: the commit's instant time; the newest commit by default.
+            comment, user: texts that are stored with the savepoint; empty by default.
+
+        Returns:
+            the savepoint, with the files that it keeps.
+
+        Raises:
+            InstantNotAvailableError: there is no such commit, or a clean has deleted files of it.
+            InvalidInputError: the commit has a savepoint already.
+            WriteConflictError: a clean is running, which may delete files of the commit.
+        """
+        if instant_time is not None:
+            check_instant_time(instant_time, "savepoint")
+        return SavepointSession(self.engine, self.options).make(instant_time, comment, user)
+
+    def savepoints(self) -> tuple[Savepoint, ...]:
+        """Return all savepoints, oldest first."""
+        return read_savepoints(self.engine, self.engine.store.load())
+
+    def delete_savepoint(self, instant_time: str) -> None:
+        """Delete a savepoint, so that cleaning and archiving may remove the commit.
+
+        Args:
+            instant_time: the commit's instant time.
+
+        Raises:
+            InvalidInputError: the savepoint does not exist.
+        """
+        check_instant_time(instant_time, "delete_savepoint")
+        SavepointSession(self.engine, self.options).delete(instant_time)
+
+    def restore(self, instant_time: str, *, dry_run: bool = False) -> RestoreResult:
+        """Return the table to a commit: undo everything that came after it. This cannot be undone.
+
+        A reader sees the table either before or after the restore. A reader that began before may find files missing
+        and raises an error. Later commits, their files, and later clusterings and compactions are removed. Cleans stay,
+        so versions cleaned since then cannot be read with ``as_of``. Batch ids are those of that commit, so a stream
+        can write its later batches again. If the process dies, the next write finishes the restore.
+
+        Args:
+            instant_time: the instant time of a savepoint, or of any completed commit on the active timeline.
+            dry_run: whether to change nothing and only list the commits that would be undone; false by default.
+
+        Returns:
+            the commits that were undone.
+
+        Raises:
+            InstantNotAvailableError: there is no such commit, it is archived, or a clean has deleted files of it.
+            InvalidInputError: a savepoint keeps a later commit.
+            WriteConflictError: other processes are writing or cleaning; nothing was undone.
+            UnsupportedTableError: a log file has rows of commits that stay and rows of commits that go.
+        """
+        check_instant_time(instant_time, "restore")
+        session = RestoreSession(self.engine, self.options)
+        return session.plan_restore(instant_time) if dry_run else session.restore(instant_time)
+
+    def rollback(self, instant_time: str | None = None, *, dry_run: bool = False) -> RestoreResult:
+        """Undo the commit that completed last. This cannot be undone.
+
+        Args:
+            instant_time: the instant time of that commit, as a check that it is the last one; not checked by default.
+            dry_run: whether to change nothing and only name the commit that would be undone; false by default.
+
+        Returns:
+            the commit that was undone.
+
+        Raises:
+            InstantNotAvailableError: there is no commit, or a clean has deleted files that it had replaced.
+            InvalidInputError: ``instant_time`` is not the last commit, or a savepoint keeps it.
+            WriteConflictError: other processes are writing or cleaning; nothing was undone.
+        """
+        if instant_time is not None:
+            check_instant_time(instant_time, "rollback")
+        session = RestoreSession(self.engine, self.options)
+        return session.plan_rollback(instant_time) if dry_run else session.rollback(instant_time)
+
+    def describe(self) -> Description:
+        """Describe the table: kind, keys, files and bytes (live and all), services, savepoints, what to do next.
+
+        Examples:
+            >>> print(table.describe())
+            table           flights, version 6, copy-on-write
+            ...
+        """
+        return describe(self.engine, self.options)
+
+    def check(self, *, contents: bool = True) -> Findings:
+        """Check the whole table for damage: files, keys, statistics, timeline, archive, index. Changes nothing.
+
+        Examples:
+            >>> print(table.check())
+            nothing is wrong
+
+        Keys are compared within partitions. Memory: an object for each file of the table, and the keys of one
+        partition.
+
+        Args:
+            contents: whether to read the rows of all live files; if False, only names, sizes and the timeline are
+                checked.
+
+        Returns:
+            The findings. They print as a table, and are falsy if there are none.
+        """
+        return DoctorSession(self.engine, self.options).check(contents=contents)
+
+    def dedupe(self, *, dry_run: bool = False) -> DedupeResult:
+        """Remove surplus rows: of the rows with one record key in one partition only the newest stays.
+
+        Makes one commit.
+
+        `insert` and `bulk_insert` do not look up keys, so they can add a key twice. The newest row is the one with the
+        greatest ordering value, or the one of the latest commit if the table's merge mode is commit time. If rows are
+        equal in both, one of them stays. Keys are compared within partitions, as `check` does. The file groups that
+        hold a surplus row are rewritten by this process. The other rows stay unchanged, commit time included.
+
+        Args:
+            dry_run: only list the rows.
+
+        Returns:
+            The rows of all keys that occur more than once, and which of them stay.
+
+        Raises:
+            InvalidInputError: the table has no record key.
+            UnsupportedTableError: the table has a bucket index and surplus rows.
+            WriteConflictError: another writer changed the files meanwhile; nothing was published.
+        """
+        session = DedupeSession(self.engine, self.options)
+        return session.dry_run() if dry_run else session.run()
+
+    def repair(self, *, dry_run: bool = False, keep: bool = True) -> Findings:
+        """Repair what can be repaired without a guess. For everything else `check` says what to do.
+
+        Files that no commit made are moved aside. Leftovers of dead writers are removed. A wrong file index or metadata
+        table is dropped. Partition markers are written again. No row changes.
+
+        Args:
+            dry_run: only return what would be done.
+            keep: move files to ``.hoodie/.lakeformat/removed``; if False, delete them and what earlier repairs moved
+                there.
+
+        Returns:
+            The findings that were repaired, or would be.
+
+        Raises:
+            LockTimeoutError, WriteConflictError: another writer interfered.
+        """
+        return DoctorSession(self.engine, self.options).repair(dry_run=dry_run, keep=keep)

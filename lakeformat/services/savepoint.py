@@ -1,0 +1,134 @@
+"""Savepoints (Hudi: ``SavepointActionExecutor``, ``SavepointHelpers``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from lakeformat.codec.timeline_files.recovery import SavepointMetadata
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InstantNotAvailableError, InvalidInputError, WriteConflictError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.live_files import ListedFiles, ListedSlices
+from lakeformat.model.files import join_path
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.one_line import OneLine
+from lakeformat.model.table_config import TableConfig
+from lakeformat.services.restore.plan import after, target_of
+from lakeformat.services.restore.run import state_at
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.rollback import recover
+
+__all__ = ["Savepoint", "SavepointSession", "read_savepoints"]
+
+_LOG: Final = logging.getLogger("lakeformat.services")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Savepoint(OneLine):
+    """A commit whose files are kept until the savepoint is deleted.
+
+    Attributes:
+        instant_time: instant time of the commit.
+        saved_at_ms: time at which the savepoint was made, in milliseconds since the epoch.
+        files: paths of the files that are kept.
+    """
+
+    instant_time: str
+    comment: str
+    user: str
+    saved_at_ms: int
+    files: tuple[str, ...]
+
+    def __str__(self) -> str:
+        notes = "".join(f", {text}" for text in (self.user, self.comment) if text)
+        return f"savepoint {self.instant_time}: {len(self.files):,} files{notes}"
+
+
+def read_savepoints(engine: Engine, timeline: Timeline) -> tuple[Savepoint, ...]:
+    """Return the completed savepoints, oldest first."""
+    done = (i for i in timeline.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED)
+    return tuple(_savepoint(instant.time, engine.store.savepoint(instant)) for instant in done)
+
+
+def _savepoint(time: str, metadata: SavepointMetadata) -> Savepoint:
+    files = (join_path(path, name) for path, names in metadata.files.items() for name in names)
+    return Savepoint(time, metadata.comments, metadata.saved_by, metadata.saved_at_ms, tuple(sorted(files)))
+
+
+class SavepointSession:
+    """Makes and deletes savepoints of one table, of any version and kind that can be read."""
+
+    def __init__(self, engine: Engine, options: Options) -> None:
+        self.engine, self.options, self.store = engine, options, engine.store
+
+    def make(self, instant_time: str | None, comment: str, user: str) -> Savepoint:
+        """Make a savepoint of a commit, by default of the newest.
+
+        The files are listed under the lock under which cleans are also planned. A pending clean is refused, because it
+        may be about to delete the files.
+        """
+        with self._locked() as config:
+            timeline = self.store.load()
+            target = self._target(timeline, instant_time)
+            known = [i for i in timeline.of_action(Action.SAVEPOINT) if i.time == target.time]
+            if any(i.state is State.COMPLETED for i in known):
+                raise InvalidInputError(
+                    f"{self.engine.storage.location}: commit {target.time} has a savepoint already; delete that first"
+                )
+            cleaning = next((i for i in timeline.pending if i.action is Action.CLEAN), None)
+            if cleaning is not None:
+                raise WriteConflictError(
+                    f"{self.store.path(cleaning)} is pending in {self.engine.storage.location}, which may delete files "
+                    "of the savepoint; wait for it, or call clean(), which finishes it"
+                )
+            files = self._files(config, timeline, target)
+            metadata = SavepointMetadata(user, self.engine.clock.now_ms(), comment, files)
+            instant = Instant(target.time, Action.SAVEPOINT, State.REQUESTED)
+            instant = instant.at(State.INFLIGHT) if known else self.store.start(instant)
+            self.store.complete(instant, metadata, self.engine.clock)
+        made = _savepoint(target.time, metadata)
+        _LOG.info("%s: %s", self.engine.storage.location, made)
+        return made
+
+    def delete(self, instant_time: str) -> None:
+        """Delete the savepoint of a commit. The next cleans may delete the commit's files."""
+        with self._locked():
+            found = [i for i in self.store.load().of_action(Action.SAVEPOINT) if i.time == instant_time]
+            if not found:
+                raise InvalidInputError(f"{self.engine.storage.location} has no savepoint of {instant_time}")
+            for instant in found:  # Delete the completed file first: files left by a crash then keep nothing.
+                if instant.state is State.COMPLETED:
+                    self.engine.storage.delete(self.store.path(instant))
+                self.store.erase(instant.at(State.INFLIGHT))
+
+    @contextmanager
+    def _locked(self) -> Iterator[TableConfig]:
+        config = self.store.config()
+        config.check_readable(self.engine.storage.location)
+        with self.engine.storage.lock(self.options.lock_seconds):
+            recover(self.store, config, self.engine.clock)
+            yield config
+
+    def _target(self, timeline: Timeline, instant_time: str | None) -> Instant:
+        location = self.engine.storage.location
+        if instant_time is not None:
+            return target_of(timeline, instant_time, location, doing="make a savepoint")
+        if not timeline.commits:
+            raise InstantNotAvailableError(f"{location} has no commit yet: there is nothing to make a savepoint of")
+        return timeline.commits[-1]
+
+    def _files(self, config: TableConfig, timeline: Timeline, target: Instant) -> Mapping[str, tuple[str, ...]]:
+        """Return, by partition, the names of all files that a snapshot at the commit reads."""
+        live = state_at(self.engine, config, timeline, target, doing="make a savepoint").live
+        slices = live.slices if isinstance(live, ListedSlices) else ()
+        bases = live.files if isinstance(live, ListedFiles) else ()
+        later = {instant.time for instant in after(timeline, target)}
+        names_by_path: dict[str, list[str]] = {}
+        for file in (*bases, *(file for piece in slices for file in piece.files)):
+            if file.name.instant_time not in later:  # Skip log files of slices that later plans opened.
+                names_by_path.setdefault(file.partition_path, []).append(str(file.name))
+        return {path: tuple(names) for path, names in names_by_path.items()}

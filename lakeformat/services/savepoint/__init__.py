@@ -1,1 +1,0 @@
-"""Savepoints: commits whose files no service may delete."""

@@ -1,0 +1,218 @@
+"""The steps shared by planned services (clustering and compaction).
+
+A plan waits on the timeline until a run claims it. If the run dies, the plan may stay. The lock is held to plan, to
+claim and to publish, not while files are rewritten. Claim and inflight file are written under one lock, so the next
+writer finds both. It undoes the run if its process has died (`lakeformat.transaction.rollback.recover`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from lakeformat.errors import InvalidInputError, LakeformatError, WriteConflictError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.files import FileGroupId
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.record import COMMIT_TIME
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction import claims
+from lakeformat.transaction.claims import how_to_wait
+from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.conflict import OverlapError
+from lakeformat.transaction.rollback import revert_run
+from lakeformat.transaction.transaction import Transaction
+
+__all__ = ["PlannedService", "carried_schema", "closed_groups", "not_pending"]
+
+_LOG: Final = logging.getLogger("lakeformat.services")
+_COMPACTIONS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
+_Plan = TypeVar("_Plan")
+_Checked = TypeVar("_Checked")
+
+
+def not_pending(service: str, instant_time: str, pending: Collection[str]) -> InvalidInputError:
+    """Return the error for an instant that is not a pending plan."""
+    known = f"pending are {', '.join(pending)}" if pending else "none is pending"
+    return InvalidInputError(f"no {service} {instant_time} is pending; {known}")
+
+
+def closed_groups(store: TimelineStore, timeline: Timeline) -> frozenset[FileGroupId]:
+    """Return the file groups of pending compactions, log compactions and clusterings.
+
+    Raises:
+        CorruptTableError: a plan cannot be read.
+    """
+    groups = set(store.pending_clustering(timeline))
+    for instant in timeline.pending:
+        if instant.action in _COMPACTIONS and (plan := store.compaction_plan(instant)) is not None:
+            groups.update(operation.group for operation in plan.operations)
+    return frozenset(groups)
+
+
+@dataclass(frozen=True)
+class PlannedService:
+    """Steps of a run that do not depend on the kind of the plan.
+
+    Attributes:
+        name: name of the service, for messages.
+    """
+
+    transaction: Transaction
+    name: str
+
+    @property
+    def _token(self) -> str:
+        return self.transaction.purpose.write_id
+
+    def begin(self, timeline: Timeline, plan: bytes) -> OpenCommit:
+        """Put a plan on the timeline and claim it. Call under the lock."""
+        return self.transaction.begin(timeline.commit_times, plan=plan)
+
+    def leave(self, commit: OpenCommit) -> None:
+        """Release the claim of a plan that was begun, so that it waits to be run. Call under the same lock."""
+        claims.release(self.transaction.storage, commit.time)
+
+    # --- claiming -------------------------------------------------------------------------------------
+
+    def claim_one(
+        self,
+        pending: Mapping[str, tuple[Instant, _Plan]],
+        instant_time: str | None,
+        timeline: Timeline,
+        check: Callable[[Instant, _Plan], _Checked],
+    ) -> tuple[OpenCommit, _Checked] | None:
+        """Claim and start the plan of this time, or else the oldest that can be run. Call under the lock.
+
+        Return None if no plan waits. If the plan is named and another program's run of it has shown no life for a long
+        time, that run is undone and the plan is started again. Unnamed plans are never taken over: that run may only be
+        slow.
+
+        Args:
+            pending: instant time -> instant and plan, oldest first.
+            check: raises if the plan cannot be run; else returns what the run needs.
+
+        Raises:
+            InvalidInputError: no plan of this time is pending.
+            LakeformatError: no plan can be run; the oldest plan's error.
+        """
+        if instant_time is not None and instant_time not in pending:
+            raise not_pending(self.name, instant_time, pending)
+        refusals: list[LakeformatError] = []
+        for instant, plan in pending.values():
+            if instant.time != (instant_time or instant.time):
+                continue
+            if instant_time is None and instant.state is not State.REQUESTED:
+                continue
+            try:
+                checked = check(instant, plan)
+                self._claim(instant)
+                commit = OpenCommit(instant.at(State.REQUESTED), self._token, timeline.commit_times)
+                return self.started(commit, keeps_plan=True), checked
+            except LakeformatError as error:
+                if instant_time is not None:
+                    raise
+                _LOG.warning("%s", error)
+                refusals.append(error)
+        if refusals:
+            raise refusals[0]
+        return None
+
+    def _claim(self, instant: Instant) -> None:
+        if instant.state is not State.REQUESTED and not self._take_over(instant):
+            raise self.runs_elsewhere(instant)
+        try:
+            claims.claim_plan(self.transaction.storage, instant.time, token=self._token)
+        except FileExistsError:
+            raise self.runs_elsewhere(instant) from None
+
+    def _take_over(self, instant: Instant) -> bool:
+        """Undo the run of another program that has shown no life for a long time. Return whether it was undone."""
+        transaction = self.transaction
+        storage, store, clock = transaction.storage, transaction.store, transaction.engine.clock
+        if claims.read_claim(storage, instant.time) is not None:
+            return False
+        if claims.heartbeat_alive(store, instant, clock, without=claims.FOREIGN_GRACE_MS):
+            return False
+        _LOG.warning("undoing the run of %s, whose program shows no life; its plan stays", store.path(instant))
+        with suppress(FileExistsError):
+            claims.claim_plan(storage, instant.time, token=self._token)
+            revert_run(store, instant)
+            return True
+        return False
+
+    def started(self, commit: OpenCommit, *, keeps_plan: bool) -> OpenCommit:
+        """Make the plan inflight, under the lock under which it was claimed, so that the next writer finds both.
+
+        Raises:
+            WriteConflictError: another program, which does not use claims, has begun to run the plan; its run
+                continues.
+        """
+        try:
+            return self.transaction.protocol.inflight(commit, None)
+        except WriteConflictError:
+            claims.release(self.transaction.storage, commit.time)
+            raise self.runs_elsewhere(commit.instant) from None
+        except BaseException:
+            with suppress(LakeformatError, OSError):  # If this fails, the next writer undoes it.
+                self._undo(commit, keeps_plan=keeps_plan)
+            raise
+
+    def runs_elsewhere(self, instant: Instant) -> WriteConflictError:
+        """Return the error for a plan that another process is running."""
+        storage = self.transaction.storage
+        claim = claims.read_claim(storage, instant.time)
+        how = how_to_wait(storage, claim)
+        if claim is None:
+            minutes = claims.FOREIGN_GRACE_MS // 60_000
+            how += f", or, if that program has died, run it by name {minutes} minutes after it began"
+        return WriteConflictError(f"{self.name} {instant.time} runs in another process; {how}")
+
+    # --- running --------------------------------------------------------------------------------------
+
+    def check_claim(self, commit: OpenCommit) -> None:
+        """Check that no other writer has undone this run. Call under the lock, before files are put in place.
+
+        Raises:
+            WriteConflictError: another writer took this run for dead and undid it.
+        """
+        if not self._is_ours(commit):
+            raise WriteConflictError(
+                f"{self.name} {commit.time} was undone by another writer, who took it for dead; run it again"
+            )
+
+    def _is_ours(self, commit: OpenCommit) -> bool:
+        claim = claims.read_claim(self.transaction.storage, commit.time)
+        return claim is not None and claim.write_id == commit.token
+
+    @contextmanager
+    def undone_on_failure(self, commit: OpenCommit, *, keeps_plan: bool) -> Iterator[None]:
+        """Undo the run if the block raises. The plan is removed too unless ``keeps_plan``."""
+
+        def undo(error: BaseException) -> None:
+            if self._is_ours(commit):
+                # A plan whose files have changed can never be run.
+                self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
+
+        with self.transaction.forgotten_on_failure(), self.transaction.on_failure(undo, takes_lock=True):
+            yield
+
+    def _undo(self, commit: OpenCommit, *, keeps_plan: bool) -> None:
+        if keeps_plan:
+            revert_run(self.transaction.store, commit.instant)
+        else:
+            self.transaction.undo(commit)
+
+
+def carried_schema(engine: Engine, snapshot: Snapshot) -> str:
+    """Return the newest schema text, unchanged; "" if there is none, or it contains meta columns."""
+    for instant in reversed(snapshot.timeline.commits):
+        text = engine.store.commit(instant).schema_text
+        if text:
+            return "" if COMMIT_TIME in text else text
+    return ""

@@ -1,0 +1,217 @@
+"""Expiry of partitions (Hudi: ``SparkPartitionTTLActionExecutor``): a delete_partition commit removes expired ones.
+
+Expired partitions are searched without the lock and again under it. A partition that was written to meanwhile stays.
+Later cleans delete the files, so that ``as_of`` and savepoints still find what they keep.
+
+The rule for which partitions have expired. Pure (Hudi: ``KeepByTimeStrategy``, ``KeepByCreationTimeStrategy``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.properties import decode
+from lakeformat.config.resolve import Options
+from lakeformat.config.retention_options import Expiry, Strategy
+from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.files import PARTITION_MARKER, FileSlice, join_path
+from lakeformat.model.instant import format_instant_time
+from lakeformat.model.one_line import OneLine
+from lakeformat.write.plan.job import plan_job
+from lakeformat.write.session import WriteSession
+
+__all__ = ["ExpireResult", "ExpireSession", "ExpiredPartition", "expired", "expires_at"]
+
+_MILLIS: Final = 17
+
+
+def expires_at(instant_time: str, days: int) -> str:
+    """Return the last instant time at which a partition of this age still stays.
+
+    Return "~", which is later than every instant time, if the time is not a date.
+
+    >>> expires_at("20260101120000000", 2)
+    '20260103120000000'
+    """
+    with suppress(ValueError, OverflowError):
+        whole = instant_time.ljust(_MILLIS, "9")  # Hudi: fixInstantTimeCompatibility.
+        moment = datetime.strptime(whole[:14], "%Y%m%d%H%M%S") + timedelta(days=days)
+        return f"{moment:%Y%m%d%H%M%S}{whole[14:]}"
+    return "~"
+
+
+def expired(times: Mapping[str, str], expiry: Expiry, now: str) -> tuple[str, ...]:
+    """Return the partitions that have expired, oldest first, at most ``expiry.most``.
+
+    Args:
+        times: partition path -> the instant time from which its age is counted.
+        now: the current time as an instant time.
+    """
+    if expiry.days < 1:
+        return ()
+    wanted = set(expiry.partitions) or times.keys()
+    old = sorted((time, path) for path, time in times.items() if path in wanted and now > expires_at(time, expiry.days))
+    return tuple(path for _, path in old[: expiry.most])
+
+
+_OPERATION: Final = "hoodie.datasource.write.operation"
+_PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
+#: Key in a partition's marker: the instant time of the commit that made the folder.
+_CREATED: Final = "commitTime"
+#: From this table version on a log file is named after the commit that wrote it.
+_NAMED_BY_WRITER: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredPartition:
+    """Partition that has expired.
+
+    Attributes:
+        path: partition path.
+        since: the instant time from which its age is counted.
+        files: number of live files.
+        size_bytes: bytes of the live files.
+    """
+
+    path: str
+    since: str
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ExpireResult(OneLine):
+    """Partitions that an expiry deleted, or would delete.
+
+    Attributes:
+        instant_time: instant time of the commit; "" if there was nothing to do, and for a dry run.
+        partitions: the partitions, oldest first.
+        skipped: why no partition was deleted; "" otherwise.
+    """
+
+    instant_time: str
+    partitions: tuple[ExpiredPartition, ...] = ()
+    skipped: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all partitions."""
+        return sum(each.size_bytes for each in self.partitions)
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"expiry: {self.skipped}"
+        head = f"expiry {self.instant_time}" if self.instant_time else "expiry (dry run)"
+        return f"{head}: {len(self.partitions):,} partitions, {self.size_bytes:,} bytes"
+
+
+class ExpireSession:
+    """Finds and deletes the expired partitions of one table."""
+
+    def __init__(self, engine: Engine, options: Options, expiry: Expiry) -> None:
+        self.engine, self.expiry = engine, expiry
+        # The batch id belongs to the write before; with it this commit would be skipped as already done.
+        self.options = options.with_values(**{BATCH_APP: None, BATCH_ID: None})
+
+    def dry_run(self) -> ExpireResult:
+        """Return what `run` would delete now. Changes nothing and does not take the lock."""
+        found, why = self._find_expired(self.engine.snapshot())
+        return ExpireResult("", found, "" if found else why)
+
+    def run(self) -> ExpireResult:
+        """Delete the partitions that have expired, in one commit.
+
+        Raises:
+            UnsupportedTableError: the table cannot be written.
+            WriteConflictError: another writer was in the way; a retry is safe.
+        """
+        snapshot = self.engine.snapshot()
+        found, why = self._find_expired(snapshot)
+        if not found:
+            return ExpireResult("", (), why)
+        named = tuple(each.path for each in found)
+        options = self.options.with_values(**{_OPERATION: "delete_partition", _PARTITIONS_TO_DELETE: named})
+        job = plan_job(self.engine.store, snapshot, options, pa.schema([]), self.engine.ids)
+        remaining: tuple[ExpiredPartition, ...] = ()
+        before = frozenset(named)
+
+        def chosen(now: Snapshot) -> frozenset[str]:
+            nonlocal remaining
+            remaining = tuple(each for each in self._find_expired(now)[0] if each.path in before)
+            return frozenset(each.path for each in remaining)
+
+        result = WriteSession(self.engine, job).run_delete_partitions(chosen, 0)
+        return ExpireResult("" if result.skipped else result.instant_time, remaining, result.skipped)
+
+    def _find_expired(self, snapshot: Snapshot) -> tuple[tuple[ExpiredPartition, ...], str]:
+        """Find the expired partitions. Return them and "", or none and the reason."""
+        config = snapshot.config
+        if not config.partition_fields:
+            return (), "the table has no partitions"
+        if self.expiry.days < 1:
+            return (), "no partition expires; set hoodie.partition.ttl.strategy.days.retain"
+        now = format_instant_time(self.engine.clock.now_ms(), config.zone)
+        closed = {group.partition_path for group in self.engine.store.pending_clustering(snapshot.timeline)}
+        live = {each.path: each for each in _partitions(snapshot) if each.path not in closed}
+        age_from = partial(self._last_write_time, snapshot, now)
+        if self.expiry.strategy is Strategy.CREATION:
+            age_from = self._creation_time
+        times = {path: age_from(each) for path, each in live.items()}
+        expired_paths = expired({path: time for path, time in times.items() if time}, self.expiry, now)
+        found = (live[path] for path in expired_paths)
+        done = tuple(ExpiredPartition(each.path, times[each.path], each.files, each.size_bytes) for each in found)
+        return done, "" if done else "no partition has expired"
+
+    def _creation_time(self, partition: ExpiredPartition) -> str:
+        """Return the instant time in a partition's marker; "" if it has none, so that the partition stays."""
+        path = join_path(partition.path, PARTITION_MARKER)
+        if self.engine.storage.info(path) is None:
+            return ""
+        return decode(self.engine.storage.read(path), name=path).get(_CREATED, "")
+
+    def _last_write_time(self, snapshot: Snapshot, now: str, partition: ExpiredPartition) -> str:
+        """Return the instant time of a partition's newest rows.
+
+        Hudi looks only at base files, so that it also deletes a partition whose newest rows are all in recent log
+        files. Up to table version 6 log files are named after the base file; there their modification time counts.
+        """
+        time = partition.since
+        if snapshot.live.has_logs and now > expires_at(time, self.expiry.days):
+            for piece in snapshot.slices.get(partition.path, ()):
+                time = max(time, *(self._write_times(snapshot, piece)))
+        return time
+
+    def _write_times(self, snapshot: Snapshot, piece: FileSlice) -> Iterator[str]:
+        yield piece.base_instant
+        for log in piece.logs:
+            yield log.name.instant_time
+            if snapshot.config.version < _NAMED_BY_WRITER and (entry := self.engine.storage.info(log.path)):
+                yield format_instant_time(entry.modified_ms, snapshot.config.zone)
+
+
+def _partitions(snapshot: Snapshot) -> Iterator[ExpiredPartition]:
+    """Yield every partition that has live files, with the newest instant in the name of a base file."""
+    tables = [each.files.select(["partition_path", "instant_time", "size_bytes"]) for each in snapshot.live.portions()]
+    if not tables:
+        return
+    grouped = pa.concat_tables(tables).group_by("partition_path")
+    each = grouped.aggregate([("instant_time", "max"), ("size_bytes", "sum"), ("partition_path", "count")])
+    newest = pc.fill_null(each.column("instant_time_max"), "")
+    columns = (
+        each.column("partition_path"),
+        newest,
+        each.column("partition_path_count"),
+        each.column("size_bytes_sum"),
+    )
+    for path, since, files, size_bytes in zip(*(column.to_pylist() for column in columns), strict=True):
+        yield ExpiredPartition(path, since, files, size_bytes)

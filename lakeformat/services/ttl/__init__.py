@@ -1,1 +1,0 @@
-"""Expiry of partitions."""

@@ -1,0 +1,133 @@
+"""The move of a timeline's files to another layout. Pure.
+
+Layout 1 stores no completion times. Hudi's upgrade uses the files' modification times, which a copy of the table has
+lost; log files of older slices then move to newer ones. Therefore completion times are chosen that are also earlier
+than the next instant.
+
+``hoodie.properties`` of a table that moves to another version. Pure.
+
+Source: Hudi's ``SixToEightUpgradeHandler``, ``EightToNineUpgradeHandler`` and their inverses, and tables that Hudi
+1.2.0 has moved. Two things differ from Hudi: the types of a custom key generator and the payload class are always kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import Final
+
+from lakeformat.model import table_config as names
+from lakeformat.model.instant import Action, Instant, State, next_instant_time
+from lakeformat.model.keys import KeyGeneratorKind, KeySettings
+from lakeformat.model.table_config import TableConfig, extractor_of, key_generator_of, layout_of_version, merging_of
+from lakeformat.timeline.timeline_layout import TimelineLayout
+
+__all__ = ["Move", "completion_times", "moved_properties", "moves"]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One file of the timeline, as an instant of the old layout and of the new one."""
+
+    old: Instant
+    new: Instant
+
+
+def moves(
+    instants: Iterable[Instant],
+    to: TimelineLayout,
+    *,
+    clusterings: Collection[str] = (),
+    completed_at: Mapping[str, str] | None = None,
+) -> tuple[Move, ...]:
+    """Return the files in the order in which they must be written: requested and inflight files before completed ones.
+
+    Args:
+        instants: one instant per file.
+        clusterings: times of the replacecommits that were planned as clusterings.
+        completed_at: see `completion_times`; used only if the new layout stores completion times.
+    """
+    found = [Move(one, _to_layout(one, to, clusterings, completed_at or {})) for one in instants]
+    return tuple(sorted(found, key=lambda move: (move.old.time, move.old.state, move.old.action.value)))
+
+
+def _to_layout(one: Instant, to: TimelineLayout, clusterings: Collection[str], ends: Mapping[str, str]) -> Instant:
+    if one.state is State.COMPLETED:
+        return replace(one, completion_time=ends[one.time] if to.tells_completion else None)
+    is_clustering = one.action is Action.CLUSTERING or (one.action is Action.REPLACE_COMMIT and one.time in clusterings)
+    return replace(one, action=to.clustering) if is_clustering else one
+
+
+def completion_times(stamps: Mapping[str, str]) -> dict[str, str]:
+    """Return instant time -> completion time: after the instant, and before the next one began.
+
+    Args:
+        stamps: instant time of each completed instant -> modification time of its file, in the same form.
+    """
+    times = sorted(stamps)
+    ends: dict[str, str] = {}
+    for time, following in zip(times, [*times, None][1:], strict=True):
+        first = next_instant_time(0, time, timezone.utc)
+        end = max(first, stamps[time])
+        if following is not None:
+            end = min(end, max(first, _before(following)))
+        ends[time] = end
+    return ends
+
+
+def _before(time: str) -> str:
+    """Return the time one millisecond earlier."""
+    moment = datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
+    moment += timedelta(milliseconds=int(time[14:] or 0) - 1)
+    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
+
+
+#: Properties that differ between versions.
+_REWRITTEN: Final = frozenset(
+    {
+        names.PAYLOAD,
+        names.LEGACY_PAYLOAD,
+        names.MERGE_MODE,
+        names.MERGE_STRATEGY,
+        names.PARTIAL_UPDATE_MODE,
+        names.KEY_GENERATOR,
+        names.KEY_GENERATOR_1X,
+        names.ORDERING,
+        names.ORDERING_1X,
+        names.PARTITION_FIELDS,
+    }
+)
+#: Properties that stay unchanged if the table has them: folders do not move.
+_KEPT: Final = frozenset({names.INITIAL_VERSION, names.TIMELINE_PATH, names.HISTORY_PATH, names.ARCHIVE_FOLDER})
+
+
+def moved_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[str, str]:
+    """Return the properties of the same table in another version.
+
+    Args:
+        config: the table's present configuration.
+        to: 6, 8 or 9.
+        keys: how its keys are generated, types of a custom generator included.
+
+    Raises:
+        UnsupportedTableError: the table's merge mode or payload class is not known.
+    """
+    payload = config.get(names.PAYLOAD) or config.get(names.LEGACY_PAYLOAD)
+    layout = layout_of_version(to)
+    layout[names.INITIAL_VERSION] = str(config.version)
+    if to == 6:
+        layout.pop(names.INITIAL_VERSION)
+    typed = keys.kind is KeyGeneratorKind.CUSTOM and to != 6
+    fields = (f"{f.name}:{f.kind.value}" if typed else f.name for f in keys.partition_fields)
+    ordering = names.ORDERING_1X if to == 9 else names.ORDERING
+    values: Mapping[str, str] = {
+        **{key: text for key, text in config.values.items() if key not in _REWRITTEN},
+        **{key: text for key, text in layout.items() if key not in _KEPT or key not in config.values},
+        **merging_of(to, config.merge_mode, payload),
+        **key_generator_of(to, keys.kind),
+        **({ordering: ",".join(config.ordering_fields)} if config.ordering_fields else {}),
+        names.PARTITION_FIELDS: ",".join(fields),
+    }
+    extractor = extractor_of(to, len(keys.partition_fields), hive_style=config.hive_style)
+    return {**extractor, **values}

@@ -1,0 +1,250 @@
+"""Moving a table to another version (Hudi: ``UpgradeDowngrade``).
+
+The timeline is copied to the other layout's place, where no reader looks yet. Then one replacement of
+``hoodie.properties`` makes the copy the table's timeline. Then the old files are deleted. If the process dies, the
+table has the old version or the new one, and the next change of version cleans up. Everything happens under the table's
+lock, and only while no instant is pending. The two layouts name log files differently. A table that has some is
+therefore compacted before it moves, which is a commit of its own. Memory: one file of the timeline; for an archive that
+moves, 500 commits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from lakeformat.codec.timeline_files.archive import LeavingInstant
+from lakeformat.codec.timeline_files.commit import avro_of, json_of
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.live_files import ListedSlices
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
+from lakeformat.model.one_line import OneLine
+from lakeformat.model.table_config import TIMELINE_PATH, TableConfig
+from lakeformat.services.upgrade.plan import completion_times, moved_properties, moves
+from lakeformat.timeline.archive import read_archive_logs, read_lsm_history, write_archive_log, write_history
+from lakeformat.timeline.store import MOVED
+from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
+from lakeformat.transaction.commit_listeners import drop_metadata_table, write_properties
+from lakeformat.transaction.rollback import recover
+from lakeformat.write.plan.table_settings import key_settings
+
+__all__ = ["VERSIONS", "VersionChange", "VersionSession"]
+
+_LOG: Final = logging.getLogger("lakeformat.services")
+#: Table versions that a table can be moved to.
+VERSIONS: Final = (6, 8, 9)
+#: Archived commits in memory at once, and per block of layout 1's archive.
+_AT_A_TIME: Final = 500
+_PER_BLOCK: Final = 10
+
+
+#: Attempts to move a table to which others keep appending log files.
+_TRIES: Final = 3
+
+
+class _UncompactedError(WriteConflictError):
+    """There are log files, or a compaction of them is pending."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class VersionChange(OneLine):
+    """Result of a change of version.
+
+    Attributes:
+        before, after: table versions.
+        files: number of timeline files that were moved.
+        skipped: why nothing was done; "" otherwise.
+    """
+
+    before: int
+    after: int
+    files: int = 0
+    skipped: str = ""
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return self.skipped
+        moved = f"; {self.files:,} files of the timeline were moved" if self.files else ""
+        return f"the table is of version {self.after} now, and was of version {self.before}{moved}"
+
+
+class VersionSession:
+    """Moves one table between table versions.
+
+    Args:
+        compact: runs the pending compactions and merges all log files.
+    """
+
+    def __init__(self, engine: Engine, options: Options, compact: Callable[[], object]) -> None:
+        self.engine, self.options, self._compact = engine, options, compact
+        self.storage, self.store = engine.storage, engine.store
+
+    def move(self, to: int, *, is_upgrade: bool) -> VersionChange:
+        """Move the table to a version. Does nothing if the table has that version.
+
+        Raises:
+            InvalidInputError: the version does not exist, or lies in the other direction.
+            WriteConflictError: an instant is pending, or others keep appending log files.
+            UnsupportedTableError: the table cannot be moved to that version.
+        """
+        if to not in VERSIONS:
+            raise InvalidInputError(f"table version {to!r} is not one of {', '.join(map(str, VERSIONS))}; name one")
+        left = _TRIES
+        while True:
+            left -= 1
+            with self.storage.lock(self.options.lock_seconds):
+                try:
+                    return self._move_locked(to, is_upgrade=is_upgrade)
+                except _UncompactedError:
+                    if not left:
+                        raise
+            self._compact()
+
+    def _move_locked(self, to: int, *, is_upgrade: bool) -> VersionChange:
+        """Move the table. Call under the lock."""
+        config = self.store.config()
+        config.check_readable(self.storage.location)
+        self._clear_up(config)
+        before = config.version
+        if before == to:
+            return VersionChange(before, to, skipped=f"the table is of version {to} already")
+        if (to > before) is not is_upgrade:
+            verbs = ("downgrade", "upgrade") if is_upgrade else ("upgrade", "downgrade")
+            raise InvalidInputError(
+                f"{self.storage.location} is of table version {before}: to {to} it is {verbs[0]}({to}), "
+                f"not {verbs[1]}({to})"
+            )
+        moved_properties(config, to, key_settings(config, self.options))  # Raises before anything is changed.
+        self._settle(config, to)
+        values = moved_properties(self.store.config(), to, key_settings(config, self.options))
+        files = self._copy(config, TableConfig(values)) if _changes_layout(before, to) else 0
+        write_properties(self.store, values, self.engine.clock)
+        self._clear_up(self.store.config())
+        _LOG.info("%s is of table version %d now, and was of %d", self.storage.location, to, before)
+        return VersionChange(before, to, files)
+
+    # --- before ---------------------------------------------------------------------------------------
+
+    def _settle(self, config: TableConfig, to: int) -> None:
+        """Undo the work of dead writers, refuse what cannot be moved, and drop the metadata table."""
+        recover(self.store, config, self.engine.clock)
+        # Compactions come last, because only they can be finished here.
+        pending = sorted(self.store.load().pending, key=lambda one: (one.action is Action.COMPACTION, one.time))
+        if pending:
+            kind = _UncompactedError if pending[0].action is Action.COMPACTION else WriteConflictError
+            raise kind(
+                f"{self.store.path(pending[0])} is pending in {self.storage.location}: a table changes its version "
+                "only at rest; run or cancel the plan, or write to the table, which rolls back what has died"
+            )
+        if _changes_layout(config.version, to):
+            self._check_slices(self.engine.snapshot(config=config))
+        if drop_metadata_table(self.store, self.engine.clock):
+            _LOG.warning(
+                "dropped the metadata table of %s, which a change of version does not carry over: Hudi builds it again "
+                "with hoodie.metadata.enable=true",
+                self.storage.location,
+            )
+
+    def _check_slices(self, snapshot: Snapshot) -> None:
+        live = snapshot.live
+        with_logs = sum(bool(piece.logs) for piece in live.slices) if isinstance(live, ListedSlices) else 0
+        if with_logs:
+            raise _UncompactedError(
+                f"{self.storage.location} has {with_logs} file slice(s) with log files, whose names differ between "
+                "versions, and others write new ones while these are compacted; let its writers rest"
+            )
+
+    # --- the timeline ---------------------------------------------------------------------------------
+
+    def _copy(self, config: TableConfig, moved: TableConfig) -> int:
+        """Write the timeline in the other layout. Return the number of files."""
+        old, new = _layout(config), _layout(moved)
+        found = [
+            (one, entry)
+            for entry in self.storage.list(old.folder)
+            if not entry.is_folder and (one := old.parse(entry.name)) is not None
+        ]
+        ends: dict[str, str] = {}
+        if new.tells_completion:
+            self.storage.delete_folder(new.folder)  # Files of another attempt, or of an earlier move.
+            done = ((one, entry) for one, entry in found if one.state is State.COMPLETED)
+            ends = completion_times({i.time: format_instant_time(e.modified_ms, config.zone) for i, e in done})
+        self._copy_archive(config, moved)
+        planned = moves(
+            (one for one, _ in found), new, clusterings=self._clusterings([i for i, _ in found]), completed_at=ends
+        )
+        recode = avro_of if new.tells_completion else json_of
+        for move in planned:
+            data, path = self.storage.read(old.path(move.old)), old.path(move.old)
+            if move.old.action in COMMIT_ACTIONS and move.old.state is not State.REQUESTED:
+                replaces = move.old.action is Action.REPLACE_COMMIT and move.old.state is State.COMPLETED
+                data = recode(data, replace=replaces, name=f"{self.storage.location}/{path}")
+            elif move.old.action is Action.CLEAN and not data and not new.tells_completion:
+                # Hudi 0.15 archives the plan from both files.
+                data = self.storage.read(old.path(move.old.at(State.REQUESTED)))
+            self.storage.create(new.path(move.new), data)
+        return len(planned)
+
+    def _copy_archive(self, config: TableConfig, moved: TableConfig) -> None:
+        """Copy the archived commits to the new layout's archive, except those there already from an earlier move."""
+        old, new = (each.archive_folder for each in (config, moved))
+        logs_to_history = config.layout_version == 1
+        read, other = (
+            (read_archive_logs, read_lsm_history) if logs_to_history else (read_lsm_history, read_archive_logs)
+        )
+        archived = read(self.storage, old)
+        known = frozenset(other(self.storage, new).columns.column("time").to_pylist())
+        commits = archived.commits([one for one in archived.completed_in("") if one.time not in known])
+        while portion := [self._leaving(*one) for one in islice(commits, _AT_A_TIME)]:
+            if logs_to_history:
+                write_history(self.storage, new, portion)
+            else:
+                write_archive_log(self.storage, new, portion, per_block=_PER_BLOCK)
+
+    def _leaving(self, instant: Instant, metadata: CommitMetadata) -> LeavingInstant:
+        data = LAYOUT_2.encode_commit(metadata, replace=instant.action is Action.REPLACE_COMMIT)
+        name = f"{self.storage.location} (archived instant {instant.time})"
+        return LeavingInstant(instant.time, instant.completed_at, instant.action.value, data, b"", name)
+
+    def _clusterings(self, instants: list[Instant]) -> frozenset[str]:
+        """Return the times of the replacecommits that have a clustering plan."""
+        requested = (i for i in instants if i.action is Action.REPLACE_COMMIT and i.state is State.REQUESTED)
+        requests = ((i.time, self.store.requested_replace(i)) for i in requested)
+        return frozenset(time for time, request in requests if request is not None and request.plan is not None)
+
+    def _clear_up(self, config: TableConfig) -> None:
+        """Remove the timeline files of the layout that the table does not have.
+
+        Readers that still look there find `MOVED`.
+        """
+        other = LAYOUT_1 if config.layout_version == 2 else LAYOUT_2
+        if other.folder == config.timeline_folder:
+            return
+        names = [entry.name for entry in self.storage.list(other.folder) if not entry.is_folder]
+        left = [name for name in names if other.parse(name) is not None]
+        if other is LAYOUT_2 and names:
+            self.storage.replace(f"{other.folder}/{MOVED}", b"")
+        for name in left:
+            self.storage.delete(f"{other.folder}/{name}")
+        if other is LAYOUT_2 and names:
+            self.storage.delete_folder(other.folder)
+
+
+def _changes_layout(before: int, to: int) -> bool:
+    return (before == 6) is not (to == 6)
+
+
+def _layout(config: TableConfig) -> TimelineLayout:
+    layout = layout_of(config)
+    if layout is None or layout.folder not in {LAYOUT_1.folder, LAYOUT_2.folder}:
+        raise UnsupportedTableError(
+            f"a timeline in {config.timeline_folder} ({TIMELINE_PATH}) is not moved; use Apache Hudi for it"
+        )
+    return layout

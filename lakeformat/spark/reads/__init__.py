@@ -1,0 +1,1 @@
+"""Reads under Spark."""

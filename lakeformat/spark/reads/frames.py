@@ -1,0 +1,238 @@
+"""``read(spark, path)``: a table as a DataFrame, by the fastest way that answers rightly."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from lakeformat.config.file_index_options import FILE_INDEX
+from lakeformat.config.option import fields
+from lakeformat.config.read_options import BEGIN, END, END_COLUMNS, FULL_SCAN, HOLES, QUERY_TYPE, TIME_ZONE
+from lakeformat.config.resolve import Options, resolve, storage_options_of
+from lakeformat.errors import InvalidInputError
+from lakeformat.file_system_view.context import Engine, open_engine
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.instant import AsOf
+from lakeformat.predicate import column_path, refused_where
+from lakeformat.read.plan.query import ReadQuery, question, readable_schema
+from lakeformat.spark.host import in_session_zone, storage_secrets
+from lakeformat.spark.pushdown import guarded_frame
+from lakeformat.spark.reads.native_scan import check_skipping, native_scan, plan_native
+from lakeformat.spark.reads.predicate_to_column import column_of
+from lakeformat.spark.reads.to_predicate import implied
+from lakeformat.spark.register import PUSHDOWN, use_this_python
+from lakeformat.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["NATIVE", "Known", "Way", "choose_way", "read", "read_table"]
+
+_LOG: Final = logging.getLogger("lakeformat.spark")
+NATIVE: Final = "native"
+SOURCE: Final = "source"
+#: Beyond this Spark's own scan, which opens the footers of all files, is slower than one that leaves files out.
+_MANY_FILES: Final = 10_000
+#: Beyond this Spark's driver takes minutes to be told of the files.
+_MOST_FILES: Final = 100_000
+#: Options that the source is told of as they were given.
+_PASSED: Final = (
+    BEGIN,
+    END_COLUMNS,
+    FILE_INDEX,
+    FULL_SCAN,
+    HOLES,
+    QUERY_TYPE,
+    "hoodie.enable.data.skipping",
+    "lakeformat.read.split.bytes",
+    "lakeformat.read.verify",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the choice of a way rests on.
+
+    Attributes:
+        files: that ``where`` leaves.
+        unreadable: those of them in types that Spark does not turn into the table's, or with log files.
+        pushes: whether the session hands filters to Python sources.
+        said: the user's word, if any.
+    """
+
+    files: int
+    unreadable: int = 0
+    pushes: bool = False
+    said: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a table is read, and why."""
+
+    name: str
+    why: str
+
+
+def choose_way(known: Known) -> Way:
+    """Spark's own scan, but where the source's skipping outweighs its cost, about twice that of the scan for a row.
+
+    Raises:
+        InvalidInputError: no such way.
+    """
+    if known.said is not None:
+        if known.said not in {NATIVE, SOURCE}:
+            raise InvalidInputError(f"via={known.said!r} is no way to read; use 'native', 'source' or None")
+        return Way(known.said, "as asked for")
+    if known.files > _MOST_FILES:
+        return Way(SOURCE, f"over {_MOST_FILES:,} files")
+    if known.pushes and known.files > _MANY_FILES:
+        return Way(SOURCE, f"over {_MANY_FILES:,} files, and the session's filters leave files out")
+    if 2 * known.unreadable > known.files:
+        return Way(SOURCE, f"of {known.files:,} files {known.unreadable:,} are not for Spark's reader")
+    return Way(NATIVE, f"{known.files:,} files")
+
+
+@spark_public
+def read(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    columns: Sequence[str] | str | None = None,
+    *,
+    where: str | Column | None = None,
+    as_of: AsOf | None = None,
+    limit: int | None = None,
+    meta_columns: bool | None = None,
+    verify: bool | None = None,
+    time_zone: str | None = None,
+    via: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Return the table at a path as a DataFrame of one instant: that of this call, whenever the frame is used.
+
+    Filters, columns and counts of the frame cost what they cost in Spark's own Parquet tables: filters on partition
+    columns leave out folders, other filters leave out row groups, and only columns that a query needs are read.
+    ``count()`` of the frame itself comes from the file index. Call it again to see later commits.
+
+    Args:
+        spark: the session, of classic Spark or Spark Connect.
+        path: folder or URL, as executors see it too.
+        columns, where, as_of, limit, meta_columns, verify, time_zone, via: as in
+            `lakeformat.spark.LakehouseTable.read`.
+        storage_options: for fsspec, here and in tasks; never shown. Spark's own scan uses Hadoop's configuration
+            instead, so with these the table is read by the source unless ``via`` says otherwise.
+        options: Hudi's read options or the short aliases, as for ``load()``.
+
+    Raises:
+        TableNotFoundError, UnsupportedTableError, CorruptTableError: the path holds no table that can be read.
+        InvalidInputError: an unknown column or way, or a condition that cannot be answered exactly.
+        InvalidOptionError: an option is unknown or bad.
+        InstantNotAvailableError: files of ``as_of`` are deleted.
+        SkippingError: with ``verify``, if skipping would have lost rows. The message names the files.
+    """
+    use_this_python(spark)
+    path = os.fspath(path)
+    said = {"verify": verify, "time_zone": time_zone, "meta_columns": meta_columns}
+    resolved = resolve({**options, **{name: value for name, value in said.items() if value is not None}})
+    engine = open_engine(path, resolved, **{**storage_options_of(path, options), **(storage_options or {})})
+    return read_rows(spark, engine, resolved, columns, where=where, as_of=as_of, limit=limit, via=via)
+
+
+def read_rows(
+    spark: SparkSession,
+    engine: Engine,
+    options: Options,
+    columns: Sequence[str] | str | None,
+    *,
+    where: str | Column | None,
+    as_of: AsOf | None,
+    limit: int | None,
+    via: str | None,
+) -> DataFrame:
+    """Read a table as `read` does: without the option ``meta_columns`` the frame has no meta columns."""
+    check_limit(limit)
+    if not options.given("meta_columns"):
+        options = options.with_values(meta_columns=False)
+    frame = read_table(spark, engine, options, where=where, columns=columns, as_of=as_of, via=via)
+    return frame if limit is None else frame.limit(limit)
+
+
+def read_table(
+    spark: SparkSession,
+    engine: Engine,
+    options: Options,
+    *,
+    where: str | Column | None = None,
+    columns: Sequence[str] | str | None = None,
+    as_of: AsOf | None = None,
+    via: str | None = None,
+) -> DataFrame:
+    """Read a table; see `read`. The option ``meta_columns`` is true by default here."""
+    from pyspark.sql import Column
+
+    columns = [columns] if isinstance(columns, str) else columns
+
+    choose_way(Known(0, said=via))  # Refused before anything is planned.
+    if not isinstance(where, str | Column | None):
+        raise refused_where(where, "Spark SQL text or a Spark column")
+    options = in_session_zone(spark, options)
+    snapshot = Table(engine.storage, options).snapshot(as_of)
+    if not isinstance(where, Column):
+        query = question(snapshot, engine.storage.location, options, columns=columns, where=where)
+        return _frame(spark, engine, options, snapshot, query, options.read.where if where is None else where, via)
+    plain = options.with_values(where=None)
+    names = question(snapshot, engine.storage.location, plain, columns=columns).schema.names
+    full = readable_schema(snapshot.columns(engine.storage.location), meta_columns=True)
+    whole = ReadQuery(full, implied(where, full), options.read.skipping).within(snapshot)
+    frame = _frame(spark, engine, plain, snapshot, whole, None, via).where(where)
+    return frame.select(*(column_of(column_path([name])) for name in names))
+
+
+def _frame(
+    spark: SparkSession,
+    engine: Engine,
+    options: Options,
+    snapshot: Snapshot,
+    query: ReadQuery,
+    where: str | None,
+    via: str | None,
+) -> DataFrame:
+    location, secrets = engine.storage.location, storage_secrets(engine)
+    via = SOURCE if via is None and secrets else via
+    pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    given: dict[str, Any] = {key: options[key] for key in _PASSED if options.given(key)}
+    given |= {"where": where, TIME_ZONE: options.read.time_zone if where else None, **_pinned(snapshot), **secrets}
+    unplanned = Known(snapshot.live.count, pushes=pushes, said=via)
+    if via == SOURCE or (not where and unplanned.files > _MOST_FILES):
+        return _by_source(spark, location, query, given, choose_way(unplanned))
+    plan = plan_native(engine.store, snapshot, query)
+    merged = len(plan.slices)
+    way = choose_way(Known(len(plan.files) + merged, len(plan.foreign) + merged, pushes, via))
+    if way.name == SOURCE:
+        return _by_source(spark, location, query, given, way)
+    if options.read.verify:
+        check_skipping(spark, location, snapshot, where, {TIME_ZONE: str(options.read.time_zone), **secrets})
+    _LOG.info("%s at %s is read by Spark's own scan: %s", location, snapshot.instant_time, way.why)
+    return native_scan(spark, engine.storage, plan, split_bytes=options.read.split_bytes)
+
+
+def _pinned(snapshot: Snapshot) -> dict[str, str | None]:
+    """By which options another read sees the same commits."""
+    if snapshot.changes is None:
+        return {"as.of.instant": snapshot.instant_time}
+    return {END: snapshot.changes.until or None}
+
+
+def _by_source(spark: SparkSession, location: str, query: ReadQuery, given: Mapping[str, Any], way: Way) -> DataFrame:
+    _LOG.info("%s at %s is read by the data source: %s", location, given.get("as.of.instant", given.get(END)), way.why)
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
+    named = {key: text for key, text in texts.items() if given[key] is not None}
+    columns = ",".join(query.schema.names)
+    if list(fields(columns)) == query.schema.names:
+        return guarded_frame(spark, location, {**named, "columns": columns})
+    whole = guarded_frame(spark, location, {**named, "meta_columns": "true"})
+    return whole.select(*(column_of(column_path([name])) for name in query.schema.names))

@@ -1,0 +1,398 @@
+"""Spark's own Parquet scan over the files that a read has left: vectorised, columns pruned, counts from footers.
+
+Spark is given files, not folders, the table's columns as the schema, and what is known of the folders' values, so that
+its own filters leave folders out. Files whose types it cannot widen (from before a change of schema that Hudi allows
+and Spark's reader does not) are read by tasks of ours instead.
+
+Spark's Parquet relation over given files, whose folders' values Spark knows: what makes its own filters prune.
+
+Spark's public calls find partition columns in folder names alone, and only of Hive's style; they look every file up
+first, too. The relation behind them takes both as given. It is made of Spark's internal classes, the same in 4.0 to
+4.3, by way of py4j; where they are out of reach (Spark Connect, a later Spark) the public call is taken, and filters
+prune row groups only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import functions
+from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, StructType
+
+from lakeformat.codec.avro.schema import from_avro, without_meta
+from lakeformat.file_system_view.live_files import file_objects
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.footers import read_metadata
+from lakeformat.model.files import BaseFile
+from lakeformat.predicate import Always, column_path
+from lakeformat.read.plan.file_statistics import NO_FOLDERS, FolderValues, Told, folder_values, may_be_zero, told_of
+from lakeformat.read.plan.query import ReadQuery, readable_schema
+from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack
+from lakeformat.read.run.batches import read_split
+from lakeformat.read.run.session import plan_read
+from lakeformat.spark.host import plain_errors
+from lakeformat.spark.jobs import Batches, context_of, cores, described, numbered, numbers, task_errors
+from lakeformat.spark.reads.predicate_to_column import column_of, condition_of, quoted
+from lakeformat.spark.types import spark_schema
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.store import TimelineStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["BOTH_ZEROS", "NativePlan", "check_skipping", "native_scan", "parquet_scan", "plan_native"]
+
+_LOG: Final = logging.getLogger("lakeformat.spark")
+_OPTIONS: Final = {
+    "recursiveFileLookup": "true",  # No columns from folder names.
+    "mergeSchema": "false",
+    "__globPaths__": "false",  # Brackets and stars in folder names are themselves.
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "ignoreMissingFiles": "false",  # Whatever the session says: rows are never left out in silence.
+    "ignoreCorruptFiles": "false",
+}
+#: For files with a float column that may be zero. Parquet's reader looks the value of a condition up in a column's
+#: dictionary, which tells -0.0 from 0.0, and Spark does not: row groups of -0.0 alone would be lost to ``x >= 0``.
+#: Row groups are skipped by their bounds all the same; there both zeros count as one.
+BOTH_ZEROS: Final[Mapping[str, str]] = {"parquet.filter.dictionary.enabled": "false"}
+_BLOCK_BYTES: Final = 128 << 20
+
+
+def parquet_scan(
+    spark: SparkSession,
+    location: str,
+    files: Sequence[BaseFile],
+    schema: StructType,
+    folders: FolderValues,
+    more: Mapping[str, str],
+) -> DataFrame:
+    """The files' rows.
+
+    Args:
+        location: the table's folder or URL.
+        schema: the columns to read.
+        folders: values of the folder of each file. Columns that it has are not read.
+        more: options of Spark's reader and of Parquet's, besides those that every scan has.
+    """
+    if context_of(spark) is not None:
+        try:
+            return _relation(spark, location, files, schema, folders, more)
+        except Exception as error:  # Whatever a later Spark has made of its classes.
+            _LOG.info("Spark's relation cannot be made of files as they are known, it looks them up: %s", error)
+    paths = [_uri(location, file.path) for file in files]
+    return spark.read.schema(schema).options(**_OPTIONS, **more).parquet(*paths)
+
+
+def _uri(location: str, path: str) -> str:
+    """For Hadoop's ``Path``, which takes everything behind the scheme as it stands."""
+    return f"file:{location}/{path}" if location.startswith("/") else f"{location}/{path}"
+
+
+def _relation(
+    spark: Any,
+    location: str,
+    files: Sequence[BaseFile],
+    schema: StructType,
+    folders: FolderValues,
+    more: Mapping[str, str],
+) -> DataFrame:
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
+    jvm, session = spark._jvm, spark._jsparkSession
+    sources, python, option = jvm.org.apache.spark.sql.execution.datasources, jvm.PythonUtils, jvm.scala.Option
+    path_of, place_of = jvm.org.apache.hadoop.fs.Path, sources.PartitionPath
+    of_folders = set(folders.values.column_names)
+    known = [name for name in schema.names if name in of_folders]
+    # Which Spark refuses beside columns of folders, and which keeps it from looking for them.
+    said = {key: value for key, value in _OPTIONS.items() if not (known and key == "recursiveFileLookup")}
+    options = python.toScalaMap({**said, **more})
+    partitions = StructType([schema[name] for name in known])
+    columns, constants = (session.parseDataType(of.json()) for of in (schema, partitions))
+    cache = sources.FileStatusCache.getOrCreate(session)
+    paths = _remembered(spark, cache, location, files)
+    names = sorted({file.partition_path for file in files}) if known else []
+    rows = _internal_rows(spark, folders, names, known)
+    places = [path_of(_uri(location, name)) for name in names]
+    spec = sources.PartitionSpec(constants, python.toSeq(list(map(place_of, rows, places))))
+    index = sources.InMemoryFileIndex(
+        session, python.toSeq(paths), options, option.apply(columns), cache, option.apply(spec), option.empty()
+    )
+    if known:
+        # Spark drops a file whose folder has another name to it: no row may be lost by that.
+        found, told = index.leafDirToChildrenFiles().keySet(), python.toSeq(places)
+        if set(found.mkString("\n").split("\n")) != set(told.mkString("\n").split("\n")):
+            raise ValueError("it names folders otherwise")
+    if index.allFiles().size() != len(files):
+        raise ValueError("it does not have all files")
+    format_ = sources.parquet.ParquetFileFormat()
+    relation = sources.HadoopFsRelation(index, constants, columns, option.empty(), format_, options, session)
+    return ClassicFrame(session.baseRelationToDataFrame(relation), spark)
+
+
+def _remembered(spark: Any, cache: Any, location: str, files: Sequence[BaseFile]) -> list[Any]:
+    """Paths of the files, which the cache now knows: Spark looks up those alone that it has forgotten."""
+    hadoop, gateway = spark._jvm.org.apache.hadoop.fs, spark.sparkContext._gateway
+    path_of, status_of = hadoop.Path, hadoop.FileStatus  # Each name looked up is a call.
+    paths = []
+    for file in files:
+        path = path_of(_uri(location, file.path))
+        statuses = gateway.new_array(status_of, 1)
+        statuses[0] = status_of(file.size_bytes, False, 1, _BLOCK_BYTES, _written_ms(file), path)
+        cache.putLeafFiles(path, statuses)
+        paths.append(path)
+    return paths
+
+
+def _written_ms(file: BaseFile) -> int:
+    """For those who ask Spark for a file's time: that of the commit that wrote it, to a second."""
+    return int(datetime.strptime(file.name.instant_time[:14], "%Y%m%d%H%M%S").timestamp()) * 1000
+
+
+def _internal_rows(spark: Any, folders: FolderValues, names: Sequence[str], columns: Sequence[str]) -> Sequence[Any]:
+    """The folders' values as Spark's own rows."""
+    if not columns:
+        return []
+    values = folders.values.select(columns).take([folders.rows[name] for name in names])
+    frame = spark.createDataFrame(values, spark_schema(values.schema))
+    return list(frame._jdf.queryExecution().executedPlan().executeCollect())
+
+
+_RECORD_FILTER: Final = "spark.sql.parquet.recordLevelFilter.enabled"
+_UNCUT: Final = 1 << 62
+#: Spark's reader widens these, nested ones too.
+_WIDENED: Final = frozenset({
+    (pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64()),
+})  # fmt: skip
+_FLOATS: Final = (FloatType, DoubleType)
+
+
+@dataclass(frozen=True)
+class NativePlan:
+    """What Spark's own scan of a query will read.
+
+    Attributes:
+        kept: by path, what is read of each file without log files.
+        slices: what is read of those with log files, which tasks of ours merge.
+        files: those that are kept.
+        foreign: paths of the files among them that Spark cannot read, or not as the table has them.
+        told: what the file index knows of the files kept.
+    """
+
+    snapshot: Snapshot
+    query: ReadQuery
+    kept: Mapping[str, FilePart]
+    slices: tuple[SlicePart, ...]
+    files: tuple[BaseFile, ...]
+    foreign: frozenset[str]
+    told: Told
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows that the query answers with, where the file index knows it."""
+        return self.told.rows if self.query.predicate == Always(True) and not self.slices else None
+
+
+def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> NativePlan:
+    """Plan as for any read. Memory: an object and some bounds for each file kept."""
+    storage, table = store.storage, snapshot.columns(store.storage.location)
+    plan = plan_read(storage, snapshot, query, split_bytes=_UNCUT)
+    parts = [part for split in plan.splits for part in split.parts]
+    kept = {part.path: part for part in parts if isinstance(part, FilePart)}
+    slices = tuple(part for part in parts if isinstance(part, SlicePart))
+    full = readable_schema(table, meta_columns=True)
+    fields = [full.field(name) for name in query.file_columns()]
+    asked = {path: of for field in fields for path, of in _leaves_asked(field)}
+    asked |= {field.name: field.type for field in fields if field.name in snapshot.config.partition_fields}
+    told = told_of(snapshot, kept, asked, query.predicate if query.skipping else None)
+    files = file_objects(told.files)
+    shaped = frozenset(path for path, part in kept.items() if part.shape is not None)
+    foreign = shaped | _not_for_spark(store, snapshot, files, table)
+    return NativePlan(snapshot, query, kept, slices, files, foreign, told)
+
+
+def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, split_bytes: int) -> DataFrame:
+    """The query's rows as Spark reads them itself, of the files planned whenever it does.
+
+    Memory: the names of the files kept, here and in Spark.
+
+    Args:
+        split_bytes: of the files that a task of ours reads.
+    """
+    query, snapshot = plan.query, plan.snapshot
+    table = snapshot.columns(storage.location)
+    full = readable_schema(table, meta_columns=True)
+    wanted = pa.schema([full.field(name) for name in query.file_columns()])
+    schema = spark_schema(wanted)
+    folders = folder_values(storage, plan.told, [*snapshot.config.partition_fields], full)
+    parts: list[DataFrame] = []
+    without_nan = frozenset() if _filters_records(spark) else plan.told.without_nan
+    options = BOTH_ZEROS if any(may_be_zero(plan.told, path) for path in without_nan) else {}
+    for files, known in _by_folders([file for file in plan.files if file.path not in plan.foreign], folders):
+        parts.append(parquet_scan(spark, storage.location, files, schema, known, options))
+    theirs: list[Part] = [plan.kept[file.path] for file in plan.files if file.path in plan.foreign]
+    theirs += plan.slices
+    if theirs:
+        splits = pack(theirs, split_bytes, cores(spark))
+        parts.append(_read_by_us(spark, storage, splits, replace(query, schema=wanted), table))
+    frame = reduce(lambda above, below: above.union(below), parts or [spark.createDataFrame([], schema)])
+    guards = {field.name: guard for field in schema if (guard := _guarded(field, without_nan)) is not None}
+    if guards:
+        frame = frame.withColumns(guards)
+    if query.predicate != Always(True):
+        frame = frame.where(condition_of(query.predicate))
+    if query.schema.names != wanted.names:  # Each column named costs a few calls into the JVM.
+        frame = frame.select(*(column_of(column_path([name])) for name in query.schema.names))
+    return frame if plan.rows is None else _counted(frame, plan.rows)
+
+
+def _filters_records(spark: SparkSession) -> bool:
+    """Whether Parquet's own reader picks rows: it tells the zeros apart, so it must be given no float column."""
+    return str(spark.conf.get(_RECORD_FILTER, "false")).lower() == "true"
+
+
+def _counted(frame: DataFrame, rows: int) -> DataFrame:
+    """The frame, whose own ``count()`` needs no job, but to fill a cache; frames made of it count as ever."""
+    by_spark = frame.count
+    frame.count = lambda: by_spark() if frame.is_cached else rows
+    return frame
+
+
+def _by_folders(files: Sequence[BaseFile], folders: FolderValues) -> Iterator[tuple[Sequence[BaseFile], FolderValues]]:
+    """The files of folders whose values are known, and the others."""
+    known = [file for file in files if file.partition_path in folders.rows]
+    others = [file for file in files if file.partition_path not in folders.rows]
+    if known:
+        yield known, folders
+    if others:
+        yield others, NO_FOLDERS
+
+
+def _leaves_asked(field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
+    """Floating columns, and those in structs: whether they have NaN is asked."""
+    below: list[tuple[tuple[str, ...], pa.DataType]] = [((field.name,), field.type)]
+    while below:
+        path, of = below.pop()
+        if pa.types.is_struct(of):
+            below += [((*path, inner.name), inner.type) for inner in of]
+        elif pa.types.is_floating(of):
+            yield column_path(path), of
+
+
+def _guarded(field: StructField, without_nan: Collection[str]) -> Column | None:
+    """Hide a column that may hold NaN from Spark's skipping; return None if it cannot hold NaN.
+
+    Statistics of Parquet leave NaN out. Spark, to which NaN is greater than everything, skips by them all the same:
+    ``x > 100`` would lose NaN. A filter on an expression is not pushed into the scan, so nothing that other writers
+    left in their files, such as key filters that tell -0.0 from 0.0, can lose rows of such a column either.
+    """
+    if type(field.dataType) in _FLOATS:
+        known = column_path([field.name]) in without_nan
+        return None if known else _not_pushed([field.name], field.dataType)
+    guarded: Column | None = None
+    for path, of in _floats(field.dataType, ()):
+        if column_path([field.name, *path]) in without_nan:
+            continue
+        column = column_of(column_path([field.name])) if guarded is None else guarded
+        guarded = column.withField(column_path(path), _not_pushed([field.name, *path], of))
+    return guarded
+
+
+def _not_pushed(path: Sequence[str], of: DataType) -> Column:
+    return functions.expr(f"nanvl({quoted(column_path(path))}, cast('NaN' as {of.simpleString()}))")
+
+
+def _floats(of: DataType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], DataType]]:
+    """Paths of the floating fields of a struct; lists and maps are not skipped by."""
+    for field in of if isinstance(of, StructType) else ():
+        if type(field.dataType) in _FLOATS:
+            yield (*above, field.name), field.dataType
+        yield from _floats(field.dataType, (*above, field.name))
+
+
+def check_skipping(
+    spark: SparkSession, location: str, snapshot: Snapshot, where: str | None, options: Mapping[str, str]
+) -> None:
+    """Have the table read through the data source, whose tasks compare a read with skipping and one without.
+
+    Args:
+        options: the zone of the condition, and those of the file system.
+
+    Raises:
+        SkippingError: skipping would lose rows; names the files.
+    """
+    if where and snapshot.instant_time:
+        frame = spark.read.format("lakehouse").options(
+            **{"as.of.instant": snapshot.instant_time}, where=where, **options
+        )
+        rows = frame.option("lakeformat.read.verify", "true").load(location)
+        with described(rows, f"lakeformat read {location}: verify skipping"), task_errors():
+            rows.count()
+
+
+def _read_by_us(
+    spark: SparkSession, storage: Storage, splits: Sequence[Split], query: ReadQuery, table: pa.Schema
+) -> DataFrame:
+    """Exactly these splits, one task each: no later plan has to find their files again."""
+
+    def read(batches: Batches) -> Batches:
+        with plain_errors():
+            for at in numbers(batches):
+                yield from read_split(storage, splits[at], query, table)
+
+    return numbered(spark, len(splits), read, spark_schema(query.schema))
+
+
+def _not_for_spark(
+    store: TimelineStore, snapshot: Snapshot, files: Sequence[BaseFile], table: pa.Schema
+) -> frozenset[str]:
+    """Paths of the files that hold a column in a type Spark's reader does not widen to the table's.
+
+    A file has the schema of its commit. Footers are opened only where the timeline has no commit with another.
+    """
+    instants = {instant.time: instant for instant in snapshot.timeline.commits}
+    by_time: dict[str, list[BaseFile]] = {}
+    for file in files:
+        by_time.setdefault(file.name.instant_time, []).append(file)
+    foreign: list[str] = []
+    unknown: list[BaseFile] = []
+    for time, written in by_time.items():
+        text = store.commit(instants[time]).files_schema_text if time in instants else None
+        if not text:
+            unknown += written
+        elif not _widens(without_meta(from_avro(text, name=time)), table):
+            foreign += [file.path for file in written]
+    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+        footers = pool.map(lambda file: read_metadata(store.storage, file).schema.to_arrow_schema(), unknown)
+        foreign += [file.path for file, stored in zip(unknown, footers, strict=True) if not _widens(stored, table)]
+    return frozenset(foreign)
+
+
+def _widens(stored: pa.Schema | pa.StructType, wanted: pa.Schema | pa.StructType) -> bool:
+    """Whether Spark reads every column that both have; what one of them lacks is null or left out."""
+    have = {field.name: field.type for field in stored}
+    return all(_widens_type(have[field.name], field.type) for field in wanted if field.name in have)
+
+
+def _widens_type(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    if stored.equals(wanted) or (stored, wanted) in _WIDENED:
+        return True
+    if pa.types.is_decimal(stored) and pa.types.is_decimal(wanted):
+        return bool(stored.scale == wanted.scale and stored.precision <= wanted.precision)
+    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(wanted):
+        return (stored.tz is None) == (wanted.tz is None)
+    if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
+        # A struct of which Spark finds no field is null as a whole.
+        return _widens(stored, wanted) and not {f.name for f in stored}.isdisjoint(f.name for f in wanted)
+    if pa.types.is_list(stored) and pa.types.is_list(wanted):
+        return _widens_type(stored.value_type, wanted.value_type)
+    if pa.types.is_map(stored) and pa.types.is_map(wanted):
+        return _widens_type(stored.key_type, wanted.key_type) and _widens_type(stored.item_type, wanted.item_type)
+    return False

@@ -1,0 +1,248 @@
+"""What a Spark column says of rows, as far as it can be understood: enough to leave files out, never to select rows.
+
+A column is a tree of calls, names and literals, in PySpark's own classes under Connect and in the JVM's otherwise.
+
+Spark's pushed filters as predicates. Those we do not know are left to Spark, which applies all again anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Column
+
+from lakeformat.errors import InvalidInputError, LakeformatError
+from lakeformat.predicate import (
+    Always,
+    And,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    bind,
+    column_path,
+    parse_where,
+    path_parts,
+    resolve,
+)
+
+__all__ = ["implied", "to_predicate"]
+
+
+@dataclass(frozen=True)
+class _Call:
+    name: str
+    arguments: tuple[_Node, ...]
+
+
+@dataclass(frozen=True)
+class _Name:
+    path: str
+
+
+@dataclass(frozen=True)
+class _Literal:
+    value: Any
+
+
+@dataclass(frozen=True)
+class _Text:
+    sql: str
+
+
+#: None is what we do not know.
+_Node = _Call | _Name | _Literal | _Text | None
+
+_SPELT: Final = {"==": "=", "!": "not"}
+_MIRRORED: Final[Mapping[str, str]] = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_TEXTS: Final[Mapping[str, Callable[[str, str], Predicate]]] = {
+    "startswith": StartsWith,
+    "endswith": EndsWith,
+    "contains": Contains,
+}
+
+
+def implied(column: Column, schema: pa.Schema) -> Predicate:
+    """A condition, bound to the schema, that every row fulfils for which the column is true; ``Always(True)`` at worst.
+
+    Only comparisons of a column with literals of its own kind are understood: what else Spark makes of types depends
+    on the session.
+    """
+    return _implied(_tree(column), schema)
+
+
+def _implied(node: _Node, schema: pa.Schema) -> Predicate:
+    if isinstance(node, _Call) and node.name == "and":
+        return And(tuple(_implied(each, schema) for each in node.arguments))
+    known = _exactly(node, schema)
+    return Always(True) if known is None else known
+
+
+def _exactly(node: _Node, schema: pa.Schema) -> Predicate | None:
+    """The same condition; None if any of it is not understood."""
+    if isinstance(node, _Text):
+        try:
+            parsed = parse_where(node.sql)
+        except LakeformatError:
+            return None
+        return _bound(parsed, schema)
+    if not isinstance(node, _Call):
+        return None
+    if node.name in ("and", "or", "not"):
+        parts = [_exactly(each, schema) for each in node.arguments]
+        known = tuple(part for part in parts if part is not None)
+        if len(known) < len(parts):
+            return None
+        return And(known) if node.name == "and" else Or(known) if node.name == "or" else Not(*known)
+    leaf = _leaf(node)
+    return None if leaf is None else _bound(leaf, schema)
+
+
+def _leaf(call: _Call) -> Predicate | None:
+    name, arguments = call.name, call.arguments
+    if len(arguments) == 2 and isinstance(arguments[0], _Literal) and name in _MIRRORED:
+        name, arguments = _MIRRORED[name], arguments[::-1]
+    match arguments:
+        case (_Name(path),) if name in ("isnull", "isnotnull"):
+            return IsNull(path) if name == "isnull" else Not(IsNull(path))
+        case (_Name(path), _Literal(value)) if name in _MIRRORED:
+            return Comparison(path, name, value)  # type: ignore[arg-type]
+        case (_Name(path), _Literal(value)) if name in ("!=", "<>"):
+            return Not(Comparison(path, "=", value))
+        case (_Name(path), _Literal(str() as text)) if name in _TEXTS:
+            return _TEXTS[name](path, text)
+        case (_Name(path), *values) if name == "in" and all(isinstance(value, _Literal) for value in values):
+            return In(path, tuple(value.value for value in values if isinstance(value, _Literal)))
+    return None
+
+
+def _bound(predicate: Predicate, schema: pa.Schema) -> Predicate | None:
+    try:
+        return bind(predicate, schema) if _same_kinds(predicate, schema) else None
+    except InvalidInputError:
+        return None
+
+
+def _same_kinds(predicate: Predicate, schema: pa.Schema) -> bool:
+    """Whether each comparison is of a column and literals that Spark compares as they stand."""
+    match predicate:
+        case And(operands) | Or(operands):
+            return all(_same_kinds(each, schema) for each in operands)
+        case Not(operand):
+            return _same_kinds(operand, schema)
+        case IsNull():
+            return True
+        case Comparison(path, _, value):
+            return _same_kind(value, resolve(path, schema)[1])
+        case In(path, values):
+            kind = resolve(path, schema)[1]
+            return all(_same_kind(value, kind) for value in values)
+        case StartsWith(path) | EndsWith(path) | Contains(path):
+            return bool(pa.types.is_string(resolve(path, schema)[1]))
+    return False
+
+
+def _same_kind(value: Any, kind: pa.DataType) -> bool:
+    if isinstance(value, bool):
+        return bool(pa.types.is_boolean(kind))
+    if isinstance(value, str):
+        return bool(pa.types.is_string(kind))
+    if isinstance(value, int):
+        exact = pa.types.is_floating(kind) and abs(value) < 1 << 24
+        return bool(pa.types.is_integer(kind) or exact)
+    if isinstance(value, float):
+        return bool(pa.types.is_float64(kind))
+    return isinstance(value, Decimal) and bool(pa.types.is_decimal(kind))
+
+
+def _tree(column: Column) -> _Node:
+    """The column's tree; whatever of PySpark's insides is other than known is not understood."""
+    try:
+        if type(column).__module__.startswith("pyspark.sql.connect."):  # Any attribute of the other kind is a column.
+            return _of_connect(column._expr)
+        return _of_jvm(column._jc.node())
+    except Exception:
+        return None
+
+
+def _of_connect(expression: Any) -> _Node:
+    kind = type(expression).__name__
+    if kind == "UnresolvedFunction":
+        return _call(expression._name, map(_of_connect, expression._args))
+    if kind == "ColumnReference" and expression._plan_id is None:
+        return _name(path_parts(expression._unparsed_identifier))
+    if kind == "LiteralExpression":
+        return _literal(expression._value, expression._dataType.typeName())
+    if kind == "SQLExpression":
+        return _Text(expression._expr)
+    return None
+
+
+def _of_jvm(node: Any) -> _Node:
+    kind = node.getClass().getSimpleName()
+    if kind == "UnresolvedFunction":
+        arguments = node.arguments()
+        return _call(node.functionName(), (_of_jvm(arguments.apply(at)) for at in range(arguments.size())))
+    if kind == "UnresolvedAttribute" and node.planId().isEmpty():
+        parts = node.nameParts()
+        return _name([parts.apply(at) for at in range(parts.size())])
+    if kind == "Literal":
+        value = node.value()
+        return _literal(value, "string" if isinstance(value, str) else "")
+    if kind == "SqlExpression":
+        return _Text(node.expression())
+    return None
+
+
+def _call(name: str, arguments: Iterable[_Node]) -> _Call:
+    return _Call(_SPELT.get(name, name.lower()), tuple(arguments))
+
+
+def _name(parts: Sequence[str]) -> _Node:
+    return None if "*" in parts else _Name(column_path(parts))
+
+
+def _literal(value: Any, kind: str) -> _Node:
+    plain = isinstance(value, bool | int | float | Decimal) or (isinstance(value, str) and kind == "string")
+    return _Literal(value) if plain and kind not in ("date", "timestamp", "timestamp_ntz", "daytimeinterval") else None
+
+
+def _compare(op: Any) -> Callable[[Any], Predicate]:
+    return lambda f: Comparison(column_path(f.attribute), op, f.value)
+
+
+_BUILDERS: Final[Mapping[str, Callable[[Any], Predicate | None]]] = {
+    "EqualTo": _compare("="),
+    "EqualNullSafe": _compare("<=>"),
+    "GreaterThan": _compare(">"),
+    "GreaterThanOrEqual": _compare(">="),
+    "LessThan": _compare("<"),
+    "LessThanOrEqual": _compare("<="),
+    "In": lambda f: In(column_path(f.attribute), tuple(f.value)),
+    "IsNull": lambda f: IsNull(column_path(f.attribute)),
+    "IsNotNull": lambda f: Not(IsNull(column_path(f.attribute))),
+    "StringStartsWith": lambda f: StartsWith(column_path(f.attribute), f.value),
+    "StringEndsWith": lambda f: EndsWith(column_path(f.attribute), f.value),
+    "StringContains": lambda f: Contains(column_path(f.attribute), f.value),
+    "Not": lambda f: None if (inner := _one(f.child)) is None else Not(inner),
+}
+
+
+def _one(pushed: Any) -> Predicate | None:
+    builder = _BUILDERS.get(type(pushed).__name__)
+    return None if builder is None else builder(pushed)
+
+
+def to_predicate(pushed: Iterable[Any]) -> Predicate:
+    """The conjunction of all filters that can be told; never narrower than Spark's."""
+    known = [predicate for predicate in map(_one, pushed) if predicate is not None]
+    return And(tuple(known))

@@ -1,0 +1,379 @@
+"""``sql(spark, text)``: Spark SQL over tables that no catalog knows, by path or by a view's name.
+
+Spark computes queries, conditions and values; the rows that change go through `LakehouseTable`, one commit a statement.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from lakeformat.arrow.conform import read_schema
+from lakeformat.config.read_options import BEGIN, END, FORMAT, QUERY_TYPE
+from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.spark.reads.frames import read
+from lakeformat.spark.table import LakehouseTable
+from lakeformat.spark.types import arrow_schema, spark_schema
+from lakeformat.sql_statements.changes import (
+    DOES,
+    GIVEN,
+    MATCHED,
+    MOVED,
+    clause_number,
+    clauses_of,
+    is_moved,
+    value_of,
+)
+from lakeformat.sql_statements.ddl import CreateTable, DropTable
+from lakeformat.sql_statements.maintenance import ShowTables
+from lakeformat.sql_statements.parse import (
+    Call,
+    Delete,
+    Dialect,
+    Insert,
+    MergeInto,
+    Query,
+    TableName,
+    Update,
+    When,
+    tokens_of,
+)
+from lakeformat.sql_statements.read_changes import Change, plain_where, read_change
+from lakeformat.sql_statements.recognize import AnyStatement, understand
+from lakeformat.sql_statements.run_ddl import KnownTable, create_table, drop_table
+from lakeformat.sql_statements.run_maintenance import called_table, run_call, run_on
+from lakeformat.sql_statements.time_travel import ChangedTable, PastTable, PathTable, as_of, replace_tables
+from lakeformat.transaction.hooks import with_statement
+from lakeformat.transaction.result import WriteResult
+from lakeformat.write.statements.merge_into import STORED_KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["sql", "view"]
+
+#: Where a session keeps the path of a view: it is the session's own, on classic Spark and over Connect.
+_VIEW: Final = "lakeformat.view."
+_OPTIONS: Final = "lakeformat.options.of.view."
+#: What a key looks like that a write generates.
+_NEW_KEY: Final = "concat('{}_0_', cast(monotonically_increasing_id() as string))"
+
+
+def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame:
+    """Give a table a name for `sql`: a temporary view, which `sql` keeps at the newest commit.
+
+    Args:
+        name: a plain name.
+        options: as for `lakeformat.spark.read`.
+
+    Raises:
+        InvalidInputError: no plain name.
+        TableNotFoundError: there is no table at the path.
+    """
+    if not re.fullmatch(r"\w+", name):
+        raise InvalidInputError(f"{name!r} is no name for a view; use letters, digits and _")
+    frame = read(spark, path, **options)
+    frame.createOrReplaceTempView(name)
+    spark.conf.set(_VIEW + name.lower(), path)
+    spark.conf.unset(_OPTIONS + name.lower())
+    return frame
+
+
+class _Views:
+    """Names that the session knows, as `KnownTables`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def get(self, name: str) -> KnownTable | None:
+        """What `view` or ``create table`` gave the name to."""
+        path = self.spark.conf.get(_VIEW + name.lower(), None)
+        if path is None:
+            return None
+        return KnownTable(str(path), json.loads(self.spark.conf.get(_OPTIONS + name.lower(), None) or "{}"))
+
+    def put(self, name: str, table: KnownTable) -> None:
+        """Give a name, as `view` does, with options for all that is done by it."""
+        view(self.spark, name, table.path, **table.options)
+        self.spark.conf.set(_OPTIONS + name.lower(), json.dumps(dict(table.options)))
+
+    def forget(self, name: str) -> None:
+        """Take a name back."""
+        self.spark.conf.unset(_VIEW + name.lower())
+        self.spark.conf.unset(_OPTIONS + name.lower())
+        self.spark.catalog.dropTempView(name)
+
+
+def sql(spark: SparkSession, text: str) -> DataFrame:
+    """Run one statement; the frame has the rows of a query, or one row that tells what a write did.
+
+    Examples:
+        >>> frame = view(spark, "flights", "/data/flights")
+        >>> sql(spark, "update flights set distance = distance + 1 where carrier = 'UA'").collect()[0].updated
+        75
+
+    ``merge into``, ``update``, ``delete from``, ``insert into``, ``insert overwrite`` and ``call`` change tables made
+    known by `view` or named by their path (``lakehouse.`/data/flights```); ``create table ... using lakehouse`` makes
+    them, in the session's warehouse if it says no location, and ``describe``, ``show partitions``, ``alter table``,
+    ``optimize``, ``vacuum``, ``restore`` and ``truncate`` take them, too. Whatever else goes to ``spark.sql``, with
+    such tables in it at their newest commit, or as they were (``flights version as of 3``). Spark computes conditions
+    and values, whole. A merge may join on any condition; a row of the table that two rows of the source match is
+    refused.
+
+    Raises:
+        InvalidInputError: a clause that is not supported, or a table that nobody has named.
+        WriteConflictError: another writer was in the way; a retry is safe.
+    """
+    said = text.strip().rstrip(";")
+    runner = _Runner(spark, said)
+    return runner.run(understand(said, Dialect.SPARK, lambda name: runner.views.get(name) is not None), said)
+
+
+class _Runner:
+    """Carries one statement out in one session."""
+
+    def __init__(self, spark: SparkSession, text: str) -> None:
+        self.spark, self.views, self.text = spark, _Views(spark), text
+        self._ready: set[str] = set()
+
+    def run(self, statement: AnyStatement, text: str) -> DataFrame:
+        """One statement; what it changes may be a table of Spark's own catalog."""
+        if isinstance(statement, Change) and self._is_sparks(statement.target):
+            return self.query(text)
+        match statement:
+            case Change():
+                return self.change(statement)
+            case Call():
+                return self.call(statement)
+            case Query():
+                return self.query(statement.text)
+            case ShowTables():
+                return self.spark.sql(text)
+            case CreateTable():
+                if self._is_sparks(statement.target):
+                    raise InvalidInputError(f"{statement.target.name!r} is Spark's own already; choose another name")
+                made = create_table(statement, self.views, self)
+                return self._rows(made) if isinstance(made, pa.Table) else self._told(made)
+            case DropTable():
+                return self._rows(drop_table(statement, self.views))
+            case _:
+                return self._rows(run_on(statement, self._table(statement.target)[0]))
+
+    def change(self, said: Change) -> DataFrame:
+        """Run ``insert``, ``update``, ``delete`` or ``merge``."""
+        parts = read_change(said)
+        match parts:
+            case MergeInto():
+                return self.merge(parts)
+            case Insert():
+                return self.insert(parts)
+            case Update():
+                return self._changed(parts.target, (When("matched", parts.where, "update", parts.values),))
+            case Delete():
+                table, _ = self._table(parts.target)
+                where = plain_where(said, _columns(table, table.engine.snapshot()))
+                if where is not None and not table.config.takes_logs:  # Log files are merged by key.
+                    return self._told(table.delete(where=where))
+                return self._changed(parts.target, (When("matched", parts.where, "delete"),))
+
+    def _is_sparks(self, target: TableName) -> bool:
+        is_ours = target.path is not None or self.views.get(target.name) is not None
+        return not is_ours and self.spark.catalog.tableExists(target.name)
+
+    def _rows(self, answer: pa.Table) -> DataFrame:
+        return self.spark.createDataFrame(answer.to_pylist(), spark_schema(answer.schema))
+
+    # --- as `Host` of `create_table` -------------------------------------------------------------------
+
+    def default_path(self, name: str) -> str:
+        """In the session's warehouse, as Spark's own tables."""
+        return f"{str(self.spark.conf.get('spark.sql.warehouse.dir')).rstrip('/')}/{name.lower()}"
+
+    def select(self, query: str) -> tuple[DataFrame, pa.Schema]:
+        """The rows of a query, not computed yet."""
+        rows = self.query(query)
+        return rows, arrow_schema(rows.schema)
+
+    def overwrite(self, table: KnownTable, rows: DataFrame) -> WriteResult:
+        """Put rows in place of those of a table."""
+        return self._opened(table).overwrite(rows)
+
+    def _opened(self, known: KnownTable) -> LakehouseTable:
+        """Open a table, whose commits will keep the statement."""
+        table = LakehouseTable.forPath(self.spark, known.path, **known.options)
+        return LakehouseTable(self.spark, table.engine, with_statement(table.options, self.text))
+
+    def _table(self, named: TableName) -> tuple[LakehouseTable, str]:
+        known = KnownTable(named.path) if named.path is not None else self.views.get(named.name)
+        if known is None:
+            raise TableNotFoundError(
+                f"no table is known as {named.name!r}; say lakeformat.spark.view(spark, {named.name!r}, path), or "
+                "write lakehouse.`/its/path`"
+            )
+        return self._opened(known), known.path
+
+    def query(self, text: str) -> DataFrame:
+        """A query of the newest commits."""
+        return self.spark.sql(self.prepared(text))
+
+    def prepared(self, text: str) -> str:
+        """Make the tables known that a text names, at their newest commit; return it with names for paths."""
+        plain, found = replace_tables(
+            text, Dialect.SPARK, lambda name: self.views.get(name) is not None, lambda path: False
+        )
+        words = {token.value.lower() for token in tokens_of(plain, Dialect.SPARK) if token.is_name}
+        for name in words - self._ready:
+            each, known = found.get(name), self.views.get(name)
+            if each is not None:
+                frame = read(self.spark, each.path) if isinstance(each, PathTable) else self._past(each)
+                frame.createOrReplaceTempView(name)
+            elif known is not None:
+                read(self.spark, known.path, **known.options).createOrReplaceTempView(name)
+        self._ready |= words
+        return plain
+
+    def _past(self, past: PastTable | ChangedTable) -> DataFrame:
+        """A table as it was, or what has changed since."""
+        table, path = self._table(past.target)
+        if isinstance(past, PastTable):
+            return read(self.spark, path, as_of=as_of(table.engine.store, past.kind, past.point))
+        asked = {QUERY_TYPE: "incremental", BEGIN: past.since}
+        asked |= {END: past.until} if past.until is not None else {}
+        asked |= {FORMAT: "cdc"} if past.images else {"meta_columns": "false"}
+        return self.spark.read.format("lakehouse").options(**asked).load(path)
+
+    def call(self, call: Call) -> DataFrame:
+        """A procedure."""
+        said = called_table(call)
+        known = self.views.get(said) or KnownTable(said)
+        return self._rows(run_call(call, self._opened(known)))
+
+    def insert(self, said: Insert) -> DataFrame:
+        """Rows by position, or by the names given."""
+        table, _ = self._table(said.target)
+        columns = _columns(table, table.engine.writable())
+        wanted = said.columns or tuple(name for name in columns.names if name.lower() not in _lower(said.partition))
+        rows = self.query(said.query)
+        if len(rows.columns) != len(wanted):
+            raise SchemaMismatchError(
+                f"the insert gives {len(rows.columns)} columns for {len(wanted)} ({', '.join(wanted)}); give as many"
+            )
+        rows = rows.toDF(*wanted)
+        for name, value in said.partition.items():
+            from pyspark.sql import functions
+
+            rows = rows.withColumn(name, functions.expr(value))
+        fitted = self._fitted(rows, columns)
+        if not said.overwrite:
+            return self._told(table.insert(fitted))
+        is_partitioned = bool(table.config.partition_fields)
+        return self._told(table.insert_overwrite(fitted) if is_partitioned else table.overwrite(fitted))
+
+    def _changed(self, target: TableName, whens: tuple[When, ...]) -> DataFrame:
+        """A merge without a source."""
+        table, path = self._table(target)
+        snapshot = table.engine.writable()
+        stored = self._at(path, snapshot).alias(target.qualifier)
+        return self._merged(table, snapshot, stored, target, whens, None)
+
+    def merge(self, said: MergeInto) -> DataFrame:
+        """Spark joins and computes; the rows that change are merged by key, as one commit."""
+        from pyspark.sql import functions
+
+        table, path = self._table(said.target)
+        snapshot = table.engine.writable()
+        source = self.query(f"{said.prefix}select * from {said.source}")
+        given = source.alias(said.source_name).withColumn(GIVEN, functions.lit(True))
+        stored = self._at(path, snapshot).alias(said.target.qualifier).withColumn(MATCHED, functions.lit(True))
+        way = "full" if any(when.on == "not matched by source" for when in said.whens) else "left"
+        joined = given.join(stored, functions.expr(self.prepared(said.on)), way)
+        named = (said.source_name, source.columns)
+        return self._merged(table, snapshot, joined, said.target, said.whens, named)
+
+    def _merged(
+        self,
+        table: LakehouseTable,
+        snapshot: Snapshot,
+        joined: DataFrame,
+        target: TableName,
+        whens: Sequence[When],
+        source: tuple[str, Sequence[str]] | None,
+    ) -> DataFrame:
+        """Compute the rows that change, each once, and merge them."""
+        from pyspark.sql import functions
+
+        columns, config = _columns(table, snapshot), snapshot.config
+        clauses = clauses_of(config, columns.names, whens)
+        kinds = self._casts(columns)
+        kept = {name: f"`{target.qualifier}`.`{name}`" for name in columns.names}
+        heads = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}
+        fixed = {name: (kept[name], kinds[name]) for name in columns.names if name in heads}
+        taken = joined.withColumn(
+            DOES, functions.expr(self.prepared(clause_number(whens, has_source=source is not None)))
+        )
+        # An update keeps the columns that say where a row lies: one that would not is marked.
+        marked = f"case when {is_moved(whens, fixed, source)} then {MOVED} else {DOES} end as {DOES}"
+        inserts = [When(when.on, None, "delete") if when.action == "update" else when for when in whens]
+        values = [
+            f"{value_of(inserts if name in fixed else whens, name, kept[name], source, kinds[name])} as `{name}`"
+            for name in columns.names
+        ]
+        if not config.record_fields:
+            new = _NEW_KEY.format(uuid4().int)
+            values.append(f"coalesce(`{target.qualifier}`.`{RECORD_KEY}`, {new}) as {STORED_KEY}")
+        chosen = [functions.expr(self.prepared(each)) for each in (marked, *values)]
+        rows = taken.where(f"{DOES} is not null").select(*chosen)
+        return self._told(table._merge_computed(self._fitted(rows, columns), clauses, snapshot))
+
+    def _casts(self, columns: pa.Schema) -> dict[str, str]:
+        """The type that each value of a column is cast to, where Spark's casts fail rather than lose one."""
+        fields = spark_schema(columns).fields
+        is_plain = {field.name: not hasattr(field.dataType, "fields") for field in fields}
+        is_plain |= {field.name: False for field in fields if field.dataType.typeName() in {"array", "map"}}
+        fails = self._casts_fail()
+        return {f.name: f.dataType.simpleString() if fails and is_plain[f.name] else "" for f in fields}
+
+    def _casts_fail(self) -> bool:
+        return str(self.spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
+
+    def _at(self, path: str, snapshot: Snapshot) -> DataFrame:
+        """The table as it stood; without a record key the stored ones beside its columns."""
+        return read(self.spark, path, as_of=snapshot.instant_time, meta_columns=not snapshot.config.record_fields)
+
+    def _fitted(self, rows: DataFrame, columns: pa.Schema) -> DataFrame:
+        """With the table's types, where Spark's casts fail rather than lose a value (ANSI mode)."""
+        from pyspark.sql import functions
+
+        if not self._casts_fail():
+            return rows
+        wanted = {field.name.lower(): field for field in spark_schema(columns).fields}
+        have = {field.name: field.dataType for field in rows.schema.fields}
+        fitted = []
+        for name in rows.columns:
+            field = wanted.get(name.lower())
+            column = functions.col(f"`{name}`")
+            if field is not None and have[name] != field.dataType:
+                column = column.cast(field.dataType)
+            fitted.append(column.alias(field.name if field is not None else name))
+        return rows.select(*fitted)
+
+    def _told(self, result: WriteResult) -> DataFrame:
+        rows = result.rows
+        values = [(result.instant_time, result.operation, rows.inserted, rows.updated, rows.deleted)]
+        names = "instant_time string, operation string, inserted long, updated long, deleted long"
+        return self.spark.createDataFrame(values, names)
+
+
+def _lower(names: Mapping[str, str]) -> set[str]:
+    return {name.lower() for name in names}
+
+
+def _columns(table: LakehouseTable, snapshot: Snapshot) -> pa.Schema:
+    return read_schema(snapshot.columns(table.engine.storage.location))

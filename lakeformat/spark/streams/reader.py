@@ -1,0 +1,254 @@
+"""A table as the source of a stream: ``spark.readStream.format("lakehouse").load(path)``.
+
+One process beside the driver asks a reader for offsets and partitions; other processes plan nothing and read what
+partitions name. An offset is ``{"instant": …}``, a position of `lakeformat.read.stream`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from lakeformat.arrow.conform import read_schema
+from lakeformat.config.read_options import CHANGE_DATA, END_COLUMNS, FORMAT, FULL_SCAN, QUERY_TYPE
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidOptionError, SchemaMismatchError
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.predicate import Always, And, Predicate, ZonedCondition
+from lakeformat.read.plan.incremental import changed_snapshot
+from lakeformat.read.plan.query import ReadQuery, asks_for_images, readable_schema
+from lakeformat.read.plan.splits import Split
+from lakeformat.read.run.batches import read_split
+from lakeformat.read.run.session import plan_read
+from lakeformat.read.stream import Limits, StreamPositions, check_stream_options
+from lakeformat.spark.host import asked_engine, plain_errors, task_zone
+from lakeformat.spark.pushdown import Relation
+from lakeformat.spark.reads.reader import (
+    ImagePartition,
+    check_image_options,
+    check_images_wanted,
+    image_partitions,
+    read_images,
+    zoned_question,
+)
+from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
+from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.schema import evolve
+
+if TYPE_CHECKING:
+
+    class SupportsTriggerAvailableNow: ...
+
+else:
+    try:
+        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    except ImportError:  # Spark 4.0 and 4.1.
+
+        class SupportsTriggerAvailableNow: ...
+
+
+__all__ = ["LakehouseStreamReader", "StreamPartition", "make_stream_reader"]
+
+_LOG: Final = logging.getLogger("lakeformat.spark")
+_TASKS: Final = max(2, pa.cpu_count())
+_INSTANT: Final = "instant"
+
+Offset = Mapping[str, Any]
+
+
+class StreamPartition(InputPartition):
+    """One task's portion of a batch, with the rows that it gives."""
+
+    def __init__(self, split: Split, rows: Predicate) -> None:
+        super().__init__(split)
+        self.split, self.rows = split, rows
+
+
+class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets, batches and rows of one stream.
+
+    Spark 4.0 and 4.1 ask for the latest offset without telling the last one, and never say which trigger runs: there
+    the reader keeps count by the batches it is asked for, and limits hold for every trigger, so that a run of
+    ``availableNow`` is one batch.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        parsed: Options,
+        query: ReadQuery,
+        table: pa.Schema,
+        *,
+        zoned: ZonedCondition | None = None,
+        images: bool = False,
+    ) -> None:
+        """A reader for one run of a query.
+
+        Args:
+            query: the columns and rows wanted of every batch.
+            table: the table's columns as the stream knows them.
+            zoned: as of `LakehouseReader`.
+            images: whether the stream is of change data, of which neither matters.
+        """
+        self._options, self._parsed, self._query, self._table = dict(options), parsed, query, table
+        self._images, self._zoned = images, zoned
+        self._limits = Limits.of(parsed)
+        self._engine: Engine | None = None
+        self._first: str | None = None  # Where the stream begins, asked once.
+        self._reached: str | None = None  # The end of the last batch that was planned.
+        self._target: str | None = None  # Where a run of availableNow ends.
+
+    def _opened(self) -> Engine:
+        if self._engine is None:
+            self._engine = asked_engine(self._options, reads=True)[0]
+        return self._engine
+
+    @property
+    def _positions(self) -> StreamPositions:
+        return StreamPositions(self._opened(), self._parsed)
+
+    # --- offsets --------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name.
+        """Where a stream without a checkpoint begins.
+
+        Spark notes it with the first batch. A stream that begins now has an empty one at once, for its mark makes this
+        offset another than the next: what is committed while it is down is then not taken for older.
+        """
+        with plain_errors():
+            if self._first is None:
+                self._first = self._positions.first()
+            return {_INSTANT: self._first, **({"begins": "now"} if self._positions.begins_now else {})}
+
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Where the next batch ends; the same as ``start`` if there is nothing new."""
+        with plain_errors():
+            begin = str(start[_INSTANT]) if start else self._reached or self.initialOffset()[_INSTANT]
+            limits = Limits() if type(limit).__name__ == "ReadAllAvailable" else self._limits
+            return {_INSTANT: self._positions.next(begin, limits, self._target)}
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """Tells a trigger that wants everything (Spark's ``Once``) from the others; the number is not looked at."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
+        return ReadMaxFiles(self._limits.files or 1) if self._limits.any else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The run ends with what is there now."""
+        with plain_errors():
+            self._target = self._positions.newest()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The newest commit that can be read, for the query's progress."""
+        with plain_errors():
+            return {_INSTANT: self._positions.newest()}
+
+    # --- batches --------------------------------------------------------------------------------------
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Splits of even size of the rows that the commits after ``start``, up to ``end``, wrote."""
+        begin, last = str(start[_INSTANT]), str(end[_INSTANT])
+        self._reached = last
+        if begin == last:
+            return []
+        with plain_errors():
+            engine = self._opened()
+            if self._images:
+                return image_partitions(engine, self._parsed, begin, last)
+            snapshot = changed_snapshot(engine, self._parsed, since=begin, until=last)
+            snapshot = self._as_known(snapshot)
+            query = self._query.within(snapshot)
+            split_bytes = self._parsed["lakeformat.read.split.bytes"]
+            plan = plan_read(engine.storage, snapshot, query, split_bytes=split_bytes, at_least=_TASKS)
+            return [StreamPartition(split, query.predicate) for split in plan.splits]
+
+    def _as_known(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with the stream's columns, if they hold all that it has.
+
+        Raises:
+            SchemaMismatchError: the table has other columns by now, and the stream was not told which it wants.
+        """
+        if snapshot.schema is None or snapshot.schema.equals(self._table):
+            return snapshot
+        known, stored = read_schema(self._table), read_schema(snapshot.schema)
+        if self._parsed.given("columns"):
+            wanted = set(self._query.file_columns())
+            known, stored = (pa.schema([field for field in of if field.name in wanted]) for of in (known, stored))
+        if not _holds(known, stored):
+            names = set(known.names)
+            news = [field.name for field in stored if field.name not in names or field != known.field(field.name)]
+            raise SchemaMismatchError(
+                f"the columns of {self._opened().storage.location} have changed while a stream reads it "
+                f"({', '.join(news)}); start the query again, which goes on from its checkpoint with the new ones"
+            )
+        return replace(snapshot, schema=self._table)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One portion's rows, in a task."""
+        if isinstance(partition, ImagePartition):
+            yield from read_images(self._opened().storage, partition)
+            return
+        assert isinstance(partition, StreamPartition)  # noqa: S101  Ours.
+        with plain_errors(), reused_memory():
+            exact = () if self._zoned is None else (self._zoned.bound(task_zone()),)
+            query = replace(self._query, predicate=And((partition.rows, *exact)))
+            yield from read_split(self._opened().storage, partition.split, query, self._table)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing is kept for batches that are done."""
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks open the table by themselves."""
+        return {**self.__dict__, "_engine": None}
+
+
+def _holds(known: pa.Schema, stored: pa.Schema) -> bool:
+    """Whether rows with the stored columns fit the known ones unchanged."""
+    try:
+        return bool(evolve(known, stored, fill_missing=True).equals(known))
+    except SchemaMismatchError:
+        return False
+
+
+def make_stream_reader(
+    options: Mapping[str, str], schema: StructType, relation: Relation | None
+) -> LakehouseStreamReader:
+    """A reader that returns exactly ``schema``: the table's own or one the user gave.
+
+    Args:
+        relation: says which columns the table had when Spark asked for them.
+    """
+    with plain_errors():
+        engine, parsed = asked_engine(options, reads=True)
+        check_stream_options(parsed)
+        if asks_for_images(parsed):
+            check_image_options(parsed)
+            check_images_wanted(schema)
+            nothing = ReadQuery(pa.schema([]), Always(True))
+            return LakehouseStreamReader(options, parsed, nothing, pa.schema([]), images=True)
+        if parsed[FORMAT] == CHANGE_DATA:
+            raise InvalidOptionError(
+                f"{FORMAT}=cdc is a format of incremental queries; set {QUERY_TYPE}=incremental, too"
+            )
+        # What is cleaned away while a stream is down has changed since, and comes in a later batch as it is then.
+        whatever_is_there = {} if parsed.given(FULL_SCAN) else {FULL_SCAN: True}
+        parsed = parsed.with_values(**{QUERY_TYPE: "snapshot", END_COLUMNS: True}, **whatever_is_there)
+        snapshot = engine.snapshot(relation.as_of, unseen=relation.unseen) if relation else engine.snapshot()
+        location = engine.storage.location
+        table = snapshot.columns(location)
+        query, zoned = zoned_question(snapshot, location, parsed)
+        if schema == spark_schema(query.schema):
+            query = replace(query, schema=arrow_schema(schema))
+        else:
+            query = replace(query, schema=requested_schema(schema, readable_schema(table, meta_columns=True)))
+        return LakehouseStreamReader(options, parsed, query, table, zoned=zoned)

@@ -1,0 +1,227 @@
+"""The exchanged way under Spark: each step is one job of ``mapInArrow`` tasks that answers with small rows.
+
+Only the DataFrame API is used, so that classic Spark and Spark Connect run the same. What tasks need travels in
+their functions; what they answer is JSON. Spark takes the answer of one attempt per task, so files of failed,
+slow or lost attempts are never named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lakeformat.arrow.conform import conform
+from lakeformat.file_system_view.context import Engine
+from lakeformat.index.port import TagCounts
+from lakeformat.index.tagging import TagSettings
+from lakeformat.spark.host import plain_errors
+from lakeformat.spark.jobs import ANSWER, Batches, answers, attempt, collected, cores, numbered, numbers, written
+from lakeformat.spark.types import arrow_schema, spark_schema
+from lakeformat.spark.writes.writer import DirectSparkWriter, StagedWriter
+from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.written_file import Written, stage_folder
+from lakeformat.write.handles.base_file_handles import HandleSettings
+from lakeformat.write.handles.bucket_tasks import BUCKET, TASK, route_rows, routed_schema, write_buckets
+from lakeformat.write.handles.direct import write_runs
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.bulk_insert_order import Layout
+from lakeformat.write.rows.stage import Run, StagedTask
+from lakeformat.write.shuffled_session import TASK_BYTES, RouteTasks
+from lakeformat.write.statements.rewrite import rewrite_bucket
+from lakeformat.write.workload.buckets import Bucket
+from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit, bundle, shuffle_values
+from lakeformat.write.workload.tag_units import tag_unit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SparkExchange"]
+
+#: Rows that a task merges from sorted runs, about.
+_SORTED_ROWS: Final = 1_000_000
+
+
+class SparkExchange:
+    """Runs the steps of one write as Spark jobs."""
+
+    def __init__(self, spark: SparkSession, engine: Engine, job: WriteJob) -> None:
+        self._spark, self._engine, self._job = spark, engine, job
+
+    @property
+    def width(self) -> int:
+        """Tasks to make at least."""
+        return cores(self._spark)
+
+    def stage(self, rows: DataFrame) -> list[StagedTask]:
+        """Prepare the input, one stage file a task. The input is evaluated here, once."""
+        writer = StagedWriter(self._engine, self._job, frozenset())
+
+        def stage(batches: Batches) -> Any:
+            message = writer.write(batches)
+            return [{"task": message.task, **asdict(message.staged)}]
+
+        found = sorted(self._input(rows, stage, "stage"), key=lambda answer: answer["task"])
+        return [_staged(answer) for answer in found]
+
+    def write_direct(
+        self, rows: DataFrame, commit: OpenCommit, schema: pa.Schema, closed: Mapping[str, str]
+    ) -> tuple[list[Written], list[StagedTask], int]:
+        """Base files made without an exchange.
+
+        Args:
+            closed: partitions that take no rows -> why.
+
+        Returns:
+            the files; staged rows: what was too little for a file, or all as sorted runs if a layout is to go across
+            tasks; and how many rows came.
+        """
+        writer = DirectSparkWriter(self._engine, self._job, commit, schema, closed)
+
+        def write(batches: Batches) -> Any:
+            message = writer.write(batches)
+            staged = None if message.staged is None else asdict(message.staged)
+            files = [asdict(file) for file in message.written]
+            return [{"task": message.task, "rows": message.rows, "files": files, "staged": staged}]
+
+        found = sorted(self._input(rows, write, "encode"), key=lambda answer: answer["task"])
+        files = [written(file) for answer in found for file in answer["files"]]
+        staged = [_staged(answer["staged"]) for answer in found if answer["staged"] is not None]
+        return files, staged, sum(answer["rows"] for answer in found)
+
+    def write_runs(
+        self, runs: Sequence[StagedTask], commit: OpenCommit, schema: pa.Schema, layout: Layout
+    ) -> list[Written]:
+        """Merge sorted runs into base files, a partition's (or its part's, by file number) in one task.
+
+        Memory of a task: a block per run, and a row group.
+        """
+        weights: dict[tuple[str, int], int] = {}
+        for one in (one for task in runs for one in task.runs):
+            group = one.partition_path, one.number
+            weights[group] = weights.get(group, 0) + one.rows
+        tasks = bundle(list(weights.values()), task_weight=_SORTED_ROWS, at_least=self.width)
+        groups = [{group for group, own in zip(weights, tasks, strict=True) if own == task} for task in {*tasks}]
+        writer = DirectSparkWriter(self._engine, self._job, commit, schema, {})
+        folder = f"{stage_folder(self._job.write_id)}/sorted"
+
+        def run(batches: Batches) -> Batches:
+            with plain_errors(), reused_memory(), ThreadPoolExecutor(1) as pool:
+                for task in numbers(batches):
+                    mine = [
+                        replace(t, runs=tuple(r for r in t.runs if (r.partition_path, r.number) in groups[task]))
+                        for t in runs
+                    ]
+                    own = attempt()
+                    files = writer.writer(writer.settings(f"{folder}/{own}", task, f"{task}-{own}"), pool)
+                    try:
+                        write_runs(files, mine, layout)
+                        written, _ = files.finish()
+                    except BaseException:
+                        files.abandon()
+                        raise
+                    yield from answers(asdict(file) for file in written)
+
+        frame = numbered(self._spark, len(groups), run, ANSWER)
+        return [written(answer) for answer in self._collected(frame, "sort")]
+
+    def _collected(self, frame: DataFrame, step: str) -> list[dict[str, Any]]:
+        return collected(frame, self._engine.storage, f"{self._job.operation.value}: {step}")
+
+    def _input(self, rows: DataFrame, prepare: Callable[[Batches], Any], step: str) -> list[dict[str, Any]]:
+        schema = arrow_schema(rows.schema)
+
+        def run(batches: Batches) -> Batches:
+            with plain_errors():
+                yield from answers(prepare(conform(batch, schema) for batch in batches))
+
+        return self._collected(rows.mapInArrow(run, ANSWER), step)
+
+    def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
+        """See `Exchange`."""
+        groups = _groups(tasks)
+        storage, index = self._engine.storage, self._job.index_settings
+        # A process that keeps keys in memory is no task; what it would find key columns tell as well.
+        kind = "SIMPLE" if index.kind == "INMEMORY" else index.kind
+        settings = TagSettings(kind, index.use_ranges, index.use_tree)
+        folder = f"{stage_folder(self._job.write_id)}/tags"
+
+        def run(batches: Batches) -> Batches:
+            with plain_errors(), reused_memory(), ThreadPoolExecutor(2) as pool:
+                for task in numbers(batches):
+                    for at in groups[task]:
+                        path = f"{folder}/{at}-{attempt()}.arrow"
+                        result = tag_unit(storage, units[at], staged, settings, path, pool)
+                        yield from answers([{"unit": at, **asdict(result)}])
+
+        frame = numbered(self._spark, len(groups), run, ANSWER)
+        found = {answer.pop("unit"): answer for answer in self._collected(frame, "tag")}
+        return [_tag_result(found[at]) for at in range(len(units))]
+
+    def write(self, work: RouteTasks) -> list[Written]:
+        """See `Exchange`."""
+        storage, settings = self._engine.storage, work.buckets
+        count = max(work.tasks) + 1
+        values = shuffle_values(count)
+        task_values = [values[task] for task in work.tasks]
+        schema = spark_schema(routed_schema(settings.prepare))
+        arrow = arrow_schema(schema)
+        staged, tags, routes = work.staged, work.tags, work.plan.routes
+
+        def route(batches: Batches) -> Batches:
+            with plain_errors(), reused_memory():
+                for at in numbers(batches):
+                    for batch in route_rows(storage, at, staged[at], tags[at], routes, task_values, settings.prepare):
+                        yield conform(batch, arrow)
+
+        def write(batches: Batches) -> Batches:
+            with plain_errors(), reused_memory():
+                conformed = (conform(batch, arrow) for batch in batches)
+                for file in write_buckets(storage, conformed, settings, attempt()):
+                    yield from answers([asdict(file)])
+
+        routed = numbered(self._spark, len(staged), route, schema)
+        sorted_ = routed.repartition(count, TASK).sortWithinPartitions(BUCKET)
+        return [written(answer) for answer in self._collected(sorted_.mapInArrow(write, ANSWER), "write")]
+
+    def rewrite(self, buckets: Sequence[Bucket], handles: HandleSettings) -> list[Written]:
+        """The next versions of base files that take no rows, several files a task (`lakeformat.write.rewrite`)."""
+        if not buckets:
+            return []
+        weights = [bucket.base.size_bytes if bucket.base else 0 for bucket in buckets]
+        groups = _groups(bundle(weights, task_weight=TASK_BYTES, at_least=self.width))
+        storage = self._engine.storage
+        settings = replace(handles, folder=f"{stage_folder(self._job.write_id)}/files")
+
+        def write(batches: Batches) -> Batches:
+            with plain_errors(), reused_memory():
+                for task in numbers(batches):
+                    for at in groups[task]:
+                        named = replace(settings, write_token=f"{at}-{attempt()}")
+                        for file in rewrite_bucket(storage, buckets[at], at, named):
+                            yield from answers([asdict(file)])
+
+        frame = numbered(self._spark, len(groups), write, ANSWER)
+        return [written(answer) for answer in self._collected(frame, "write")]
+
+
+def _groups(tasks: Sequence[int]) -> list[list[int]]:
+    groups: list[list[int]] = [[] for _ in range(max(tasks, default=-1) + 1)]
+    for at, task in enumerate(tasks):
+        groups[task].append(at)
+    return groups
+
+
+def _staged(answer: dict[str, Any]) -> StagedTask:
+    return StagedTask(answer["path"], tuple(Run(**run) for run in answer["runs"]), answer["rows"])
+
+
+def _tag_result(answer: dict[str, Any]) -> TagResult:
+    hits = {int(at): rows for at, rows in answer["hits"].items()}
+    sample, sample_hits, stages = (tuple(answer[name]) for name in ("sample", "sample_hits", "stages"))
+    counts = TagCounts(**answer["counts"])
+    return TagResult(answer["path"], stages, hits, answer["located"], sample, sample_hits, counts)

@@ -1,0 +1,427 @@
+"""Statements that define tables, as values: ``create``, ``drop`` and ``alter table``. Pure.
+
+Types of columns as SQL writes them, and as Arrow has them. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakeformat.config.foreign_names import COLUMNS_STAY
+from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
+from lakeformat.sql_statements.parse import (
+    Dialect,
+    TableName,
+    after_name,
+    column_named,
+    depths,
+    shortened,
+    syntax_tree,
+    table_named,
+    tokens_of,
+)
+
+__all__ = [
+    "AddColumns",
+    "CreateTable",
+    "DropPartitions",
+    "DropTable",
+    "arrow_field",
+    "arrow_type",
+    "partition_spec",
+    "read_alter",
+    "read_create",
+    "read_drop",
+    "sql_type",
+]
+
+_PLAIN: Final[Mapping[str, pa.DataType]] = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "TEXT": pa.string(),
+    "VARCHAR": pa.string(),
+    "CHAR": pa.string(),
+    "BINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),  # Spark's timestamp is a moment.
+    "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
+    "TIMESTAMPNTZ": pa.timestamp("us"),
+}
+_NAMES: Final[Mapping[pa.DataType, str]] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.date32(): "date",
+}
+
+
+def arrow_type(node: Any) -> pa.DataType:
+    """The type that a node of sqlglot's tree says.
+
+    Raises:
+        InvalidInputError: no table can hold it.
+    """
+    name = getattr(node.this, "name", "")
+    if name in _PLAIN:
+        return _PLAIN[name]
+    if name == "DECIMAL":
+        said = [int(each.this.name) for each in node.expressions]
+        return pa.decimal128(said[0] if said else 10, said[1] if len(said) > 1 else 0)
+    if name == "ARRAY" and node.expressions:
+        return pa.list_(arrow_type(node.expressions[0]))
+    if name == "MAP" and node.expressions:
+        return pa.map_(*map(arrow_type, node.expressions))
+    if name == "STRUCT" and node.expressions:
+        return pa.struct([arrow_field(each) for each in node.expressions])
+    raise InvalidInputError(
+        f"type {shortened(node.sql('spark'))} is not supported; see docs/limits.md for those that are"
+    )
+
+
+def arrow_field(node: Any) -> pa.Field:
+    """A column's definition. Its comment is not kept.
+
+    Raises:
+        InvalidInputError: a type or a clause that is not supported.
+    """
+    optional = True
+    for each in node.args.get("constraints") or ():
+        kind = type(each.kind).__name__
+        if kind == "NotNullColumnConstraint":
+            optional = bool(each.kind.args.get("allow_null"))
+        elif kind != "CommentColumnConstraint":
+            said = shortened(each.sql("spark"))
+            raise InvalidInputError(f"{said} of column {str(node.name)!r} is not supported; give each row its value")
+    if node.args.get("position") is not None:
+        raise InvalidInputError(f"the place of column {str(node.name)!r} is not supported; new columns come last")
+    return pa.field(str(node.name), arrow_type(node.args["kind"]), optional)
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """How Spark SQL writes a type of a stored column."""
+    if kind in _NAMES:
+        return _NAMES[kind]
+    for matches, text in _NESTED:
+        if matches(kind):
+            return text(kind)
+    return str(kind)
+
+
+_NESTED: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...]] = (
+    (pa.types.is_decimal, lambda kind: f"decimal({kind.precision},{kind.scale})"),
+    (pa.types.is_timestamp, lambda kind: "timestamp" if kind.tz else "timestamp_ntz"),
+    (pa.types.is_fixed_size_binary, lambda kind: "binary"),
+    (pa.types.is_list, lambda kind: f"array<{sql_type(kind.value_type)}>"),
+    (pa.types.is_large_list, lambda kind: f"array<{sql_type(kind.value_type)}>"),
+    (pa.types.is_map, lambda kind: f"map<{sql_type(kind.key_type)},{sql_type(kind.item_type)}>"),
+    (pa.types.is_struct, lambda kind: f"struct<{','.join(f'{each.name}:{sql_type(each.type)}' for each in kind)}>"),
+)
+
+
+#: What Hudi's guides call settings of a table in SQL (``HoodieOptionConfig``), and our names for them.
+_PROPERTIES: Final[Mapping[str, str]] = {
+    "primarykey": "hoodie.datasource.write.recordkey.field",
+    "precombinefield": "hoodie.table.ordering.fields",
+    "orderingfields": "hoodie.table.ordering.fields",
+    "type": "hoodie.datasource.write.table.type",
+    "payloadclass": "hoodie.datasource.write.payload.class",
+    "recordmergemode": "hoodie.write.record.merge.mode",
+}
+_TYPES: Final = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
+_RECORD_KEY: Final = _PROPERTIES["primarykey"]
+_PARTITIONS: Final = "hoodie.datasource.write.partitionpath.field"
+_FORMATS: Final = frozenset({"lakehouse", "hudi", "delta"})
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """``create table``.
+
+    Attributes:
+        columns: None where the query, or the table at the location, has them.
+        options: of the table and of later writes, under Hudi's names.
+        query: after AS, as the host's SQL.
+        keeps, replaces: with ``if not exists``; with ``or replace``.
+    """
+
+    target: TableName
+    columns: pa.Schema | None
+    options: Mapping[str, str]
+    location: str | None
+    query: str | None
+    if_not_exists: bool
+    or_replace: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """``drop table``; ``if_exists``: with ``if exists``."""
+
+    target: TableName
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumns:
+    """``alter table ... add columns``; ``if_not_exists``: columns that are there already are no mistake."""
+
+    target: TableName
+    columns: pa.Schema
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropPartitions:
+    """``alter table ... drop partition``: each as column -> the value's text, None for null."""
+
+    target: TableName
+    partitions: tuple[Mapping[str, str | None], ...]
+
+
+def _without_query(text: str) -> tuple[str, str | None]:
+    """Cut off the query, which is the host's; put one in its place that every parser reads."""
+    tokens = tokens_of(text, Dialect.SPARK)
+    for at, (token, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
+        if depth == 0 and token.lower == "as" and at + 1 < len(tokens):
+            return f"{text[: token.end]} select 1", text[tokens[at + 1].at :]
+    return text, None
+
+
+def read_create(text: str) -> CreateTable | None:
+    """A ``create table`` of ours; None if it uses another format.
+
+    Raises:
+        InvalidInputError: what cannot be read, or a clause that is not supported.
+        InvalidOptionError: a property that is not known.
+    """
+    text, query = _without_query(text)
+    node = syntax_tree(text)
+    if type(node).__name__ != "Create" or node.args.get("kind") != "TABLE":
+        raise InvalidInputError(f"cannot read {shortened(text)}; see the clauses in docs/sql.md")
+    if node.args.get("clone") is not None:
+        raise InvalidInputError("create table ... clone is not supported; write create table ... as select")
+    target = table_named(node.this)
+    properties = node.args["properties"].expressions if node.args.get("properties") is not None else []
+    formats = [each.name.lower() for each in properties if type(each).__name__ == "FileFormatProperty"]
+    if target.path is None and not _FORMATS.intersection(formats):
+        return None
+    fields, keys = _columns(node)
+    said = _Clauses()
+    for each in properties:
+        said.take(each)
+    if keys and said.settings.setdefault(_RECORD_KEY, ",".join(keys)) != ",".join(keys):
+        raise InvalidInputError("primary key and the property primaryKey name different columns; give one of them")
+    known = {field.name for field in fields}
+    fields += [field for field in said.partition_columns if field.name not in known]
+    _check_optional(fields, said.settings.get(_RECORD_KEY, ""))
+    if query is not None and fields:
+        raise InvalidInputError("create table ... as select takes its columns from the query; leave them out")
+    if said.partitions:
+        said.settings[_PARTITIONS] = ",".join(said.partitions)
+    return CreateTable(
+        target,
+        pa.schema(fields) if fields else None,
+        said.settings,
+        said.location,
+        query,
+        if_not_exists=bool(node.args.get("exists")),
+        or_replace=bool(node.args.get("replace")),
+    )
+
+
+def _check_optional(columns: Iterable[pa.Field], record_key: str) -> None:
+    """Of a record key no column is null in any case; of others nothing is kept that would say so."""
+    keys = {name.strip() for name in record_key.split(",")}
+    for field in columns:
+        if not field.nullable and field.name not in keys:
+            raise InvalidInputError(
+                f"not null of column {field.name!r} is not supported; leave it out, validators of writes check rows"
+            )
+
+
+def _columns(node: Any) -> tuple[list[pa.Field], list[str]]:
+    """Columns, and those of ``primary key (...)``."""
+    fields: list[pa.Field] = []
+    keys: list[str] = []
+    for each in node.this.expressions if type(node.this).__name__ == "Schema" else ():
+        if type(each).__name__ == "ColumnDef":
+            fields.append(arrow_field(each))
+        elif type(each).__name__ == "PrimaryKey":
+            keys += [str(one.name) for one in each.expressions]
+        else:
+            raise InvalidInputError(f"{shortened(each.sql('spark'))} is not supported; validators of writes check rows")
+    return fields, keys
+
+
+class _Clauses:
+    """What stands behind the columns of a ``create table``."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+        self.partitions: list[str] = []
+        self.partition_columns: list[pa.Field] = []
+        self.location: str | None = None
+
+    def take(self, node: Any) -> None:
+        """One clause."""
+        taken: Mapping[str, Callable[[Any], None]] = {
+            "FileFormatProperty": self._format,
+            "LocationProperty": self._location,
+            "SchemaCommentProperty": self._passed_over,
+            "ExternalProperty": self._passed_over,
+            "PartitionedByProperty": self._partitioned,
+            "Property": self._property,
+            "OptionsProperty": self._several,
+        }
+        if type(node).__name__ not in taken:
+            said = shortened(node.sql("spark")) if type(node).__name__ != "LikeProperty" else "like"
+            raise InvalidInputError(f"create table ... {said} is not supported; see the clauses in docs/sql.md")
+        taken[type(node).__name__](node)
+
+    def _passed_over(self, node: Any) -> None:
+        """A comment, which nothing keeps; external, which every table is."""
+
+    def _several(self, node: Any) -> None:
+        for each in node.expressions:
+            self._property(each)
+
+    def _format(self, node: Any) -> None:
+        if node.name.lower() not in _FORMATS:
+            raise InvalidInputError(f"using {node.name} is not supported; write using lakehouse")
+
+    def _location(self, node: Any) -> None:
+        self.location = str(node.this.name)
+
+    def _partitioned(self, node: Any) -> None:
+        for each in node.this.expressions:
+            kind = type(each).__name__
+            if kind not in {"Identifier", "Column", "ColumnDef"}:
+                raise InvalidInputError(
+                    f"partitioned by {shortened(each.sql('spark'))} is not supported; name columns, and add one for a "
+                    "computed value"
+                )
+            self.partitions.append(str(each.name))
+            if kind == "ColumnDef":
+                self.partition_columns.append(arrow_field(each))
+
+    def _property(self, node: Any) -> None:
+        key = node.this.name if type(node.this).__name__ != "Dot" else node.this.sql("spark")
+        value = str(node.args["value"].name)
+        if key.lower() == "path":
+            self.location = value
+            return
+        name, value = _property(str(key), value)
+        if self.settings.setdefault(name, value) != value:
+            raise InvalidOptionError(f"property {key!r} is given twice; give it once")
+
+
+def _property(key: str, value: str) -> tuple[str, str]:
+    lower = key.lower()
+    if lower in _PROPERTIES:
+        return _PROPERTIES[lower], _TYPES.get(value.lower(), value) if lower == "type" else value
+    if lower.startswith(("hoodie.", "lakeformat.")):
+        return key, value
+    if lower == "delta.enablechangedatafeed":
+        raise InvalidOptionError(f"property {key} is Delta's; write 'hoodie.table.cdc.enabled' = '{value}'")
+    names = ("primaryKey", "preCombineField", "orderingFields", "type", "payloadClass", "recordMergeMode")
+    raise InvalidOptionError(
+        f"property {key!r} is not known{nearest(key, names)}; there are {', '.join(names)} and Hudi's options"
+    )
+
+
+def read_drop(text: str) -> DropTable:
+    """A ``drop table``.
+
+    Raises:
+        InvalidInputError: what cannot be read, or a clause that is not supported.
+    """
+    node = syntax_tree(text)
+    if node.args.get("purge"):
+        raise InvalidInputError(
+            "drop table ... purge is not supported: no file is deleted by SQL; delete the folder itself"
+        )
+    named = node.args.get("tables") or [node.this]
+    if len(named) != 1:
+        raise InvalidInputError("several tables at once; drop one")
+    return DropTable(table_named(named[0]), bool(node.args.get("exists")))
+
+
+def read_alter(text: str) -> AddColumns | DropPartitions:
+    """An ``alter table``.
+
+    Raises:
+        InvalidInputError: what cannot be read, or is not supported; says what to do instead.
+    """
+    rest = after_name(text, r"alter\s+table(?:\s+if\s+exists)?")
+    for pattern, cure in _NOT_ALTERED.items():
+        if refused := re.match(pattern, rest, re.IGNORECASE):
+            raise InvalidInputError(f"alter table ... {refused[0].lower()} is not supported; {cure}")
+    node = syntax_tree(text)
+    target, actions = table_named(node.this), node.args.get("actions") or []
+    definitions = [each for action in actions for each in (action.expressions or [action])]
+    kinds = {type(action).__name__ for action in actions}
+    if kinds and kinds <= {"Schema", "ColumnDef"}:
+        columns = [action for action in actions if type(action).__name__ == "ColumnDef"] or definitions
+        fields = [arrow_field(each) for each in columns]
+        _check_optional(fields, "")
+        return AddColumns(
+            target,
+            pa.schema(fields),
+            any(bool(each.args.get("exists")) for each in columns),
+        )
+    if kinds == {"DropPartition"}:
+        return DropPartitions(target, tuple(partition_spec(each) for each in definitions))
+    said = shortened(" ".join(each.sql("spark") for each in actions))
+    raise InvalidInputError(f"alter table ... {said} is not supported; write add columns or drop partition")
+
+
+#: What stands after the name -> what to do.
+_NOT_ALTERED: Final[Mapping[str, str]] = {
+    r"rename\s+to": "give the table another name: drop table forgets this one, create table ... location makes one",
+    r"rename\s+column": COLUMNS_STAY,
+    r"set\s+tblproperties": "options are given with each write, or as tblproperties of create table",
+    r"unset\s+tblproperties": "options are given with each write, or as tblproperties of create table",
+    r"set\s+location": "create table ... location names the other table",
+    r"(?:drop|alter|change|replace)\s+columns?": COLUMNS_STAY,
+    r"change": COLUMNS_STAY,
+    r"(?:add|drop)\s+constraint": "validators of writes check rows: hoodie.precommit.validators",
+    r"add\s+(?:if\s+not\s+exists\s+)?partition": "partitions come with their first rows",
+}
+
+
+def partition_spec(node: Any) -> dict[str, str | None]:
+    """``partition (a = 1, b = 'x')`` as column -> text.
+
+    Raises:
+        InvalidInputError: a column without a literal.
+    """
+    spec: dict[str, str | None] = {}
+    for each in node.expressions:
+        value = each.expression if type(each).__name__ == "EQ" else None
+        kind = type(value).__name__
+        if value is None or kind not in {"Literal", "Null", "Neg", "Boolean"}:
+            raise InvalidInputError(
+                f"partition ({shortened(each.sql('spark'))}) is not supported; write column = value"
+            )
+        spec[column_named(each.this)] = (
+            None if kind == "Null" else value.name if kind == "Literal" else value.sql("spark").lower()
+        )
+    return spec

@@ -1,0 +1,525 @@
+"""Instants that have left the active timeline, in both layouts (Hudi: ``ArchivedTimelineV1`` and ``V2``).
+
+When each completed is known at once, as columns; what a commit did is read when it is asked for. Read the archive after
+the active timeline: instants are written to it before they leave.
+
+Putting instants into the archive, of both layouts (Hudi: ``TimelineArchiverV1``, ``LSMTimelineWriter``).
+
+What is written here stands, whole and durable, before anything leaves the active timeline. A file that a crash left
+without being named by a manifest is written over. Readers meet the old manifest or the new one.
+
+The manifest of layout 2's archive: which history files count (Hudi: ``LSMTimelineWriter.updateManifest``).
+
+Each change of the archive writes ``manifest_<n + 1>``, and then the number into ``_version_``. So the manifest with the
+greatest number is the newest one, and ``_version_`` names it or the one before it. Anything else is damage: an older
+manifest knows fewer instants, and a query by it would lose rows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.codec.timeline_files.archive import HISTORY, LeavingInstant, encode_archive, history_rows, read_archive
+from lakeformat.codec.timeline_files.commit import decode_commit, decode_json
+from lakeformat.errors import CorruptTableError, LakeformatError
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakeformat.storage.port import FileInfo, Storage, check_path
+
+__all__ = [
+    "COLUMNS",
+    "LOG_NAME",
+    "MANIFEST_NAME",
+    "VERSION_NAME",
+    "ArchivedTimeline",
+    "HistorySettings",
+    "Manifest",
+    "compact_history",
+    "merge_archive_logs",
+    "open_history",
+    "read_archive_logs",
+    "read_lsm_history",
+    "read_manifest",
+    "version_damage",
+    "write_archive_log",
+    "write_history",
+]
+
+_LOG: Final = logging.getLogger("lakeformat.timeline")
+#: Names of manifests; each has its number.
+MANIFEST_NAME: Final = re.compile(r"manifest_(\d+)")
+#: The file that holds the number of the newest manifest.
+VERSION_NAME: Final = "_version_"
+_BACK: Final = "restore the folder from a copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The newest manifest.
+
+    Attributes:
+        number: -1 if nothing was ever archived.
+        files: its entries, ``fileName`` and ``fileLen`` each.
+    """
+
+    number: int
+    files: Sequence[Mapping[str, Any]]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the history's files."""
+        return [str(file["fileName"]) for file in self.files]
+
+
+def read_manifest(storage: Storage, folder: str) -> Manifest:
+    """Read the manifest with the greatest number, and check that its files are there as it says.
+
+    Raises:
+        CorruptTableError: the manifest is damaged, ``_version_`` names one that is missing, or a file has another size.
+        FileNotFoundError: a file is missing, perhaps because files were put together meanwhile; read again.
+    """
+    text = _version(storage, folder)  # Before the listing: a manifest is written before its number.
+    said = int(text) if _is_number(text) else None
+    entries = {entry.name: entry for entry in storage.list(folder)}
+    newest = max((int(match[1]) for name in entries if (match := MANIFEST_NAME.fullmatch(name))), default=-1)
+    where = f"{storage.location}/{folder}"
+    if said is not None and said > newest:
+        there = f"manifest_{newest} is the newest one that is there" if newest >= 0 else "no manifest is there"
+        raise CorruptTableError(
+            f"{where}/{VERSION_NAME} names manifest_{said}, which is missing; {there}: the archive is damaged, {_BACK}"
+        )
+    if newest < 0:
+        return Manifest(-1, ())
+    if damage := _version_damage(text, newest):
+        _LOG.warning("%s/%s %s; manifest_%d is newer and is read: %s", where, VERSION_NAME, damage, newest, _BACK)
+    try:
+        return _decoded(storage, folder, newest, entries)
+    except CorruptTableError:
+        if said != newest - 1:
+            raise
+        return _decoded(storage, folder, said, entries)  # A writer died, or is at work, in the middle of the newest.
+
+
+def version_damage(storage: Storage, folder: str) -> str:
+    """Return what is wrong with ``_version_`` though the newest manifest is read; "" if nothing is."""
+    return _version_damage(_version(storage, folder), read_manifest(storage, folder).number)
+
+
+def _version_damage(text: bytes, newest: int) -> str:
+    if not text or newest < 0:
+        return ""
+    if not _is_number(text):
+        return "holds no number and is damaged"
+    return f"says {int(text)} and is damaged" if int(text) < newest - 1 else ""
+
+
+def _is_number(text: bytes) -> bool:
+    return text.isdigit() and len(text) < 10
+
+
+def _version(storage: Storage, folder: str) -> bytes:
+    """Read ``_version_``; empty if it is missing, as for a moment in each change of Hudi's."""
+    try:
+        return storage.read(f"{folder}/{VERSION_NAME}").strip()
+    except FileNotFoundError:
+        return b""
+
+
+def _decoded(storage: Storage, folder: str, number: int, entries: Mapping[str, FileInfo]) -> Manifest:
+    where = f"{storage.location}/{folder}/manifest_{number}"
+    document = decode_json(storage.read(f"{folder}/manifest_{number}"), name=where)
+    files = document.get("files")
+    if not isinstance(files, list) or not all(isinstance(file, dict) and file.get("fileName") for file in files):
+        raise CorruptTableError(f"{where} is no manifest; {_BACK}")
+    manifest = Manifest(number, files)
+    if len(set(manifest.names)) < len(files):
+        raise CorruptTableError(f"{where} names a file twice; {_BACK}")
+    for file, name in zip(files, manifest.names, strict=True):
+        if name not in entries:
+            raise FileNotFoundError(f"{folder}/{name}")
+        if file.get("fileLen") != entries[name].size_bytes:
+            size = f"has {entries[name].size_bytes} bytes, not {file.get('fileLen')}"
+            raise CorruptTableError(f"{storage.location}/{folder}/{name} {size} as manifest_{number} says; {_BACK}")
+    return manifest
+
+
+#: Of each completed instant; the completion time is null in layout 1, ``file`` counts in `ArchivedTimeline.files`.
+COLUMNS: Final = pa.schema(
+    [
+        pa.field("time", pa.string()),
+        pa.field("completion_time", pa.string()),
+        pa.field("action", pa.string()),
+        pa.field("file", pa.int32()),
+    ]
+)
+_COMMIT_NAMES: Final = frozenset(action.value for action in COMMIT_ACTIONS)
+_COMMITS: Final = pa.array(sorted(_COMMIT_NAMES))
+#: Names of the files of layout 1's archive; each has its number.
+LOG_NAME: Final = re.compile(r"\.commits_\.archive\.(\d+)(_.*)?")
+
+#: Reads the commits of some instant times from one file of the archive.
+_ReadCommits = Callable[[Storage, str, Collection[str]], Iterator[tuple[str, CommitMetadata]]]
+
+
+@dataclass(frozen=True)
+class ArchivedTimeline:
+    """The completed instants of an archive.
+
+    Attributes:
+        columns: `COLUMNS`, a row per instant, by time.
+        files: paths of the archive's files.
+    """
+
+    storage: Storage
+    columns: pa.Table
+    files: tuple[str, ...]
+    read_commits: _ReadCommits
+
+    def completion_times(self, times: Iterable[str]) -> dict[str, str]:
+        """Instant time -> when that commit completed (in layout 1 the same), of those that are here."""
+        return {instant.time: instant.completed_at for instant in self._instants(self._of_times(times))}
+
+    def completed_in(self, after: str, until: str | None = None) -> tuple[Instant, ...]:
+        """Commits completed in (after, until], in that order; see `Timeline.completed_in`."""
+        when = pc.coalesce(self.columns.column("completion_time"), self.columns.column("time"))
+        wanted = pc.greater(when, after)
+        if until is not None:
+            wanted = pc.and_(wanted, pc.less_equal(when, until))
+        return tuple(sorted(self._instants(wanted), key=lambda i: (i.completed_at, i.time)))
+
+    def of_actions(self, actions: Iterable[Action]) -> list[Instant]:
+        """The instants of some actions that are not commits, by time."""
+        names = pa.array([action.value for action in actions])
+        rows = self.columns.filter(pc.is_in(self.columns.column("action"), names))
+        pairs = zip(rows.column("time").to_pylist(), rows.column("action").to_pylist(), strict=True)
+        return [Instant(time, Action(name), State.COMPLETED) for time, name in pairs]
+
+    def commits(self, instants: Collection[Instant]) -> Iterator[tuple[Instant, CommitMetadata]]:
+        """Each of these commits with its metadata. A file of the archive is read once, so their order is its.
+
+        Memory: a block of the archive, in layout 2 a row group.
+
+        Raises:
+            CorruptTableError: a commit is not readable, or not in the archive.
+        """
+        asked = {instant.time: instant for instant in instants}
+        rows = self.columns.filter(self._is_commit(self._of_times(asked)))
+        for number in sorted(set(rows.column("file").to_pylist())):
+            times = rows.filter(pc.equal(rows.column("file"), number)).column("time").to_pylist()
+            for time, metadata in self.read_commits(self.storage, self.files[number], times):
+                yield asked.pop(time), metadata
+        if asked:
+            raise CorruptTableError(f"the archive of {self.storage.location} has no commit {min(asked)}; restore it")
+
+    def _of_times(self, times: Iterable[str]) -> pa.ChunkedArray:
+        return pc.is_in(self.columns.column("time"), pa.array(times, pa.string()))
+
+    def _is_commit(self, wanted: pa.ChunkedArray) -> pa.ChunkedArray:
+        return pc.and_(wanted, pc.is_in(self.columns.column("action"), _COMMITS))
+
+    def _instants(self, wanted: pa.ChunkedArray) -> list[Instant]:
+        rows = self.columns.filter(self._is_commit(wanted))
+        columns = (rows.column(name).to_pylist() for name in ("time", "action", "completion_time"))
+        return [Instant(time, Action(name), State.COMPLETED, end) for time, name, end in zip(*columns, strict=True)]
+
+
+def _archived(storage: Storage, tables: list[pa.Table], files: list[str], read: _ReadCommits) -> ArchivedTimeline:
+    """Each instant once: an archiver that died may have written one twice."""
+    rows = pa.concat_tables([COLUMNS.empty_table(), *tables]).group_by(["time", "action"], use_threads=False)
+    once = rows.aggregate([("completion_time", "max"), ("file", "max")]).rename_columns(
+        ["time", "action", "completion_time", "file"]
+    )
+    columns = once.select(COLUMNS.names).cast(COLUMNS).sort_by([("time", "ascending"), ("action", "ascending")])
+    return ArchivedTimeline(storage, columns, tuple(files), read)
+
+
+# --- layout 1: log files --------------------------------------------------------------------------------
+
+
+def read_archive_logs(storage: Storage, folder: str, since: str = "") -> ArchivedTimeline:
+    """The archive of layout 1. One file after the other is read, a block at a time.
+
+    Args:
+        since: commits from this time on are wanted, which the files of the highest numbers hold: commits are archived
+            oldest first. Others may be among them.
+    """
+    return _read_again(_archive_logs, storage, folder, since)  # Small files may be put together meanwhile.
+
+
+def _archive_logs(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
+    found = [(int(match[1]), entry.path) for entry in storage.list(folder) if (match := LOG_NAME.fullmatch(entry.name))]
+    tables: list[pa.Table] = []
+    files: list[str] = []
+    for _, path in sorted(found, reverse=True):
+        with storage.open_input(path) as source:
+            entries = [(e.time, e.action) for e in read_archive(source, name=_named(storage, path))]
+        times, actions = (pa.array([entry[at] for entry in entries], pa.string()) for at in (0, 1))
+        numbers = pa.array([-len(files)] * len(entries), pa.int32())
+        tables.append(pa.table([times, pa.nulls(len(entries), pa.string()), actions, numbers], schema=COLUMNS))
+        files.append(path)
+        if since and max((time for time, action in entries if action in _COMMIT_NAMES), default=since) < since:
+            break
+    last = len(files) - 1  # Numbers count from the oldest file.
+    tables = [
+        table.set_column(3, COLUMNS.field("file"), pc.add(table.column("file"), pa.scalar(last, pa.int32())))
+        for table in tables
+    ]
+    return _archived(storage, tables, files[::-1], _log_commits)
+
+
+def _log_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
+    wanted = set(times)
+    with storage.open_input(path) as source:
+        for entry in read_archive(source, name=_named(storage, path), with_commits=True):
+            if entry.time in wanted and entry.action in _COMMIT_NAMES:
+                wanted.discard(entry.time)
+                yield entry.time, entry.commit()
+
+
+# --- layout 2: an LSM tree of Parquet files -------------------------------------------------------------
+
+
+def read_lsm_history(storage: Storage, folder: str, since: str = "") -> ArchivedTimeline:
+    """The history of layout 2: what its newest manifest names. Only three columns are read.
+
+    Args:
+        since: commits from this time on are wanted; others may be among them.
+
+    Raises:
+        CorruptTableError: a file of the archive is damaged or missing, so that instants would not be known.
+    """
+    return _read_again(_history, storage, folder, since)  # Files may be put together, and their sources deleted.
+
+
+def _history(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
+    names = read_manifest(storage, folder).names
+    files = [check_path(f"{folder}/{name}") for name in names if not since or _greatest(name) >= since]
+    tables = []
+    for number, path in enumerate(files):
+        with open_history(storage, path) as file:
+            rows = file.read(columns=["instantTime", "completionTime", "action"])
+            _check_instants(rows, file, _named(storage, path))
+        columns = [rows.column(name).cast(pa.string()) for name in ("instantTime", "completionTime", "action")]
+        tables.append(pa.table([*columns, pa.array([number] * rows.num_rows, pa.int32())], schema=COLUMNS))
+    return _archived(storage, tables, files, _history_commits)
+
+
+def _check_instants(rows: pa.Table, file: pq.ParquetFile, name: str) -> None:
+    """Refuse a file that gives fewer instants than its footer says, or instants without a time."""
+    nulls = sum(column.null_count for column in rows.columns)
+    if nulls or rows.num_rows != sum(file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)):
+        raise CorruptTableError(f"{name} does not hold all the instants of its footer; restore it from a copy")
+
+
+def _greatest(name: str) -> str:
+    """The greatest instant time that a file may hold, by its name; "~" of a name that does not tell (upgrades)."""
+    parts = name.split("_")
+    return parts[1] if len(parts) == 3 and parts[0] <= parts[1] else "~"
+
+
+def _history_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
+    wanted = pa.array(times, pa.string())
+    with open_history(storage, path) as file:
+        for group in range(file.num_row_groups):
+            keys = file.read_row_group(group, columns=["instantTime", "action"])
+            hits = pc.and_(pc.is_in(keys.column(0), wanted), pc.is_in(keys.column(1), _COMMITS))
+            if not pc.any(hits).as_py():
+                continue
+            found = file.read_row_group(group, columns=["instantTime", "metadata"]).filter(hits)
+            for time, data in zip(*(column.to_pylist() for column in found.columns), strict=True):
+                yield time, decode_commit(data or b"", name=f"{_named(storage, path)} (instant {time})")
+
+
+@contextmanager
+def open_history(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+    """Open a history file; what goes wrong while it is read is damage, but not what the storage itself says."""
+    with storage.open_input(path) as source:
+        try:
+            yield pq.ParquetFile(source, page_checksum_verification=True)
+        except LakeformatError:
+            raise
+        except (pa.ArrowException, OSError, LookupError, ValueError) as error:
+            name, reason = _named(storage, path), str(error)[:300]
+            raise CorruptTableError(f"{name} is not a readable history: {reason}; restore it from a copy") from None
+
+
+def _read_again(
+    read: Callable[[Storage, str, str], ArchivedTimeline], storage: Storage, folder: str, since: str
+) -> ArchivedTimeline:
+    """Read once more where a file has gone meanwhile. One that is missing then, too, is lost."""
+    with suppress(FileNotFoundError):
+        return read(storage, folder, since)
+    try:
+        return read(storage, folder, since)
+    except FileNotFoundError as error:
+        raise CorruptTableError(
+            f"a file of the archive of {storage.location} is missing: {error}; restore it from a copy"
+        ) from None
+
+
+def _named(storage: Storage, path: str) -> str:
+    return f"{storage.location}/{path}"
+
+
+_DATA: Final = re.compile(r"(?P<least>\d+)_(?P<greatest>\d+)_(?P<level>\d+)\.parquet")
+#: Files of layout 1's archive below this are put together once there are so many.
+_SMALL_BYTES: Final = 4 << 20
+_SMALL_FILES: Final = 10
+#: Decoded at once when files are put together.
+_BATCH_ROWS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySettings:
+    """How files of layout 2's history are put together.
+
+    Attributes:
+        batch: files of one level that become one of the next.
+        most_bytes: of the files that become one.
+        kept: manifests besides the newest that stay for readers.
+    """
+
+    batch: int
+    most_bytes: int
+    kept: int
+
+
+# --- layout 1 -------------------------------------------------------------------------------------------
+
+
+def write_archive_log(storage: Storage, folder: str, instants: Sequence[LeavingInstant], *, per_block: int) -> None:
+    """One more file, whose number is greater than all there are; its instants, oldest first, in blocks of some."""
+    data = encode_archive(instants, per_block=per_block)
+    found = (match for entry in storage.list(folder) if (match := LOG_NAME.fullmatch(entry.name)))
+    number = 1 + max((int(match[1]) for match in found), default=0)
+    while True:
+        try:
+            storage.create(check_path(f"{folder}/.commits_.archive.{number}_1-0-1"), data)
+        except FileExistsError:  # Where no lock keeps others out.
+            number += 1
+        else:
+            return
+
+
+def merge_archive_logs(storage: Storage, folder: str) -> bool:
+    """Put small files together where there are many; blocks need not be decoded. Returns whether there were.
+
+    A crash leaves instants in two files, and readers take each once (Hudi 0.15: ``hoodie.archive.merge.enable``).
+    """
+    listed = [(int(m[1]), entry) for entry in storage.list(folder) if (m := LOG_NAME.fullmatch(entry.name))]
+    listed.sort(key=lambda each: each[0])
+    small = [entry for _, entry in listed if entry.size_bytes < _SMALL_BYTES]
+    if len(small) < _SMALL_FILES:
+        return False
+    data = b"".join(storage.read(entry.path) for entry in small)
+    storage.create(check_path(f"{folder}/.commits_.archive.{listed[-1][0] + 1}_1-0-1"), data)
+    for entry in small:
+        storage.delete(entry.path)
+    return True
+
+
+# --- layout 2 -------------------------------------------------------------------------------------------
+
+
+def write_history(storage: Storage, folder: str, instants: Sequence[LeavingInstant]) -> None:
+    """Write one more file of level 0, and a manifest that names it.
+
+    A file that a manifest names is never written again: what a run that died has archived already is left out.
+    """
+    number, files = _manifest(storage, folder)
+    named = {str(file["fileName"]) for file in files}
+    leaving = sorted(instants, key=lambda each: each.time)
+    while leaving and (name := f"{leaving[0].time}_{leaving[-1].time}_0.parquet") in named:
+        with open_history(storage, f"{folder}/{name}") as file:
+            archived = set(file.read(columns=["instantTime"])["instantTime"].to_pylist())
+        named.discard(name)
+        leaving = [each for each in leaving if each.time not in archived]
+    if leaving:
+        _publish(storage, folder, number + 1, [*files, _write_data(storage, folder, name, [history_rows(leaving)])])
+
+
+def compact_history(storage: Storage, folder: str, settings: HistorySettings) -> int:
+    """Put files of a level together where there are many, then remove what no kept manifest names.
+
+    Memory: some rows. Returns how many levels were put together.
+    """
+    level = compacted = 0
+    while True:
+        number, files = _manifest(storage, folder)
+        named = {str(file["fileName"]): file for file in files}
+        of_level = sorted(name for name in named if (m := _DATA.fullmatch(name)) and int(m["level"]) == level)
+        if not of_level:
+            break
+        total, sources = 0, list[str]()
+        for name in of_level[: settings.batch] if len(of_level) >= settings.batch else []:
+            total += int(named[name]["fileLen"])
+            if sources and total > settings.most_bytes:
+                break
+            sources.append(name)
+        if len(sources) > 1:
+            made = _merged(storage, folder, sources, level + 1)
+            rest = [file for name, file in named.items() if name not in sources]
+            _publish(storage, folder, number + 1, [*rest, made])
+            compacted += 1
+        level += 1
+    if compacted:
+        _forget(storage, folder, settings.kept + compacted)
+    return compacted
+
+
+def _merged(storage: Storage, folder: str, sources: Sequence[str], level: int) -> dict[str, Any]:
+    """One file of several, by time. Those of a level hold one range of time after the other, or nearly so."""
+    tables = []
+    for name in sources:
+        with open_history(storage, f"{folder}/{name}") as file:
+            tables.append(file.read(columns=HISTORY.names).select(HISTORY.names).cast(HISTORY))
+    rows = pa.concat_tables(tables).sort_by([("instantTime", "ascending"), ("action", "ascending")])
+    times = rows.column("instantTime")
+    return _write_data(storage, folder, f"{times[0]}_{times[-1]}_{level}.parquet", rows.to_batches(_BATCH_ROWS))
+
+
+def _write_data(storage: Storage, folder: str, name: str, parts: Sequence[pa.Table | pa.RecordBatch]) -> dict[str, Any]:
+    path = check_path(f"{folder}/{name}")
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, HISTORY, compression="gzip", store_schema=False) as writer:
+        for part in parts:
+            writer.write(part)
+    data = sink.getvalue().to_pybytes()
+    storage.replace(path, data)
+    return {"fileName": name, "fileLen": len(data)}
+
+
+def _manifest(storage: Storage, folder: str) -> tuple[int, list[Mapping[str, Any]]]:
+    """Read the newest manifest: its number, 0 before the first one, and the files that it names."""
+    manifest = read_manifest(storage, folder)
+    return max(manifest.number, 0), list(manifest.files)
+
+
+def _publish(storage: Storage, folder: str, number: int, files: Sequence[Mapping[str, Any]]) -> None:
+    storage.replace(f"{folder}/manifest_{number}", json.dumps({"files": [dict(file) for file in files]}).encode())
+    storage.replace(f"{folder}/{VERSION_NAME}", str(number).encode())
+
+
+def _forget(storage: Storage, folder: str, kept: int) -> None:
+    """Manifests but for the newest few, then data files that none of those names."""
+    entries = storage.list(folder)
+    numbers = sorted((int(m[1]) for entry in entries if (m := MANIFEST_NAME.fullmatch(entry.name))), reverse=True)
+    for number in numbers[kept + 1 :]:
+        storage.delete(f"{folder}/manifest_{number}")
+    used: set[str] = set()
+    for number in numbers[: kept + 1]:
+        path = f"{folder}/manifest_{number}"
+        used.update(str(file["fileName"]) for file in decode_json(storage.read(path), name=path)["files"])
+    for entry in entries:
+        if _DATA.fullmatch(entry.name) and entry.name not in used:
+            storage.delete(entry.path)

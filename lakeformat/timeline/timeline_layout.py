@@ -1,0 +1,121 @@
+"""The two layouts of a timeline: where its files stand, how they are named, and how commits are encoded.
+
+Layout 1 (table versions up to 6) keeps ``<time>.<action>[.<state>]`` and JSON commits in ``.hoodie``; layout 2 (from
+table version 8 on) keeps ``<time>_<completion time>.<action>`` and Avro commits in ``.hoodie/timeline``. Their archives
+differ, too. Source: Hudi's ``InstantFileNameParserV1`` and ``V2``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from lakeformat.codec.timeline_files.commit import encode_commit_avro as encode_avro
+from lakeformat.codec.timeline_files.commit import encode_commit_json as encode_json
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
+from lakeformat.model.table_config import TableConfig
+from lakeformat.storage.port import HOODIE, check_path
+
+__all__ = ["LAYOUTS", "LAYOUT_1", "LAYOUT_2", "TimelineLayout", "layout_of"]
+
+_NAME: Final = re.compile(
+    r"(?P<time>\d{14}|\d{17})(?:_(?P<completion>\d{14}|\d{17}))?\."
+    r"(?:(?P<bare>inflight)|(?P<action>[a-z]+)(?:\.(?P<state>requested|inflight))?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineLayout:
+    """How instants lie on storage.
+
+    Attributes:
+        version: ``hoodie.timeline.layout.version``.
+        folder: where the active instants' files stand; a path of the table.
+        tells_completion: completed files are named by when they completed, and commits are Avro.
+        archive_name: part of the name of every file that is made anew whenever instants are archived.
+    """
+
+    version: int
+    folder: str
+    tells_completion: bool
+    archive_name: str
+
+    def parse(self, name: str) -> Instant | None:
+        """The instant a file of the folder stands for; None for every other file.
+
+        >>> LAYOUT_1.parse("20251120083000123.inflight").action.value
+        'commit'
+        >>> LAYOUT_2.parse("20251120083000123_20251120083004567.commit").completion_time
+        '20251120083004567'
+        """
+        return _parse(name, self.tells_completion)
+
+    def file_name(self, instant: Instant) -> str:
+        """Inverse of `parse`; ``*`` stands for a completion time that is not known.
+
+        >>> LAYOUT_1.file_name(LAYOUT_1.parse("20251120083000123.commit.requested"))
+        '20251120083000123.commit.requested'
+        """
+        if instant.state is State.COMPLETED:
+            end = f"_{instant.completion_time or '*'}" if self.tells_completion else ""
+            return f"{instant.time}{end}.{instant.action.value}"
+        if instant.action is Action.COMMIT and instant.state is State.INFLIGHT:
+            return f"{instant.time}.inflight"
+        return f"{instant.time}.{instant.action.value}.{instant.state.name.lower()}"
+
+    def path(self, instant: Instant) -> str:
+        """Path of the instant's file, relative to the table."""
+        return f"{self.folder}/{self.file_name(instant)}"
+
+    @property
+    def clustering(self) -> Action:
+        """The action of a clustering that is not completed."""
+        return Action.CLUSTERING if self.tells_completion else Action.REPLACE_COMMIT
+
+    def requests(self, instant: Instant) -> tuple[Instant, ...]:
+        """What the instant may have been requested as: one that is completed may stem from a plan."""
+        own = instant.at(State.REQUESTED)
+        if instant.state is not State.COMPLETED:
+            return (own,)
+        plans = (plan for plan, done in COMPLETES_AS.items() if done is instant.action)
+        return (own, *(Instant(instant.time, plan, State.REQUESTED) for plan in plans))
+
+    def encode_commit(self, metadata: CommitMetadata, *, replace: bool = False) -> bytes:
+        """The bytes of a commit's inflight or completed file; ``replace`` for one that hides file groups."""
+        return (encode_avro if self.tells_completion else encode_json)(metadata, replace=replace)
+
+
+@lru_cache(maxsize=1 << 16)  # A write lists the timeline several times, and all but its own names stay the same.
+def _parse(name: str, tells_completion: bool) -> Instant | None:
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    time, completion, bare, action, state = match.groups()
+    is_completed = not bare and not state
+    if bool(completion) != (tells_completion and is_completed):
+        return None
+    if bare:
+        return Instant(time, Action.COMMIT, State.INFLIGHT)
+    try:
+        return Instant(time, Action(action), State[state.upper()] if state else State.COMPLETED, completion)
+    except ValueError:
+        return None
+
+
+LAYOUT_1: Final = TimelineLayout(1, HOODIE, tells_completion=False, archive_name=".archive")
+LAYOUT_2: Final = TimelineLayout(2, f"{HOODIE}/timeline", tells_completion=True, archive_name="manifest_")
+LAYOUTS: Final[Mapping[int, TimelineLayout]] = {layout.version: layout for layout in (LAYOUT_1, LAYOUT_2)}
+
+
+def layout_of(config: TableConfig) -> TimelineLayout | None:
+    """The layout that a table's properties name; None if it is not known.
+
+    Raises:
+        CorruptTableError: the properties put the timeline outside the table.
+    """
+    known = LAYOUTS.get(config.layout_version)
+    return known and replace(known, folder=check_path(config.timeline_folder))

@@ -1,0 +1,159 @@
+"""What a write did, step by step: kept in the commit's metadata, shown by ``history()`` and the log.
+
+How a write found its keys, as a picture: keys -> key ranges -> footer filters -> files (``lakeformat[plot]``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lakeformat.errors import InvalidInputError
+from lakeformat.storage.port import Clock
+
+__all__ = ["REPORT_KEY", "Report", "Stage", "draw_funnel", "read_report", "stages_of", "steps_table", "summary"]
+
+#: Key of the commit's ``extraMetadata`` under which the report stands, as JSON.
+REPORT_KEY: Final = "lakeformat.report"
+
+
+@dataclass
+class Report:
+    """Counts and seconds, gathered while a write runs."""
+
+    clock: Clock
+    operation: str
+    rows: dict[str, int] = field(default_factory=dict)
+    files: dict[str, int] = field(default_factory=dict)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[dict[str, Any]]:
+        """Time a step; the mapping takes what it counted."""
+        counted: dict[str, Any] = {}
+        start = self.clock.seconds()
+        yield counted
+        self.steps.append({"step": name, "seconds": round(self.clock.seconds() - start, 4), **counted})
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready copy."""
+        seconds = round(sum(step["seconds"] for step in self.steps), 4)
+        return {"rows": self.rows, "files": self.files, "steps": self.steps, "seconds": seconds}
+
+    def as_text(self) -> str:
+        """The report as it stands in the commit."""
+        return json.dumps(self.as_dict(), separators=(",", ":"))
+
+
+def summary(instant_time: str, operation: str, report: Mapping[str, Any]) -> str:
+    """One line for the log and for people: what was written, in which files, in how many seconds."""
+    rows = ", ".join(f"{count:,} {what}" for what, count in report["rows"].items() if count) or "none"
+    files = ", ".join(f"{count:,} {what}" for what, count in report["files"].items() if count) or "none"
+    return f"{operation} {instant_time}: rows {rows}; files {files}; {report['seconds']:.2f} s"
+
+
+def steps_table(steps: Iterable[Mapping[str, Any]]) -> str:
+    """One line a step: its name, seconds, and what it counted."""
+    lines = []
+    for step in steps:
+        counts = ", ".join(
+            f"{name.replace('_', ' ')} {_number(value)}"
+            for name, value in step.items()
+            if name not in {"step", "seconds"}
+        )
+        lines.append(f"  {step['step']:<10} {step['seconds']:>9.3f} s  {counts}".rstrip())
+    return "\n".join(lines)
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def read_report(extra: Mapping[str, str]) -> dict[str, Any] | None:
+    """The report of a commit of ours; None for commits of others."""
+    text = extra.get(REPORT_KEY)
+    if not text:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+_FACES: Final = ("#9db0c4", "#dfe7ef", "#dfe7ef", "#f2a65a")
+_EDGES: Final = ("#6f859c", "#9db0c4", "#9db0c4", "#c4541c")
+_TEXT: Final = "#33404d"
+#: Widths go by the square root: a bar of one in ten thousand can still be seen.
+_LEAST: Final = 0.012
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One bar: what was counted, and how it came to be so many."""
+
+    name: str
+    count: int
+    note: str
+
+
+def stages_of(report: Mapping[str, Any]) -> tuple[Stage, ...]:
+    """The bars of a write's report.
+
+    Raises:
+        InvalidInputError: the write looked for no keys in files.
+    """
+    tags = [step for step in report.get("steps", ()) if step["step"] == "tag" and step.get("files")]
+    if not tags:
+        raise InvalidInputError(
+            "this write looked for no keys in files, so there is no funnel; upserts and deletes by key look"
+        )
+    tag, rows, files = tags[0], report["rows"], report["files"]
+    keys, found = tag["keys"], tag["files"]
+    told = [f"{tag['checked']:,} looked up in key columns" if tag["checked"] else "no key column was read"]
+    if tag["false_positives"]:
+        told.append(f"{tag['false_positives']:,} mistakes of filters")
+    changed = {what: rows.get(what, 0) for what in ("updated", "inserted", "deleted")}
+    new, merged = files.get("created", 0), files.get("merged", 0)
+    return (
+        Stage(
+            "keys and files", keys * found, f"pairs at most, of {keys:,} keys and {found:,} files in their partitions"
+        ),
+        Stage("left by key ranges", tag["after_ranges"], "each file's least and greatest key"),
+        Stage("left by footer filters", tag["after_filters"], "; ".join(told)),
+        Stage(
+            "files written",
+            merged + new,
+            f"{merged:,} merged, {new:,} new; rows: "
+            + (", ".join(f"{count:,} {what}" for what, count in changed.items() if count) or "none"),
+        ),
+    )
+
+
+def draw_funnel(title: str, stages: Sequence[Stage]) -> Any:
+    """A matplotlib figure, one bar below the other, each as wide as the root of its count.
+
+    Raises:
+        InvalidInputError: matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InvalidInputError("pictures need matplotlib: pip install 'lakeformat[plot]'") from None
+    figure = Figure(figsize=(9.6, 0.62 * len(stages) + 0.9), facecolor="white", layout="constrained")
+    panel = figure.subplots()
+    most = max(1, *(stage.count for stage in stages))
+    for at, (stage, face, edge) in enumerate(zip(stages, _FACES, _EDGES, strict=True)):
+        width = max(_LEAST, (stage.count / most) ** 0.5) if stage.count else 0.0
+        panel.barh(-at, width, left=-width / 2, height=0.62, facecolor=face, edgecolor=edge, linewidth=0.9)
+        panel.text(-0.56, -at, stage.name, ha="right", va="center", fontsize=11, color=_TEXT)
+        panel.text(0.56, -at + 0.14, f"{stage.count:,}", va="center", fontsize=12, color=_TEXT, fontweight="bold")
+        panel.text(0.56, -at - 0.22, stage.note, va="center", fontsize=8.5, color=_TEXT)
+    panel.set_xlim(-1.0, 1.5)
+    panel.set_ylim(-len(stages) + 0.5, 0.5)
+    panel.set_axis_off()
+    panel.set_title(title, loc="left", fontsize=12, color=_TEXT, fontweight="bold")
+    return figure

@@ -1,0 +1,167 @@
+"""Followers of a commit: the metadata table, the file index, and callbacks.
+
+A follower is called before the commit is visible, after that, and once the lock is released. An error raised before
+stops the commit. An error raised afterwards would look like a failed write, and a caller who repeats the write would
+write its rows twice; so followers raise nothing then.
+
+Removal of Hudi's metadata table, which lakeformat does not maintain, before a commit becomes visible.
+
+Hudi's writers list files through the metadata table. If it lacks a commit, they lose the rows of that commit
+(table-version-6, section 7).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.codec import properties
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.file_index.update import IndexWriter
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.files import FileGroupId
+from lakeformat.model.instant import Instant
+from lakeformat.model.table_config import METADATA_INFLIGHT, METADATA_PARTITIONS, PROPERTIES_PATH
+from lakeformat.storage.port import HOODIE, Clock
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.hooks import Callback, CommitMessage, notify
+from lakeformat.transaction.settings import IndexUpkeep
+from lakeformat.transaction.written_file import Written
+
+__all__ = [
+    "Callbacks",
+    "FileIndexFollower",
+    "Follower",
+    "MetadataTableDropper",
+    "Published",
+    "drop_metadata_table",
+    "write_properties",
+]
+
+_FOLDER: Final = f"{HOODIE}/metadata"
+
+
+def write_properties(store: TimelineStore, values: Mapping[str, str], clock: Clock) -> None:
+    """Replace ``hoodie.properties``. A backup copy exists meanwhile. Call it under the table's lock."""
+    storage = store.storage
+    updated = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
+    data = properties.encode(dict(values), comments=[f"Updated at {updated}"])
+    backup = f"{PROPERTIES_PATH}.backup"
+    storage.replace(backup, storage.read(PROPERTIES_PATH))
+    storage.replace(PROPERTIES_PATH, data)
+    storage.delete(backup)
+
+
+def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
+    """Remove the metadata table from the properties, then delete its folder. Return whether there was one."""
+    config = store.config()
+    storage = store.storage
+    if config.has_metadata_table:
+        kept = {k: v for k, v in config.values.items() if k not in {METADATA_PARTITIONS, METADATA_INFLIGHT}}
+        write_properties(store, kept, clock)
+    if storage.info(_FOLDER) is not None:
+        storage.delete_folder(_FOLDER)
+        return True
+    return config.has_metadata_table
+
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+_INDEX_LOG: Final = logging.getLogger("lakeformat.file_index")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A commit that is visible.
+
+    Attributes:
+        instant: the completed instant.
+        schema: the table's columns after the commit.
+        base: the table before the commit, as the write read it.
+        hidden: file groups that the commit replaces.
+    """
+
+    commit: OpenCommit
+    instant: Instant
+    schema: pa.Schema
+    written: Sequence[Written]
+    base: Snapshot
+    hidden: frozenset[FileGroupId]
+    message: CommitMessage
+
+
+class Follower:
+    """Base class of followers. By default each method does nothing."""
+
+    def before_publish(self, commit: OpenCommit) -> None:
+        """Run under the lock, when only the completed file is missing. An error stops the commit."""
+
+    def after_publish(self, published: Published) -> None:
+        """Run under the lock, when the commit is visible. Raise nothing."""
+
+    def after_release(self, published: Published) -> None:
+        """Run after the lock is released; slow work belongs here. Raise nothing."""
+
+
+@dataclass(frozen=True)
+class MetadataTableDropper(Follower):
+    """Drops the metadata table, which would lack the commit."""
+
+    engine: Engine
+
+    def before_publish(self, commit: OpenCommit) -> None:
+        """Drop the metadata table, and log it; see `drop_metadata_table`."""
+        if drop_metadata_table(self.engine.store, self.engine.clock):
+            _LOG.warning(
+                "dropped the metadata table of %s, which would not know commit %s: Hudi lists folders, and reads "
+                "without its statistics and indexes, until a writer with hoodie.metadata.enable=true builds them anew "
+                "from all files; set that to false where both write",
+                self.engine.storage.location,
+                commit.time,
+            )
+
+
+@dataclass(frozen=True)
+class FileIndexFollower(Follower):
+    """Adds the commit to the file index."""
+
+    engine: Engine
+    upkeep: IndexUpkeep
+
+    def after_publish(self, published: Published) -> None:
+        """Write the commit's changes to the index. If that fails, log it; the next write adds them."""
+        commit, schema, upkeep = published.commit, published.schema, self.upkeep
+        try:
+            files = [(file.stat.base_file, file.facts) for file in published.written]
+            index = IndexWriter(
+                self.engine.store,
+                self.engine.clock,
+                upkeep.indexed(schema),
+                schema,
+                upkeep.commits,
+                upkeep.shard_files,
+            )
+            index.committed(published.base, published.instant, files, published.hidden)
+        except Exception as error:  # If it looked like a failed write, the caller would write its rows twice.
+            _INDEX_LOG.warning(
+                "the file index of %s does not know commit %s yet, the next write adds it: %s",
+                self.engine.storage.location,
+                commit.time,
+                error,
+            )
+
+
+@dataclass(frozen=True)
+class Callbacks(Follower):
+    """Calls the user's callbacks."""
+
+    callbacks: Sequence[Callback]
+
+    def after_release(self, published: Published) -> None:
+        """Call each callback; see `notify`."""
+        notify(self.callbacks, published.message)

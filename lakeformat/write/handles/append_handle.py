@@ -1,0 +1,297 @@
+"""Append handle: one bucket becomes one log file of a file slice (Hudi: ``HoodieAppendHandle``).
+
+Rows go into Parquet blocks; keys to delete go into a block after them. Memory: the bucket's keys, and one block of at
+most `ROW_GROUP_ROWS` rows and ``row_group_bytes``, with its Parquet file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.arrow.gather import gather_column
+from lakeformat.files.base_file import (
+    ROW_GROUP_ROWS,
+    FileSettings,
+    constant,
+    parquet_writer,
+    stamped_with,
+    stored_schema,
+)
+from lakeformat.files.log_writer import BaseRows, delete_block, parquet_block
+from lakeformat.keys.record_keys import field_column, seqnos
+from lakeformat.merge.versions import deletes_whatever
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import join_path
+from lakeformat.model.record import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.transaction.written_file import Written
+from lakeformat.write.handles.base_file_handles import HandleSettings, check_inserts, mask_of_deletes
+from lakeformat.write.handles.slice_changes import (
+    NotAppendableError,
+    changed_rows,
+    late_deletes,
+    outlives_deletes,
+    rewrite_slice,
+)
+from lakeformat.write.rows.incoming import Incoming
+from lakeformat.write.workload.buckets import Bucket, LogPlace, log_name
+
+__all__ = ["append", "log_file_name"]
+
+Ints = npt.NDArray[np.int64]
+
+#: For a smaller block the codec is not tested on a sample: writing the block takes less time. A batch may leave a small
+#: block in each of many buckets.
+_LEAST_SAMPLED_BYTES: Final = 64 << 10
+#: Rows of a larger block that are sampled. More care is not worth it, because compaction rewrites the rows.
+_SAMPLE_ROWS: Final = 1024
+#: Hudi's readers store the row numbers of a base file in 31 bits.
+_LAST_ROW: Final = (1 << 31) - 1
+
+
+def log_file_name(bucket: Bucket, place: LogPlace, task: int, settings: HandleSettings) -> str:
+    """Return the bare name of a bucket's log file."""
+    return str(log_name(place, bucket.file_id, settings.instant_time, settings.token(task)))
+
+
+def append(
+    storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
+) -> Written | None:
+    """Write the bucket's rows to the next log file of a slice, or to the first of a new file group.
+
+    If readers of log files would not see the change, write a base file instead; see
+    `lakeformat.write.handles.slice_changes`. If nothing changes, return None and leave no file.
+
+    Raises:
+        WriteConflictError: if a base file is necessary but a pending compaction will write it.
+    """
+    needs_stored_rows = (
+        settings.merger is not None or settings.rule.merger is not None or settings.rule.columns is not None
+    )
+    if needs_stored_rows and place.merging is not None:
+        try:
+            return _append_changes(storage, bucket, place, source, task, settings)
+        except NotAppendableError:
+            return rewrite_slice(storage, bucket, place, source, task, settings)
+    incoming = Incoming(source, bucket.rows, settings.files.row_group_bytes)
+    deleted = mask_of_deletes(incoming, settings)
+    deleted[: bucket.leaving] = True
+    gone, kept = np.flatnonzero(deleted), np.flatnonzero(~deleted)
+    if bucket.changes is None:
+        gone = gone[:0]  # A new file group has no rows to delete.
+    try:
+        if place.deleting and len(kept):
+            keys = incoming.column(RECORD_KEY, len(bucket.rows)).filter(pa.array(~deleted))
+            if outlives_deletes(storage, place, keys):
+                raise NotAppendableError
+        gone = _winning_deletes(storage, bucket, place, incoming, gone, settings)
+    except NotAppendableError:
+        return rewrite_slice(storage, bucket, place, source, task, settings)
+    return _append_rows(storage, bucket, place, incoming, (kept, gone), task, settings)
+
+
+def _winning_deletes(
+    storage: Storage, bucket: Bucket, place: LogPlace, incoming: Incoming, gone: Ints, settings: HandleSettings
+) -> Ints:
+    """Return the rows that delete, without the late deletes: stored rows are newer, but readers of log files would
+    apply them.
+
+    Raises:
+        NotAppendableError: see `late_deletes`.
+    """
+    if place.merging is None or not settings.rule.keeps_whole_rows or settings.delete:
+        return gone
+    delete_rows = gone[gone >= bucket.leaving]
+    values = _ordering_values(incoming, delete_rows, settings)
+    weak = deletes_whatever([values], len(values))
+    if not weak.any():
+        return gone
+    weak_rows = delete_rows[weak]
+    keys = gather_column(_column(incoming, RECORD_KEY, bucket), weak_rows).combine_chunks()
+    late = late_deletes(storage, place, keys, values.filter(pa.array(weak)), settings)
+    return np.setdiff1d(gone, weak_rows[late])
+
+
+def _append_rows(
+    storage: Storage,
+    bucket: Bucket,
+    place: LogPlace,
+    incoming: Incoming,
+    rows: tuple[Ints, Ints],
+    task: int,
+    settings: HandleSettings,
+) -> Written | None:
+    """Append the rows unchanged: first the rows to keep, then the keys to delete."""
+    kept, gone = rows
+    if not len(kept) and not len(gone):
+        return None
+    kept, gone = _in_base_order(kept, bucket), _in_base_order(gone, bucket)
+    numbers = pa.chunked_array([seqnos(settings.instant_time, task, 0, len(bucket.rows))])
+    with _log_file(storage, bucket, place, task, settings) as file:
+        for part in incoming.runs(kept, ROW_GROUP_ROWS):
+            rows = stamped_with(
+                incoming.taken(part), settings.files.schema, settings.instant_time, gather_column(numbers, part)
+            )
+            file.add(check_inserts(rows, settings), _base_rows(part, bucket, place))
+        if len(gone):
+            file.delete(*_to_delete(incoming, gone, bucket, settings), _base_rows(gone, bucket, place))
+    updates = int((kept < bucket.lookups).sum())
+    return file.written(updates=updates, inserts=len(kept) - updates, deletes=len(gone))
+
+
+def _in_base_order(rows: Ints, bucket: Bucket) -> Ints:
+    """Return rows of a bucket in the order of their records in the base file; unchanged if that order is not fully
+    known.
+    """
+    if bucket.base_rows is None or (rows >= bucket.lookups).any():
+        return rows
+    return rows[np.argsort(bucket.base_rows[rows], kind="stable")]
+
+
+def _base_rows(rows: Ints, bucket: Bucket, place: LogPlace) -> BaseRows | None:
+    """Return the row numbers in the base file that a block of these rows may store; None if they are not all known."""
+    base = place.piece.base if place.piece is not None else None
+    if base is None or base != bucket.base or bucket.base_rows is None or (rows >= bucket.lookups).any():
+        return None
+    instant = base.name.instant_time
+    if place.named_after not in {None, instant}:
+        return None  # The slice belongs to a pending compaction, so its base file will be another one.
+    numbers = bucket.base_rows[rows]
+    if not len(numbers) or numbers[0] < 0 or (np.diff(numbers) <= 0).any() or numbers[-1] > _LAST_ROW:
+        return None
+    return BaseRows(numbers, instant, place.named_after is None)
+
+
+def _append_changes(
+    storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
+) -> Written | None:
+    """Append the rows that the merger makes. Raise `NotAppendableError`, and leave no file, if readers would not see
+    them.
+    """
+    with (
+        changed_rows(storage, bucket, place, source, task, settings) as changed,
+        _log_file(storage, bucket, place, task, settings) as file,
+    ):
+        for rows in changed.rows():
+            file.add(rows)
+        gone = pa.concat_arrays([pa.array([], pa.string()), *changed.deleted])
+        if len(gone):
+            file.delete(gone, [])
+    written = file.written(updates=changed.merger.updates, inserts=changed.inserts, deletes=len(gone))
+    if not written.stat.num_writes and not len(gone):
+        storage.delete(written.staged_path)
+        return None
+    return written
+
+
+class _LogFile:
+    """A log file that is written block by block."""
+
+    def __init__(self, sink: Any, target: str, bucket: Bucket, place: LogPlace, settings: HandleSettings) -> None:
+        self._sink, self._target, self._bucket, self._place, self._settings = sink, target, bucket, place, settings
+        self._size = 0
+
+    def add(self, rows: pa.Table, base_rows: BaseRows | None = None) -> None:
+        """Write a block of rows. Their file name column holds the file id, as in Hudi's log files."""
+        self._put(_data_block(rows, self._bucket, self._settings, base_rows))
+
+    def delete(self, keys: pa.Array, ordering: Sequence[pa.Array], base_rows: BaseRows | None = None) -> None:
+        """Write a block of deletes."""
+        settings = self._settings
+        block = delete_block(
+            keys,
+            partition_path=self._bucket.partition_path,
+            instant_time=settings.instant_time,
+            schema=settings.files.avro_schema,
+            ordering=ordering,
+            base_rows=base_rows,
+        )
+        self._put(block)
+
+    def _put(self, block: bytes) -> None:
+        self._sink.write(block)
+        self._size += len(block)
+
+    def written(self, *, updates: int, inserts: int, deletes: int) -> Written:
+        """Return the finished file with its write statistics."""
+        bucket, name = self._bucket, self._target.rpartition("/")[2]
+        stat = WriteStat(
+            bucket.file_id,
+            join_path(bucket.partition_path, name),
+            bucket.partition_path,
+            self._place.opened_at or self._settings.instant_time,
+            updates + inserts,
+            num_deletes=deletes,
+            num_updates=updates,
+            num_inserts=inserts,
+            size_bytes=self._size,
+            base_name=self._place.base_name,
+            log_names=(*self._place.log_names, name),
+        )
+        return Written(self._target, stat)
+
+
+@contextmanager
+def _log_file(
+    storage: Storage, bucket: Bucket, place: LogPlace, task: int, settings: HandleSettings
+) -> Iterator[_LogFile]:
+    name = log_file_name(bucket, place, task, settings)
+    target = join_path(bucket.partition_path if settings.folder is None else settings.folder, name)
+    with storage.open_output(target) as sink:
+        yield _LogFile(sink, target, bucket, place, settings)
+
+
+def _data_block(rows: pa.Table, bucket: Bucket, settings: HandleSettings, base_rows: BaseRows | None) -> bytes:
+    """Return a block of rows. Their file name column holds the file id, as in Hudi's log files."""
+    schema = stored_schema(settings.files.schema)
+    columns = {
+        PARTITION_PATH: constant(bucket.partition_path, rows.num_rows),
+        FILE_NAME: constant(bucket.file_id, rows.num_rows),
+    }
+    arrays = [columns[name] if name in columns else rows.column(name) for name in schema.names]
+    return _parquet_block(pa.Table.from_arrays(arrays, schema=schema), settings.files, settings.instant_time, base_rows)
+
+
+def _parquet_block(rows: pa.Table, files: FileSettings, instant_time: str, base_rows: BaseRows | None) -> bytes:
+    sink = pa.BufferOutputStream()
+    sample = rows if rows.nbytes >= _LEAST_SAMPLED_BYTES else None
+    with parquet_writer(sink, rows.schema, files, sample, looks_at=_SAMPLE_ROWS) as writer:
+        writer.write_table(rows)
+    return parquet_block(
+        sink.getvalue().to_pybytes(), instant_time=instant_time, schema=files.avro_schema, base_rows=base_rows
+    )
+
+
+def _to_delete(
+    incoming: Incoming, gone: Ints, bucket: Bucket, settings: HandleSettings
+) -> tuple[pa.Array, Sequence[pa.Array]]:
+    """Return the keys to delete, and the ordering values of their deletes. A delete takes the ordering value of its
+    row.
+    """
+    keys = gather_column(_column(incoming, RECORD_KEY, bucket), gone).combine_chunks()
+    if not settings.rule.keeps_whole_rows or settings.delete:
+        return keys, []  # If the rule fills nulls, a delete removes any version.
+    column = _ordering_values(incoming, gone, settings)
+    # A row that moves to another partition leaves no version behind, whatever its ordering value.
+    return keys, [pc.if_else(pa.array(gone < bucket.leaving), pa.scalar(None, column.type), column)]
+
+
+def _ordering_values(incoming: Incoming, rows: Ints, settings: HandleSettings) -> pa.Array:
+    """Return the ordering values of some rows. Dates are returned as the integers that delete blocks hold."""
+    ordering = settings.rule.ordering
+    assert ordering is not None  # noqa: S101  The caller checks this.
+    top = ordering if ordering in incoming.rows.schema.names else ordering.partition(".")[0]
+    values = field_column(incoming.taken(rows, [top]), ordering, "ordering").combine_chunks()
+    return values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
+
+
+def _column(incoming: Incoming, name: str, bucket: Bucket) -> pa.ChunkedArray:
+    values = incoming.column(name, len(bucket.rows))
+    return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])

@@ -1,0 +1,441 @@
+"""Merge and create handles: one bucket becomes one base file (Hudi: ``HoodieMergeHandle``, ``HoodieCreateHandle``).
+
+Memory: one row group of the base file, and as many bytes of the bucket's rows, which are taken from the source when
+they are needed. Merges also hold the bucket's keys, and a few copies of the footer's filter, of about three bytes per
+row of the file.
+
+Replacing and dropping rows of a batch of a base file, as merge handles do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.arrow.gather import gather, gather_column, replaced
+from lakeformat.arrow.row_bytes import runs
+from lakeformat.errors import SchemaMismatchError
+from lakeformat.files.base_file import (
+    ROW_GROUP_ROWS,
+    BaseFileWriter,
+    FileSettings,
+    KeyFacts,
+    inherited_facts,
+    repeating_text,
+    roomy_filter,
+    stamped,
+    stamped_with,
+    stored_batches,
+    stored_schema,
+)
+from lakeformat.files.footers import key_footer, open_base, open_parquet
+from lakeformat.keys.record_keys import field_column, seqnos
+from lakeformat.merge import MergeRule, deleted_rows, stored_wins
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import BaseFile, BaseFileName, LogFileName, join_path
+from lakeformat.model.operation import Operation
+from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.transaction.written_file import Written
+from lakeformat.write.handles.cdc_log import ChangeLog, ChangeLogSettings, Merger, log_changes
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.incoming import Incoming
+from lakeformat.write.rows.prepare import deleted_rows_of
+from lakeformat.write.workload.buckets import Bucket
+
+__all__ = [
+    "HandleSettings",
+    "KeyMerger",
+    "check_inserts",
+    "create",
+    "decode_ahead",
+    "drop_rows",
+    "mask_of_deletes",
+    "merge",
+    "open_merger",
+    "replace_rows",
+]
+
+
+def replace_rows(
+    table: pa.Table,
+    mask: npt.NDArray[np.bool_],
+    rows: pa.Table,
+    instant: str,
+) -> pa.Table:
+    """Replace the rows under the mask by ``rows``, in order. Columns that ``rows`` lacks keep their values.
+
+    Args:
+        table: the stored rows, one chunk per column.
+        instant: the commit time of the new rows.
+    """
+    where, new_columns = pa.array(mask), set(rows.schema.names)
+    columns = []
+    for field in table.schema:
+        old = table.column(field.name).chunk(0)  # The table is one record batch.
+        if field.name == COMMIT_TIME:
+            columns.append(_stamp(old, mask, instant))
+            continue
+        if field.name == RECORD_KEY or field.name not in new_columns:  # Keys that matched are equal.
+            columns.append(old)
+            continue
+        new = rows.column(field.name).combine_chunks()
+        if pa.types.is_dictionary(field.type):
+            new = new.dictionary_encode()
+        columns.append(replaced(old, where, new))
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _stamp(old: pa.DictionaryArray, mask: npt.NDArray[np.bool_], instant: str) -> pa.DictionaryArray:
+    values = pa.concat_arrays([old.dictionary, pa.array([instant], old.dictionary.type)])
+    codes = pc.if_else(pa.array(mask), pa.scalar(len(old.dictionary), old.indices.type), old.indices)
+    return pa.DictionaryArray.from_arrays(codes, values)
+
+
+def drop_rows(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
+    """Return the rows that are not under the mask."""
+    return rows.filter(pa.array(~dropped)) if dropped.any() else rows
+
+
+@dataclass(frozen=True, slots=True)
+class HandleSettings:
+    """Settings that all buckets of one write share.
+
+    Attributes:
+        instant_time: the commit's instant.
+        files: settings of base files.
+        rule: how a stored row and an incoming one are merged.
+        delete: whether the rows are keys to delete.
+        folder: where files are written if they are moved to their partitions later; None writes to the partitions.
+        write_token: part of the files' names, unique to this attempt; None makes one from the bucket's number.
+        mark: digits in a token made from the bucket's number that no other writer of the same log file has; "0" if a
+            lock excludes other writers.
+        idle_cores: whether there are fewer buckets than cores, so that a merge may decode and encode on two cores.
+        merger: makes the merger that changes the rows of base files; None for upserts and deletes by key.
+        ordering: the column by which readers of log files choose between versions; None if they take the last version.
+        fills: whether readers of log files fill nulls of the newer version.
+        logs: how changes of base files are logged; None if they are not.
+    """
+
+    instant_time: str
+    files: FileSettings
+    rule: MergeRule
+    delete: bool
+    folder: str | None = None
+    write_token: str | None = None
+    mark: str = "0"
+    idle_cores: bool = False
+    merger: Callable[[Bucket, pa.Table, int, HandleSettings], Merger] | None = None
+    ordering: str | None = None
+    fills: bool = False
+    logs: ChangeLogSettings | None = None
+
+    @classmethod
+    def of(cls, job: WriteJob, instant_time: str, schema: pa.Schema) -> HandleSettings:
+        """Return the settings of a write to a table with this schema."""
+        config, files = job.config, job.files(schema)
+        mode = config.change_logging
+        return cls(
+            instant_time,
+            files,
+            job.rule,
+            job.operation is Operation.DELETE,
+            ordering=config.ordering_field if config.takes_logs and config.orders_versions else None,
+            fills=config.takes_logs and config.merge_settings.partial_update is not None,
+            logs=ChangeLogSettings.of(mode, schema, config.name, files.row_group_bytes) if mode else None,
+        )
+
+    def file_name(self, bucket: Bucket, task: int) -> BaseFileName:
+        """Return the name of a bucket's base file."""
+        return BaseFileName(bucket.file_id, self.token(task), self.instant_time)
+
+    def token(self, task: int) -> str:
+        """Return the write token in the name of a bucket's file."""
+        return self.write_token or f"{task}-{self.mark}-0"
+
+    def written_to(self, bucket: Bucket, name: BaseFileName | LogFileName) -> str:
+        """Return the path that the file is written to."""
+        return join_path(bucket.partition_path if self.folder is None else self.folder, str(name))
+
+    def change_data(self, bucket: Bucket, task: int) -> str | None:
+        """Return the path of the change data of a bucket's base file; None if changes are not logged."""
+        if self.logs is None:
+            return None
+        return self.written_to(bucket, LogFileName(bucket.file_id, self.instant_time, 1, self.token(task), is_cdc=True))
+
+
+def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> Written | None:
+    """Write the first base file of a new file group. If all rows are deletes, return None and leave no file."""
+    name = settings.file_name(bucket, task)
+    path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
+    written = 0
+    with (
+        storage.open_output(target) as sink,
+        BaseFileWriter(sink, bucket.partition_path, name, settings.files) as writer,
+    ):
+        start = 0
+        for part in runs(source, bucket.rows, ROW_GROUP_ROWS, settings.files.row_group_bytes):
+            taken = gather(source, part)
+            rows = stamped(taken, settings.files.schema, settings.instant_time, task, start)
+            writer.write(check_inserts(drop_rows(rows, mask_of_deletes(taken, settings)), settings))
+            start += len(part)
+        writer.close()
+        written = writer.rows
+        size = writer.size_bytes
+    if not written:
+        storage.delete(target)
+        return None
+    stat = WriteStat(bucket.file_id, path, bucket.partition_path, None, written, num_inserts=written, size_bytes=size)
+    return Written(target, stat, writer.facts)
+
+
+def merge(
+    storage: Storage, bucket: Bucket, base: BaseFile, source: pa.Table, task: int, settings: HandleSettings
+) -> Written | None:
+    """Write the next base file of a file group, from its ``base`` and the bucket's rows. If nothing changes, return
+    None and leave no file.
+
+    Source: Hudi's ``HoodieMergeHandle``. An updated row keeps its position; inserts follow. A row that is only copied
+    keeps its meta columns, except the file name.
+    """
+    name = settings.file_name(bucket, task)
+    path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
+    stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0, base_name=str(base.name))
+    where = f"{storage.location}/{base.path}"
+    with (
+        open_base(storage, base) as stored,
+        _open_for_merge(stored, where, settings) as (parquet, encoded),
+        storage.open_output(target) as sink,
+        open_merger(storage, bucket, source, task, settings) as (merger, log),
+    ):
+        metadata = parquet.metadata
+        inherited = inherited_facts(storage, key_footer(base, metadata), len(bucket.rows))
+        known = inherited or KeyFacts(roomy_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp))
+        nothing = pa.array([], pa.string())
+        with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known, encoded) as writer:
+            shape = stored_schema(settings.files.schema, encoded)
+            most = settings.files.row_group_bytes
+            batches = stored_batches(parquet, where, shape, threads=settings.idle_cores, most_bytes=most)
+            for batch in decode_ahead(batches) if settings.idle_cores else batches:
+                for rows in merger.apply(batch):
+                    writer.write(rows, new_keys=nothing if inherited else None)
+            stored_rows = writer.rows
+            for rows in merger.rest():
+                writer.write(rows)
+            writer.close()
+        stat = replace(
+            stat,
+            num_writes=writer.rows,
+            num_deletes=merger.deletes,
+            num_updates=merger.updates,
+            num_inserts=writer.rows - stored_rows,
+            size_bytes=writer.size_bytes,
+        )
+    if not (stat.num_deletes or stat.num_updates or stat.num_inserts):
+        storage.delete(target)
+        return None
+    stat = replace(stat, cdc_stats=log.stats(bucket.partition_path) if log else ())
+    return Written(target, stat, writer.facts, missed=merger.missed)
+
+
+@contextmanager
+def open_merger(
+    storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings
+) -> Iterator[tuple[Merger, ChangeLog | None]]:
+    """Yield the merger of a bucket's base file, and its change log or None. The log is complete after the block."""
+    merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
+    target = settings.change_data(bucket, task)
+    if settings.logs is None or target is None:
+        yield merger, None
+        return
+    with log_changes(storage, merger, target, settings.instant_time, settings.logs) as both:
+        yield both
+
+
+def decode_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same batches; each is decoded while the one before is in use."""
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = reader.submit(next, batches, None)
+            yield batch
+
+
+class KeyMerger:
+    """A merger that applies a bucket's rows to the base file's batches by key. It remembers the rows that matched."""
+
+    def __init__(self, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> None:
+        self.incoming = Incoming(source, bucket.rows, settings.files.row_group_bytes)
+        self.task, self.settings = task, settings
+        self.updates = self.deletes = 0
+        count = len(bucket.rows)
+        self._keys = self.incoming.column(RECORD_KEY, bucket.lookups)
+        self._deleted = mask_of_deletes(self.incoming, settings)
+        self._deleted[: bucket.leaving] = True
+        self._seqnos = pa.chunked_array([seqnos(settings.instant_time, task, 0, count)])
+        self._found = np.zeros(count, bool)
+        self._first_at = np.zeros(count, np.int64)
+        self._next_seqno = count
+
+    @property
+    def missed(self) -> int:
+        """Return the number of looked-up rows that no batch so far held; see `Merger.missed`."""
+        return len(self._keys) - int(self._found[: len(self._keys)].sum())
+
+    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        """Yield the batch with matched rows updated or dropped; see `Merger.apply`."""
+        if not len(self._keys):
+            yield pa.Table.from_batches([batch])
+            return
+        matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+        for part, found in self.incoming.parts(batch, matches):
+            yield self._apply_part(part, found)
+
+    def _apply_part(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.Table:
+        table = pa.Table.from_batches([batch])
+        hit = np.asarray(pc.is_valid(matches))
+        if not hit.any():
+            return table
+        rows = np.asarray(matches.drop_null()).astype(np.int64)
+        is_repeat = self._mark_found(rows)
+        newer = self._stored_is_newer(batch, hit, rows)
+        if self.settings.rule.keeps_whole_rows:
+            hit[np.flatnonzero(hit)[newer]] = False
+            rows, is_repeat, newer = rows[~newer], is_repeat[~newer], newer[~newer]
+        gone = self._deleted[rows]
+        dropped, replaced = hit.copy(), hit.copy()
+        dropped[np.flatnonzero(hit)[~gone]] = False
+        replaced[np.flatnonzero(hit)[gone]] = False
+        if replaced.any():
+            taken = self._take_rows(rows[~gone], is_repeat[~gone])
+            taken, unwanted = self._merge_rows(table, replaced, taken, newer[~gone])
+            table = replace_rows(table, replaced, taken, self.settings.instant_time)
+            dropped[np.flatnonzero(replaced)[unwanted]] = True
+        deletes = int(dropped.sum())
+        self.deletes += deletes
+        self.updates += len(rows) - deletes
+        return drop_rows(table, dropped) if deletes else table
+
+    def _merge_rows(
+        self,
+        table: pa.Table,
+        replaced: npt.NDArray[np.bool_],
+        taken: pa.Table,
+        stored_is_newer: npt.NDArray[np.bool_],
+    ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+        """Return the rows that replace the stored rows under the mask, and a mask of those to drop."""
+        rule, names = self.settings.rule, self.settings.files.schema.names
+        if not rule.makes_rows:
+            # Keys that matched are equal, and so are the columns they were copied from.
+            copies = self.settings.files.key_texts
+            unchanged = [n for n in names if n in copies or (rule.columns is not None and n not in rule.columns)]
+            return taken.drop_columns(unchanged), np.zeros(taken.num_rows, bool)
+        stored = table.select(names).filter(pa.array(replaced))
+        merged_rows, unwanted = rule.made(stored, taken.select(names), stored_is_newer)
+        merged_columns = set(merged_rows.schema.names)
+        fields = [
+            (merged_rows if field.name in merged_columns else taken).schema.field(field.name) for field in taken.schema
+        ]
+        arrays = [(merged_rows if field.name in merged_columns else taken).column(field.name) for field in fields]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields)), unwanted
+
+    def _mark_found(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Mark these incoming rows as found. Return a mask of the rows that had matched a stored row before.
+
+        A row matches twice if inserts have written its key more than once.
+        """
+        at = np.arange(len(rows))
+        self._first_at[rows[::-1]] = at[::-1]  # If a row occurs twice, its first position is assigned last and remains.
+        is_repeat: npt.NDArray[np.bool_] = self._found[rows] | (self._first_at[rows] != at)
+        self._found[rows] = True
+        return is_repeat
+
+    def _take_rows(self, rows: npt.NDArray[np.int64], is_repeat: npt.NDArray[np.bool_]) -> pa.Table:
+        """Return incoming rows with meta columns. A row that is written once more gets a new sequence number."""
+        taken = self._stamp_rows(rows)
+        copies = int(is_repeat.sum())
+        if not copies:
+            return taken
+        at = taken.schema.get_field_index(COMMIT_SEQNO)
+        fresh = seqnos(self.settings.instant_time, self.task, self._next_seqno, copies)
+        self._next_seqno += copies
+        numbers = pc.replace_with_mask(taken.column(at).combine_chunks(), pa.array(is_repeat), fresh)
+        return taken.set_column(at, COMMIT_SEQNO, numbers)
+
+    def _stamp_rows(self, rows: npt.NDArray[np.int64]) -> pa.Table:
+        """Return incoming rows with their meta columns."""
+        numbers = gather_column(self._seqnos, rows)
+        return stamped_with(self.incoming.taken(rows), self.settings.files.schema, self.settings.instant_time, numbers)
+
+    def _stored_is_newer(
+        self, batch: pa.RecordBatch, hit: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        ordering = self.settings.rule.ordering
+        if ordering is None or not self.settings.rule.stored_may_win:
+            return np.zeros(len(rows), bool)
+        stored = field_column(batch, ordering, "ordering").filter(pa.array(hit))
+        top = ordering if ordering in self.incoming.rows.schema.names else ordering.partition(".")[0]
+        incoming = field_column(self.incoming.taken(rows, [top]), ordering, "ordering")
+        return stored_wins(stored, incoming.combine_chunks())
+
+    def rest(self) -> Iterator[pa.Table]:
+        """Yield the rows that no stored row matched, without deletes."""
+        left = np.flatnonzero(~(self._found | self._deleted))
+        for part in self.incoming.runs(left, ROW_GROUP_ROWS):
+            yield check_inserts(self._stamp_rows(part), self.settings)
+
+
+def mask_of_deletes(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray[np.bool_]:
+    """Return a mask of the prepared rows that are deletes."""
+    if settings.delete:
+        return np.ones(rows.num_rows, bool)
+    if isinstance(rows, pa.Table):
+        return deleted_rows_of(rows)
+    flags = rows.column(IS_DELETED, rows.num_rows) if IS_DELETED in rows.rows.schema.names else None
+    return deleted_rows(flags, rows.num_rows)
+
+
+def check_inserts(rows: pa.Table, settings: HandleSettings) -> pa.Table:
+    """Return the new rows. Refuse them if the input lacks a column that must not be null: no stored row supplies its
+    value.
+
+    Raises:
+        SchemaMismatchError: names the column.
+    """
+    for field in settings.files.schema if settings.rule.columns is not None else ():
+        missing = rows.column(field.name).null_count if not field.nullable else 0
+        if missing:
+            raise SchemaMismatchError(
+                f"the input has no column {field.name!r}, which may not be null in this table, and {missing} of its "
+                "rows have new keys; add the column, or leave these rows out"
+            )
+    return rows
+
+
+@contextmanager
+def _open_for_merge(source: Any, path: str, settings: HandleSettings) -> Iterator[tuple[Any, frozenset[str]]]:
+    """Open a base file for a merge. Yield it, and the names of its text columns that are read as dictionaries."""
+    metadata = open_parquet(source, path).metadata
+    encoded = _encoded_text(metadata, settings)
+    with open_parquet(source, path, metadata=metadata, read_dictionary=[COMMIT_TIME, *encoded]) as parquet:
+        yield parquet, encoded
+
+
+def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
+    """Return the text columns that may stay dictionary-encoded.
+
+    The ordering column is compared, so it is not among them. If the merge reads stored values, none is.
+    """
+    rule = settings.rule
+    if settings.merger or rule.makes_rows:
+        return frozenset()
+    texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {rule.ordering}
+    return repeating_text([metadata], texts)

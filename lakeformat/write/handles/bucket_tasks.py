@@ -1,0 +1,401 @@
+"""Both sides of the shuffle, in tasks: rows are routed to buckets (step 5), then buckets are written to files (step 6).
+
+Between the two sides Spark moves the rows. Memory: on the first side a stage file's record batch (`StageWriter`'s
+buffer, mapped on local disks); on the second side one bucket's rows and a row group of its base file.
+
+Appending to buckets in tasks: a hash gives the file group, so rows are neither shuffled nor looked up.
+
+When the write begins, the driver makes one value with all that a task must know: the slices of the buckets, and the
+places of their next log files. Several tasks may append to one bucket. Each task writes its own file, and readers read
+these files in the order of the tasks' numbers, which are part of the files' names.
+
+Memory: the write buffer, and what `append` needs for one bucket's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.arrow.conform import conform
+from lakeformat.arrow.gather import gather, gather_column
+from lakeformat.arrow.row_bytes import pieces
+from lakeformat.codec.java import FieldRule
+from lakeformat.errors import WriteConflictError
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.index.bucket import bucket_file_id, bucket_ids, bucket_of
+from lakeformat.index.stored_keys import deleted_pairs, one_place_each
+from lakeformat.model.operation import Operation
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.transaction.written_file import Written, stage_folder
+from lakeformat.write.handles.append_handle import append
+from lakeformat.write.handles.base_file_handles import HandleSettings, create, merge
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.prepare import PrepareSettings, combine, prepare
+from lakeformat.write.rows.stage import StagedTask, staged_batches
+from lakeformat.write.workload.buckets import Appending, Bucket, LogPlace, derive_file_id
+from lakeformat.write.workload.shuffle_plan import PartitionRoute, RoutedBucket
+from lakeformat.write.workload.tag_units import TagFile, read_hits
+
+__all__ = [
+    "ARRIVAL",
+    "BUCKET",
+    "LOOKUP",
+    "TASK",
+    "BucketPlaces",
+    "BucketSettings",
+    "append_in_task",
+    "check_places",
+    "may_append_in_tasks",
+    "route_rows",
+    "routed_schema",
+    "task_folder",
+    "write_buckets",
+]
+
+Ints = npt.NDArray[np.int64]
+
+#: Routing columns of each row: the value that Spark hashes to find the task, the bucket's number, whether the row is in
+#: the bucket's base file, and its place in the input.
+TASK: Final = "_lakeformat_task"
+BUCKET: Final = "_lakeformat_bucket"
+LOOKUP: Final = "_lakeformat_lookup"
+ARRIVAL: Final = "_lakeformat_arrival"
+_ROUTING: Final = (
+    pa.field(TASK, pa.int32()),
+    pa.field(BUCKET, pa.int32()),
+    pa.field(LOOKUP, pa.bool_()),
+    pa.field(ARRIVAL, pa.int64()),
+)
+#: Most rows of a stage file that the values of ``arrival`` can number.
+_STAGE_ROWS: Final = 1 << 40
+#: Most rows, and bytes, that are passed to Spark at a time.
+_BATCH_ROWS: Final = 16_384
+_BATCH_BYTES: Final = 16 << 20
+
+
+def routed_schema(settings: PrepareSettings) -> pa.Schema:
+    """Return the schema of prepared rows with their routing columns."""
+    return pa.schema([*_ROUTING, *settings.prepared_schema])
+
+
+def route_rows(
+    storage: Storage,
+    stage: int,
+    staged: StagedTask,
+    tags: Sequence[TagFile],
+    routes: Mapping[str, PartitionRoute],
+    task_values: Sequence[int],
+    settings: PrepareSettings,
+) -> Iterator[pa.RecordBatch]:
+    """Yield one stage file's rows, each with its bucket. A row that several files hold is yielded once for each.
+
+    Args:
+        stage: the stage file's number.
+        tags: the hits of the tag step in this stage file.
+        task_values: for each bucket the value of the `TASK` column.
+    """
+    hits = read_hits(storage, tags)
+    values = np.asarray(task_values, np.int32)
+    for source in sorted({run.partition_path for run in staged.runs}):
+        hits_of = {path: hits.get(path) for path in ([source] if source in routes else hits)}
+        for path, pairs in hits_of.items():
+            if pairs is not None and routes[path].deleting:
+                hits_of[path] = _choose_slices(storage, staged, source, pairs, routes[path])
+        first = 0
+        for batch in staged_batches(storage, staged, source):
+            start = 0
+            for rows in pieces(batch, _BATCH_ROWS, _BATCH_BYTES):
+                at, buckets, lookups = _route(rows, first + start, hits_of, routes)
+                if len(at):
+                    arrival = stage * _STAGE_ROWS + first + start + at
+                    moved = conform(rows.take(pa.array(at)), settings.prepared_schema)
+                    columns = [values[buckets], buckets.astype(np.int32), lookups, arrival]
+                    arrays = [*map(pa.array, columns), *moved.columns]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=routed_schema(settings))
+                start += rows.num_rows
+            first += batch.num_rows
+
+
+def _choose_slices(
+    storage: Storage, staged: StagedTask, source: str, pairs: tuple[Ints, Ints], route: PartitionRoute
+) -> tuple[Ints, Ints]:
+    """Return the (row, slice) pairs. For a row found in several slices keep only the pair that `one_place_each`
+    chooses.
+
+    Memory: the keys of such rows.
+    """
+    rows, files = pairs
+    several = np.flatnonzero(np.bincount(rows, minlength=1)[rows] > 1)
+    if not len(several):
+        return pairs
+    wanted, at = np.unique(rows[several], return_inverse=True)
+    gone = np.zeros(len(rows), bool)
+    keys = _take_keys(staged_batches(storage, staged, source), wanted)
+    gone[several] = deleted_pairs(storage, route.deleting, keys, at, files[several])
+    chosen = one_place_each(rows, gone)
+    return rows[chosen], files[chosen]
+
+
+def _take_keys(batches: Iterable[pa.RecordBatch], rows: Ints) -> pa.ChunkedArray:
+    """Return the record keys of these rows of all batches, ascending."""
+    first, parts = 0, []
+    for batch in batches:
+        low, high = np.searchsorted(rows, [first, first + batch.num_rows])
+        parts.append(batch.column(RECORD_KEY).take(pa.array(rows[low:high] - first)))
+        first += batch.num_rows
+    return pa.chunked_array(parts, pa.string())
+
+
+def _route(
+    rows: pa.RecordBatch,
+    first: int,
+    hits_of: Mapping[str, tuple[Ints, Ints] | None],
+    routes: Mapping[str, PartitionRoute],
+) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """Return the positions of rows, their buckets, and whether the rows are in the bucket's base file."""
+    positions: list[Ints] = []
+    buckets: list[Ints] = []
+    is_new = np.ones(rows.num_rows, bool)
+    for path, pairs in hits_of.items():
+        if pairs is not None:
+            low, high = np.searchsorted(pairs[0], [first, first + rows.num_rows])
+            at = pairs[0][low:high] - first
+            is_new[at] = False
+            positions.append(at)
+            buckets.append(_buckets_of_files(pairs[1][low:high], routes[path].by_file))
+    located = sum(map(len, positions))
+    for path in hits_of:
+        if routes[path].inserts:
+            new = np.flatnonzero(is_new)
+            positions.append(new)
+            buckets.append(_buckets_of_new_keys(rows.column(RECORD_KEY).take(pa.array(new)), routes[path]))
+    at = np.concatenate([*positions, np.empty(0, np.int64)])
+    lookups = np.arange(len(at)) < located
+    return at, np.concatenate([*buckets, np.empty(0, np.int64)]), lookups
+
+
+def _buckets_of_files(files: Ints, by_file: Mapping[int, int]) -> Ints:
+    known = np.asarray(list(by_file), np.int64)
+    numbers = np.asarray(list(by_file.values()), np.int64)
+    return numbers[np.searchsorted(known, files)]  # The files of a route are in ascending order.
+
+
+def _buckets_of_new_keys(keys: pa.Array, route: PartitionRoute) -> Ints:
+    """Return the buckets of new keys. A key's bucket is the number of cuts that are not above the key."""
+    if not route.cuts or not len(keys):
+        return np.full(len(keys), route.inserts[0], np.int64)
+    cuts = pa.array(route.cuts, keys.type)
+    # A stable sort puts cuts before equal keys.
+    order = np.asarray(pc.sort_indices(pa.concat_arrays([cuts, keys])))
+    is_key = order >= len(cuts)
+    below = np.empty(len(keys), np.int64)
+    below[order[is_key] - len(cuts)] = np.cumsum(~is_key)[is_key]
+    return np.asarray(route.inserts, np.int64)[below]
+
+
+# --- buckets to files ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BucketSettings:
+    """Settings that all tasks share that write buckets.
+
+    Attributes:
+        buckets: all buckets of the write, by number.
+        combine: whether the rows are reduced to one per key, across stage files.
+        handles: settings of the handles, with the stage folder as ``folder``.
+        first_task: added to a bucket's number in sequence numbers.
+    """
+
+    buckets: tuple[RoutedBucket, ...]
+    prepare: PrepareSettings
+    combine: bool
+    handles: HandleSettings
+    first_task: int = 0
+
+
+def write_buckets(
+    storage: Storage, batches: Iterable[pa.RecordBatch], settings: BucketSettings, attempt: str
+) -> Iterator[Written]:
+    """Write each bucket to a file, one after the other.
+
+    Args:
+        batches: routed rows. The rows of a bucket are consecutive, and no other task has rows of that bucket.
+        attempt: two numbers, ``stage-attempt``, unique to this attempt; part of the files' names.
+    """
+    number, waiting = -1, list[pa.RecordBatch]()
+    for batch in batches:
+        buckets = batch.column(BUCKET).to_numpy()
+        bounds = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(buckets)]
+        for start, end in pairwise(bounds):
+            if start == end:
+                continue
+            if int(buckets[start]) != number:
+                yield from _write_bucket(storage, number, waiting, settings, attempt)
+                number, waiting = int(buckets[start]), []
+            waiting.append(batch.slice(start, end - start))
+    yield from _write_bucket(storage, number, waiting, settings, attempt)
+
+
+def _write_bucket(
+    storage: Storage, number: int, batches: Sequence[pa.RecordBatch], settings: BucketSettings, attempt: str
+) -> Iterator[Written]:
+    if not batches:
+        return
+    routed = settings.buckets[number]
+    handles = replace(settings.handles, write_token=f"{number}-{attempt}")
+    rows, bucket = _make_bucket(pa.Table.from_batches(batches), routed, settings)
+    written: Written | None
+    if routed.onto is not None:
+        written = append(storage, bucket, routed.onto, rows, settings.first_task + number, handles)
+    elif routed.base is None:
+        written = create(storage, bucket, rows, settings.first_task + number, handles)
+    else:
+        written = merge(storage, bucket, routed.base, rows, settings.first_task + number, handles)
+    if written is not None:
+        yield written
+
+
+def _make_bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings) -> tuple[pa.Table, Bucket]:
+    """Return a bucket's rows, one per key if they are combined, and the bucket with their positions.
+
+    Rows that the base file may hold come first, in order of arrival; new rows follow in key order.
+    """
+    order = np.asarray(pc.sort_indices(table.column(ARRIVAL))).astype(np.int64)
+    if (np.diff(order) < 0).any():
+        table = gather(table, order)
+    if settings.combine:
+        table = combine(table, settings.prepare.rule)
+    lookup = table.column(LOOKUP).to_numpy()
+    new = np.flatnonzero(~lookup)
+    new = new[np.asarray(pc.sort_indices(gather_column(table.column(RECORD_KEY), new))).astype(np.int64)]
+    at = np.concatenate([np.flatnonzero(lookup), new])
+    rows = conform(table, settings.prepare.prepared_schema)
+    return rows, Bucket(routed.partition_path, routed.file_id, routed.base, at, int(lookup.sum()), onto=routed.onto)
+
+
+@dataclass(frozen=True)
+class BucketPlaces:
+    """The places where the rows of each bucket are appended. Picklable.
+
+    Attributes:
+        groups: (partition path, bucket) -> (file id, place) of existing buckets.
+        rule: how keys are hashed.
+    """
+
+    groups: Mapping[tuple[str, int], tuple[str, LogPlace]]
+    rule: FieldRule
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, appending: Appending, rule: FieldRule) -> BucketPlaces:
+        """Return the places of a table with a bucket index."""
+        groups = {
+            (piece.group.partition_path, bucket_of(piece.group.file_id) or 0): (
+                piece.group.file_id,
+                replace(appending.place(piece), merging=None, deleting=()),
+            )
+            for piece in snapshot.each_slice()
+        }
+        return cls(groups, rule)
+
+
+def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, appending: Appending) -> bool:
+    """Tell whether tasks may append without reading stored rows or the rows of other tasks."""
+    rule, prepare_settings = job.rule, job.prepare
+    if not appending.opens_logs or job.dup_policy != "none" or prepare_settings.search_all:
+        return False
+    if appending.looks or rule.fills_nulls or prepare_settings.keys.generated:
+        return False
+    # An old version may outlive its delete, so a write that brings a newer version must read stored rows.
+    return job.operation is Operation.DELETE or not any(
+        appending.place(piece).deleting for piece in snapshot.each_slice()
+    )
+
+
+def append_in_task(
+    storage: Storage,
+    job: WriteJob,
+    handles: HandleSettings,
+    places: BucketPlaces,
+    batches: Iterable[pa.RecordBatch],
+    task: int,
+    attempt: int,
+) -> tuple[int, tuple[Written, ...]]:
+    """Write rows to log files in the handles' folder. Return the number of rows taken, and the files.
+
+    Args:
+        task: the task's number; rows of a task with a higher number are later rows.
+        attempt: a number that no other attempt has.
+    """
+    arrived, written = 0, list[Written]()
+    for round_number, rows in enumerate(_in_buffers(batches, job.options.write.buffer_bytes)):
+        arrived += rows.num_rows
+        named = replace(handles, write_token=f"{task:010d}-{round_number:06d}-{attempt}")
+        for path, part in prepare(rows, job.prepare).items():
+            combined_rows = combine(part, job.rule) if job.combine else part
+            for bucket, place in _buckets(path, combined_rows, places, job):
+                log_file = append(storage, bucket, place, combined_rows, task, named)
+                written += [log_file] if log_file is not None else []
+    return arrived, tuple(written)
+
+
+def _in_buffers(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
+    """Yield the batches as tables of about ``most_bytes``."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= most_bytes:
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _buckets(path: str, rows: pa.Table, places: BucketPlaces, job: WriteJob) -> Iterator[tuple[Bucket, LogPlace]]:
+    settings = job.index_settings
+    numbers = bucket_ids(rows.column(RECORD_KEY), settings.hash_fields, settings.buckets, places.rule)
+    order = np.argsort(numbers, kind="stable")
+    for at in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+        if not len(at):
+            continue
+        number = int(numbers[at[0]])
+        known = places.groups.get((path, number))
+        opened = bucket_file_id(number, derive_file_id(f"{job.write_id}/{path}", -2, number))
+        file_id, place = known or (opened, LogPlace())
+        base = place.piece.base if place.piece is not None else None
+        yield Bucket(path, file_id, base, at, len(at) if known else 0, onto=place), place
+
+
+def check_places(written: Iterable[Written], then: BucketPlaces, now: BucketPlaces) -> None:
+    """Refuse to publish log files whose slice has been closed since the write began, by a compaction planned meanwhile.
+
+    Raises:
+        WriteConflictError: if a slice was closed. A retry starts from the table's state at that time.
+    """
+    for stat in (file.stat for file in written):
+        key = (stat.partition_path, bucket_of(stat.file_id) or 0)
+        before, after = then.groups.get(key), now.groups.get(key)
+        if (before and _version_of(before[1])) != (after and _version_of(after[1])):
+            raise WriteConflictError(
+                f"file group {stat.file_id} has another slice since the write began; run the write again"
+            )
+
+
+def _version_of(place: LogPlace) -> tuple[str | None, int]:
+    return place.named_after, place.version
+
+
+def task_folder(job: WriteJob) -> str:
+    """Return the folder for the tasks' log files. It is deleted with the files of lost attempts."""
+    return f"{stage_folder(job.write_id)}/files"

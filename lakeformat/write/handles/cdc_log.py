@@ -1,0 +1,241 @@
+"""Change data files beside rewritten base files (Hudi: ``HoodieMergeHandleWithChangeLog``, ``HoodieCDCLogger``).
+
+The log compares a merger's input and output batch by batch. Rows with the new commit's time are updates, keys that are
+missing are deletes, rows after the last batch are inserts. Memory: the rows before and after, up to a row group's
+bytes, until they are written as a block of the file; and the keys of the batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.arrow.conform import conform
+from lakeformat.codec.avro.schema import to_avro
+from lakeformat.files.log_writer import change_block
+from lakeformat.merge.order import pair_keys
+from lakeformat.model.files import join_path
+from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
+from lakeformat.model.table_config import ChangeLogging
+from lakeformat.storage.port import Storage
+
+__all__ = ["ChangeLog", "ChangeLogSettings", "Merger", "log_changes"]
+
+_TEXT: Final = ["null", "string"]
+
+
+class Merger(Protocol):
+    """A function on one base file's rows that replaces and drops rows batch by batch, and then adds rows."""
+
+    @property
+    def updates(self) -> int:
+        """Return the number of rows changed so far."""
+
+    @property
+    def deletes(self) -> int:
+        """Return the number of rows dropped so far."""
+
+    @property
+    def missed(self) -> int:
+        """Return the number of looked-up rows that no batch so far held."""
+
+    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        """Yield the batch with changed rows replaced and deleted rows dropped, with the columns that `stored_batches`
+        gives.
+
+        If the new rows are large, the batch is yielded in several parts.
+        """
+
+    def rest(self) -> Iterator[pa.Table]:
+        """Yield the rows to add, with their meta columns. It is called once, after the last batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLogSettings:
+    """How changes are logged. Picklable.
+
+    Attributes:
+        mode: which images are stored.
+        columns: the table's columns, without meta columns.
+        schema: Avro schema of a change record, as text.
+        block_bytes: bytes of rows in memory that make a block.
+    """
+
+    mode: ChangeLogging
+    columns: pa.Schema
+    schema: str
+    block_bytes: int
+
+    @classmethod
+    def of(cls, mode: ChangeLogging, columns: pa.Schema, table_name: str, block_bytes: int) -> ChangeLogSettings:
+        """Return the settings for a table with these columns (Hudi:
+        ``HoodieCDCUtils.schemaBySupplementalLoggingMode``).
+        """
+        image = json.loads(to_avro(columns, table_name=table_name))
+        space = image.pop("namespace")
+        record: dict[str, Any]
+        if mode is ChangeLogging.OP_KEY_ONLY:
+            texts = [{"name": name, "type": ["string", "null"]} for name in ("op", "record_key")]
+            record = {"type": "record", "name": "Record", "fields": texts}
+        else:
+            both = mode is ChangeLogging.DATA_BEFORE_AFTER
+            kinds = {"op": _TEXT, "ts_ms" if both else "record_key": _TEXT, "before": ["null", image]}
+            if both:
+                kinds["after"] = ["null", image["name"]]
+            fields = [{"name": name, "type": kind, "doc": "", "default": None} for name, kind in kinds.items()]
+            record = {"type": "record", "name": "CDC", "namespace": space, "fields": fields}
+        return cls(mode, columns, json.dumps(record, separators=(",", ":")), block_bytes)
+
+
+class ChangeLog:
+    """A file of change data. It is created when the first change is logged.
+
+    Attributes:
+        size_bytes: bytes written so far; 0 if there is no file.
+    """
+
+    def __init__(
+        self, storage: Storage, target: str, instant_time: str, settings: ChangeLogSettings, files: ExitStack
+    ) -> None:
+        self._storage, self._target, self._time, self._files = storage, target, instant_time, files
+        self._settings = settings
+        self._sink: Any = None
+        self._image = pa.struct(list(settings.columns))
+        self._held: list[pa.Table] = []
+        self._held_bytes = self.size_bytes = 0
+
+    def stats(self, partition_path: str) -> tuple[tuple[str, int], ...]:
+        """Return the file's final path and its bytes, as a write stat holds them; empty if there is no file."""
+        path = join_path(partition_path, self._target.rpartition("/")[2])
+        return ((path, self.size_bytes),) if self.size_bytes else ()
+
+    def add(self, op: str, keys: pa.Array, before: Any, after: Any) -> None:
+        """Log changes of one kind.
+
+        Args:
+            op: ``i``, ``u`` or ``d``.
+            keys: the record keys of the changed rows.
+            before, after: batches or tables with one row per key, in the same order; None for no images.
+        """
+        count = len(keys)
+        if not count:
+            return
+        mode = self._settings.mode
+        columns: dict[str, Any] = {"op": pa.repeat(op, count)}
+        if mode is ChangeLogging.DATA_BEFORE_AFTER:
+            columns["ts_ms"] = pa.repeat(self._time, count)
+        else:
+            columns["record_key"] = keys.cast(pa.string())
+        if mode is not ChangeLogging.OP_KEY_ONLY:
+            columns["before"] = self._images(before, count)
+        if mode is ChangeLogging.DATA_BEFORE_AFTER:
+            columns["after"] = self._images(after, count)
+        rows = pa.table(columns)
+        self._held.append(rows)
+        self._held_bytes += rows.nbytes
+        if self._held_bytes >= self._settings.block_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the waiting changes as a block."""
+        if not self._held:
+            return
+        if self._sink is None:
+            self._sink = self._files.enter_context(self._storage.open_output(self._target))
+        rows = pa.concat_tables(self._held)
+        block = change_block(rows, instant_time=self._time, schema=self._settings.schema)
+        self._sink.write(block)
+        self.size_bytes += len(block)
+        self._held, self._held_bytes = [], 0
+
+    def _images(self, rows: Any, count: int) -> pa.Array:
+        if rows is None:
+            return pa.nulls(count, self._image)
+        shaped = conform(rows, self._settings.columns)
+        if isinstance(shaped, pa.Table):
+            shaped = shaped.combine_chunks()
+        columns = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in shaped.columns]
+        return pa.StructArray.from_arrays(columns, fields=list(self._settings.columns))
+
+
+class _LoggingMerger:
+    """A merger that logs the changes of another merger."""
+
+    def __init__(self, merger: Merger, log: ChangeLog, instant_time: str) -> None:
+        self._merger, self._log, self._time = merger, log, instant_time
+
+    @property
+    def updates(self) -> int:
+        return self._merger.updates
+
+    @property
+    def deletes(self) -> int:
+        return self._merger.deletes
+
+    @property
+    def missed(self) -> int:
+        return self._merger.missed
+
+    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        deletes = self.deletes
+        keys, left = batch.column(RECORD_KEY), [pa.array([], pa.string())]
+        if pc.count_distinct(keys).as_py() < len(keys):
+            yield from self._apply_to_repeated_keys(batch)
+            return
+        for part in self._merger.apply(batch):
+            new = part.filter(pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time))
+            new_keys = _text(new)
+            self._log.add("u", new_keys, batch.take(pc.index_in(new_keys, value_set=keys)), new)
+            left.append(_text(part))
+            yield part
+        if self.deletes > deletes:
+            gone = pc.invert(pc.is_in(keys, value_set=pa.concat_arrays(left)))
+            self._log.add("d", keys.filter(gone), batch.filter(gone), None)
+
+    def _apply_to_repeated_keys(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        """Apply the merger to a batch that holds a key several times. Sequence numbers identify the rows."""
+        parts = list(self._merger.apply(batch))
+        yield from parts
+        is_new = [pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time) for part in parts]
+        unchanged = [part.filter(pc.invert(new)) for part, new in zip(parts, is_new, strict=True)]
+        same = pa.concat_arrays([_text(rows, COMMIT_SEQNO) for rows in unchanged])
+        old = batch.filter(pc.invert(pc.is_in(batch.column(COMMIT_SEQNO).cast(pa.string()), value_set=same)))
+        written = [part.filter(new) for part, new in zip(parts, is_new, strict=True)]
+        new = pa.concat_tables(written, promote_options="permissive")
+        before, after = old.column(RECORD_KEY).cast(pa.string()), _text(new)
+        old_at, new_at = pair_keys(before, after)
+        self._log.add("u", after.take(pa.array(new_at)), old.take(pa.array(old_at)), new.take(pa.array(new_at)))
+        left, right = (np.setdiff1d(np.arange(len(of)), at) for of, at in ((before, old_at), (after, new_at)))
+        self._log.add("d", before.take(pa.array(left)), old.take(pa.array(left)), None)
+        self._log.add("i", after.take(pa.array(right)), None, new.take(pa.array(right)))
+
+    def rest(self) -> Iterator[pa.Table]:
+        for rows in self._merger.rest():
+            self._log.add("i", _text(rows), None, rows)
+            yield rows
+
+
+def _text(rows: pa.Table, name: str = RECORD_KEY) -> pa.Array:
+    return pa.concat_arrays([pa.array([], pa.string()), *rows.column(name).cast(pa.string()).chunks])
+
+
+@contextmanager
+def log_changes(
+    storage: Storage, merger: Merger, target: str, instant_time: str, settings: ChangeLogSettings
+) -> Iterator[tuple[Merger, ChangeLog]]:
+    """Yield a merger that logs its changes, and the log. The file is complete when the ``with`` block ends.
+
+    Args:
+        target: path of the change data file.
+    """
+    with ExitStack() as files:
+        log = ChangeLog(storage, target, instant_time, settings, files)
+        yield _LoggingMerger(merger, log, instant_time), log
+        log.flush()

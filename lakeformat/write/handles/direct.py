@@ -1,0 +1,497 @@
+"""Direct writing: base files are written as rows come in (bulk_insert, large inserts, overwrites).
+
+Such rows need not be tagged or combined. The files are written into the stage folder; ``commit()`` moves the files that
+it is given into their partitions. So readers never see the files of failed, repeated or slow task attempts.
+
+An external sort: sorted runs on storage are merged into one sorted stream per file group, batch by batch.
+
+Memory: one block of about `BLOCK_BYTES` per run of a partition, and a copy of the blocks that a merge step uses. A
+task's input has one run per ``lakeformat.write.buffer.bytes``.
+
+Repacking for ``insert``: small files that tasks have just written are merged with the table's small files.
+
+A task divides its rows over files without knowing the table's small files, which could take the rows. Without this step
+a thousand inserts of half a row group would leave a thousand files.
+
+Memory: the rows of at most the wanted bytes of Parquet, and of at most `_SPREAD` times as many decoded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from lakeformat.arrow.conform import conform
+from lakeformat.arrow.gather import gather, one_chunk
+from lakeformat.arrow.row_bytes import decoded_bytes, pieces
+from lakeformat.errors import WriteConflictError
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamped
+from lakeformat.files.footers import open_parquet, row_batches
+from lakeformat.keys.record_keys import GeneratedKeys
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import BaseFileName, join_path
+from lakeformat.storage.port import Storage
+from lakeformat.transaction.written_file import Written
+from lakeformat.write.rows.bulk_insert_order import Layout, sort_order
+from lakeformat.write.rows.prepare import PrepareSettings, deleted_rows_of, prepare
+from lakeformat.write.rows.stage import Run, StagedTask, StageWriter
+from lakeformat.write.workload.buckets import derive_file_id
+
+__all__ = [
+    "DirectSettings",
+    "DirectWriter",
+    "Order",
+    "RunCursor",
+    "choose_small",
+    "merge_runs",
+    "merge_sorted",
+    "read_back",
+    "stage_runs",
+    "write_rows",
+    "write_runs",
+]
+
+_MAX_OPEN: Final = 16
+#: Rows that are split by partition at a time. More rows cost less per row, fewer rows wait less.
+_ENOUGH_ROWS: Final = 262_144
+#: A file is closed at this share of its size limit, because the remaining room would make a tiny row group.
+_FULL: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class DirectSettings:
+    """How one task writes.
+
+    Attributes:
+        folder: stage folder of this task attempt.
+        task: number of the task, the same in every attempt; it is part of the names of its files.
+        write_token: a token that is unique to the attempt.
+        tail_bytes: if a partition's remaining rows have fewer bytes of Arrow, they are returned, not written.
+        buffer_bytes: memory for rows that wait for a file.
+        closed: partitions that take no rows -> the reason.
+    """
+
+    folder: str
+    instant_time: str
+    write_id: str
+    task: int
+    write_token: str
+    tail_bytes: int
+    buffer_bytes: int
+    closed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _OpenFile:
+    """A base file being written."""
+
+    writer: BaseFileWriter
+    stack: ExitStack
+    name: BaseFileName
+    path: str
+
+
+@dataclass
+class _Partition:
+    """The rows of one partition that wait for a file, and the file if one is open."""
+
+    waiting: list[pa.Table] = field(default_factory=list)
+    bytes: int = 0
+    open: _OpenFile | None = None
+    job: Future[None] | None = None
+    files: int = 0
+
+
+class DirectWriter:
+    """A writer that splits rows by partition and streams them into base files of at most the target size.
+
+    Memory: the buffer, one row group per open file, and the keys of open files (for their filters).
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        prepare_settings: PrepareSettings,
+        files: FileSettings,
+        settings: DirectSettings,
+        pool: Executor,
+    ) -> None:
+        self.storage, self.prepare_settings, self.files, self.settings = (
+            storage,
+            prepare_settings,
+            files,
+            settings,
+        )
+        self.pool = pool
+        self.rows = 0
+        self._incoming: list[pa.RecordBatch] = []
+        self._incoming_bytes = self._incoming_rows = 0
+        self._partitions: dict[str, _Partition] = {}
+        self._written: list[Written] = []
+        self._counter = 0
+        generated = prepare_settings.keys.generated
+        self._new_keys = GeneratedKeys(settings.instant_time, settings.task) if generated else None
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Take one batch of the input."""
+        self.rows += batch.num_rows
+        enough = max(self.settings.buffer_bytes // 2, 1)
+        for part in pieces(batch, _ENOUGH_ROWS, enough):
+            self._incoming.append(part)
+            self._incoming_bytes += decoded_bytes(part)
+            self._incoming_rows += part.num_rows
+            if self._incoming_rows >= _ENOUGH_ROWS or self._incoming_bytes >= enough:
+                self._distribute()
+
+    def _distribute(self) -> None:
+        """Prepare the waiting input, and start to write each partition that has enough rows for a row group."""
+        if not self._incoming:
+            return
+        rows = pa.Table.from_batches(self._incoming)
+        self._incoming, self._incoming_bytes, self._incoming_rows = [], 0, 0
+        for path, part in prepare(
+            rows, self.prepare_settings, self._new_keys.take(rows.num_rows) if self._new_keys else None
+        ).items():
+            if path in self.settings.closed:
+                raise WriteConflictError(self.settings.closed[path])
+            partition = self._partitions.setdefault(path, _Partition())
+            partition.waiting.append(part)
+            partition.bytes += part.nbytes
+        for path, partition in self._partitions.items():
+            rows_waiting = sum(table.num_rows for table in partition.waiting)
+            if rows_waiting >= ROW_GROUP_ROWS:
+                self._start(path, partition, rows_waiting - rows_waiting % ROW_GROUP_ROWS)
+        while sum(p.bytes for p in self._partitions.values()) > self.settings.buffer_bytes // 2:
+            path = max(self._partitions, key=lambda p: self._partitions[p].bytes)
+            self._start(path, self._partitions[path])
+
+    def append_group(self, path: str, tables: Iterable[pa.Table]) -> None:
+        """Write all prepared rows of one file group, in order. No other rows of the partition go into its files.
+
+        Memory: two row groups and one table.
+        """
+        partition = self._partitions.setdefault(path, _Partition())
+        waiting = size = 0
+        for table in tables:
+            self.rows += table.num_rows
+            partition.waiting.append(table)
+            waiting, size = waiting + table.num_rows, size + table.nbytes
+            if waiting >= ROW_GROUP_ROWS:
+                self._start(path, partition, waiting - waiting % ROW_GROUP_ROWS)
+                waiting, size = waiting % ROW_GROUP_ROWS, partition.bytes
+            elif size >= self.files.row_group_bytes:
+                self._start(path, partition)
+                waiting = size = 0
+        if partition.waiting:
+            self._start(path, partition)
+        self._wait(partition)
+        self._close(partition)
+
+    def _start(self, path: str, partition: _Partition, count: int | None = None) -> None:
+        """Start to write the first ``count`` waiting rows, or all."""
+        self._wait(partition)
+        waiting = pa.concat_tables(partition.waiting)
+        rows = waiting.slice(0, count)
+        rest = waiting.slice(rows.num_rows)
+        partition.waiting = [rest] if rest.num_rows else []
+        partition.bytes = rest.nbytes if rest.num_rows else 0
+        if partition.open is None:
+            self._make_room()
+            partition.open = self._new_file(path, partition)
+        first, self._counter = self._counter, self._counter + rows.num_rows
+        partition.job = self.pool.submit(self._write, path, partition, rows, first)
+
+    def _make_room(self) -> None:
+        """Close the open file with most bytes, if too many files are open."""
+        opened = {path: p for path, p in self._partitions.items() if p.open is not None}
+        if len(opened) >= _MAX_OPEN:
+            for partition in opened.values():
+                self._wait(partition)
+            largest = max(opened.values(), key=lambda p: p.open.writer.size_bytes if p.open else 0)
+            self._close(largest)
+
+    @staticmethod
+    def _wait(partition: _Partition) -> None:
+        if partition.job is not None:
+            partition.job.result()
+            partition.job = None
+
+    def _new_file(self, partition_path: str, partition: _Partition) -> _OpenFile:
+        settings = self.settings
+        file_id = derive_file_id(f"{settings.write_id}/{partition_path}", settings.task, partition.files)
+        partition.files += 1
+        name = BaseFileName(file_id, settings.write_token, settings.instant_time)
+        path = f"{settings.folder}/{name}"
+        stack = ExitStack()
+        sink: Any = stack.enter_context(self.storage.open_output(path))
+        writer = stack.enter_context(BaseFileWriter(sink, partition_path, name, self.files))
+        return _OpenFile(writer, stack, name, path)
+
+    def _write(self, path: str, partition: _Partition, rows: pa.Table, first: int) -> None:
+        """Write rows of one partition. It runs in the pool, never twice at the same time for one partition."""
+        rows = rows.filter(pa.array(~deleted_rows_of(rows)))
+        stamped_rows = stamped(rows, self.files.schema, self.settings.instant_time, self.settings.task, first)
+        start = 0
+        while start < stamped_rows.num_rows:
+            partition.open = partition.open or self._new_file(path, partition)
+            writer = partition.open.writer
+            group = stamped_rows.slice(start, self._rows_that_fit(writer, stamped_rows))
+            writer.write(group)
+            start += group.num_rows
+            if writer.expected_bytes >= _FULL * self.files.max_file_bytes:
+                self._close(partition)
+
+    def _rows_that_fit(self, writer: BaseFileWriter, rows: pa.Table) -> int:
+        """Return the number of rows of the next row group.
+
+        For a new file the estimate uses the rows' size in memory, which is larger than on disk.
+        """
+        row_bytes = writer.expected_bytes / writer.rows if writer.rows else rows.nbytes / rows.num_rows
+        room = int((self.files.max_file_bytes - writer.expected_bytes) / max(row_bytes, 1.0))
+        return min(max(room, 1), ROW_GROUP_ROWS)
+
+    def _close(self, partition: _Partition) -> None:
+        opened, partition.open = partition.open, None
+        if opened is None:
+            return
+        opened.writer.close()
+        opened.stack.close()
+        writer = opened.writer
+        if not writer.rows:
+            self.storage.delete(opened.path)
+            return
+        stat = WriteStat(
+            opened.name.file_id,
+            join_path(writer.partition_path, str(opened.name)),
+            writer.partition_path,
+            None,
+            writer.rows,
+            num_inserts=writer.rows,
+            size_bytes=writer.size_bytes,
+        )
+        self._written.append(Written(opened.path, stat, writer.facts, decoded_bytes=writer.decoded_bytes))
+
+    def finish(self) -> tuple[tuple[Written, ...], Mapping[str, pa.Table]]:
+        """Close all files. Return them, and the remaining rows by partition that were too few for a file."""
+        self._distribute()
+        tails: dict[str, pa.Table] = {}
+        for path, partition in self._partitions.items():
+            self._wait(partition)
+            if not partition.waiting:
+                continue
+            if partition.open is None and partition.bytes < self.settings.tail_bytes:
+                tails[path] = pa.concat_tables(partition.waiting)
+            else:
+                self._start(path, partition)
+        closing = []
+        for partition in self._partitions.values():
+            self._wait(partition)
+            closing.append(self.pool.submit(self._close, partition))
+        for job in closing:
+            job.result()
+        return tuple(sorted(self._written, key=lambda w: w.staged_path)), tails
+
+    def abandon(self) -> None:
+        """Drop open files after a failure. The stage folder is deleted later."""
+        for partition in self._partitions.values():
+            if partition.job is not None:
+                partition.job.exception()
+            if partition.open is not None:
+                error = RuntimeError("abandoned")
+                partition.open.stack.__exit__(RuntimeError, error, None)
+                partition.open = None
+
+
+#: A function that returns the positions that sort the rows; the sort is stable.
+Order: TypeAlias = Callable[[pa.Table], np.ndarray]
+
+
+def write_rows(writer: DirectWriter, batches: Iterable[pa.RecordBatch], layout: Layout | None) -> None:
+    """Write a stream of rows to base files, in the order that the layout defines. Without a layout, keep the input
+    order.
+    """
+    if layout is None:
+        for batch in batches:
+            writer.append(batch)
+        return
+    path = f"{writer.settings.folder}/runs.arrow"
+    staged = stage_runs(writer.storage, path, writer.prepare_settings, writer.settings, batches, layout)
+    write_runs(writer, [staged], layout)
+    if staged.path:
+        writer.storage.delete(staged.path)
+
+
+def stage_runs(
+    storage: Storage,
+    path: str,
+    prepared: PrepareSettings,
+    settings: DirectSettings,
+    batches: Iterable[pa.RecordBatch],
+    layout: Layout,
+) -> StagedTask:
+    """Write a stream of rows as sorted runs into one stage file. Memory: the settings' buffer."""
+    keys = GeneratedKeys(settings.instant_time, settings.task) if prepared.keys.generated else None
+    half = settings.buffer_bytes // 2  # The sorted copy of a run is in memory together with the run.
+    with StageWriter(storage, path, prepared, combined=False, buffer_bytes=half, layout=layout, new_keys=keys) as stage:
+        for batch in batches:
+            stage.append(batch)
+        return stage.finish()
+
+
+def write_runs(writer: DirectWriter, tasks: Iterable[StagedTask], layout: Layout) -> None:
+    """Merge runs into base files, file group by file group."""
+    for partition, rows in merge_runs(writer.storage, tasks, layout.columns):
+        writer.append_group(partition, rows)
+
+
+class RunCursor:
+    """A position in one run of a stage file; the run is read block by block.
+
+    Attributes:
+        head: the next rows, in memory; empty at the end of the run.
+    """
+
+    def __init__(self, reader: Any, run: Run) -> None:
+        self._reader, self._next, self._last = reader, run.first, run.last
+        self.head = pa.Table.from_batches([], reader.schema)
+        self.drop(0)
+
+    def drop(self, rows: int) -> None:
+        """Move past the first rows of the head."""
+        self.head = self.head.slice(rows)
+        while not self.head.num_rows and self._next < self._last:
+            self.head = pa.Table.from_batches([self._reader.get_batch(self._next)])
+            self._next += 1
+
+
+def merge_runs(
+    storage: Storage, tasks: Iterable[StagedTask], columns: tuple[str, ...]
+) -> Iterator[tuple[str, Iterator[pa.Table]]]:
+    """Yield (partition path, its rows of one file number in order) for each group of runs.
+
+    Groups are ordered by partition path and number. A group must be consumed before the next one is requested.
+
+    Args:
+        tasks: stage files whose runs are sorted by ``columns``.
+        columns: the sort columns. If empty, rows keep the order of tasks and arrival.
+    """
+    with ExitStack() as stack:
+        groups: dict[tuple[str, int], list[tuple[Any, Run]]] = {}
+        for task in tasks:
+            if task.path:
+                reader = pa.ipc.open_file(stack.enter_context(storage.open_input(task.path)))
+                for run in task.runs:
+                    groups.setdefault((run.partition_path, run.number), []).append((reader, run))
+        for (partition, _), runs in sorted(groups.items(), key=lambda group: group[0]):
+            yield partition, _group_rows(runs, columns)
+
+
+def _group_rows(runs: Sequence[tuple[Any, Run]], columns: tuple[str, ...]) -> Iterator[pa.Table]:
+    if columns:
+        yield from merge_sorted([RunCursor(reader, run) for reader, run in runs], partial(sort_order, columns=columns))
+        return
+    for reader, run in runs:
+        for at in range(run.first, run.last):
+            yield pa.Table.from_batches([reader.get_batch(at)])
+
+
+def merge_sorted(cursors: Iterable[RunCursor], order: Order) -> Iterator[pa.Table]:
+    """Merge runs that are sorted by this order.
+
+    Each step finds the head that ends first. No run has a row left that sorts before that end, so all heads' rows up to
+    it are yielded. Heads that begin later take no part, so runs that do not overlap are passed on without a sort.
+    """
+    alive = [cursor for cursor in cursors if cursor.head.num_rows]
+    while alive:
+        first_end, participants = _first_end(alive, order)
+        if len(participants) == 1:
+            yield alive[first_end].head
+            alive[first_end].drop(alive[first_end].head.num_rows)
+        else:
+            yield _merge_step([alive[at] for at in participants], participants.index(first_end), order)
+        alive = [cursor for cursor in alive if cursor.head.num_rows]
+
+
+def _first_end(cursors: Sequence[RunCursor], order: Order) -> tuple[int, list[int]]:
+    """Return the head whose last row comes first, and all heads that begin before that row, including itself."""
+    ends = [cursor.head.slice(cursor.head.num_rows - 1) for cursor in cursors]
+    starts = [cursor.head.slice(0, 1) for cursor in cursors]
+    order_of_rows = order(pa.concat_tables([*ends, *starts]))  # Stable: ends sort before equal starts.
+    at = int(np.argmax(order_of_rows < len(cursors)))
+    first_end = int(order_of_rows[at])
+    return first_end, sorted({first_end, *(order_of_rows[:at] - len(cursors)).tolist()})
+
+
+def _merge_step(cursors: Sequence[RunCursor], first_end: int, order: Order) -> pa.Table:
+    """Return all rows of the heads up to the last row of one of them, sorted. Move the heads past these rows."""
+    lengths = [cursor.head.num_rows for cursor in cursors]
+    rows = one_chunk(pa.concat_tables([cursor.head for cursor in cursors]))
+    positions = order(rows)
+    last = int(np.flatnonzero(positions == sum(lengths[: first_end + 1]) - 1)[0])
+    chosen = positions[: last + 1]
+    owners = np.repeat(np.arange(len(cursors)), lengths)[chosen]
+    for cursor, count in zip(cursors, np.bincount(owners, minlength=len(cursors)).tolist(), strict=True):
+        cursor.drop(count)
+    return gather(rows, chosen)
+
+
+#: Most decoded bytes per byte of Parquet that is packed again.
+_SPREAD: Final = 4
+
+
+def choose_small(
+    written: Sequence[Written],
+    tails: Mapping[str, pa.Table],
+    snapshot: Snapshot,
+    *,
+    small_bytes: int,
+    at_most_bytes: int,
+) -> tuple[Written, ...]:
+    """Return the new files worth packing again, smallest first: small ones whose partition has other small files or
+    rows.
+
+    Args:
+        written: files that tasks have just written.
+        tails: remaining rows of each partition, which will be packed in any case.
+        small_bytes: smaller files count as small.
+        at_most_bytes: bytes of files to choose at most. Later writes fill the small files that are not chosen.
+    """
+    small = [file for file in written if file.stat.size_bytes < small_bytes]
+    mates = Counter(file.stat.partition_path for file in small)
+    mates.update(path for path, rows in tails.items() if rows.num_rows)
+    for path in {file.stat.partition_path for file in small}:
+        mates[path] += sum(file.size_bytes < small_bytes for file in snapshot.by_partition.get(path, ()))
+    chosen: list[Written] = []
+    decoded = _SPREAD * at_most_bytes
+    for file in sorted(small, key=lambda file: (file.stat.size_bytes, file.staged_path)):
+        at_most_bytes -= file.stat.size_bytes
+        decoded -= file.decoded_bytes
+        if at_most_bytes < 0 or decoded < 0:
+            break
+        if mates[file.stat.partition_path] > 1:
+            chosen.append(file)
+    return tuple(chosen)
+
+
+def read_back(
+    storage: Storage, chosen: Sequence[Written], tails: Mapping[str, pa.Table], prepared: pa.Schema
+) -> Mapping[str, pa.Table]:
+    """Return the tails, in the prepared schema, with the rows of the chosen files before them."""
+    parts: dict[str, list[pa.Table]] = {}
+    for file in sorted(chosen, key=lambda file: file.staged_path):
+        with storage.open_input(file.staged_path) as source, open_parquet(source, file.staged_path) as parquet:
+            batches = row_batches(parquet, file.staged_path, ROW_GROUP_ROWS, columns=prepared.names)
+            tables = [conform(pa.Table.from_batches([batch]), prepared) for batch in batches]
+        parts.setdefault(file.stat.partition_path, []).extend(tables)
+    for path, rows in tails.items():
+        parts.setdefault(path, []).append(rows)
+    return {path: pa.concat_tables(tables) for path, tables in sorted(parts.items())}

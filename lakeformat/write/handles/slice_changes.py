@@ -1,0 +1,314 @@
+"""Rows of a file slice that are changed before they are appended, or rewrites of a slice that cannot be appended to.
+
+Readers of log files apply only the table's merge rule. If a write uses another rule (named columns, a merger, clauses,
+a condition), the rule is applied here to the stored rows, and the resulting rows are appended whole. Readers with an
+ordering column would ignore a result whose ordering value is less than that of the version before, and a log file
+cannot remove that version. In this case the slice gets a base file. (Hudi also rewrites small file groups in a
+deltacommit.)
+
+The rule for deletes is that of copy-on-write tables. A delete loses only to a stored row whose ordering value is
+greater; a null is less than every value; a deleted version has no effect on later ones. Log files express the same only
+if the writer reads stored rows first:
+
+- Readers apply a delete with a null, or with the int 0, to any version. So such a delete is appended only if no stored
+  row is newer (`late_deletes`).
+- A new row whose key the log files delete would meet the deleted row of the base file again. That row wins if its
+  ordering value is greater, and in tables that fill nulls its values fill the new row's nulls. So the slice gets a base
+  file (`outlives_deletes`).
+
+Memory: the contents of the log files, one batch of stored rows, and the rows changed in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.arrow.conform import conform
+from lakeformat.errors import WriteConflictError
+from lakeformat.files.base_file import (
+    ROW_GROUP_ROWS,
+    BaseFileWriter,
+    KeyFacts,
+    roomy_filter,
+    stored_schema,
+)
+from lakeformat.files.log_reader import read_parts
+from lakeformat.files.slice_reader import MergedSlice, merged_slice
+from lakeformat.keys.record_keys import field_column
+from lakeformat.merge import ReadRule, stored_wins
+from lakeformat.merge.versions import LogDeletes, deleting_rows
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import join_path
+from lakeformat.model.record import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.transaction.written_file import Written
+from lakeformat.write.handles.base_file_handles import HandleSettings, KeyMerger, open_merger
+from lakeformat.write.handles.cdc_log import Merger
+from lakeformat.write.workload.buckets import Bucket, LogPlace
+
+__all__ = ["ChangedRows", "NotAppendableError", "changed_rows", "late_deletes", "outlives_deletes", "rewrite_slice"]
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+class NotAppendableError(Exception):
+    """Raised if readers of log files would not see the change."""
+
+
+class ChangedRows:
+    """The rows of a slice that a write changes, and their counts.
+
+    Attributes:
+        merger: what changes the rows; it counts updates and deletes.
+        deleted: keys of deleted rows; complete when ``rows`` is exhausted.
+        inserts: number of new rows so far.
+    """
+
+    def __init__(
+        self,
+        merger: Merger,
+        batches: Iterator[pa.RecordBatch],
+        settings: HandleSettings,
+        is_outlived: Callable[[pa.Table], bool],
+    ) -> None:
+        self.merger, self._stored_batches, self._settings, self._is_outlived = merger, batches, settings, is_outlived
+        self.deleted: list[pa.Array] = []
+        self.inserts = 0
+
+    def rows(self) -> Iterator[pa.Table]:
+        """Yield changed rows, then new ones, in the columns of `stored_schema`.
+
+        Raises:
+            NotAppendableError: if readers of log files would not see a row.
+        """
+        for batch in self._stored_batches:
+            before = self.merger.updates, self.merger.deletes
+            parts = list(self.merger.apply(batch))
+            if (self.merger.updates, self.merger.deletes) == before:
+                continue
+            left = pa.concat_tables(parts, promote_options="permissive")
+            changed = left.filter(pc.equal(_text(left, COMMIT_TIME), self._settings.instant_time))
+            if self.merger.deletes > before[1]:
+                gone = pc.invert(pc.is_in(batch.column(RECORD_KEY), value_set=_text(left, RECORD_KEY)))
+                self.deleted.append(batch.column(RECORD_KEY).filter(gone).cast(pa.string()))
+            if changed.num_rows:
+                self._check_seen_by_readers(batch, changed)
+                yield changed
+        for rows in self.merger.rest():
+            self.inserts += rows.num_rows
+            if rows.num_rows:
+                if self._is_outlived(rows):
+                    raise NotAppendableError
+                yield rows
+
+    def _check_seen_by_readers(self, stored: pa.RecordBatch, changed: pa.Table) -> None:
+        if self._settings.fills:
+            raise NotAppendableError
+        ordering = self._settings.ordering
+        if ordering is None:
+            return
+        at = pc.index_in(_text(changed, RECORD_KEY), value_set=stored.column(RECORD_KEY).cast(pa.string()))
+        before = field_column(stored, ordering, "ordering").take(at.combine_chunks())
+        if stored_wins(_one_chunk(before), _one_chunk(field_column(changed, ordering, "ordering"))).any():
+            raise NotAppendableError
+
+
+@contextmanager
+def changed_rows(
+    storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
+) -> Iterator[ChangedRows]:
+    """Yield the rows that a bucket's rows, or the settings' merger, change in the slice."""
+    with _open_merged(storage, place, settings) as merged:
+        merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
+        yield ChangedRows(
+            merger,
+            _stored_batches(merged, settings),
+            settings,
+            lambda rows: _is_outlived(storage, place, rows, settings),
+        )
+
+
+def outlives_deletes(storage: Storage, place: LogPlace, keys: pa.ChunkedArray | pa.Array) -> bool:
+    """Tell whether the slice's log files delete one of these keys.
+
+    A new row of such a key would be merged with the deleted row again.
+    """
+    if place.merging is None or not place.deleting or not len(keys):
+        return False
+    rule = place.merging.rule
+    columns = [RECORD_KEY, *rule.deleting_columns]
+    for part in read_parts(storage, place.deleting, is_committed=place.merging.visible, columns=columns):
+        gone = part.keys if isinstance(part, LogDeletes) else _deleted_keys(part.rows, rule)
+        if len(gone) and pc.any(pc.is_in(keys, value_set=gone)).as_py():
+            return True
+    return False
+
+
+def _deleted_keys(rows: pa.Table, rule: ReadRule) -> pa.ChunkedArray:
+    """Return the keys of the rows in a data block that are deletes."""
+    deleted = deleting_rows(rows, rule)
+    return _text(rows.filter(pa.array(deleted)), RECORD_KEY) if deleted.any() else pa.chunked_array([], pa.string())
+
+
+def late_deletes(storage: Storage, place: LogPlace, keys: pa.Array, values: pa.Array, settings: HandleSettings) -> Mask:
+    """Return a mask of the deletes that lose because a newer row of their key is stored.
+
+    Args:
+        keys: record keys to delete, each once.
+        values: the ordering value of each delete.
+
+    Raises:
+        NotAppendableError: if the slice holds a key several times, and the delete wins over only some of its rows.
+    """
+    ordering, lost, won = settings.rule.ordering, np.zeros(len(keys), bool), np.zeros(len(keys), bool)
+    assert ordering is not None  # noqa: S101  The caller's.
+    with _open_merged(storage, place, settings, [RECORD_KEY, _top_column(settings, ordering)]) as merged:
+        for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):
+            at = pc.index_in(batch.column(RECORD_KEY).cast(pa.string()), value_set=keys)
+            hit = at.is_valid()
+            stored = _one_chunk(field_column(batch.filter(hit), ordering, "ordering"))
+            at = at.drop_null()
+            newer = stored_wins(stored.cast(values.type), values.take(at))
+            lost[np.asarray(at)[newer]] = True
+            won[np.asarray(at)[~newer]] = True
+    if (lost & won).any():
+        raise NotAppendableError
+    return lost
+
+
+def _top_column(settings: HandleSettings, ordering: str) -> str:
+    """Return the name of the column that holds an ordering field: the field's own name, or that of its struct."""
+    return ordering if ordering in settings.files.schema.names else ordering.partition(".")[0]
+
+
+def _is_outlived(storage: Storage, place: LogPlace, rows: pa.Table, settings: HandleSettings) -> bool:
+    """Tell whether a hidden version of a new row's key would win over the new row.
+
+    Hidden versions are rows of the base file that log files delete, and deletes with an ordering value.
+    """
+    if place.piece is None or place.merging is None or not place.deleting:
+        return False
+    ordering, keys = settings.ordering, _text(rows, RECORD_KEY)
+    known = [RECORD_KEY] if ordering is None else [RECORD_KEY, ordering.partition(".")[0]]
+    has_keys = False
+    for part in read_parts(storage, place.piece.logs, is_committed=place.merging.visible, columns=known):
+        part_keys = part.keys if isinstance(part, LogDeletes) else _text(part.rows, RECORD_KEY)
+        at = pc.index_in(part_keys, value_set=keys)
+        if at.null_count == len(at):
+            continue
+        if ordering is None or settings.fills:
+            return True
+        has_keys = True
+        if isinstance(part, LogDeletes):
+            before = part.ordering[0] if part.ordering else None
+        else:
+            has_ordering = part.rows.schema.get_field_index(known[1]) >= 0
+            before = field_column(part.rows, ordering, "ordering") if has_ordering else None
+        if before is not None and _any_wins(before, at, rows, ordering):
+            return True
+    if not has_keys or ordering is None or place.piece.base is None:
+        return False
+    with _open_merged(storage, replace(place, piece=replace(place.piece, logs=())), settings) as base:
+        for batch in _stored_batches(base, settings):
+            at = pc.index_in(_text(pa.Table.from_batches([batch]), RECORD_KEY), value_set=keys)
+            if _any_wins(field_column(batch, ordering, "ordering"), at, rows, ordering):
+                return True
+    return False
+
+
+def _any_wins(before: Any, at: Any, rows: pa.Table, ordering: str) -> bool:
+    """Tell whether a stored ordering value is greater than that of the row at its position. A null position means no
+    row.
+    """
+    hit, after = pc.is_valid(at), field_column(rows, ordering, "ordering")
+    return bool(
+        stored_wins(_one_chunk(before.filter(hit)).cast(after.type), _one_chunk(after.take(at.filter(hit)))).any()
+    )
+
+
+def rewrite_slice(
+    storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
+) -> Written | None:
+    """Write a base file of all the slice's rows after the change. If nothing changes, return None and leave no file.
+
+    Raises:
+        WriteConflictError: if a pending compaction will write that file.
+    """
+    if place.is_closing:
+        raise WriteConflictError(
+            f"a pending compaction has file group {bucket.file_id}, and the write must make a base file of it; run the "
+            "compaction first"
+        )
+    name = settings.file_name(bucket, task)
+    target = settings.written_to(bucket, name)
+    with (
+        _open_merged(storage, place, settings) as merged,
+        storage.open_output(target) as sink,
+        open_merger(storage, bucket, source, task, settings) as (merger, log),
+    ):
+        known = KeyFacts(roomy_filter(merged.most_rows + len(bucket.rows), settings.files.fpp))
+        with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known) as writer:
+            for batch in _stored_batches(merged, settings):
+                for rows in merger.apply(batch):
+                    writer.write(rows)
+            stored_rows = writer.rows
+            for rows in merger.rest():
+                writer.write(rows)
+            writer.close()
+    inserts = writer.rows - stored_rows
+    if not (merger.updates or merger.deletes or inserts):
+        storage.delete(target)
+        return None
+    stat = WriteStat(
+        bucket.file_id,
+        join_path(bucket.partition_path, str(name)),
+        bucket.partition_path,
+        place.opened_at,
+        writer.rows,
+        num_deletes=merger.deletes,
+        num_updates=merger.updates,
+        num_inserts=inserts,
+        size_bytes=writer.size_bytes,
+        base_name=place.base_name,
+        cdc_stats=log.stats(bucket.partition_path) if log else (),
+    )
+    return Written(target, stat, writer.facts)
+
+
+@contextmanager
+def _open_merged(
+    storage: Storage, place: LogPlace, settings: HandleSettings, columns: Sequence[str] = ()
+) -> Iterator[MergedSlice]:
+    assert place.piece is not None  # noqa: S101  The caller does not pass buckets that open a slice.
+    assert place.merging is not None  # noqa: S101  The caller's.
+    table = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *settings.files.schema])
+    names = columns or [name for name in table.names if name != PARTITION_PATH]
+    with merged_slice(storage, place.piece, place.merging, table, names) as merged:
+        yield merged
+
+
+def _stored_batches(merged: MergedSlice, settings: HandleSettings) -> Iterator[pa.RecordBatch]:
+    """Yield stored rows in the columns that mergers take, with the name of the file that each row is stored under."""
+    shape = stored_schema(settings.files.schema)
+    wanted = pa.schema([field for field in shape if field.name != PARTITION_PATH])
+    for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):
+        shaped = conform(batch, wanted)
+        at = wanted.get_field_index(FILE_NAME)
+        yield shaped.set_column(at, FILE_NAME, batch.column(FILE_NAME))
+
+
+def _text(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    return rows.column(name).cast(pa.string())
+
+
+def _one_chunk(column: Any) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

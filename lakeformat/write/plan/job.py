@@ -1,0 +1,397 @@
+"""Step 1 of a write: a `WriteJob` holds what the options, the table and the input's columns mean together.
+
+The index of a write, from its options and, for ``AUTO``, from the table's files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.codec.avro.schema import to_avro, with_meta
+from lakeformat.config.resolve import Options
+from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError, nearest
+from lakeformat.file_system_view.context import check_bucket_layout
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.base_file import FileSettings
+from lakeformat.index.bucket import has_bucket_files, only_bucket_count
+from lakeformat.index.factory import make_index
+from lakeformat.index.port import Index, IndexSettings
+from lakeformat.merge import MergeRule
+from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionKind
+from lakeformat.model.operation import Operation
+from lakeformat.model.record import IS_DELETED, RECORD_KEY
+from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, TableConfig
+from lakeformat.storage.port import Ids, Storage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.hooks import check_hooks
+from lakeformat.transaction.settings import Purpose, purpose_of
+from lakeformat.write.plan.merging import merge_rule
+from lakeformat.write.plan.table_settings import key_settings, probe_keys
+from lakeformat.write.rows.bulk_insert_order import Layout, plan_layout
+from lakeformat.write.rows.prepare import PrepareSettings, delete_marker
+from lakeformat.write.rows.schema import check_key_types, check_ordering, evolve, incoming_schema, required_as
+
+__all__ = [
+    "WriteJob",
+    "check_index",
+    "check_unpartitioned",
+    "chosen_operation",
+    "index_settings",
+    "plan_job",
+    "rewrite_job",
+    "spelt_columns",
+    "with_bucket_index",
+]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+_TYPE: Final = "hoodie.index.type"
+_BUCKETS: Final = "hoodie.bucket.index.num.buckets"
+
+_UPDATE_PARTITION: Final[Mapping[str, str]] = {
+    "BLOOM": "hoodie.bloom.index.update.partition.path",
+    "SIMPLE": "hoodie.simple.index.update.partition.path",
+}
+_HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
+
+
+def index_settings(config: TableConfig, options: Options) -> IndexSettings:
+    """Return the index that the options name and how it works."""
+    write_options = options.write
+    return IndexSettings(
+        write_options.index,
+        write_options.by_ranges,
+        write_options.by_tree,
+        update_partition=write_options.update_partition,
+        buckets=write_options.buckets,
+        hash_fields=write_options.hash_fields or config.record_fields,
+    )
+
+
+def check_index(index: IndexSettings, config: TableConfig, rule: MergeRule) -> None:
+    """Refuse options that the index does not support.
+
+    Raises:
+        InvalidOptionError: if a global index would have to move rows whose partition a merger decides, or if a hash
+            field is not a record key field.
+    """
+    if index.is_global and index.update_partition and rule.merger and config.partition_fields:
+        raise InvalidOptionError(
+            f"a merger cannot say which partition its row belongs to, as hoodie.index.type={index.kind} must know; set "
+            f"{_UPDATE_PARTITION[index.kind.removeprefix('GLOBAL_')]}=false, or take another index"
+        )
+    for name in index.hash_fields if index.has_buckets else ():
+        if name not in config.record_fields:
+            raise InvalidOptionError(
+                f"{_HASH_FIELD} names {name!r}, which is not a record key field{nearest(name, config.record_fields)}; "
+                f"use {', '.join(config.record_fields)}"
+            )
+
+
+def with_bucket_index(storage: Storage, snapshot: Snapshot, options: Options) -> Options:
+    """Return the options with the bucket index set if the table's files are buckets.
+
+    A file that is not a bucket would make every later write with the bucket index fail. If the index is AUTO and the
+    stored keys determine the number of buckets, AUTO becomes BUCKET.
+
+    Raises:
+        InvalidOptionError: if the options name another index, or if the number of buckets must be given.
+    """
+    keys = snapshot.config.record_fields
+    write_options = options.write
+    if write_options.index == "BUCKET" or not keys or not has_bucket_files(snapshot.each_slice()):
+        return options
+    is_auto = write_options.index == "AUTO"
+    found = only_bucket_count(storage, snapshot, write_options.hash_fields or keys) if is_auto else None
+    if found is None or (write_options.buckets != found and options.given(_BUCKETS)):
+        raise InvalidOptionError(
+            f"the files of {storage.location} are buckets, and new ones must be, too; set {_TYPE}=BUCKET with the "
+            f"{_BUCKETS} and {_HASH_FIELD} that it was written with"
+        )
+    _LOG.info("%s was written with %s=BUCKET and %d buckets, and so is this write", storage.location, _TYPE, found)
+    return options.with_values(**{_TYPE: "BUCKET", _BUCKETS: found})
+
+
+_CODEC: Final = "hoodie.parquet.compression.codec"
+_COMBINE: Final = "hoodie.combine.before.insert"
+_DUP_POLICY: Final = "hoodie.datasource.insert.dup.policy"
+_RECONCILE: Final = "hoodie.datasource.write.reconcile.schema"
+
+
+@dataclass(frozen=True)
+class WriteJob:
+    """A planned write. Picklable.
+
+    Attributes:
+        combine: whether the input is reduced to one row per key.
+        prepare: how input rows become prepared rows.
+        write_id: the name of the stage folder, the seed of the file ids and the commit's token.
+        layout: how bulk_insert orders rows and files; None keeps the input order.
+    """
+
+    operation: Operation
+    config: TableConfig
+    options: Options
+    prepare: PrepareSettings
+    combine: bool
+    write_id: str
+    layout: Layout | None = None
+
+    @property
+    def named_partitions(self) -> tuple[str, ...]:
+        """Return the partitions that ``delete_partition`` names in the options. If empty, the partitions of the rows
+        are deleted.
+        """
+        return self.options.write.partitions if self.operation is Operation.DELETE_PARTITION else ()
+
+    @property
+    def dup_policy(self) -> str:
+        """Return ``drop`` or ``fail`` if an insert must look up keys that the table already holds, else ``none``."""
+        return self.options.write.dup_policy if self.operation is Operation.INSERT else "none"
+
+    @property
+    def tags(self) -> bool:
+        """Tell whether the keys of the rows are looked up in the table."""
+        return self.operation.tags or self.dup_policy != "none"
+
+    @property
+    def staged(self) -> bool:
+        """Tell whether the rows must be brought together before files are written: to tag, combine or bucket them."""
+        return self.tags or self.combine or self.index_settings.has_buckets
+
+    @property
+    def joins(self) -> bool:
+        """Tell whether rows may go into existing file groups. If not, the write only opens new ones."""
+        if self.operation is Operation.BULK_INSERT:
+            return self.index_settings.has_buckets  # A bucket has one file group at most.
+        return self.operation.joins
+
+    @property
+    def index_settings(self) -> IndexSettings:
+        """Return which index the write uses and how the index works."""
+        settings = index_settings(self.config, self.options)
+        # No merge follows that would detect a false positive of the index, so the lookup must be exact.
+        tells_gone = self.dup_policy != "none"
+        exact = tells_gone or (self.config.takes_logs and not settings.has_buckets)
+        return replace(settings, exact=exact, tells_gone=tells_gone)
+
+    @property
+    def rule(self) -> MergeRule:
+        """Return the rule that merges rows with the same key."""
+        return self.prepare.rule
+
+    @property
+    def index(self) -> Index:
+        """Return the index that finds the file groups of keys."""
+        return make_index(self.index_settings)
+
+    @property
+    def purpose(self) -> Purpose:
+        """Return the part of the job that its transaction needs."""
+        return purpose_of(self.operation, self.config, self.options, self.write_id)
+
+    def final_schema(self, snapshot: Snapshot) -> pa.Schema:
+        """Return the table's schema after this write.
+
+        Raises:
+            SchemaMismatchError: if the input's columns do not fit the table's present columns.
+        """
+        if self.operation.removes:
+            return snapshot.schema if snapshot.schema is not None else self.prepare.schema
+        if self.operation is Operation.INSERT_OVERWRITE_TABLE and snapshot.schema is not None:
+            return _replacement_schema(snapshot.schema, self.prepare.schema)
+        fill = self.options.write.fill_missing or self.options[_RECONCILE]
+        partial = self.rule.columns is not None
+        return evolve(snapshot.schema, self.prepare.schema, fill_missing=fill, partial=partial)
+
+    def files(self, schema: pa.Schema) -> FileSettings:
+        """Return the settings of base files with this schema."""
+        purpose, write_options = self.purpose, self.options.write
+        return FileSettings(
+            schema,
+            to_avro(with_meta(schema), table_name=self.config.name),
+            write_options.codec,
+            not self.options.given(_CODEC),
+            (RECORD_KEY, *self._key_copy(schema)),
+            write_options.bloom_fpp,
+            write_options.file_bytes,
+            purpose.index.indexed(schema) if purpose.keeps_index else purpose.index.partition_columns(schema),
+            write_options.row_group_rows,
+            write_options.row_group_bytes,
+        )
+
+    def _key_copy(self, schema: pa.Schema) -> tuple[str, ...]:
+        """Return the name of the column that holds the same texts as the record key, or an empty tuple if there is
+        none.
+        """
+        fields = self.prepare.keys.record_fields
+        is_copy = len(fields) == 1 and fields[0] in schema.names and pa.types.is_string(schema.field(fields[0]).type)
+        return fields if is_copy else ()
+
+
+def _replacement_schema(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
+    """Return the schema of a table whose rows are all replaced: the incoming one.
+
+    Raise if a column keeps its name but changes its type.
+    """
+    stored = set(table.names)
+    for field in incoming:
+        if field.name in stored:
+            evolve(pa.schema([table.field(field.name)]), pa.schema([field]), fill_missing=True)
+    return incoming
+
+
+def check_unpartitioned(snapshot: Snapshot, location: str) -> None:
+    """Refuse a table without partition fields that has files in a partition.
+
+    If ``hoodie.properties`` lost its partition fields, a write would store every row a second time, in the root folder.
+    """
+    folder = next((path for path in snapshot.slices if path), None)
+    if folder is not None:
+        raise CorruptTableError(
+            f"{location}/{PROPERTIES_PATH} names no partition fields ({PARTITION_FIELDS}), but there are files in the "
+            f"partition {folder!r}; restore it from a copy"
+        )
+
+
+def spelt_columns(keys: KeySettings) -> tuple[str, ...]:
+    """Return the columns whose values are stored as text in keys and partition paths."""
+    simple = (f.name for f in keys.partition_fields if keys.kind_of(f) is PartitionKind.SIMPLE)
+    return (*keys.record_fields, *simple)
+
+
+def _check_keyless(operation: Operation, options: Options, location: str) -> None:
+    """Refuse operations and options that need a record key, by Hudi's rules (``AutoRecordKeyGenerationUtils``)."""
+    if operation.tags:
+        advice = "use insert" if operation is Operation.UPSERT else "delete by a condition, or whole partitions"
+        raise InvalidOptionError(
+            f"operation {operation.value} needs a record key, and {location} has none: its keys are generated; {advice}"
+        )
+    for key, off in ((_COMBINE, False), (_DUP_POLICY, "none")):
+        if options[key] != off:
+            raise InvalidOptionError(
+                f"option {key} compares record keys, and {location} has none: its keys are generated; leave it out"
+            )
+
+
+def chosen_operation(said: str | None, options: Options, *, has_key: bool, overwrite: bool) -> Operation:
+    """Return the operation that the option and Spark's save mode select."""
+    operation = Operation(said or ("upsert" if has_key else "insert"))
+    if operation is Operation.BULK_INSERT and options.write.dup_policy != "none":
+        raise InvalidOptionError(
+            f"{_DUP_POLICY}={options.write.dup_policy} needs every key looked up, which bulk_insert does not do; use "
+            "operation insert"
+        )
+    if not overwrite or operation.overwrites:
+        return operation
+    if operation.removes:
+        raise InvalidOptionError(
+            f"mode overwrite and operation {operation.value} contradict each other; use mode append"
+        )
+    return Operation.INSERT_OVERWRITE if options.write.dynamic else Operation.INSERT_OVERWRITE_TABLE
+
+
+def _drops_stored_keys(operation: Operation, options: Options) -> bool:
+    return operation is Operation.INSERT and options.write.dup_policy == "drop"
+
+
+def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:
+    """Return the key settings that match the keys in the table's files."""
+    if not snapshot.config.partition_fields:
+        check_unpartitioned(snapshot, store.storage.location)
+    keys = key_settings(snapshot.config, options)
+    return probe_keys(store.storage, snapshot.each_file(), keys, options) if snapshot.live.count else keys
+
+
+def _input_schema(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys: KeySettings) -> pa.Schema:
+    """Return the schema that the input brings; it is empty if the operation removes rows."""
+    schema = pa.schema([]) if operation.removes else incoming_schema(rows)
+    if snapshot.schema is not None and operation is not Operation.INSERT_OVERWRITE_TABLE:
+        check_key_types(snapshot.schema, rows, spelt_columns(keys))
+        schema = required_as(snapshot.schema, schema)
+    if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
+        raise SchemaMismatchError(f"column {IS_DELETED!r} must be boolean, not {schema.field(IS_DELETED).type}")
+    return schema
+
+
+def _check_operation(operation: Operation, config: TableConfig, options: Options, location: str) -> None:
+    """Refuse an operation that the options or the table's config rule out."""
+    if operation is Operation.DELETE_PARTITION and not config.partition_fields:
+        raise InvalidOptionError(
+            f"operation delete_partition, but {location} has no partitions; overwrite it with no rows to empty it"
+        )
+    for key in ("hoodie.combine.before.upsert", "hoodie.combine.before.delete"):
+        if not options[key]:
+            raise InvalidOptionError(f"{key}=false would write one key twice; leave it out, or use operation insert")
+
+
+def plan_job(
+    store: TimelineStore,
+    snapshot: Snapshot,
+    options: Options,
+    rows: pa.Schema,
+    ids: Ids,
+    *,
+    overwrite: bool = False,
+) -> WriteJob:
+    """Plan a write (step 1). Refuse here whatever the schema and the settings alone rule out.
+
+    Args:
+        snapshot: the table's present state.
+        rows: the input's Arrow schema.
+        overwrite: whether Spark's save mode is ``overwrite``.
+
+    Raises:
+        InvalidOptionError, SchemaMismatchError, UnsupportedTableError: with the reason. Nothing was written.
+    """
+    config = snapshot.config
+    snapshot.check_writable(store.storage.location)
+    check_bucket_layout(store.storage)
+    write_options, has_key = options.write, bool(config.record_fields)
+    operation = chosen_operation(write_options.operation, options, has_key=has_key, overwrite=overwrite)
+    combine = operation.tags or write_options.combine or _drops_stored_keys(operation, options)
+    _check_operation(operation, config, options, store.storage.location)
+    if operation is Operation.DELETE_PARTITION and write_options.partitions:
+        # The options name the partitions, so the input's rows and columns do not matter.
+        nothing = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
+        return WriteJob(operation, config, options, nothing, combine=False, write_id=ids.token())
+    keys = _table_keys(store, snapshot, options)
+    if keys.generated:
+        _check_keyless(operation, options, store.storage.location)
+    removes = operation.removes
+    has_partitions = {f.name.partition(".")[0] for f in keys.partition_fields}.issubset(rows.names)
+    schema = _input_schema(snapshot, operation, rows, keys)
+    rule = MergeRule() if removes else merge_rule(config, options, keys, schema, meets_stored=operation.tags)
+    if rule.ordering:
+        check_ordering(schema, rule.ordering)
+    marker = None if removes else delete_marker(options, config.merge_settings, schema, snapshot.schema)
+    if not removes and operation is not Operation.INSERT_OVERWRITE_TABLE:
+        options = with_bucket_index(store.storage, snapshot, options)
+    index = index_settings(config, options)
+    check_index(index, config, rule)
+    compares_keys = operation.tags or combine or (operation is Operation.INSERT and options.write.dup_policy != "none")
+    is_global = index.is_global and compares_keys
+    search_all = operation is Operation.DELETE and (is_global or not has_partitions)
+    job = WriteJob(
+        operation,
+        config,
+        options,
+        PrepareSettings(schema, keys, rule, search_all=search_all, marker=marker, whole=is_global),
+        combine,
+        ids.token(),
+        plan_layout(options, schema, combine=combine) if operation is Operation.BULK_INSERT else None,
+    )
+    check_hooks(options, job.final_schema(snapshot))
+    return job
+
+
+def rewrite_job(snapshot: Snapshot, options: Options, operation: Operation, ids: Ids) -> WriteJob:
+    """Return the job of a write that changes stored rows in place. It has no input rows and makes no keys."""
+    check_hooks(options, snapshot.schema or pa.schema([]))
+    keys = KeySettings(KeyGeneratorKind.NON_PARTITIONED, snapshot.config.record_fields)
+    prepare = PrepareSettings(pa.schema([]), keys, MergeRule())
+    return WriteJob(operation, snapshot.config, options, prepare, combine=False, write_id=ids.token())

@@ -1,0 +1,125 @@
+"""The merge rule of a write, from the table's config, the options and the input's columns.
+
+The merge mode that options select: by mode, payload class or the id of a merge strategy. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakeformat.config.resolve import Options, resolve
+from lakeformat.config.table_options import PAYLOAD
+from lakeformat.errors import InvalidOptionError, SchemaMismatchError, nearest
+from lakeformat.merge import MergeFunction, Merger, MergeRule
+from lakeformat.model import table_config as names
+from lakeformat.model.keys import KeySettings
+from lakeformat.model.table_config import MergeMode, TableConfig
+
+__all__ = ["merge_mode", "merge_rule", "payload_name", "upsert_options"]
+
+
+def payload_name(payload: str | None) -> str:
+    """Return the full name of a payload class; a name without a package gets Hudi's package."""
+    return payload or "" if not payload or "." in payload else f"org.apache.hudi.common.model.{payload}"
+
+
+def merge_mode(config: TableConfig | None, options: Options) -> str:
+    """Return the merge mode for rows with the same key.
+
+    The table's stored mode comes first, then the options. If neither names one, Hudi 1.x's default applies: event time
+    with an ordering column, else commit time.
+
+    Raises:
+        UnsupportedTableError, InvalidOptionError: if the rule of a payload class is not known.
+    """
+    if config is not None and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
+        return config.merge_mode
+    merge_options = options.merge
+    mode, payload = merge_options.mode, merge_options.payload
+    if payload:
+        full = payload_name(payload)
+        if full not in MergeMode.OF_PAYLOAD:
+            known = [name.rpartition(".")[2] for name in MergeMode.OF_PAYLOAD]
+            raise InvalidOptionError(
+                f"{PAYLOAD}={payload} is not supported{nearest(payload, known)}; use {', '.join(known)}"
+            )
+        by_payload = MergeMode.OF_PAYLOAD[full]
+        if mode and mode != by_payload:
+            key = merge_options.mode_option
+            raise InvalidOptionError(f"options {key}={mode} and {PAYLOAD}={payload} contradict each other; give one")
+        return by_payload
+    if mode:
+        return str(mode)
+    ordering = config.ordering_field if config is not None else merge_options.ordering
+    return MergeMode.EVENT_TIME if ordering else MergeMode.COMMIT_TIME
+
+
+_PARTIAL: Final = "lakeformat.write.partial.update"
+_MERGER: Final = "lakeformat.write.merger"
+
+
+def merge_rule(
+    config: TableConfig, options: Options, keys: KeySettings, rows: pa.Schema, *, meets_stored: bool
+) -> MergeRule:
+    """Return the merge rule of one write.
+
+    Args:
+        rows: the input's schema.
+        meets_stored: whether the write looks up stored rows. If not, partial updates and mergers are not used.
+
+    Raises:
+        InvalidOptionError: if rules contradict each other, or if a merger cannot be imported.
+        SchemaMismatchError: if a column to update is not in the input.
+    """
+    mode, ordering = merge_mode(config, options), config.ordering_field
+    folds = mode == MergeMode.PARTIAL_UPDATE
+    fills = folds or mode == MergeMode.NON_DEFAULTS
+    partial, target = options[_PARTIAL], options[_MERGER]
+    if not meets_stored or not (partial or target):
+        return MergeRule(ordering, folds or mode == MergeMode.EVENT_TIME, fills, folds)
+    if partial and target:
+        raise InvalidOptionError(f"options {_PARTIAL} and {_MERGER} contradict each other; give one")
+    if target:
+        merger = Merger(target, (*keys.record_fields, *(field.name for field in keys.partition_fields)))
+        merger.function()
+        return MergeRule(ordering, merger=merger)
+    if fills:
+        raise InvalidOptionError(
+            f"{_PARTIAL} writes nulls, and this table's {MergeMode.PAYLOAD_OF[mode]} keeps the stored value instead; "
+            "leave the option out"
+        )
+    return MergeRule(ordering, mode == MergeMode.EVENT_TIME, columns=_columns_to_write(partial, rows, ordering))
+
+
+def _columns_to_write(partial: tuple[str, ...], rows: pa.Schema, ordering: str | None) -> frozenset[str]:
+    """Return the columns to write. They include the ordering column; without it an older row could win later."""
+    known = frozenset(rows.names)
+    if partial == ("*",):
+        return known
+    for name in partial:
+        if name not in known:
+            raise SchemaMismatchError(
+                f"the input has no column {name!r}{nearest(name, rows.names)}, which {_PARTIAL} names; add it to the "
+                "rows, or take it off the option"
+            )
+    if ordering is None:
+        return frozenset(partial)
+    return frozenset({*partial, ordering if ordering in known else ordering.partition(".")[0]})
+
+
+def upsert_options(
+    partial_update: bool | str | Sequence[str] | None, merger: MergeFunction | str | None
+) -> Mapping[str, Any]:
+    """Return the option values for the arguments ``partial_update`` and ``merger`` of an upsert.
+
+    Raises:
+        InvalidOptionError: a bad value.
+    """
+    options = resolve({"partial_update": partial_update}).values
+    if merger is None:
+        return options
+    named = resolve({"merger": merger}).values if isinstance(merger, str) else {_MERGER: merger}
+    return {**options, **named}

@@ -1,0 +1,383 @@
+"""The settings of a table: made from options at creation, compared with the options at every later write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.codec import properties
+from lakeformat.codec.avro.schema import to_avro
+from lakeformat.codec.java import java_text
+from lakeformat.config.resolve import TIMESTAMP_PREFIXES, Options
+from lakeformat.errors import (
+    InvalidInputError,
+    InvalidOptionError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    UnsupportedTableError,
+    nearest,
+)
+from lakeformat.files.footers import open_base, open_parquet, row_batches
+from lakeformat.keys.record_keys import GENERATED_KEY, record_keys
+from lakeformat.model import table_config as names
+from lakeformat.model.files import BaseFile
+from lakeformat.model.keys import (
+    KeyGeneratorKind,
+    KeySettings,
+    PartitionField,
+    PartitionKind,
+    TimestampSettings,
+)
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.model.table_config import (
+    ChangeLogging,
+    MergeMode,
+    TableConfig,
+    extractor_of,
+    key_generator_of,
+    layout_of_version,
+    merging_of,
+    ordering_of,
+    table_checksum,
+)
+from lakeformat.storage.port import Clock, Storage
+from lakeformat.timeline.path_probe import check_free
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.plan.merging import merge_mode, payload_name
+from lakeformat.write.rows.schema import check_log_ordering, check_ordering, field_type
+
+__all__ = [
+    "check_options",
+    "create_table",
+    "key_settings",
+    "open_existing",
+    "open_or_create",
+    "probe_keys",
+]
+
+_W: Final = "hoodie.datasource.write."
+_TYPE: Final = _W + "table.type"
+_RECORD: Final = _W + "recordkey.field"
+_PARTITION: Final = _W + "partitionpath.field"
+_GENERATOR: Final = _W + "keygenerator.class"
+_GENERATOR_TYPE: Final = _W + "keygenerator.type"
+_NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
+_ORDERING: Final = "hoodie.table.ordering.fields"
+_PAYLOAD: Final = _W + "payload.class"
+_MARKS_DELETES: Final = ("hoodie.payload.delete.field", "hoodie.payload.delete.marker")
+_VERSION: Final = "hoodie.write.table.version"
+
+
+def open_or_create(store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock) -> TableConfig:
+    """Return the table's config. If the table does not exist, create it from the options by put-if-absent."""
+    try:
+        return open_existing(store, options)
+    except TableNotFoundError:
+        check_free(store.storage)
+        return create_table(store, options, schema, clock)
+
+
+def open_existing(store: TimelineStore, options: Options) -> TableConfig:
+    """Return the config of an existing table that is to be written to.
+
+    Raises:
+        TableNotFoundError: if there is no table.
+        UnsupportedTableError: if lakeformat must not write to the table.
+        InvalidOptionError: if the options contradict the table's config.
+    """
+    config = store.config()
+    config.check_writable(store.storage.location)
+    check_options(config, options, store.storage.location)
+    return config
+
+
+def create_table(
+    store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock, *, must_be_new: bool = False
+) -> TableConfig:
+    """Write ``hoodie.properties`` for a new, empty table. If another writer created it first, return that writer's
+    config.
+
+    Args:
+        must_be_new: whether an existing table is refused.
+
+    Raises:
+        InvalidOptionError: if there is no record key but an option needs one, if the options contradict each other or
+            the existing table, or if the table exists and must be new.
+        SchemaMismatchError: if a named column is not in the schema or has an unsuitable type.
+    """
+    config = TableConfig(_new_values(options, schema, store.storage))
+    config.check_writable(store.storage.location)
+    key_settings(config, options)
+    saved = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
+    data = properties.encode(dict(config.values), comments=[f"Properties saved on {saved}"])
+    try:
+        store.storage.create(names.PROPERTIES_PATH, data)
+    except FileExistsError:
+        if must_be_new:
+            raise InvalidOptionError(
+                f"a table is at {store.storage.location} already; choose another path, or open it"
+            ) from None
+        config = store.config()
+        config.check_writable(store.storage.location)
+        check_options(config, options, store.storage.location)
+    return config
+
+
+def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mapping[str, str]:
+    record_fields: tuple[str, ...] = options[_RECORD]
+    partitions = tuple(PartitionField.parse(text) for text in options[_PARTITION])
+    ordering = options[_ORDERING]
+    if not record_fields:
+        _check_keyless(options, storage.location)
+    if ordering and "," in ordering:
+        raise InvalidOptionError(f"{_ORDERING}={ordering}: several ordering columns are not supported; name one")
+    _check_roles(schema, record_fields, partitions, ordering)
+    kind = _generator(options) or KeyGeneratorKind.infer(record_fields, options[_PARTITION])
+    name = options["hoodie.table.name"] or storage.location.rstrip("/").rpartition("/")[2]
+    database = options["hoodie.database.name"]
+    mode = merge_mode(None, options)
+    if mode == MergeMode.EVENT_TIME and not ordering:
+        raise InvalidOptionError(f"merge mode {mode} needs an ordering column; set {_ORDERING} (short: ordering)")
+    orders = ordering and mode in {MergeMode.EVENT_TIME, MergeMode.PARTIAL_UPDATE}
+    if orders and options[_TYPE] == names.TableType.MERGE_ON_READ.value:
+        check_log_ordering(schema, ordering)
+    version = int(options[_VERSION])
+    types = kind is KeyGeneratorKind.CUSTOM and version != 6
+    flags = _flags(options)
+    values = {
+        names.NAME: name,
+        names.DATABASE: database,
+        names.TYPE: options[_TYPE],
+        **layout_of_version(version),
+        names.CHECKSUM: table_checksum(name, database),
+        "hoodie.table.base.file.format": "PARQUET",
+        names.PARTITION_FIELDS: ",".join(f"{p.name}:{p.kind.value}" if types else p.name for p in partitions),
+        **key_generator_of(version, kind),
+        **extractor_of(version, len(partitions), hive_style=options[names.HIVE_STYLE]),
+        "hoodie.populate.meta.fields": "true",
+        **flags,
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.partition.metafile.use.base.format": "false",
+        names.ZONE: "UTC",
+        **({names.CDC_MODE: options[names.CDC_MODE]} if flags[names.CDC] == "true" else {}),
+        **merging_of(version, mode, payload_name(options.merge.payload) if version != 6 else ""),
+        **_stored_marker(version, options),
+        **ordering_of(version, ordering or ""),
+        names.CREATE_SCHEMA: to_avro(schema, table_name=name),
+    }
+    if record_fields:
+        values[names.RECORD_FIELDS] = ",".join(record_fields)
+    stored_suffixes = (".output.dateformat", ".timezone", ".output.timezone") if version == 6 else ""
+    return {**values, **{key: text for key, text in options.timestamp.items() if key.endswith(stored_suffixes)}}
+
+
+def _flags(options: Options) -> Mapping[str, str]:
+    return {key: str(options[key]).lower() for key in (names.HIVE_STYLE, names.URL_ENCODE, names.CDC)}
+
+
+def _stored_marker(version: int, options: Options) -> Mapping[str, str]:
+    """Return the table properties for the delete marker.
+
+    From version 8 on the table stores the delete marker, if its payload class uses one. Else return an empty mapping.
+    """
+    given = {key: options[key] for key in _MARKS_DELETES}
+    if version == 6 or payload_name(options.merge.payload) != MergeMode.PAYLOAD_OF[MergeMode.EVENT_TIME]:
+        return {}
+    return {names.MERGE_PROPERTY + key: text for key, text in given.items()} if all(given.values()) else {}
+
+
+def _check_keyless(options: Options, location: str) -> None:
+    """Refuse a new table without a record key if the options need one: an ordering column, an upsert or a delete."""
+    operation = options[_W + "operation"]
+    feature = f"an ordering column ({_ORDERING})" if options[_ORDERING] else f"operation {operation}"
+    if options[_ORDERING] or operation in {"upsert", "delete"}:
+        raise InvalidOptionError(
+            f"a new table at {location} needs a record key for {feature}; set the option {_RECORD} (short: recordkey)"
+        )
+
+
+def _check_roles(
+    schema: pa.Schema,
+    record_fields: Sequence[str],
+    partitions: Sequence[PartitionField],
+    ordering: str | None,
+) -> None:
+    """Check that every named column exists and has a type that suits its role."""
+    texts = [("record key", f) for f in record_fields] + [("partition", p.name) for p in partitions]
+    for role, name in [*texts, *([("ordering", ordering)] if ordering else [])]:
+        kind = field_type(schema, name)
+        if kind is None:
+            raise SchemaMismatchError(
+                f"the {role} column {name!r} is not among the columns{nearest(name, schema.names)}; "
+                "add it or name another"
+            )
+        if role == "ordering":
+            check_ordering(schema, name)
+            continue
+        try:
+            java_text(pa.array([], kind))
+        except InvalidInputError as error:
+            raise SchemaMismatchError(f"the {role} column {name!r}: {error}") from None
+
+
+def _generator(options: Options) -> KeyGeneratorKind | None:
+    """Return the key generator that the options name by class, by type or by both; None if they name none."""
+    given = {key: text for key in (_GENERATOR, _GENERATOR_TYPE) if (text := options[key])}
+    kinds = {KeyGeneratorKind.parse(text) for text in given.values()}
+    if len(kinds) > 1:
+        raise InvalidOptionError(
+            f"options {_GENERATOR}={given[_GENERATOR]} and {_GENERATOR_TYPE}={given[_GENERATOR_TYPE]} contradict each "
+            "other; give one of them"
+        )
+    return kinds.pop() if kinds else None
+
+
+def check_options(config: TableConfig, options: Options, location: str) -> None:
+    """Refuse options that contradict the table's settings.
+
+    Raises:
+        InvalidOptionError: names both values and the file that stores the table's one.
+    """
+    parsed = tuple(PartitionField.parse(text).name for text in options[_PARTITION])
+    given = {
+        _RECORD: ",".join(options[_RECORD]),
+        _PARTITION: ",".join(parsed),
+        _ORDERING: options[_ORDERING],
+        _TYPE: options[_TYPE],
+        "hoodie.table.name": options["hoodie.table.name"],
+        "hoodie.database.name": options["hoodie.database.name"],
+        **_flags(options),
+        _VERSION: options[_VERSION],
+        names.CDC_MODE: options[names.CDC_MODE],
+    }
+    stored = {
+        _RECORD: ",".join(config.record_fields),
+        _PARTITION: ",".join(config.partition_fields),
+        _ORDERING: config.ordering_field or "",
+        _TYPE: config.get(names.TYPE).upper(),
+        "hoodie.table.name": config.name,
+        "hoodie.database.name": config.get(names.DATABASE),
+        names.HIVE_STYLE: str(config.hive_style).lower(),
+        names.URL_ENCODE: str(config.url_encode).lower(),
+        _VERSION: str(config.version),
+        names.CDC: config.get(names.CDC).lower() or "false",
+        names.CDC_MODE: config.get(names.CDC_MODE).upper() or ChangeLogging.DATA_BEFORE_AFTER.value,
+    }
+    for key, value in given.items():
+        if options.given(key) and value != stored[key]:
+            _refuse_contradiction(key, value, stored[key], location)
+    generator, stored_generator = _generator(options), config.key_generator
+    if generator is not None and stored_generator and generator is not KeyGeneratorKind.parse(stored_generator):
+        _refuse_contradiction(_GENERATOR, generator.class_name, stored_generator, location)
+    for key, value in options.timestamp.items():
+        suffix = key.rpartition("timebased.")[2]
+        for stored_key, text in config.values.items():
+            is_same_setting = stored_key.startswith(TIMESTAMP_PREFIXES) and stored_key.endswith(f"timebased.{suffix}")
+            if is_same_setting and text != value:
+                _refuse_contradiction(key, value, text, location)
+    mode_option = options.merge.asked_by
+    if mode_option and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
+        given_mode = merge_mode(None, options)
+        if given_mode != config.merge_mode:
+            _refuse_contradiction(mode_option, given_mode, config.merge_mode, location)
+
+
+def _refuse_contradiction(key: str, given: str, stored: str, location: str) -> None:
+    raise InvalidOptionError(
+        f"option {key}={given!r} contradicts {stored!r} in {location}/{names.PROPERTIES_PATH}; leave the option out, "
+        "settings of a table are fixed at its creation"
+    )
+
+
+def key_settings(config: TableConfig, options: Options) -> KeySettings:
+    """Return how this table's record keys and partition paths are made.
+
+    Raises:
+        InvalidOptionError: if the key generator is timestamp-based or custom and neither the table nor the options give
+            its types.
+    """
+    fields, typed = config.partition_fields, config.typed_partition_fields
+    kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, fields)
+    partitions = tuple(PartitionField(name) for name in fields)
+    if kind is KeyGeneratorKind.CUSTOM:
+        given = {f.name: f for f in (PartitionField.parse(t) for t in (*options[_PARTITION], *typed) if ":" in t)}
+        if set(given) != set(fields):
+            raise InvalidOptionError(
+                f"the custom key generator's types are not stored with the table; set {_PARTITION} to "
+                f"{','.join(f'{name}:SIMPLE or :TIMESTAMP' for name in fields)}"
+            )
+        partitions = tuple(given[name] for name in fields)
+    needs_time = kind is KeyGeneratorKind.TIMESTAMP or any(p.kind is PartitionKind.TIMESTAMP for p in partitions)
+    stored = {k: v for k, v in config.values.items() if "timebased." in k}
+    timestamp = TimestampSettings.from_options({**stored, **options.timestamp}) if needs_time else None
+    return KeySettings(
+        kind,
+        config.record_fields,
+        partitions,
+        hive_style=config.hive_style,
+        url_encode=config.url_encode,
+        single_key_prefixed=kind is KeyGeneratorKind.COMPLEX
+        and len(config.record_fields) == 1
+        and options[_NEW_ENCODING] is False,
+        timestamp=timestamp,
+    )
+
+
+def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySettings, options: Options) -> KeySettings:
+    """Return the settings whose keys equal those in the first base file that has a row.
+
+    The spelling of a one-column complex key depends on the writer, so the stored keys decide. Without such a file the
+    settings are returned as they are.
+
+    Raises:
+        InvalidOptionError: if an option requires the other form of a complex key.
+        UnsupportedTableError: if the stored key has a form that lakeformat does not know, such as timestamps as text,
+            or if the table names no record key but its keys were not generated.
+        CorruptTableError: if the file cannot be read.
+    """
+    columns = sorted({RECORD_KEY, *(name.partition(".")[0] for name in settings.record_fields)})
+    for file in files:
+        rows = _first_row(storage, file, columns)
+        if rows is not None:
+            return _settings_of_stored(file, rows, settings, options)
+    return settings
+
+
+def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.Table | None:
+    """Return the first row of a base file; None if the file has no rows or lacks one of the columns."""
+    where = f"{storage.location}/{file.path}"
+    with open_base(storage, file) as source, open_parquet(source, where) as parquet:
+        if not set(columns) <= set(parquet.schema_arrow.names):
+            return None
+        batch = next(row_batches(parquet, where, 1, columns=columns), None)
+    return pa.Table.from_batches([batch]) if batch is not None and batch.num_rows else None
+
+
+def _settings_of_stored(file: BaseFile, rows: pa.Table, settings: KeySettings, options: Options) -> KeySettings:
+    stored = rows.column(RECORD_KEY)[0].as_py()
+    if settings.generated:
+        if GENERATED_KEY.fullmatch(stored):
+            return settings
+        raise UnsupportedTableError(
+            f"{file.path} holds the record key {stored!r}, which is not a generated one, but {names.PROPERTIES_PATH} "
+            f"has no {names.RECORD_FIELDS}; restore that file from a copy"
+        )
+    made_key = record_keys(rows, settings)[0].as_py()
+    if made_key == stored:
+        return settings
+    other = replace(settings, single_key_prefixed=not settings.single_key_prefixed)
+    if len(settings.record_fields) == 1 and record_keys(rows, other)[0].as_py() == stored:
+        if options.given(_NEW_ENCODING):
+            raise InvalidOptionError(
+                f"{_NEW_ENCODING}={str(options[_NEW_ENCODING]).lower()} would write keys like {made_key!r} where "
+                f"{file.path} holds {stored!r}; leave the option out"
+            )
+        return other
+    raise UnsupportedTableError(
+        f"{file.path} holds the record key {stored!r} where lakeformat would write {made_key!r}; writing would double "
+        "rows, so it is refused"
+    )

@@ -1,0 +1,167 @@
+"""The order of rows, and their files, in a bulk_insert (Hudi: ``BulkInsertPartitioner``)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.arrow.gather import gather, one_chunk
+from lakeformat.config.option import import_callable
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
+from lakeformat.keys.record_keys import field_column
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.write.rows.schema import field_type
+
+__all__ = ["PARTITIONER", "SORT_COLUMNS", "Layout", "Partitioner", "SortMode", "plan_layout", "sort_order"]
+
+_MODE: Final = "hoodie.bulkinsert.sort.mode"
+_CLASS: Final = "hoodie.bulkinsert.user.defined.partitioner.class"
+SORT_COLUMNS: Final = "hoodie.bulkinsert.user.defined.partitioner.sort.columns"
+PARTITIONER: Final = "lakeformat.bulkinsert.partitioner"
+
+#: A function from prepared rows of one partition, with their record key as ``_hoodie_record_key``, to the numbers of
+#: their output files, an integer array. It is called with a part of the rows at a time. Rows of one partition with the
+#: same number end in one file, whenever and in whichever task they were written; the file is split if it exceeds the
+#: size limit.
+Partitioner = Callable[[pa.Table], Any]
+
+
+class SortMode(enum.Enum):
+    """Hudi's ``BulkInsertSortMode``. A task is a Spark task, or the whole write in plain Python."""
+
+    NONE = "NONE"
+    GLOBAL_SORT = "GLOBAL_SORT"
+    PARTITION_SORT = "PARTITION_SORT"
+    PARTITION_PATH_REPARTITION = "PARTITION_PATH_REPARTITION"
+    PARTITION_PATH_REPARTITION_AND_SORT = "PARTITION_PATH_REPARTITION_AND_SORT"
+
+    @property
+    def sorts(self) -> bool:
+        """Tell whether rows are sorted within their partition."""
+        return self not in {SortMode.NONE, SortMode.PARTITION_PATH_REPARTITION}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A layout that changes the order of rows or their files. Picklable if the partitioner is.
+
+    Attributes:
+        columns: the columns that sort the rows of a partition, nulls last; empty keeps the input order.
+        partitioner: a callable, or ``package.module:function``; None for one sequence of files per partition.
+        across_tasks: whether the rows of all tasks are laid out together. If not, each task lays out its own rows.
+    """
+
+    columns: tuple[str, ...]
+    partitioner: str | Partitioner | None
+    across_tasks: bool
+
+    def arrange(self, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        """Yield prepared rows of one partition as ``(file number, rows in order)``.
+
+        Raises:
+            InvalidInputError: if the partitioner does not return a number for each row.
+        """
+        if self.partitioner is None:
+            yield 0, gather(one_chunk(rows), sort_order(rows, self.columns)) if self.columns else rows
+            return
+        numbers = _file_numbers(_load(self.partitioner), rows)
+        ordered = sort_order(rows, self.columns) if self.columns else np.arange(rows.num_rows)
+        order = ordered[np.argsort(numbers[ordered], kind="stable")]
+        rows = one_chunk(rows)
+        found, starts = np.unique(numbers[order], return_index=True)
+        for number, part in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            yield number, gather(rows, part)
+
+
+def plan_layout(options: Options, schema: pa.Schema, *, combine: bool) -> Layout | None:
+    """Return the layout that the options select; None if rows keep the input order.
+
+    Args:
+        schema: the columns that are stored.
+        combine: whether the rows are combined by key, which sorts them by key.
+
+    Raises:
+        InvalidOptionError: if options contradict each other, or a partitioner cannot be imported.
+        SchemaMismatchError: if a sort column is missing or has no order.
+    """
+    mode = SortMode(options[_MODE])
+    columns: tuple[str, ...] = options[SORT_COLUMNS]
+    partitioner: str | Partitioner | None = options[PARTITIONER]
+    if options[_CLASS] and not columns:
+        raise InvalidOptionError(f"{_CLASS}={options[_CLASS]} needs columns to sort by; set {SORT_COLUMNS}")
+    if combine and (columns or partitioner):
+        raise InvalidOptionError(
+            f"hoodie.combine.before.insert=true sorts by record key; leave out {SORT_COLUMNS} and {PARTITIONER}, or it"
+        )
+    for name in columns:
+        _check_order(schema, name)
+    if partitioner is not None:
+        _load(partitioner)
+    elif mode is SortMode.NONE and not columns:
+        return None
+    if columns and mode is SortMode.NONE:
+        mode = SortMode.GLOBAL_SORT
+    sorting = (columns or (RECORD_KEY,)) if mode.sorts else columns
+    return Layout(sorting, partitioner, across_tasks=partitioner is not None or mode is not SortMode.PARTITION_SORT)
+
+
+def _check_order(schema: pa.Schema, name: str) -> None:
+    kind = field_type(schema, name)
+    if kind is None:
+        raise SchemaMismatchError(
+            f"the sort column {name!r} is not among the columns{nearest(name, schema.names)}; add it or name another"
+        )
+    if pa.types.is_nested(kind):
+        raise SchemaMismatchError(f"the sort column {name!r} is {kind}, which has no order; name another column")
+
+
+def sort_order(rows: pa.Table, columns: tuple[str, ...], *, nulls_first: bool = False) -> np.ndarray:
+    """Return the positions that sort the rows by these columns (``a.b`` for a struct's field). NaN is last, then nulls;
+    stable.
+
+    Args:
+        nulls_first: whether nulls sort before all values.
+    """
+    values = [field_column(rows, name, "sort") for name in columns]
+    if nulls_first:
+        values = [key for value in values for key in ((pc.is_valid(value), value) if value.null_count else (value,))]
+    keys = pa.table(values, [str(at) for at in range(len(values))])
+    by = [(name, "ascending") for name in keys.schema.names]
+    return np.asarray(pc.sort_indices(keys, sort_keys=by)).astype(np.int64)
+
+
+def _load(partitioner: str | Partitioner) -> Partitioner:
+    try:
+        return import_callable(partitioner)
+    except ImportError as error:
+        raise InvalidOptionError(
+            f"{PARTITIONER}={partitioner} cannot be imported ({error}); write package.module:function, of a module "
+            "that driver and workers have"
+        ) from None
+    except TypeError:
+        raise InvalidOptionError(f"{PARTITIONER}={partitioner} is not a function; name one") from None
+
+
+def _file_numbers(partitioner: Partitioner, rows: pa.Table) -> np.ndarray:
+    try:
+        numbers = partitioner(rows)
+    except Exception as error:
+        raise InvalidInputError(
+            f"the partitioner failed ({type(error).__name__}: {error}) on {rows.num_rows} rows; correct it"
+        ) from error
+    if isinstance(numbers, pa.ChunkedArray):
+        numbers = numbers.combine_chunks()
+    array = np.asarray(numbers)
+    if array.shape != (rows.num_rows,) or not np.issubdtype(array.dtype, np.integer):
+        raise InvalidInputError(
+            f"the partitioner returned {array.dtype} of shape {array.shape} for {rows.num_rows} rows; return one "
+            "integer, the number of the output file, for each row"
+        )
+    return array

@@ -1,0 +1,305 @@
+"""The shuffled write on the driver: each step is planned here from counts, and tasks carry it out.
+
+Rows never reach the driver. Memory: the table's listing, one line per touched file group and per stage file, and one
+sample of rows for the file sizes.
+
+The commit of log files that tasks have appended themselves. The committing process sees only the files' names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.index.bucket import BucketIndex
+from lakeformat.index.port import TagCounts
+from lakeformat.index.stored_keys import deleting_slices, logs_with_keys
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import FileGroupId, FileSlice
+from lakeformat.model.operation import Operation
+from lakeformat.storage.port import Storage
+from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.hooks import Hooks
+from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.written_file import Written, stage_folder
+from lakeformat.write.handles.base_file_handles import HandleSettings
+from lakeformat.write.handles.bucket_tasks import BucketPlaces, BucketSettings, check_places, may_append_in_tasks
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.stage import StagedTask, rows_by_partition, staged_batches
+from lakeformat.write.session import AFTER_TASKS, WriteSession
+from lakeformat.write.workload.buckets import FileSizing, encoded_bytes, file_sizing, measure_row_bytes
+from lakeformat.write.workload.key_checks import bucket_check, new_file_check
+from lakeformat.write.workload.profile import appending_of, check_opened, false_positives, workload_profile
+from lakeformat.write.workload.shuffle_plan import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
+from lakeformat.write.workload.tag_units import TagFile
+
+__all__ = ["TASK_BYTES", "Exchange", "ExchangedSession", "RouteTasks", "bucket_places", "publish_appended"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+_SAMPLE_ROWS: Final = 16_384
+#: Bytes of base files and of rows for them that one task merges; the size of a Spark scan task.
+TASK_BYTES: Final = 128 << 20
+#: Bytes of the file slices that one task tags; its reads are the slices' footers and keys.
+_TAG_TASK_BYTES: Final = 512 << 20
+#: Bytes of the file slices of one partition that are searched together. A larger partition is searched in several
+#: tasks.
+_UNIT_BYTES: Final = 1 << 30
+
+
+@dataclass(frozen=True)
+class RouteTasks:
+    """The plan by which tasks turn staged rows into files.
+
+    Attributes:
+        staged: all stage files, by number.
+        tags: for each stage file the hits of the tag step.
+        plan: all buckets and routes.
+        tasks: for each bucket the task that writes it.
+        buckets: settings of the tasks that write buckets.
+    """
+
+    staged: tuple[StagedTask, ...]
+    tags: tuple[tuple[TagFile, ...], ...]
+    plan: RoutePlan
+    tasks: tuple[int, ...]
+    buckets: BucketSettings
+
+
+class Exchange(Protocol):
+    """A runner of tasks. A task may run several times, even at the same time; the result of one run counts."""
+
+    @property
+    def width(self) -> int:
+        """Return the least number of tasks to make, if there is enough work."""
+
+    def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
+        """Run `tag_unit` for each unit. ``tasks`` gives the task of each unit."""
+
+    def write(self, work: RouteTasks) -> list[Written]:
+        """Run `route_rows` for each stage file, shuffle the rows by bucket, and run `write_buckets` in each task."""
+
+
+class ExchangedSession:
+    """A runner of steps 3 to 8 for staged rows, with tasks."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        job: WriteJob,
+        exchange: Exchange,
+        *,
+        hooks: Hooks | None = None,
+        unit_bytes: int = _UNIT_BYTES,
+    ) -> None:
+        self._unit_bytes = unit_bytes
+        self.engine, self.job, self.exchange = engine, job, exchange
+        self.storage, self.store = engine.storage, engine.store
+        self.session = WriteSession(engine, job, hooks)
+
+    def run(self, staged: Sequence[StagedTask], arrived: int, known: frozenset[str]) -> WriteResult:
+        """Run steps 3 to 8. After a conflict, try again with the same stage files, if the options allow.
+
+        Args:
+            arrived: number of input rows.
+            known: commits completed when the user's write began; only overwrites use it.
+
+        Raises:
+            WriteConflictError: if the write still conflicts after the number of tries that the options allow. The stage
+                files are deleted.
+        """
+        transaction, is_first = self.session.transaction, True
+
+        def attempt() -> WriteResult:
+            nonlocal is_first
+            known_commits, is_first = known if is_first else self.store.load().commit_times, False
+            return self._run(staged, arrived, known_commits)
+
+        with transaction.forgotten_on_failure():
+            return transaction.retried(attempt)
+
+    def _run(self, staged: Sequence[StagedTask], arrived: int, known: frozenset[str]) -> WriteResult:
+        snapshot = self.engine.snapshot()
+        if (skipped := self.session.transaction.skipped(snapshot)) is not None:
+            self.session.transaction.forget_stage()
+            return skipped
+        if not self.job.operation.overwrites:
+            known = snapshot.timeline.commit_times
+        self.session.transaction.report.rows["incoming"] = arrived
+        with self.session.transaction.begun(known) as commit:
+            return self.publish(commit, (), staged, snapshot)
+
+    def publish(
+        self, commit: OpenCommit, written: Sequence[Written], staged: Sequence[StagedTask], snapshot: Snapshot
+    ) -> WriteResult:
+        """Run steps 4 to 8 for staged rows: write them to files, and publish these with the files that exist already.
+
+        Args:
+            written: files that tasks have written already.
+            snapshot: the table that the rows are tagged against.
+        """
+        job, session = self.job, self.session
+        schema = job.final_schema(snapshot)
+        staged = [task for task in staged if task.path]
+        units, results, plan = self._plan(staged, snapshot, schema)
+        check_opened(self.storage, snapshot, plan.buckets, written)
+        touched = [*rows_by_partition(staged), *(file.stat.partition_path for file in written)]
+        profile = workload_profile(job.operation, plan.buckets, [file.stat for file in written])
+        commit = session.transaction.inflight(
+            commit, profile, snapshot, session.transaction.overwritten(touched, snapshot)
+        )
+        handles = replace(HandleSettings.of(job, commit.time, schema), folder=f"{stage_folder(job.write_id)}/files")
+        written = [*written]
+        with session.transaction.report.step("write") as counted:
+            if plan.buckets:
+                first = AFTER_TASKS if written else 0
+                buckets = BucketSettings(plan.buckets, job.prepare, job.combine, handles, first)
+                tasks = bundle(_weights(plan), task_weight=TASK_BYTES, at_least=self.exchange.width)
+                tags = _tag_files_by_stage(len(staged), units, results)
+                written += self.exchange.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
+                counted["tasks"] = len(set(tasks))
+            counted.update(buckets=len(plan.buckets), **false_positives(job, written))
+        touched += [file.stat.partition_path for file in written]
+        check = new_file_check(self.storage, written) if job.operation is Operation.UPSERT else None
+        with session.transaction.locked():
+            if (skipped := session.transaction.skipped(self.engine.snapshot())) is not None:
+                session.transaction.undo(commit)
+                session.transaction.forget_stage()
+                return skipped
+            return session.publish_written(commit, schema, written, snapshot, touched, check)
+
+    def _plan(
+        self, staged: Sequence[StagedTask], snapshot: Snapshot, schema: pa.Schema
+    ) -> tuple[Sequence[TagUnit], Sequence[TagResult], RoutePlan]:
+        job, report = self.job, self.session.transaction.report
+        incoming = rows_by_partition(staged)
+        slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if job.joins else {}
+        appending = appending_of(self.storage, job, snapshot)
+        sizing = self._sizing(staged, schema)
+        closed = frozenset(self.store.pending_clustering(snapshot.timeline))
+        with report.step("tag") as counted:
+            units = plan_units(
+                incoming,
+                slices,
+                tags=job.operation.tags,
+                sizing=sizing,
+                closed=closed,
+                unit_bytes=self._unit_bytes,
+                appending=appending,
+                logs_of=partial(logs_with_keys, snapshot),
+            )
+            weights = [sum(piece.size_bytes for piece in unit.slices) for unit in units]
+            tasks = bundle(weights, task_weight=_TAG_TASK_BYTES, at_least=self.exchange.width)
+            results = self.exchange.tag(units, tasks, staged) if units else []
+            counted.update(TagCounts.total(result.counts for result in results))
+            counted["units"] = len(units)
+        with report.step("profile") as counted:
+            deleting = partial(deleting_slices, self.storage, snapshot)
+            plan = plan_routes(incoming, units, results, slices, sizing, closed, job.write_id, appending, deleting)
+            if sizing is not None:
+                counted["row_bytes"] = round(sizing.row_bytes, 1)
+        return units, results, plan
+
+    def _sizing(self, staged: Sequence[StagedTask], schema: pa.Schema) -> FileSizing | None:
+        job = self.job
+        if job.operation is Operation.DELETE:
+            return None
+        settings = job.files(schema)
+        for task in staged[:1]:
+            batch = next(staged_batches(self.storage, task, task.runs[0].partition_path))
+            sample = pa.Table.from_batches([batch.slice(0, _SAMPLE_ROWS)])
+            row_bytes = measure_row_bytes(sample, np.arange(sample.num_rows), settings)
+            return file_sizing(job.options, row_bytes, encoded_bytes(sample.slice(0, 0), settings))
+        return None
+
+
+def _weights(plan: RoutePlan) -> list[int]:
+    """Return the estimated bytes that each bucket's task reads or writes. A row counts as one kilobyte, since the base
+    file's size dominates the cost of a merge.
+    """
+    return [
+        (bucket.base.size_bytes if bucket.base else 0) + (bucket.updates + bucket.inserts) * 1024
+        for bucket in plan.buckets
+    ]
+
+
+def _tag_files_by_stage(
+    stages: int, units: Sequence[TagUnit], results: Sequence[TagResult]
+) -> tuple[tuple[TagFile, ...], ...]:
+    tags: list[list[TagFile]] = [[] for _ in range(stages)]
+    for unit, result in zip(units, results, strict=True):
+        batches: dict[int, list[int]] = {}
+        for at, stage in enumerate(result.stages):
+            batches.setdefault(stage, []).append(at)
+        for stage, numbers in batches.items():
+            tags[stage].append(TagFile(result.path, unit.partition_path, tuple(numbers)))
+    return tuple(map(tuple, tags))
+
+
+def bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> BucketPlaces | None:
+    """Return what tasks need to append rows on their own; None if they may not.
+
+    Raises:
+        InvalidOptionError, UnsupportedTableError, CorruptTableError: if the table's files do not match the bucket
+            index.
+    """
+    appending = appending_of(storage, job, snapshot)
+    if not may_append_in_tasks(job, snapshot, appending):
+        return None
+    return BucketPlaces.of(snapshot, appending, BucketIndex(job.index_settings).rule(storage, snapshot))
+
+
+def publish_appended(
+    session: WriteSession,
+    commit: OpenCommit,
+    schema: pa.Schema,
+    places: BucketPlaces,
+    written: Sequence[Written],
+    arrived: int,
+) -> WriteResult:
+    """Move the tasks' files into their partitions and publish them (steps 5 and 7).
+
+    Call this under the lock. If it fails, the caller rolls back the commit.
+
+    Args:
+        schema: the columns that the tasks wrote.
+        places: the places that the tasks were given.
+        arrived: number of input rows.
+
+    Raises:
+        WriteConflictError: if another writer interfered. A retry is safe.
+    """
+    job, snapshot = session.job, session.engine.snapshot()
+    session.transaction.report.rows["incoming"] = arrived
+    if not session.engine.store.layout.tells_completion:
+        appending = appending_of(session.storage, job, snapshot)
+        check_places(written, places, BucketPlaces.of(snapshot, appending, places.rule))
+    opened = [file for file in written if file.stat.prev_commit == commit.time]
+    check_opened(session.storage, snapshot, (), opened)
+    commit = session.transaction.inflight(commit, _profile(job, written, commit.time), snapshot)
+    groups = {FileGroupId(file.stat.partition_path, file.stat.file_id) for file in opened}
+    return session.publish_written(commit, schema, written, snapshot, (), bucket_check(groups))
+
+
+def _profile(job: WriteJob, written: Sequence[Written], instant_time: str) -> CommitMetadata:
+    stats: dict[str, list[WriteStat]] = {}
+    for stat in (file.stat for file in written):
+        is_new = stat.prev_commit == instant_time
+        entry = WriteStat(
+            "" if is_new else stat.file_id,
+            "",
+            stat.partition_path,
+            None if is_new else stat.prev_commit,
+            0,
+            num_updates=stat.num_updates,
+            num_inserts=stat.num_inserts,
+        )
+        stats.setdefault(stat.partition_path, []).append(entry)
+    return CommitMetadata(job.operation.name, {path: tuple(entries) for path, entries in stats.items()})

@@ -1,0 +1,242 @@
+"""Routing of rows for a global index, in step 4: each row goes to the files that hold its key, or to its own partition.
+
+Source: Hudi's ``HoodieIndexUtils.tagGlobalLocationBackToRecords`` and ``mergeForPartitionUpdatesIfNeeded``. If a row
+changes its partition, it is deleted from the old one, merged with the stored row, and inserted into the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.arrow.conform import conform
+from lakeformat.arrow.gather import gather
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.base_file import ROW_GROUP_ROWS
+from lakeformat.index.port import Ints, Tagged, in_key_order
+from lakeformat.index.stored_keys import one_place_each
+from lakeformat.keys.record_keys import field_column
+from lakeformat.merge import MergeRule, stored_wins
+from lakeformat.model.files import FileSlice
+from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.incoming import slice_batches
+from lakeformat.write.rows.prepare import deleted_rows_of, split_by_partition
+
+__all__ = ["SpreadSettings", "own_partitions", "spread"]
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadSettings:
+    """Settings that decide which partition a row of a global index goes to.
+
+    Attributes:
+        schema: the table's columns after this write.
+        rule: the merge rule; it decides whether a newer stored row keeps its place.
+        partition_fields: the columns that make the partition path.
+        moves: whether a row goes to the partition that it names. If not, it goes where its key is stored.
+    """
+
+    schema: pa.Schema
+    rule: MergeRule
+    partition_fields: tuple[str, ...]
+    moves: bool
+
+    @classmethod
+    def of(cls, job: WriteJob, schema: pa.Schema, *, may_move: bool) -> SpreadSettings:
+        """Return the settings of a write to a table with this schema."""
+        moves = may_move and job.index_settings.update_partition
+        return cls(schema, job.rule, job.config.partition_fields, moves)
+
+
+def own_partitions(rows: pa.Table) -> Mapping[str, pa.Table]:
+    """Split rows of all partitions by the partition path that they carry."""
+    return split_by_partition(rows, _paths(rows))
+
+
+def spread(
+    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, settings: SpreadSettings
+) -> tuple[pa.Table, Mapping[str, Tagged]]:
+    """Return the rows to write, and partition path -> the locations of the rows that go there.
+
+    Memory: a few integers a row. If a row moves and the rule compares stored rows, also their key and ordering column,
+    or all their columns if the rule combines both rows.
+
+    Args:
+        snapshot: the table.
+        rows: combined rows of all partitions, each with its partition path. Without that column no row is new.
+        tagged: exact locations in the whole table.
+    """
+    owners = [piece.group.partition_path for piece in tagged.searched]
+    has_paths = PARTITION_PATH in rows.schema.names
+    if not has_paths:
+        names = sorted({*owners})
+        own = np.full(rows.num_rows, -1)
+    else:
+        paths = _paths(rows)
+        names = sorted({*owners, *paths.dictionary.to_pylist()})
+        code_of = {name: code for code, name in enumerate(names)}
+        own = np.array([code_of[path] for path in paths.dictionary.to_pylist()], np.int64)[
+            paths.indices.to_numpy(zero_copy_only=False)
+        ]
+    file_codes = np.searchsorted(names, owners) if owners else np.empty(0, np.int64)
+    tagged = _drop_gone(tagged, file_codes[tagged.files] == own[tagged.keys], has_paths=has_paths)
+    codes = file_codes[tagged.files]
+    leaving = np.zeros(len(tagged.keys), bool)
+    new = tagged.new if has_paths else tagged.new[:0]
+    if settings.moves and has_paths:
+        leaving = (codes != own[tagged.keys]) & _may_move(rows, settings)[tagged.keys]
+        rows, leaving = _merge_moving(storage, snapshot, rows, tagged, leaving, settings)
+        moved = np.setdiff1d(tagged.keys[leaving], tagged.keys[~leaving])
+        new = np.concatenate([new, moved])
+        new = new[in_key_order(rows.column(RECORD_KEY).take(pa.array(new)))]
+    return rows, _by_partition(names, tagged, codes, leaving, new, own[new])
+
+
+def _paths(rows: pa.Table) -> pa.DictionaryArray:
+    encoded = rows.column(PARTITION_PATH).dictionary_encode()
+    found: pa.DictionaryArray = encoded.unify_dictionaries().combine_chunks()
+    return found
+
+
+def _may_move(rows: pa.Table, settings: SpreadSettings) -> Bools:
+    """Return a mask of the rows that may move to another partition.
+
+    Deletes do not move. Nor does a row whose merged version keeps the stored partition field.
+    """
+    may: Bools = ~deleted_rows_of(rows)
+    rule = settings.rule
+    for name in settings.partition_fields:
+        if rule.columns is not None and not {name, name.partition(".")[0]} & rule.columns:
+            return np.zeros(rows.num_rows, bool)
+        if rule.fills_nulls:
+            may &= np.asarray(pc.is_valid(field_column(rows, name, "partition")))
+    return may
+
+
+def _drop_gone(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
+    """Drop the pairs with slices whose log files have deleted the row, except in the row's own partition.
+
+    There the new version goes to the slice of the old one, so that no index finds the key in two places.
+    """
+    if tagged.gone is None:
+        return tagged
+    candidates = np.flatnonzero(~tagged.gone | is_own)
+    is_kept = np.zeros(len(tagged.keys), bool)
+    is_kept[candidates[one_place_each(tagged.keys[candidates], tagged.gone[candidates])]] = True
+    left = np.setdiff1d(tagged.keys, tagged.keys[is_kept])
+    new = np.concatenate([tagged.new, left]) if has_paths else tagged.new
+    return replace(tagged, keys=tagged.keys[is_kept], files=tagged.files[is_kept], new=new, gone=None, base_rows=None)
+
+
+def _merge_moving(
+    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, leaving: Bools, settings: SpreadSettings
+) -> tuple[pa.Table, Bools]:
+    """Merge the rows that move with the stored ones. Return all rows, and a mask of the pairs that still leave their
+    file.
+
+    If the stored row is newer, the row does not move: its file gets the incoming row like any other, and the merge
+    handle decides.
+    """
+    rule = settings.rule
+    makes_rows = rule.makes_rows or rule.columns is not None
+    if not leaving.any() or not (rule.stored_may_win or makes_rows):
+        return rows, leaving
+    columns = settings.schema if makes_rows else _ordering_schema(settings.schema, rule.ordering)
+    at, stored = _stored_rows(storage, snapshot, rows, tagged, leaving, columns)
+    if rule.stored_may_win and rule.ordering:
+        incoming = field_column(rows, rule.ordering, "ordering").take(pa.array(at)).combine_chunks()
+        newer = stored_wins(field_column(stored, rule.ordering, "ordering").combine_chunks(), incoming)
+        leaving = leaving & ~np.isin(tagged.keys, at[newer])
+        at, stored = at[~newer], stored.filter(pa.array(~newer))
+    if not makes_rows or not len(at):
+        return rows, leaving
+    _, first = np.unique(at, return_index=True)
+    return _replace_merged(rows, at[first], gather(stored, first), settings), leaving
+
+
+def _ordering_schema(schema: pa.Schema, column: str | None) -> pa.Schema:
+    top = (column or "").partition(".")[0]
+    return pa.schema([field for field in schema if field.name in {column, top}])
+
+
+def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: SpreadSettings) -> pa.Table:
+    """Return the rows in all of the table's columns, with the rows at ``at`` merged with the stored ones."""
+    rule, schema = settings.rule, settings.schema
+    optional = pa.schema([field.with_nullable(True) for field in schema])
+    whole = conform(rows, optional)
+    incoming, before = gather(whole, at), conform(stored, optional)
+    if rule.columns is not None:
+        chosen = {name: (incoming if name in rule.columns else before).column(name) for name in schema.names}
+        merged_rows = pa.table(chosen, schema=optional)
+    else:
+        merged_rows, _ = rule.made(before, incoming, np.zeros(len(at), bool))
+    place = np.arange(rows.num_rows)
+    place[at] = rows.num_rows + np.arange(len(at))
+    merged = gather(pa.concat_tables([whole, merged_rows]), place)
+    extra_columns = set(rows.schema.names).difference(schema.names)
+    for name in (PARTITION_PATH, IS_DELETED, RECORD_KEY):
+        if name in extra_columns:
+            merged = merged.add_column(0, rows.schema.field(name), rows.column(name))
+    return merged
+
+
+def _stored_rows(
+    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, leaving: Bools, columns: pa.Schema
+) -> tuple[Ints, pa.Table]:
+    """Read the stored rows of the pairs that leave. Return the position of each incoming row, and the stored row."""
+    keys = rows.column(RECORD_KEY)
+    files = np.unique(tagged.files[leaving]).tolist()
+
+    def read_file(file: int) -> tuple[Ints, pa.Table]:
+        wanted = tagged.keys[leaving & (tagged.files == file)]
+        return _rows_of(storage, snapshot, tagged.searched[file], keys.take(pa.array(wanted)), wanted, columns)
+
+    with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+        found = list(pool.map(read_file, files))
+    return np.concatenate([at for at, _ in found]), pa.concat_tables([table for _, table in found])
+
+
+def _rows_of(
+    storage: Storage, snapshot: Snapshot, piece: FileSlice, keys: pa.ChunkedArray, positions: Ints, columns: pa.Schema
+) -> tuple[Ints, pa.Table]:
+    optional = pa.schema([field.with_nullable(True) for field in columns])
+    at, parts = [np.empty(0, np.int64)], [optional.empty_table()]
+    for batch in slice_batches(storage, snapshot, piece, optional, ROW_GROUP_ROWS):
+        found = pc.index_in(batch.column(RECORD_KEY), value_set=keys)
+        hit = pc.is_valid(found)
+        at.append(positions[np.asarray(found.drop_null()).astype(np.int64)])
+        parts.append(pa.Table.from_batches([conform(batch.filter(hit), optional)]))
+    return np.concatenate(at), pa.concat_tables(parts)
+
+
+def _by_partition(
+    names: Sequence[str], tagged: Tagged, codes: Ints, leaving: Bools, new: Ints, new_codes: Ints
+) -> Mapping[str, Tagged]:
+    """Group pairs and new rows by partition; files are numbered within their partition."""
+    slices: dict[str, list[FileSlice]] = {name: [] for name in names}
+    within = np.empty(len(tagged.searched), np.int64)
+    for at, piece in enumerate(tagged.searched):
+        within[at] = len(slices[piece.group.partition_path])
+        slices[piece.group.partition_path].append(piece)
+    locations = {}
+    for code, name in enumerate(names):
+        is_in_partition, new_rows = codes == code, new[new_codes == code]
+        if is_in_partition.any() or len(new_rows):
+            locations[name] = Tagged(
+                tagged.keys[is_in_partition],
+                within[tagged.files[is_in_partition]],
+                new_rows,
+                searched=tuple(slices[name]),
+                leaving=leaving[is_in_partition],
+            )
+    return locations

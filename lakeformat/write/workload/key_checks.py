@@ -1,0 +1,211 @@
+"""Checks right before a commit is published: keys or buckets that another commit has added since the write began.
+
+The conflict check by file groups does not see them, because the other commit uses other file groups.
+
+A warning for upserts that give a key a second row, in another partition. Part of step 8.
+
+Without a global index a row is identified by its key within its partition (Hudi allows a key in each partition). Such
+an upsert is therefore not an error, but it often is a mistake. To find every case, all files of the table would have to
+be searched. So only cheap cases are searched: the new keys of the batch, and tables with few, small files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from lakeformat.errors import LakeformatError, WriteConflictError
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.index.bucket import bucket_of
+from lakeformat.index.stored_keys import logged_keys, matches, read_keys
+from lakeformat.index.tagging import TagSettings, tag_files
+from lakeformat.merge.order import key_codes
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import FileGroupId, LogFile, LogFileName
+from lakeformat.model.operation import Operation
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.transaction.commit import NewKeyCheck
+from lakeformat.transaction.written_file import Written
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.workload.profile import BucketPlan
+
+__all__ = ["bucket_check", "late_check", "new_file_check", "warn_of_moved_keys"]
+
+
+def late_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck | None:
+    """Return the check for new keys or buckets that another writer may also have added; None if none is necessary."""
+    if job.index_settings.has_buckets:
+        return bucket_check(FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.changes is None)
+    if not job.tags or job.operation is Operation.DELETE:
+        return None
+    return _new_key_check(storage, plan, anywhere=job.prepare.whole)
+
+
+def bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
+    """Return a check that no other commit opened one of these buckets.
+
+    Source: Hudi's ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``.
+    """
+    opened = {(group.partition_path, bucket_of(group.file_id)): group.file_id for group in opened_groups}
+
+    def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+        for time, metadata in others:
+            for stat in metadata.all_stats():
+                ours = opened.get((stat.partition_path, bucket_of(stat.file_id)))
+                if ours is not None:
+                    raise WriteConflictError(
+                        f"commit {time} opened the same bucket, with file group {stat.file_id} where ours is {ours}; "
+                        f"run the write again, it will start from {time}"
+                    )
+
+    return check
+
+
+def _new_key_check(storage: Storage, plan: BucketPlan, *, anywhere: bool) -> NewKeyCheck:
+    """Return a check that no other commit inserted one of this write's new keys.
+
+    Two writers may insert the same new key into different files. Hudi does not check this; lakeformat does.
+
+    Args:
+        anywhere: whether the key alone identifies a row, so that files of all partitions are checked.
+    """
+
+    def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+        for time, metadata in others:
+            for path, new in plan.new.items():
+                stats = metadata.all_stats() if anywhere else metadata.stats.get(path, ())
+                keys = plan.rows[path].column(RECORD_KEY).take(pa.array(new))
+                _refuse_shared(storage, keys, time, stats)
+
+    return check
+
+
+def new_file_check(storage: Storage, written: Sequence[Written]) -> NewKeyCheck:
+    """Return the check of `_new_key_check` for files that are written already; it reads them one by one.
+
+    Memory: the keys of one written file. A key that was in two file groups before is also taken for a conflict. That is
+    rare, and running the write again is always right.
+    """
+
+    def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+        new_stats = (file.stat for file in written if file.stat.num_inserts and not _log_of(file.stat))
+        for file in (stat.base_file for stat in new_stats):
+            path = file.partition_path
+            other_commits = [(time, metadata.stats[path]) for time, metadata in others if path in metadata.stats]
+            if other_commits:
+                keys = read_keys(storage, file).keys
+                for time, stats in other_commits:
+                    _refuse_shared(storage, keys, time, stats)
+
+    return check
+
+
+def _refuse_shared(storage: Storage, keys: pa.ChunkedArray, time: str, stats: Iterable[WriteStat]) -> None:
+    """Raise `WriteConflictError` if a file of this commit holds one of our new keys."""
+    written = [stat for stat in stats if stat.path and stat.num_writes]
+    files = [stat.base_file for stat in written if not _log_of(stat)]
+    with ThreadPoolExecutor(1) as pool:
+        shared = tag_files(storage, files, keys, TagSettings("SIMPLE"), pool).keys
+    if not len(shared):
+        logs = [log for stat in written if stat.num_inserts and (log := _log_of(stat))]
+        shared = np.concatenate([np.empty(0, np.int64), *matches([logged_keys(storage, log) for log in logs], keys)])
+    if len(shared):
+        raise WriteConflictError(
+            f"commit {time} inserted {len(shared)} of the same new keys, e.g. "
+            f"{keys[int(shared[0])].as_py()!r}; run the write again, it will start from {time}"
+        )
+
+
+def _log_of(stat: WriteStat) -> LogFile | None:
+    """Return the log file that the statistics describe; None for a base file."""
+    name = LogFileName.match(stat.path.rpartition("/")[2])
+    return LogFile(stat.partition_path, name, stat.size_bytes) if name is not None else None
+
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+_INDEXES: Final = frozenset({"AUTO", "BLOOM", "SIMPLE"})
+#: Limits of a table that is searched: number of base files, and their bytes in all.
+_FILES, _BYTES = 32, 64 << 20
+#: Limits of the new keys that are searched: per partition, and per batch.
+_KEYS: Final = 1_000
+_BATCH_KEYS: Final = 100_000
+#: Table -> number of this process's writes that were searched. From `_MAX_CHECKS` on, writes are not searched.
+_CHECK_COUNTS: Final[dict[str, int]] = {}
+_MAX_CHECKS: Final = 10
+_MAX_TABLES: Final = 10_000
+
+
+def warn_of_moved_keys(storage: Storage, job: WriteJob, plan: BucketPlan, snapshot: Snapshot) -> None:
+    """Warn, once per process and table, if a new key of an upsert is also in another partition.
+
+    Args:
+        snapshot: the table before the write.
+    """
+    is_checked = job.operation is Operation.UPSERT and job.index_settings.kind in _INDEXES
+    if not is_checked or not job.config.partition_fields or not any(len(new) for new in plan.new.values()):
+        return
+    checks = _CHECK_COUNTS.get(storage.location, 0)
+    if checks >= _MAX_CHECKS:
+        return
+    if len(_CHECK_COUNTS) >= _MAX_TABLES:
+        _CHECK_COUNTS.clear()
+    _CHECK_COUNTS[storage.location] = checks + 1
+    with suppress(LakeformatError, OSError):  # The write is done; the next read reports a broken file.
+        found = _within_batch(plan) or _in_files(storage, plan, snapshot)
+        if found is not None:
+            _CHECK_COUNTS[storage.location] = _MAX_CHECKS
+            key, here, there = found
+            _LOG.warning(
+                "table %s: the upsert put key %r into partition %r, and partition %r has a row of that key, too: "
+                "without a global index a key names a row within its partition; delete the other row, or upsert with "
+                "hoodie.index.type=GLOBAL_BLOOM, which moves rows",
+                storage.location,
+                key,
+                here,
+                there,
+            )
+
+
+def _within_batch(plan: BucketPlan) -> tuple[str, str, str] | None:
+    """Return a new key that the batch has in two partitions, with both partitions; None if there is none."""
+    paths = [path for path, new in plan.new.items() if len(new)]
+    if len(paths) < 2 or sum(len(plan.new[path]) for path in paths) > _BATCH_KEYS:
+        return None
+    columns = [plan.rows[path].column(RECORD_KEY).take(pa.array(plan.new[path])) for path in paths]
+    keys = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
+    owners = np.repeat(np.arange(len(paths)), [len(column) for column in columns])
+    codes = key_codes(keys)
+    if codes is None:
+        return None
+    least, most = np.full(len(codes), len(paths)), np.full(len(codes), -1)
+    np.minimum.at(least, codes, owners)
+    np.maximum.at(most, codes, owners)
+    shared = np.flatnonzero(least[codes] < most[codes])
+    if not len(shared):
+        return None
+    code = codes[shared[0]]
+    return str(keys[int(shared[0])].as_py()), paths[most[code]], paths[least[code]]
+
+
+def _in_files(storage: Storage, plan: BucketPlan, snapshot: Snapshot) -> tuple[str, str, str] | None:
+    """Return a new key that a base file of another partition holds, with both partitions; None if there is none."""
+    if snapshot.live.count > _FILES or snapshot.live.size_bytes > _BYTES:
+        return None
+    bases = [piece.base for piece in snapshot.each_slice() if piece.base is not None]
+    for path, new in plan.new.items():
+        others = [base for base in bases if base.partition_path != path]
+        if not len(new) or not others:
+            continue
+        keys = plan.rows[path].column(RECORD_KEY).take(pa.array(new[:_KEYS]))
+        with ThreadPoolExecutor(2) as pool:
+            found = tag_files(storage, others, keys, TagSettings(exact=True), pool)
+        if len(found.keys):
+            return str(keys[int(found.keys[0])].as_py()), path, others[int(found.files[0])].partition_path
+    return None

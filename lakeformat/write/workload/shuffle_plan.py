@@ -1,0 +1,332 @@
+"""Steps 4 and 5 of a shuffled write, planned from counts: which unit looks up which keys, which bucket takes which row.
+
+All functions are pure and never see a row. Per write, the driver holds one line per base file that is touched, one per
+stage file, and `_SAMPLES` keys per new file. The effects are in `tag_units` and `bucket_tasks`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.index.port import TagCounts
+from lakeformat.index.stored_keys import DeletingSlice, LogsWithKeys
+from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
+from lakeformat.write.rows.prepare import ANY_PARTITION
+from lakeformat.write.workload.buckets import (
+    Appending,
+    FileSizing,
+    LogPlace,
+    SmallFile,
+    derive_file_id,
+    opening_instant,
+    spread_inserts,
+)
+
+__all__ = [
+    "PartitionRoute",
+    "RoutePlan",
+    "RoutedBucket",
+    "TagResult",
+    "TagUnit",
+    "bundle",
+    "key_ranges",
+    "plan_routes",
+    "plan_units",
+    "shuffle_values",
+]
+
+_WRITES_BASES: Final = Appending()
+#: Sampled keys per file that the incoming rows could fill, and the least number per partition.
+_SAMPLES: Final = 64
+_LEAST_SAMPLE: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TagUnit:
+    """A task of tagging: some file slices of one partition, and the staged rows to look up in them.
+
+    Attributes:
+        source: the partition under which the rows are staged: that of the slices, or `ANY_PARTITION`.
+        first_slice: position of ``slices[0]`` among the partition's slices.
+        sample_step: every n-th staged key is reported as a sample; 0 for no sample.
+        exact: whether the partition has other units, so that a false positive may contradict what they find.
+        logs: position among ``slices`` -> log files that may hold keys which the base file lacks.
+    """
+
+    partition_path: str
+    source: str
+    slices: tuple[FileSlice, ...]
+    first_slice: int
+    sample_step: int
+    exact: bool
+    logs: Mapping[int, LogsWithKeys] = field(default_factory=dict)
+
+    @property
+    def bases(self) -> tuple[BaseFile, ...]:
+        """Return the base files of the slices that have one."""
+        return tuple(piece.base for piece in self.slices if piece.base is not None)
+
+
+@dataclass(frozen=True)
+class TagResult:
+    """The counts of a unit's hits. The hits themselves are in the unit's tag file.
+
+    Attributes:
+        path: the tag file; ``""`` if no key was found.
+        stages: for each record batch of the tag file, the number of the stage file that it points into.
+        hits: position of a slice among the partition's slices -> number of rows that are in the slice.
+        located: number of rows that are in at least one of the unit's slices.
+        sample: the sampled keys; only the first unit of a partition returns them.
+        sample_hits: positions of the sampled keys that are in one of the unit's slices.
+    """
+
+    path: str
+    stages: tuple[int, ...]
+    hits: Mapping[int, int]
+    located: int
+    sample: tuple[str, ...] = ()
+    sample_hits: tuple[int, ...] = ()
+    counts: TagCounts = field(default_factory=TagCounts)
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedBucket:
+    """Work for one file group. ``updates`` and ``inserts`` are numbers of rows; ``inserts`` is an estimate."""
+
+    partition_path: str
+    file_id: str
+    base: BaseFile | None
+    updates: int
+    inserts: int
+    onto: LogPlace | None = None
+
+    @property
+    def changes(self) -> str | None:
+        """Return the instant that opened the slice which takes the rows; None for a new file group."""
+        return opening_instant(self.base, self.onto)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRoute:
+    """The bucket of each row of one partition.
+
+    Attributes:
+        by_file: position of a slice among the partition's slices -> number of the bucket.
+        cuts: ascending keys; new keys below the first cut go to the first of ``inserts``, and so on.
+        inserts: buckets for new keys, one more than ``cuts``; empty if new keys are dropped (deletes).
+        deleting: position -> slice whose log files may have deleted rows.
+    """
+
+    by_file: Mapping[int, int]
+    cuts: tuple[str, ...]
+    inserts: tuple[int, ...]
+    deleting: Mapping[int, DeletingSlice] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoutePlan:
+    """All buckets of a write, and partition path -> route of its rows."""
+
+    buckets: tuple[RoutedBucket, ...]
+    routes: Mapping[str, PartitionRoute]
+
+
+# --- tagging ------------------------------------------------------------------------------------------
+
+
+def plan_units(
+    incoming: Mapping[str, int],
+    slices: Mapping[str, Sequence[FileSlice]],
+    *,
+    tags: bool,
+    sizing: FileSizing | None,
+    closed: frozenset[FileGroupId],
+    unit_bytes: int,
+    appending: Appending = _WRITES_BASES,
+    logs_of: Callable[[FileSlice], LogsWithKeys | None] = lambda _: None,
+) -> tuple[TagUnit, ...]:
+    """Divide the lookup into units of bounded size.
+
+    Args:
+        incoming: partition path of staged rows -> number of rows.
+        slices: partition path -> live slices.
+        tags: whether keys are looked up. If not, the units only sample.
+        sizing: how new files are cut; None if there are no inserts.
+        closed: file groups that take no inserts.
+        unit_bytes: most bytes of files in a unit.
+        appending: how slices are treated. If rows are appended, the lookup must be exact.
+        logs_of: returns the log files of a slice that may hold keys of their own.
+    """
+    units: list[TagUnit] = []
+    for source, rows in sorted(incoming.items()):
+        targets = sorted(slices) if source == ANY_PARTITION else [source]
+        for path in targets:
+            own = slices.get(path, ())
+            small = () if sizing is None else _small_files(own, rows, sizing, closed, appending)
+            step = 0 if sizing is None else _sample_step(rows, small, sizing)
+            chunks = list(_split_by_bytes(own, unit_bytes)) if tags else []
+            if step and not chunks:
+                chunks = [(0, 0)]
+            exact = len(chunks) > 1 or appending.is_on
+            for first, last in chunks:
+                chosen = tuple(own[first:last])
+                logs = {at: logs for at, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
+                units.append(TagUnit(path, source, chosen, first, step, exact, logs))
+    return tuple(units)
+
+
+def _split_by_bytes(slices: Sequence[FileSlice], unit_bytes: int) -> Iterator[tuple[int, int]]:
+    first = size = 0
+    for at, piece in enumerate(slices):
+        if at > first and size + piece.size_bytes > unit_bytes:
+            yield first, at
+            first, size = at, 0
+        size += piece.size_bytes
+    if first < len(slices):
+        yield first, len(slices)
+
+
+def _small_files(
+    slices: Sequence[FileSlice], rows: int, sizing: FileSizing, closed: frozenset[FileGroupId], appending: Appending
+) -> list[SmallFile]:
+    """Return the slices that may take some of this many new rows."""
+    closed |= appending.closed(slices, sizing.small_file_bytes, rows * sizing.row_bytes)
+    return [
+        SmallFile(at, piece.group.file_id, piece.size_bytes)
+        for at, piece in enumerate(slices)
+        if piece.size_bytes < sizing.small_file_bytes and piece.group not in closed
+    ]
+
+
+def _sample_step(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> int:
+    """Return n, where every n-th key must be sampled to cut new files evenly; 0 if all inserts fit into one file."""
+    shares = len(spread_inserts(rows, small_files, sizing))
+    return 0 if shares <= 1 else max(1, rows // max(_LEAST_SAMPLE, _SAMPLES * shares))
+
+
+# --- buckets ------------------------------------------------------------------------------------------
+
+
+def plan_routes(
+    incoming: Mapping[str, int],
+    units: Sequence[TagUnit],
+    results: Sequence[TagResult],
+    slices: Mapping[str, Sequence[FileSlice]],
+    sizing: FileSizing | None,
+    closed: frozenset[FileGroupId],
+    write_id: str,
+    appending: Appending = _WRITES_BASES,
+    deleting_of: Callable[[Sequence[FileSlice]], Mapping[int, DeletingSlice]] = lambda _: {},
+) -> RoutePlan:
+    """Plan the buckets: one per file group that holds keys. New keys fill small files, then open file groups by key
+    range.
+
+    Args:
+        slices: partition path -> live slices that rows may go into.
+        sizing: None if new keys are dropped.
+        closed: file groups that take no inserts.
+        deleting_of: returns the slices whose log files may have deleted rows, by position.
+    """
+    found: dict[str, list[TagResult]] = {}
+    for unit, result in zip(units, results, strict=True):
+        found.setdefault(unit.partition_path, []).append(result)
+    buckets: list[RoutedBucket] = []
+    routes: dict[str, PartitionRoute] = {}
+    numbers = count()
+    for path in sorted({*found, *(incoming.keys() - {ANY_PARTITION})}):
+        own, tagged = slices.get(path, ()), found.get(path, [])
+        updates = {at: rows for result in tagged for at, rows in result.hits.items()}
+        shares = []
+        if sizing is not None:
+            # A row that several units locate is counted several times, so ``new`` may be too low. Plan for at least one
+            # new row.
+            least = 1 if len(tagged) > 1 else 0
+            new = max(least, incoming[path] - sum(result.located for result in tagged))
+            shares = list(spread_inserts(new, _small_files(own, new, sizing, closed, appending), sizing)) if new else []
+        cuts = key_ranges(_new_sample(tagged), [share.rows for share in shares])
+        if shares and not cuts:  # So few new keys that none is in the sample, or for a second file.
+            shares = [max(shares, key=lambda share: share.rows)]
+        tops = {share.small.at: share.rows for share in shares if share.small is not None}
+        by_file: dict[int, int] = {}
+        for at in sorted({*updates, *tops}):
+            by_file[at] = len(buckets)
+            piece, top = own[at], tops.get(at, 0)
+            onto = appending.place(piece) if appending.appends_to(piece, inserts=top) else None
+            buckets.append(RoutedBucket(path, piece.group.file_id, piece.base, updates.get(at, 0), top, onto))
+        inserts: list[int] = []
+        for share in shares:
+            if share.small is not None:
+                inserts.append(by_file[share.small.at])
+                continue
+            inserts.append(len(buckets))
+            buckets.append(RoutedBucket(path, derive_file_id(write_id, -1, next(numbers)), None, 0, share.rows))
+        deleting = {at: piece for at, piece in deleting_of(own).items() if at in updates}
+        routes[path] = PartitionRoute(by_file, cuts, tuple(inserts), deleting)
+    return RoutePlan(tuple(buckets), routes)
+
+
+def _new_sample(results: Sequence[TagResult]) -> pa.Array:
+    """Return the sampled keys that no unit located, ascending."""
+    keys = pa.array([key for result in results for key in result.sample], pa.string())
+    is_new = np.ones(len(keys), bool)
+    for result in results:
+        is_new[list(result.sample_hits)] = False
+    new = keys.filter(pa.array(is_new))
+    return new.take(pc.sort_indices(new))
+
+
+def key_ranges(sample: pa.Array, rows: Sequence[int]) -> tuple[str, ...]:
+    """Return the keys that cut all keys into runs of about these numbers of rows, estimated from an ascending sample.
+
+    >>> key_ranges(pa.array(["a", "b", "c", "d"]), [10, 10])
+    ('c',)
+    """
+    if len(rows) < 2 or not len(sample):
+        return ()
+    ends = np.cumsum(rows)[:-1] * len(sample) // sum(rows)
+    return tuple(sample.take(pa.array(ends)).to_pylist())
+
+
+# --- tasks --------------------------------------------------------------------------------------------
+
+
+def bundle(weights: Sequence[int], *, task_weight: int, at_least: int) -> list[int]:
+    """Assign each piece of work to a task, so that the tasks' weights are about equal and near ``task_weight``.
+
+    Returns:
+        the task of each piece; tasks are numbered from 0 without gaps.
+    """
+    tasks = min(len(weights), max(at_least, -(-sum(weights) // task_weight)))
+    loads = [(0, task) for task in range(tasks)]
+    chosen = [0] * len(weights)
+    # Assign the heaviest piece first, each to the task with the least weight. A piece weighs at least one, so no task
+    # stays idle.
+    for at in sorted(range(len(weights)), key=lambda at: (-weights[at], at)):
+        load, task = loads[0]
+        chosen[at] = task
+        heapq.heapreplace(loads, (load + max(1, weights[at]), task))
+    return chosen
+
+
+def shuffle_values(tasks: int) -> list[int]:
+    """Return a 32-bit value for each task that Spark's ``repartition(tasks, value)`` sends to that task.
+
+    Source: Spark's ``HashPartitioning``: Murmur3 with seed 42, modulo. With other values rows would still meet in one
+    task, only less evenly.
+    """
+    found: dict[int, int] = {}
+    for value in count():
+        if len(found) == tasks:
+            break
+        found.setdefault(mmh3.hash(struct.pack("<i", value), 42) % tasks, value)
+    return [found[task] for task in range(tasks)]

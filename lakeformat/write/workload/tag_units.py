@@ -1,0 +1,223 @@
+"""Step 4 of a shuffled write, in tasks: look up a partition's staged keys in some of its file slices.
+
+A unit holds one block of keys (`_BLOCK_BYTES`) in memory with what tagging needs for the block, whatever the size of
+the table or the input. It also holds the keys of log files that may have new ones. The key columns of the files are
+read once per block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.index.bloom import with_slices
+from lakeformat.index.port import TagCounts
+from lakeformat.index.stored_keys import with_keys_of
+from lakeformat.index.tagging import TagSettings, tag_files
+from lakeformat.storage.port import Storage
+from lakeformat.write.rows.stage import StagedTask, staged_batches
+from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
+
+__all__ = ["TagFile", "read_hits", "tag_unit"]
+
+Ints = npt.NDArray[np.int64]
+
+#: Size of a block of keys that are tagged together, in bytes of text.
+_BLOCK_BYTES: Final = 64 << 20
+_SCHEMA: Final = pa.schema([("row", pa.int64()), ("file", pa.int64())])
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Consecutive keys of one stage file. ``first`` is the position of the first key among the partition's rows in that
+    file.
+    """
+
+    stage: int
+    first: int
+    keys: pa.Array
+
+
+@dataclass(frozen=True)
+class TagFile:
+    """The part of one unit's tag file that points into one stage file.
+
+    Attributes:
+        path: path of the tag file.
+        partition_path: partition of the base files.
+        batches: the numbers of the tag file's record batches that point into the stage file.
+    """
+
+    path: str
+    partition_path: str
+    batches: tuple[int, ...]
+
+
+def tag_unit(
+    storage: Storage,
+    unit: TagUnit,
+    staged: Sequence[StagedTask],
+    settings: TagSettings,
+    path: str,
+    pool: Executor,
+) -> TagResult:
+    """Look up the unit's staged keys in its files.
+
+    Args:
+        staged: all stage files of the write. A row is identified by the number of its stage file and its position
+            there.
+        path: where to write the tag file. No file is written if no key is found.
+    """
+    with ExitStack() as stack:
+        collector = _TagCollector(storage, unit, path, stack)
+        for block in _blocks(storage, unit.source, staged):
+            collector.add(block, settings, pool)
+        return collector.result()
+
+
+def _blocks(storage: Storage, source: str, staged: Sequence[StagedTask]) -> Iterator[list[_Piece]]:
+    block: list[_Piece] = []
+    size = 0
+    for stage, task in enumerate(staged):
+        first = 0
+        for batch in staged_batches(storage, task, source, columns=1):
+            parts = -(-batch.nbytes // _BLOCK_BYTES) or 1
+            rows = max(1, -(-batch.num_rows // parts))
+            for start in range(0, batch.num_rows, rows):
+                keys = batch.column(0).slice(start, rows)
+                if block and size + keys.nbytes > _BLOCK_BYTES:
+                    yield block
+                    block, size = [], 0
+                block.append(_Piece(stage, first + start, keys))
+                size += keys.nbytes
+            first += batch.num_rows
+    if block:
+        yield block
+
+
+@dataclass
+class _TagCollector:
+    """Gathers what the blocks of a unit give."""
+
+    storage: Storage
+    unit: TagUnit
+    path: str
+    stack: ExitStack
+    counts: TagCounts = field(default_factory=TagCounts)
+    stages: list[int] = field(default_factory=list)
+    hits: Ints = field(init=False)
+    located: int = 0
+    rows: int = 0
+    sample: list[str] = field(default_factory=list)
+    sample_hits: list[int] = field(default_factory=list)
+    writer: Any = None
+
+    def __post_init__(self) -> None:
+        self.hits = np.zeros(len(self.unit.slices), np.int64)
+
+    def add(self, block: Sequence[_Piece], settings: TagSettings, pool: Executor) -> None:
+        """Tag one block and write the rows that were found, one stage file after the other."""
+        keys = pa.concat_arrays([piece.keys for piece in block])
+        rows, files = _locate(self.storage, self.unit, keys, settings, pool, self.counts)
+        self.hits += np.bincount(files, minlength=len(self.hits))
+        is_hit = np.zeros(len(keys), bool)
+        is_hit[rows] = True
+        self.located += int(is_hit.sum())
+        self._sample(keys, is_hit)
+        start = 0
+        for piece in block:
+            low, high = np.searchsorted(rows, [start, start + len(piece.keys)])
+            if low < high:
+                place = rows[low:high] - start + piece.first
+                self._write(piece.stage, place, files[low:high] + self.unit.first_slice)
+            start += len(piece.keys)
+        self.rows += len(keys)
+
+    def _sample(self, keys: pa.Array, is_hit: npt.NDArray[np.bool_]) -> None:
+        """Sample every n-th key. All units of a partition read the same keys in the same order, so they sample the same
+        keys.
+        """
+        step = self.unit.sample_step
+        if not step:
+            return
+        at = np.arange(-self.rows % step, len(keys), step)
+        self.sample_hits += ((self.rows + at[is_hit[at]]) // step).tolist()
+        if self.unit.first_slice == 0:
+            self.sample += keys.take(pa.array(at)).to_pylist()
+
+    def _write(self, stage: int, rows: Ints, files: Ints) -> None:
+        if self.writer is None:
+            sink = self.stack.enter_context(self.storage.open_output(self.path))
+            self.writer = self.stack.enter_context(pa.ipc.new_file(sink, _SCHEMA))
+        self.writer.write_batch(pa.record_batch([pa.array(rows), pa.array(files)], schema=_SCHEMA))
+        self.stages.append(stage)
+
+    def result(self) -> TagResult:
+        """Close the tag file and return the unit's result."""
+        self.stack.close()
+        first = self.unit.first_slice
+        return TagResult(
+            self.path if self.stages else "",
+            tuple(self.stages),
+            {first + at: int(self.hits[at]) for at in np.flatnonzero(self.hits).tolist()},
+            self.located,
+            tuple(self.sample),
+            tuple(self.sample_hits),
+            self.counts,
+        )
+
+
+def _locate(
+    storage: Storage, unit: TagUnit, keys: pa.Array, settings: TagSettings, pool: Executor, counts: TagCounts
+) -> tuple[Ints, Ints]:
+    """Return (row, slice) pairs, ascending by row. Several stage files may hold the same key; the index looks it up
+    once.
+    """
+    nothing = np.empty(0, np.int64)
+    if not unit.slices:
+        return nothing, nothing
+    encoded = keys.dictionary_encode()
+    distinct = encoded.dictionary
+    column = pa.chunked_array([distinct])
+    tagged = tag_files(storage, unit.bases, column, replace(settings, exact=unit.exact), pool)
+    tagged = with_keys_of(storage, unit.logs, column, with_slices(tagged, unit.slices), pool)
+    counts.add(tagged.counts)
+    rows, files = tagged.keys, tagged.files
+    if len(distinct) < len(keys):
+        rows, files = _expand_to_rows(encoded.indices.to_numpy(), len(distinct), rows, files)
+    order = np.argsort(rows, kind="stable")
+    return rows[order], files[order]
+
+
+def _expand_to_rows(codes: npt.NDArray[np.int32], distinct: int, keys: Ints, files: Ints) -> tuple[Ints, Ints]:
+    """Turn pairs of distinct keys into pairs of all rows that have these keys."""
+    order = np.argsort(codes, kind="stable").astype(np.int64)
+    times = np.bincount(codes, minlength=distinct)
+    first = np.cumsum(times) - times
+    copies = times[keys]
+    within = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
+    return order[np.repeat(first[keys], copies) + within], np.repeat(files, copies)
+
+
+def read_hits(storage: Storage, tags: Sequence[TagFile]) -> Mapping[str, tuple[Ints, Ints]]:
+    """Read one stage file's tags: partition of the base files -> (row, file) pairs, ascending by row."""
+    found: dict[str, list[pa.RecordBatch]] = {}
+    for tag in tags:
+        with storage.open_input(tag.path) as source:
+            reader = pa.ipc.open_file(source)
+            found.setdefault(tag.partition_path, []).extend(reader.get_batch(at) for at in tag.batches)
+    pairs: dict[str, tuple[Ints, Ints]] = {}
+    for path, batches in found.items():
+        table = pa.Table.from_batches(batches, _SCHEMA)
+        order = pc.sort_indices(table.column("row"))
+        table = table.take(order)
+        pairs[path] = table.column("row").to_numpy(), table.column("file").to_numpy()
+    return pairs
