@@ -22,7 +22,7 @@ SLOW_TESTS := slow and not interop and not nightly
 # As many workers as cores, up to four; tests that share a Spark run in one of them (see conftest.py).
 PARALLEL := -n auto --maxprocesses 4
 
-.PHONY: docs dist help setup demo test test-slow check interop bench jar test-matrix nightly clean
+.PHONY: docs dist help setup demo test test-slow format check interop bench jar test-matrix nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -47,6 +47,10 @@ check: $(VENV)/.stamp-check ## format, lint, types, layers, what the house promi
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
 	$(RUN) tools/house.py
+
+format: $(VENV)/.stamp-check ## format the sources and repair what the linter can repair
+	$(RUN) -m ruff format .
+	$(RUN) -m ruff check --fix .
 
 interop: $(VENV)/.stamp-test ## the same tables through Apache Hudi's own Spark bundles
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py

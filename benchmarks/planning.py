@@ -28,7 +28,7 @@ from lakeformat.file_system_view.file_index.stored import bounds_schema, with_bo
 from lakeformat.file_system_view.file_index.update import write_manifest, write_shard
 from lakeformat.file_system_view.live_files import FILE_COLUMNS
 from lakeformat.predicate import ColumnBounds
-from lakeformat.read.plan.query import resolve_query
+from lakeformat.read.query import resolve_query
 from lakeformat.read.run.session import plan_read
 
 __all__ = ["main"]

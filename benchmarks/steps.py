@@ -91,7 +91,7 @@ STEPS: Final = (
     Step("zorder", "z-order by (x, y), files of 16 MB", Kind.LAYOUT, runs=2),
     Step("point", "point query on x and y", Kind.READ, runs=5, shows_bytes=True),
     Step("scan", "scan all columns to noop", Kind.READ, runs=8),
-    Step("native", "scan all columns, toDF()", Kind.READ, runs=8),
+    Step("native", 'scan all columns, via="native"', Kind.READ, runs=8),
     Step("agg", "sum, max of two columns", Kind.READ, runs=8),
     Step("count", "count rows", Kind.READ, runs=5),
     Step("group", "group by city", Kind.READ, runs=5),

@@ -7,6 +7,24 @@ Examples:
     20
     >>> table.to_arrow(columns=["carrier"], where="distance > 2000").num_rows
     113
+
+Start with a function:
+    `create` and `open` return a `Table`; `exists` asks for one; `adopt` makes a table of Parquet files that exist;
+    `sql` runs one SQL statement.
+
+Then use the methods of `Table`:
+    rows in: ``upsert``, ``insert``, ``bulk_insert``, ``update``, ``delete``, ``merge``, ``overwrite``,
+    ``insert_overwrite``, ``delete_partitions``, and ``plan_upsert`` and its like, which write nothing;
+    rows out: ``read``, ``to_arrow``, ``to_batches``, ``to_pandas``, ``to_polars``, ``to_duckdb``, ``count``,
+    ``changes``;
+    what there is: ``schema``, ``config``, ``files``, ``history``, ``describe``, ``explain``, ``layout_report``;
+    services: ``compact``, ``cluster``, ``clean``, ``archive``, ``expire_partitions``, ``savepoint``, ``restore``,
+    ``rollback``, ``check``, ``repair``, ``dedupe``, ``upgrade``, ``downgrade``.
+
+A verb does its work when it is called; with ``dry_run=True`` it changes nothing and returns what it would do. A commit
+is named by its ``instant_time`` everywhere, and the past by ``as_of``. Errors are subclasses of `LakeformatError`.
+`lakeformat.spark` has the same verbs on DataFrames. The modules inside this package are not public, except
+``lakeformat.spark`` and ``lakeformat.merge.Merger``.
 """
 
 from __future__ import annotations
@@ -33,37 +51,97 @@ if TYPE_CHECKING:
         ValidationFailedError,
         WriteConflictError,
     )
+    from lakeformat.file_system_view.snapshot import Snapshot
+    from lakeformat.layout.layout_report import LayoutReport
+    from lakeformat.merge import MergeFunction
+    from lakeformat.model.instant import AsOf
+    from lakeformat.model.operation import Operation
+    from lakeformat.model.table_config import TableConfig
+    from lakeformat.predicate import Where
+    from lakeformat.read.cdc.images import ChangeImages
+    from lakeformat.read.run.session import ReadPlan
+    from lakeformat.read.run.view import TableView
+    from lakeformat.read.scan import ChangeArguments, Changes, ReadArguments, Scan
+    from lakeformat.services.archive.run import ArchiveResult
+    from lakeformat.services.clean.plan import CleanedFile
+    from lakeformat.services.clean.run import CleanResult
+    from lakeformat.services.dedupe import DedupeResult
+    from lakeformat.services.doctor.describe import Description
+    from lakeformat.services.doctor.findings import Finding, Findings
+    from lakeformat.services.restore.run import RestoreResult
+    from lakeformat.services.savepoint import Savepoint
+    from lakeformat.services.ttl import ExpiredPartition, ExpireResult
+    from lakeformat.services.upgrade.run import VersionChange
     from lakeformat.sql_statements.run import sql
-    from lakeformat.table import Table, create, exists
-    from lakeformat.table import open_table as open  # noqa: A004  The public verb; nothing here opens files.
-    from lakeformat.timeline.history import HistoryEntry
-    from lakeformat.transaction.hooks import CommitMessage, ProposedWrite
-    from lakeformat.transaction.result import WriteResult
-    from lakeformat.write.preview import WritePlan
+    from lakeformat.table import Schema, Table, create, exists
+    from lakeformat.table import open_table as open
+    from lakeformat.timeline.history import History, HistoryEntry
+    from lakeformat.transaction.hooks import CommitMessage, HookArguments, ProposedWrite
+    from lakeformat.transaction.result import FileCounts, RowCounts, WriteResult
+    from lakeformat.write.preview import PlannedFile, WritePlan
+    from lakeformat.write.rows.arrow_input import ArrowDataset, ArrowStream, LazyRows, Rows
+    from lakeformat.write.rows.bulk_insert_order import Partitioner
     from lakeformat.write.statements.clauses import Merge
 
 __version__: Final = "0.1.0"
 
 __all__ = [
+    "ArchiveResult",
+    "ArrowDataset",
+    "ArrowStream",
+    "AsOf",
+    "ChangeArguments",
+    "ChangeImages",
+    "Changes",
+    "CleanResult",
+    "CleanedFile",
     "CommitMessage",
     "CommitStateUnknownError",
     "CorruptTableError",
+    "DedupeResult",
+    "Description",
     "DuplicateKeyError",
+    "ExpireResult",
+    "ExpiredPartition",
+    "FileCounts",
+    "Finding",
+    "Findings",
+    "History",
     "HistoryEntry",
+    "HookArguments",
     "InstantNotAvailableError",
     "InvalidInputError",
     "InvalidOptionError",
     "LakeformatError",
+    "LayoutReport",
+    "LazyRows",
     "LockTimeoutError",
     "Merge",
+    "MergeFunction",
+    "Operation",
+    "Partitioner",
+    "PlannedFile",
     "ProposedWrite",
+    "ReadArguments",
+    "ReadPlan",
+    "RestoreResult",
+    "RowCounts",
+    "Rows",
+    "Savepoint",
+    "Scan",
+    "Schema",
     "SchemaMismatchError",
     "SkippingError",
+    "Snapshot",
     "StorageError",
     "Table",
+    "TableConfig",
     "TableNotFoundError",
+    "TableView",
     "UnsupportedTableError",
     "ValidationFailedError",
+    "VersionChange",
+    "Where",
     "WriteConflictError",
     "WritePlan",
     "WriteResult",
@@ -75,23 +153,60 @@ __all__ = [
     "sql",
 ]
 
-#: Where names live. They are imported when first asked for: a Spark worker that only looks up sources must
+#: The module of each name. A name is imported when it is first used: a Spark worker that only looks up sources must
 #: neither wait for pyarrow nor fail without it.
-_PLACES: Final = {
-    "CommitMessage": ("lakeformat.transaction.callbacks", "CommitMessage"),
-    "HistoryEntry": ("lakeformat.timeline.history", "HistoryEntry"),
-    "Merge": ("lakeformat.write.statements.clauses", "Merge"),
-    "ProposedWrite": ("lakeformat.transaction.validators", "ProposedWrite"),
-    "Table": ("lakeformat.table", "Table"),
-    "WritePlan": ("lakeformat.write.preview", "WritePlan"),
-    "WriteResult": ("lakeformat.transaction.result", "WriteResult"),
-    "adopt": ("lakeformat.bootstrap", "adopt"),
-    "create": ("lakeformat.table", "create"),
-    "exists": ("lakeformat.table", "exists"),
-    "open": ("lakeformat.table", "open_table"),
-    "sql": ("lakeformat.sql_statements.run", "sql"),
+_MODULES: Final = {
+    "ArchiveResult": "lakeformat.services.archive.run",
+    "ArrowDataset": "lakeformat.write.rows.arrow_input",
+    "ArrowStream": "lakeformat.write.rows.arrow_input",
+    "AsOf": "lakeformat.model.instant",
+    "ChangeArguments": "lakeformat.read.scan",
+    "ChangeImages": "lakeformat.read.cdc.images",
+    "Changes": "lakeformat.read.scan",
+    "CleanResult": "lakeformat.services.clean.run",
+    "CleanedFile": "lakeformat.services.clean.plan",
+    "CommitMessage": "lakeformat.transaction.hooks",
+    "DedupeResult": "lakeformat.services.dedupe",
+    "Description": "lakeformat.services.doctor.describe",
+    "ExpireResult": "lakeformat.services.ttl",
+    "ExpiredPartition": "lakeformat.services.ttl",
+    "FileCounts": "lakeformat.transaction.result",
+    "Finding": "lakeformat.services.doctor.findings",
+    "Findings": "lakeformat.services.doctor.findings",
+    "History": "lakeformat.timeline.history",
+    "HistoryEntry": "lakeformat.timeline.history",
+    "HookArguments": "lakeformat.transaction.hooks",
+    "LayoutReport": "lakeformat.layout.layout_report",
+    "LazyRows": "lakeformat.write.rows.arrow_input",
+    "Merge": "lakeformat.write.statements.clauses",
+    "MergeFunction": "lakeformat.merge",
+    "Operation": "lakeformat.model.operation",
+    "Partitioner": "lakeformat.write.rows.bulk_insert_order",
+    "PlannedFile": "lakeformat.write.preview",
+    "ProposedWrite": "lakeformat.transaction.hooks",
+    "ReadArguments": "lakeformat.read.scan",
+    "ReadPlan": "lakeformat.read.run.session",
+    "RestoreResult": "lakeformat.services.restore.run",
+    "RowCounts": "lakeformat.transaction.result",
+    "Rows": "lakeformat.write.rows.arrow_input",
+    "Savepoint": "lakeformat.services.savepoint",
+    "Scan": "lakeformat.read.scan",
+    "Schema": "lakeformat.table",
+    "Snapshot": "lakeformat.file_system_view.snapshot",
+    "Table": "lakeformat.table",
+    "TableConfig": "lakeformat.model.table_config",
+    "TableView": "lakeformat.read.run.view",
+    "VersionChange": "lakeformat.services.upgrade.run",
+    "Where": "lakeformat.predicate",
+    "WritePlan": "lakeformat.write.preview",
+    "WriteResult": "lakeformat.transaction.result",
+    "adopt": "lakeformat.bootstrap",
+    "create": "lakeformat.table",
+    "exists": "lakeformat.table",
+    "open": "lakeformat.table",
+    "sql": "lakeformat.sql_statements.run",
 }
-#: How delta-rs, pyiceberg, polars and pandas begin.
+#: Names by which delta-rs, pyiceberg, polars and pandas open a table.
 _OPENS: Final = {
     "DeltaTable",
     "load",
@@ -108,8 +223,8 @@ _WRITES: Final = {"create_table", "write_delta", "write_deltalake", "write_table
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_instead(name)}")
-    module, attribute = _PLACES.get(name, ("lakeformat.errors", name))
-    value = getattr(importlib.import_module(module), attribute)
+    module = importlib.import_module(_MODULES.get(name, "lakeformat.errors"))
+    value = getattr(module, "open_table" if name == "open" else name)
     globals()[name] = value
     return value
 

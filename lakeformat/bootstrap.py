@@ -1,10 +1,8 @@
-"""Adoption of a folder of plain Parquet files as a Hudi table, in place (Hudi: a bootstrap in mode ``FULL_RECORD``).
+"""Adoption of a folder of plain Parquet files as a Hudi table, in place (Hudi: ``FullRecordBootstrap``).
 
 The rows are written to base files beside the source files. The source files are not changed before the commit is
 published; then they are moved to ``.hoodie/.lakeformat/removed``. A note records the plan, so that a second call
 continues after a crash.
-
-Contents of a folder of plain Parquet files, and reasons to refuse a folder. Pure (Hudi: ``FullRecordBootstrap``).
 """
 
 from __future__ import annotations
@@ -23,13 +21,15 @@ import pyarrow.parquet as pq
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import CorruptTableError, DuplicateKeyError, InvalidInputError, SchemaMismatchError
 from lakeformat.model.files import BaseFileName
+from lakeformat.public import public
 from lakeformat.services.doctor.run import REMOVED
 from lakeformat.storage import open_storage
 from lakeformat.storage.port import HOODIE, Storage, own_path
 from lakeformat.table import Table
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import ProposedWrite
-from lakeformat.write.plan.table_settings import check_options, create_table
+from lakeformat.write.intake import create_table
+from lakeformat.write.plan.table_settings import check_options
 from lakeformat.write.rows.schema import incoming_schema
 
 __all__ = [
@@ -37,11 +37,11 @@ __all__ = [
     "adopt",
     "adopt_folder",
     "folder_type",
-    "hidden",
-    "joined_schema",
-    "refused_folder",
+    "is_hidden",
+    "join_schemas",
+    "parse_value",
+    "refuse_entry",
     "sources_of",
-    "typed_value",
 ]
 
 #: Folder names that mark another format, whose own list says which files are valid -> what the folder is.
@@ -80,12 +80,12 @@ class SourceFile:
         return tuple(name for name, _ in self.values)
 
 
-def hidden(name: str, *, is_folder: bool) -> bool:
+def is_hidden(name: str, *, is_folder: bool) -> bool:
     """Tell whether engines skip a name: it begins with a dot or an underscore, except for a folder ``_c=value``."""
     return name[:1] in {".", "_"} and not (is_folder and "=" in name)
 
 
-def refused_folder(path: str, location: str, *, is_folder: bool) -> InvalidInputError | None:
+def refuse_entry(path: str, location: str, *, is_folder: bool) -> InvalidInputError | None:
     """Return the error if this entry of a listing shows that the folder is not plain Parquet; else None."""
     name = path.rpartition("/")[2]
     if name in _OWNERS:
@@ -95,8 +95,8 @@ def refused_folder(path: str, location: str, *, is_folder: bool) -> InvalidInput
         return InvalidInputError(
             f"{location} is an Iceberg table ({path}); read it with its own engine, and write the rows"
         )
-    if not is_folder and not hidden(name, is_folder=False) and not name.endswith(".parquet"):
-        return InvalidInputError(f"{location}/{path} is no Parquet file; move it out of the folder")
+    if not is_folder and not is_hidden(name, is_folder=False) and not name.endswith(".parquet"):
+        return InvalidInputError(f"{location}/{path} is not a Parquet file; move it out of the folder")
     return None
 
 
@@ -106,14 +106,14 @@ def sources_of(files: Iterable[SourceFile], location: str) -> tuple[SourceFile, 
     Raises:
         InvalidInputError: there are no files, or their partition folders differ.
     """
-    found = tuple(sorted(files, key=lambda file: file.path))
-    if not found:
+    sources = tuple(sorted(files, key=lambda file: file.path))
+    if not sources:
         raise InvalidInputError(f"{location} holds no Parquet file; give the folder that does")
-    odd = next((file for file in found if file.columns != found[0].columns), None)
+    odd = next((file for file in sources if file.columns != sources[0].columns), None)
     if odd is not None:
-        names = [f"{'/'.join(file.columns) or 'no'} folders ({file.path})" for file in (found[0], odd)]
-        raise InvalidInputError(f"{location}: files stand in {names[0]} and in {names[1]}; adopt one of the two")
-    return found
+        names = [f"{'/'.join(file.columns) or 'no'} folders ({file.path})" for file in (sources[0], odd)]
+        raise InvalidInputError(f"{location}: files are in {names[0]} and in {names[1]}; adopt one of the two")
+    return sources
 
 
 def folder_type(texts: Iterable[str | None]) -> pa.DataType:
@@ -133,12 +133,12 @@ def _is_number(text: str) -> bool:
     return digits.isascii() and digits.isdigit() and str(int(text)) == text and len(digits) < 19
 
 
-def typed_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
+def parse_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
     """Convert a folder's text to a value of its column's type."""
     return pa.scalar(text if text is None or pa.types.is_string(kind) else int(text), kind)
 
 
-def joined_schema(
+def join_schemas(
     schemas: Sequence[tuple[SourceFile, pa.Schema]], folders: Mapping[str, pa.DataType], location: str
 ) -> pa.Schema:
     """Return the columns of all files, followed by those of their folders. A file that lacks a column has nulls there.
@@ -156,11 +156,11 @@ def joined_schema(
             if kind != field.type:
                 raise SchemaMismatchError(
                     f"{location}: column {field.name!r} is {kind} in {first} and {field.type} in {file.path}; "
-                    "write one of them anew"
+                    "write one of them again"
                 )
     if both := sorted(fields.keys() & folders.keys()):
         raise SchemaMismatchError(
-            f"{location}: column {both[0]!r} stands in the files and in their folders' names; write them without it"
+            f"{location}: column {both[0]!r} is in the files and in their folders' names; write them without it"
         )
     return pa.schema([*((name, kind) for name, (kind, _) in fields.items()), *folders.items()])
 
@@ -173,6 +173,7 @@ _HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
 _ROWS: Final = 65_536
 
 
+@public
 def adopt(
     path: str | os.PathLike[str],
     *,
@@ -184,7 +185,7 @@ def adopt(
     """Make a Hudi table of a folder of plain Parquet files, in place, by one bulk_insert.
 
     The source files stay unchanged until the table exists. Then they are moved to ``.hoodie/.lakeformat/removed``,
-    where ``table.repair(dry_run=False, keep=False)`` deletes them. If the process dies, call it again. No other process
+    where ``table.repair(keep=False)`` deletes them. If the process dies, call it again. No other process
     may write to the folder meanwhile. Folder names (``day=2026-01-01``) become columns: int32 or int64 if all values
     are numbers in canonical form, else text. A file that lacks a column has nulls there.
 
@@ -230,12 +231,12 @@ def adopt_folder(
     sources = _sources(storage)
     folders = {name: folder_type(dict(file.values)[name] for file in sources) for name in sources[0].columns}
     schemas = [(file, _schema(storage, file)) for file in sources]
-    schema = joined_schema(schemas, folders, storage.location)
+    schema = join_schemas(schemas, folders, storage.location)
     parts = sources[0].columns if partition_by is None else tuple(partition_by)
     _check_keys(storage, sources, schema, keys, parts)
-    named = {"recordkey": keys, "partitionpath": parts, "ordering": ordering}
+    arguments = {"recordkey": keys, "partitionpath": parts, "ordering": ordering}
     hive = {_HIVE_STYLE: True} if parts and parts == sources[0].columns else {}
-    settings = {**hive, **{name: value for name, value in named.items() if value}, **given}
+    settings = {**hive, **{name: value for name, value in arguments.items() if value}, **given}
     options = resolve(settings, table=storage.location)
     table = Table(storage, options)
     config = create_table(table.engine.store, options, incoming_schema(schema), table.engine.clock)
@@ -264,10 +265,10 @@ def _list_sources(storage: Storage, folder: str = "") -> Iterator[SourceFile]:
     for entry in storage.list(folder):
         if entry.path == HOODIE:
             continue
-        refused = refused_folder(entry.path, storage.location, is_folder=entry.is_folder)
+        refused = refuse_entry(entry.path, storage.location, is_folder=entry.is_folder)
         if refused is not None:
             raise refused
-        if hidden(entry.name, is_folder=entry.is_folder):
+        if is_hidden(entry.name, is_folder=entry.is_folder):
             continue
         if entry.is_folder:
             yield from _list_sources(storage, entry.path)
@@ -312,7 +313,7 @@ def _batches(storage: Storage, files: Sequence[SourceFile], schema: pa.Schema) -
 
 def _column(batch: pa.RecordBatch, field: pa.Field, folders: dict[str, str | None]) -> pa.Array:
     if field.name in folders:
-        return pa.repeat(typed_value(folders[field.name], field.type), batch.num_rows)
+        return pa.repeat(parse_value(folders[field.name], field.type), batch.num_rows)
     if field.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, field.type)
     try:

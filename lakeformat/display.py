@@ -1,10 +1,10 @@
-"""Small HTML tables for the ``_repr_html_`` methods that notebooks call. All text is escaped.
+"""What notebooks and terminals show: small HTML tables and a progress bar.
 
-A line that shows how far long work has come: on terminals and in notebooks, and nowhere else.
+``_repr_html_`` methods return the tables. All text in them is escaped.
 
-Drawn by tqdm (``lakeformat[progress]``), after two seconds of work. tqdm's variables in the environment are obeyed:
-``TQDM_DISABLE=1`` switches it off, ``TQDM_DELAY=10`` waits for ten seconds. Where nobody looks, or without tqdm,
-nothing is drawn and nothing is counted.
+The progress bar is shown only on terminals and in notebooks. tqdm (``lakeformat[progress]``) draws it after two seconds
+of work. tqdm's environment variables apply: ``TQDM_DISABLE=1`` switches the bar off, ``TQDM_DELAY=10`` shows it after
+ten seconds. If stderr is not a terminal, or tqdm is not installed, nothing is drawn and nothing is counted.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from lakeformat.public import public
+
 __all__ = [
     "CommitStateUnknownError",
     "CorruptTableError",
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 
+@public
 class LakeformatError(Exception):
     """Base class of all errors; catch it to catch everything that lakeformat refuses or fails to do."""
 
@@ -54,18 +57,22 @@ class LakeformatError(Exception):
         super().__init__(" ".join(message.split()))
 
 
+@public
 class InvalidOptionError(LakeformatError, ValueError):
     """An option is unknown, has a bad value or contradicts the table's settings."""
 
 
+@public
 class InvalidInputError(LakeformatError, ValueError):
     """The rows cannot be written, or the request is not valid. Nothing was published."""
 
 
+@public
 class SchemaMismatchError(InvalidInputError):
     """The columns of the input do not fit the columns of the table. Nothing was published."""
 
 
+@public
 class DuplicateKeyError(InvalidInputError):
     """An insert without duplicates got a key that is already in the table or occurs twice in the input.
 
@@ -73,26 +80,32 @@ class DuplicateKeyError(InvalidInputError):
     """
 
 
+@public
 class TableNotFoundError(LakeformatError, FileNotFoundError):
     """The path holds no table."""
 
 
+@public
 class UnsupportedTableError(LakeformatError):
     """The table uses a version or a feature that lakeformat does not support; the table is left untouched."""
 
 
+@public
 class CorruptTableError(LakeformatError):
     """A file of the table is damaged, missing or not what its name says. The message names the file."""
 
 
+@public
 class SkippingError(CorruptTableError):
     """A verified read found rows that skipping would have lost. The message names the files."""
 
 
+@public
 class InstantNotAvailableError(LakeformatError):
     """The files of the requested instant were deleted by a clean, or the instant cannot be read."""
 
 
+@public
 class WriteConflictError(LakeformatError):
     """Another writer changed the same file groups. Nothing was published: a retry is safe.
 
@@ -105,18 +118,22 @@ class WriteConflictError(LakeformatError):
         self.file_ids = frozenset(file_ids)
 
 
+@public
 class ValidationFailedError(LakeformatError):
     """A pre-commit validator refused the write. Nothing was published."""
 
 
+@public
 class LockTimeoutError(LakeformatError, TimeoutError):
     """Another writer holds the table's lock. Nothing was published."""
 
 
+@public
 class StorageError(LakeformatError, OSError):
     """The storage refused or failed: no permission, no space, no network."""
 
 
+@public
 class CommitStateUnknownError(LakeformatError):
     """The commit may or may not be visible; all files are kept. The message says how to find out."""
 

@@ -16,7 +16,8 @@ _Exported = TypeVar("_Exported")
 def public(exported: _Exported) -> _Exported:
     """Set ``__module__`` to ``lakeformat``, so that ``help()`` and tracebacks show ``lakeformat.Table``.
 
-    Pickles name the class by this module, so the name must be in ``lakeformat.__all__``.
+    Pickles name a class by this module, so a class with instances must be in ``lakeformat.__all__``. A base class of an
+    exported class need not be: ``help()`` names it among the bases.
     """
     exported.__module__ = "lakeformat"
     return exported

@@ -12,7 +12,7 @@ from lakeformat.file_system_view.context import Engine
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.operation import Operation
 from lakeformat.predicate import Always, Predicate, Where, bind_where
-from lakeformat.read.plan.query import readable_schema
+from lakeformat.read.query import readable_schema
 from lakeformat.read.run.session import find_matches
 from lakeformat.services.after_write import check_services
 from lakeformat.transaction.hooks import HookArguments, check_validators, hooks_of
@@ -122,7 +122,7 @@ def _run_rewrite(
     runner: Runner | None,
     hooks: HookArguments,
 ) -> WriteResult:
-    job = rewrite_job(snapshot, options, operation, engine.ids)
+    job = rewrite_job(snapshot, options, operation, engine.ids.token())
     verb = "update" if change.assignments else "delete"
     session = _session(engine, job, snapshot, change.schema, hooks, verb)
     handle = runner(session.job) if runner else None

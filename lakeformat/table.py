@@ -34,9 +34,8 @@ from lakeformat.timeline.path_probe import check_free
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import HookArguments, check_validators, hooks_of
 from lakeformat.transaction.result import WriteResult
-from lakeformat.write.intake import prepare_input
-from lakeformat.write.plan.job import plan_job
-from lakeformat.write.plan.table_settings import check_options, create_table
+from lakeformat.write.intake import create_table, plan_job, prepare_input
+from lakeformat.write.plan.table_settings import check_options
 from lakeformat.write.rows.arrow_input import (
     Rows,
     arrow_reader,

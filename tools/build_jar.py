@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,10 +73,23 @@ def write_jar(jar: Path, entries: Iterator[tuple[str, bytes]]) -> None:
             archive.writestr(entry, content, zipfile.ZIP_STORED)  # Deflated bytes differ between zlibs.
 
 
+def version_of(root: Path) -> str:
+    """Return ``lakeformat.__version__`` of the sources under ``root``, without importing them.
+
+    Raises:
+        ValueError: ``lakeformat/__init__.py`` assigns no text to ``__version__``.
+    """
+    package = root / "lakeformat" / "__init__.py"
+    match = re.search(r'^__version__\b[^"]*"([^"]+)"', package.read_text(encoding="utf-8"), re.MULTILINE)
+    if match is None:
+        raise ValueError(f"{package} assigns no text to __version__")
+    return match[1]
+
+
 def build(root: Path, out: Path) -> Path:
     """Write jar, pom and their ``.sha1`` files in the Maven layout under ``out``. Return the jar's path."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    version: str = project["version"]
+    version = version_of(root)
     fields = {
         "group": GROUP,
         "artifact": ARTIFACT,

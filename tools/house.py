@@ -1,8 +1,8 @@
-"""What the house promises of its modules, checked: ``python tools/house.py`` prints what breaks it and exits with 1.
+"""Check the project's modules: ``python tools/house.py`` prints violations and exits with 1 if there are any.
 
-Sizes; ``__all__`` of each module a literal list that names all it offers; no loop that searches the list of a schema's
-names; no test that sets constants of ours; and how many places outside `lakeformat.config` still look options up, a
-number that may only fall.
+The rules: limits of the sizes of modules and functions. ``__all__`` of each module is a literal list of all that it
+offers. No loop searches the list of a schema's names. No test sets constants of the project. The number of places
+outside `lakeformat.config` that look up options may only fall.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def wrong_exports(module: Module, used: frozenset[str]) -> Iterator[str]:
             return
         yield f"{module.path} has no __all__ that is a list of texts"
         return
-    defined = set(_defined(module.tree))
+    defined = set(_defined_names(module.tree))
     for name in names:
         if name not in defined and "__getattr__" not in defined:
             yield f"{module.path}: __all__ names {name}, which is not defined"
@@ -97,7 +97,7 @@ def wrong_exports(module: Module, used: frozenset[str]) -> Iterator[str]:
         )
 
 
-def _defined(tree: ast.Module) -> Iterator[str]:
+def _defined_names(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
@@ -120,14 +120,14 @@ def imports(everywhere: list[Module]) -> dict[str, frozenset[str]]:
 
 
 def set_constants(module: Module) -> Iterator[str]:
-    """Places where a test sets what is ours: by ``setattr`` of a text, or of an imported module."""
-    ours = set()
+    """Yield places where a test sets attributes of project modules, by ``setattr`` of a text or an imported module."""
+    imported = set()
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OURS:
-            ours |= {alias.asname or alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PROJECT:
+            imported |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
-            ours |= {alias.asname for alias in node.names if alias.asname and alias.name.split(".")[0] in OURS}
-            ours |= {name for alias in node.names if (name := alias.name.split(".")[0]) in OURS}
+            imported |= {alias.asname for alias in node.names if alias.asname and alias.name.split(".")[0] in PROJECT}
+            imported |= {name for alias in node.names if (name := alias.name.split(".")[0]) in PROJECT}
     for node in ast.walk(module.tree):
         if (
             isinstance(node, ast.Call)
@@ -136,19 +136,19 @@ def set_constants(module: Module) -> Iterator[str]:
             and node.args
         ):
             first: ast.expr = node.args[0]
-            if isinstance(first, ast.Constant) and str(first.value).split(".")[0] in OURS:
-                yield f"{module.path}:{node.lineno} sets what is ours: make it an argument or a setting"
+            if isinstance(first, ast.Constant) and str(first.value).split(".")[0] in PROJECT:
+                yield f"{module.path}:{node.lineno} sets a constant of the project: make it an argument or a setting"
             while isinstance(first, ast.Attribute):
                 first = first.value
-            if isinstance(first, ast.Name) and first.id in ours:
-                yield f"{module.path}:{node.lineno} sets what is ours: make it an argument or a setting"
+            if isinstance(first, ast.Name) and first.id in imported:
+                yield f"{module.path}:{node.lineno} sets a constant of the project: make it an argument or a setting"
 
 
-OURS: Final = frozenset({*PACKAGES, "benchmarks"})
+PROJECT: Final = frozenset({*PACKAGES, "benchmarks"})
 
 
 def options_by_text(module: Module) -> int:
-    """How often the module looks an option up: ``options[...]`` or ``self.options[...]``, by whatever name."""
+    """Count the option look-ups in a module: ``options[...]`` or ``x.options[...]`` for any ``x``."""
     found = [
         node
         for node in ast.walk(module.tree)
@@ -157,7 +157,7 @@ def options_by_text(module: Module) -> int:
     return len(found)
 
 
-def _repeated(tree: ast.Module) -> Iterator[ast.AST]:
+def _loop_parts(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield the expressions and statements that a loop or comprehension evaluates in each iteration."""
     for node in ast.walk(tree):
         if isinstance(node, ast.For):
@@ -177,7 +177,7 @@ def listed_names(module: Module) -> Iterator[str]:
     """
     found = {
         node.lineno
-        for part in _repeated(module.tree)
+        for part in _loop_parts(module.tree)
         for node in ast.walk(part)
         if isinstance(node, ast.Compare)
         and not isinstance(node.left, ast.Constant)
@@ -191,16 +191,17 @@ def listed_names(module: Module) -> Iterator[str]:
 
 def problems(root: Path) -> Iterator[str]:
     """Yield all violations, one line each."""
-    ours, tests = modules(root, *PACKAGES), modules(root, "tests")
-    used = imports(ours)
-    for module in ours:
+    project_modules, tests = modules(root, *PACKAGES), modules(root, "tests")
+    used = imports(project_modules)
+    for module in project_modules:
         yield from too_long(module, MODULE_LINES)
         yield from wrong_exports(module, used.get(module.name, frozenset()))
         yield from listed_names(module)
     for module in tests:
         yield from too_long(module, TEST_LINES)
         yield from set_constants(module)
-    looked_up = sum(options_by_text(module) for module in ours if not module.name.startswith("lakeformat.config"))
+    outside = (module for module in project_modules if not module.name.startswith("lakeformat.config"))
+    looked_up = sum(options_by_text(module) for module in outside)
     if looked_up > OPTIONS_BY_TEXT:
         yield f"{looked_up} places look options up, more than {OPTIONS_BY_TEXT}: parse them into a value of config"
 

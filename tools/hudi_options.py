@@ -2,8 +2,8 @@
 
 ``list`` writes ``lakeformat/config/hudi_options.tsv`` from the config classes of Hudi's bundles, which it fetches as
 ``tools/interop_setup.py`` does. It has every ``ConfigProperty`` of the newest release, and those that only an older
-release has. ``pages`` generates ``docs/reference/hudi-options.md`` and the table in ``docs/options.md`` from that list and lakeformat's own
-options. Without an argument both are done.
+release has. ``pages`` generates ``docs/reference/hudi-options.md`` and the table in ``docs/options.md`` from that list
+and lakeformat's own options. Without an argument both are done.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ def find_java_home(environ: Mapping[str, str], places: Iterable[str] = USUAL_PLA
     for home in chosen_homes(environ):
         if (version_of(home) or 0) >= OLDEST:
             return home
-    found = [(version, home) for home in usual_homes(places) if (version := version_of(home) or 0) >= OLDEST]
-    return min(found)[1] if found else None
+    suitable = [(version, home) for home in usual_homes(places) if (version := version_of(home) or 0) >= OLDEST]
+    return min(suitable)[1] if suitable else None
 
 
 def install_with_apt() -> bool:

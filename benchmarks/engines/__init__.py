@@ -86,7 +86,7 @@ ENGINES: Final = {
         ),
         EngineSpec(
             "lakeformat-todf",
-            "lakeformat on Spark, toDF()",
+            'lakeformat on Spark, read(via="native")',
             "lakeformat_todf",
             ("load", "zorder", *_READS, *_QUERIES),
             by_name=True,

@@ -54,7 +54,7 @@ class LakeformatSpark(InRounds, SparkReads):
         return Lakeformat(self._dataset, self._table, mapped=False)
 
     def native(self) -> None:
-        consume(LakehouseTable.forPath(self.spark, str(self._table)).toDF(columns=SCHEMA.names))
+        consume(LakehouseTable.forPath(self.spark, str(self._table)).read(columns=SCHEMA.names, via="native"))
 
     def _write(self, rows: Any, operation: str, table: Path) -> None:
         options = {

@@ -1,4 +1,4 @@
-"""lakeformat read by plain ``toDF()``."""
+"""lakeformat read by Spark's own scan: ``read(via="native")``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class LakeformatToDF(LakeformatSpark):
     """No argument."""
 
     def frame(self) -> Any:
-        return LakehouseTable.forPath(self.spark, str(self._table)).toDF()
+        return LakehouseTable.forPath(self.spark, str(self._table)).read(meta_columns=True, via="native")
 
 
 def open_engine(dataset: Dataset, table: Path) -> LakeformatToDF:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 import lakeformat
 from benchmarks.skipping.data import Filters
-from lakeformat.read.plan.query import resolve_query
+from lakeformat.read.query import resolve_query
 from lakeformat.read.run.session import plan_read
 
 #: How many files a condition in SQL reads.

@@ -1,1 +1,1 @@
-"""Arrow data: brought to a schema, gathered by position, measured in bytes."""
+"""Helpers for Arrow data: conversion to a schema, gathering by position, sizes in bytes."""

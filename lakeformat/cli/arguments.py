@@ -20,8 +20,8 @@ __all__ = [
     "StorageGiven",
     "TablePath",
     "Where",
-    "listed",
-    "pairs",
+    "parse_pairs",
+    "split_names",
     "table_at",
 ]
 
@@ -43,7 +43,7 @@ StorageGiven: TypeAlias = Annotated[
 ]
 
 
-def pairs(given: Sequence[str] | None) -> dict[str, str]:
+def parse_pairs(given: Sequence[str] | None) -> dict[str, str]:
     """Parse ``name=value`` texts into a dict.
 
     Raises:
@@ -58,7 +58,7 @@ def pairs(given: Sequence[str] | None) -> dict[str, str]:
     return values
 
 
-def listed(text: str | None) -> list[str] | None:
+def split_names(text: str | None) -> list[str] | None:
     """Split names at commas; None for None."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
@@ -67,5 +67,5 @@ def table_at(path: str, options: Sequence[str] | None = None, storage: Sequence[
     """Open the table. Raises the errors of `lakeformat.open`."""
     import lakeformat
 
-    named: dict[str, Any] = pairs(options)
-    return lakeformat.open(path, storage_options=pairs(storage), **named)
+    named: dict[str, Any] = parse_pairs(options)
+    return lakeformat.open(path, storage_options=parse_pairs(storage), **named)

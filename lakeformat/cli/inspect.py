@@ -16,8 +16,8 @@ from lakeformat.cli.arguments import (
     StorageGiven,
     TablePath,
     Where,
-    listed,
-    pairs,
+    parse_pairs,
+    split_names,
     table_at,
 )
 from lakeformat.cli.output import plain, remark, show_json, show_rows
@@ -121,7 +121,7 @@ def read(
     table = table_at(path, option, storage_option)
     if since is not None and as_of is not None:
         raise InvalidInputError("--since and --as-of exclude each other; end a range with --until")
-    wanted, few = listed(columns), kind == "table" and limit is None
+    wanted, few = split_names(columns), kind == "table" and limit is None
     how: dict[str, Any] = {"limit": _SHOWN + 1 if few else limit, "meta_columns": meta_columns}
     if count:
         rows = table.changes(since, until).count(where) if since is not None else table.count(where, as_of=as_of)
@@ -140,7 +140,7 @@ def read(
         return
     # No progress display if the rows themselves go to the terminal.
     quiet = replace(scan, shows_progress=output is not None or not sys.stdout.isatty())
-    write_rows(quiet.to_batches(), kind, output, pairs(storage_option))
+    write_rows(quiet.to_batches(), kind, output, parse_pairs(storage_option))
 
 
 def plan(
@@ -167,13 +167,13 @@ def plan(
 
     table = table_at(path, option, storage_option)
     if source is None:
-        scan_plan = table.read(listed(columns), where=where).plan(count_row_groups=True)
+        scan_plan = table.read(split_names(columns), where=where).plan(count_row_groups=True)
         counts = {name: getattr(scan_plan, name) for name in scan_plan.__slots__ if name != "splits"}
         show_json({**counts, "splits": len(scan_plan.splits)}) if as_json else print(scan_plan.describe())
         return
     if operation not in {"upsert", "insert", "delete"}:
         raise InvalidInputError(f"--operation {operation} cannot be planned; give upsert, insert or delete")
-    rows = rows_from(source, table.schema, kind=format, storage_options=pairs(storage_option))
+    rows = rows_from(source, table.schema, kind=format, storage_options=parse_pairs(storage_option))
     write = table.plan(rows, Operation(operation))
     show_json(write) if as_json else print(write)
 
@@ -192,7 +192,7 @@ def layout_report(
     [bold]lakeformat layout-report /data/flights --by distance,dep_delay --png layout.png[/bold]
     """
     table = table_at(path, None, storage_option)
-    report = table.layout_report(listed(by) or [], target_file_bytes=target_file_bytes, selectivity=selectivity)
+    report = table.layout_report(split_names(by) or [], target_file_bytes=target_file_bytes, selectivity=selectivity)
     if png is not None:
         report.to_png(png)
         remark(f"drawn into {png}")

@@ -35,30 +35,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report_error(error, given)
 
 
-def _report_error(error: Exception, given: Sequence[str]) -> int:
+def _report_error(error: Exception, arguments: Sequence[str]) -> int:
     kind = type(error).__name__
     if kind == "Abort":
-        return _print_error("stopped", kind, STOPPED, given)
+        return _print_error("stopped", kind, STOPPED, arguments)
     if kind == "NoArgsIsHelpError":
         print(getattr(error, "message", "") or "see lakeformat --help", file=sys.stderr)
         return USAGE
     if hasattr(error, "format_message"):  # A usage error of typer.
         text = error.format_message().rstrip(".?")
-        usage = f"{text}; see lakeformat {'' if text.startswith('No such command') else _command(given)}--help"
-        return _print_error(usage, "UsageError", USAGE, given)
+        usage = f"{text}; see lakeformat {'' if text.startswith('No such command') else _command(arguments)}--help"
+        return _print_error(usage, "UsageError", USAGE, arguments)
     code = exit_code(error)
     unexpected = f"{kind}: {error}; set LAKEFORMAT_TRACEBACK=1 to see where" if code == UNEXPECTED else str(error)
-    return _print_error(unexpected, kind, code, given)
+    return _print_error(unexpected, kind, code, arguments)
 
 
-def _command(given: Sequence[str]) -> str:
-    words = [word for word in given[:1] if not word.startswith("-")]
+def _command(arguments: Sequence[str]) -> str:
+    words = [word for word in arguments[:1] if not word.startswith("-")]
     return "".join(f"{word} " for word in words)
 
 
-def _print_error(message: str, kind: str, code: int, given: Sequence[str]) -> int:
+def _print_error(message: str, kind: str, code: int, arguments: Sequence[str]) -> int:
     line = " ".join(message.split())
-    if "--json" in given:
+    if "--json" in arguments:
         print(json.dumps({"error": kind, "message": line, "exit_code": code}), file=sys.stderr)
     else:
         print(f"lakeformat: {line}", file=sys.stderr)

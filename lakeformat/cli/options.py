@@ -37,12 +37,12 @@ def _options(context: typer.Context, as_json: AsJson = False) -> None:
         return
     from lakeformat.config.registry import OPTIONS
 
-    found = [(each.key, each.aliases, _default(each.default), each.doc) for each in OPTIONS]
+    rows = [(each.key, each.aliases, _default(each.default), each.doc) for each in OPTIONS]
     names = ("option", "short names", "default", "what it does")
     if as_json:
-        show_json([dict(zip(names, each, strict=True)) for each in found])
+        show_json([dict(zip(names, each, strict=True)) for each in rows])
     else:
-        show_rows(names, found)
+        show_rows(names, rows)
 
 
 def _default(value: object) -> str:

@@ -1,6 +1,6 @@
-"""Output of results: JSON for programs, tables for people. Results go to stdout, remarks to stderr.
+"""Output of results: JSON for programs, tables for people, and exit codes, one for each kind of result.
 
-Exit codes, one for each kind of result.
+Results go to stdout, remarks to stderr.
 """
 
 from __future__ import annotations

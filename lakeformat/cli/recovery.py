@@ -39,11 +39,11 @@ def savepoint(
         table.delete_savepoint(delete)
         show_json({"gone": delete}) if as_json else print(f"the savepoint of {delete} is gone")
     elif show:
-        found = table.savepoints()
-        show_json(found) if as_json else print("\n".join(map(_line, found)) or "no savepoints")
+        savepoints = table.savepoints()
+        show_json(savepoints) if as_json else print("\n".join(map(_savepoint_line, savepoints)) or "no savepoints")
     else:
         made = table.savepoint(instant, comment=comment)
-        show_json(made) if as_json else print(_line(made))
+        show_json(made) if as_json else print(_savepoint_line(made))
 
 
 def restore(
@@ -99,10 +99,10 @@ def check(
 
     [bold]lakeformat check /data/flights[/bold]
     """
-    found = table_at(path, option, storage_option).check(contents=contents)
-    show_json(found) if as_json else print(found)
-    if found:
-        raise typer.Exit(exit_code(CorruptTableError("")) if found.is_damage else DUPLICATES)
+    findings = table_at(path, option, storage_option).check(contents=contents)
+    show_json(findings) if as_json else print(findings)
+    if findings:
+        raise typer.Exit(exit_code(CorruptTableError("")) if findings.is_damage else DUPLICATES)
 
 
 def dedupe(
@@ -116,10 +116,10 @@ def dedupe(
 
     [bold]lakeformat dedupe /data/flights --yes[/bold]
     """
-    found = table_at(path, option, storage_option).dedupe(dry_run=not really)
-    rows = found.duplicates.to_pylist()
+    result = table_at(path, option, storage_option).dedupe(dry_run=not really)
+    rows = result.duplicates.to_pylist()
     if as_json:
-        show_json({"instant_time": found.instant_time, "keys": found.keys, "rows": found.rows, "duplicates": rows})
+        show_json({"instant_time": result.instant_time, "keys": result.keys, "rows": result.rows, "duplicates": rows})
         return
     if rows:
         shown = sorted(rows, key=lambda row: (row["partition_path"], row["record_key"], not row["kept"]))[:_SHOWN]
@@ -127,7 +127,7 @@ def dedupe(
         show_rows(names, [(*list(row.values())[:-1], "stays" if row["kept"] else "goes") for row in shown])
         if len(rows) > _SHOWN:
             remark(f"{len(rows) - _SHOWN:,} more rows are not shown; --json lists all")
-    print(found)
+    print(result)
     if rows and not really:
         remark("nothing was changed; give --yes to remove the rows")
 
@@ -143,8 +143,8 @@ def repair(
 
     [bold]lakeformat repair /data/flights --yes[/bold]
     """
-    found = table_at(path, option, storage_option).repair(dry_run=not really)
-    show_json(found) if as_json else print(found)
+    findings = table_at(path, option, storage_option).repair(dry_run=not really)
+    show_json(findings) if as_json else print(findings)
 
 
 def _ask(question: str) -> None:
@@ -163,6 +163,6 @@ def _first_times(times: tuple[str, ...]) -> str:
     return ", ".join(times[:3]) + (f" and {len(times) - 3:,} more" if len(times) > 3 else "")
 
 
-def _line(made: Savepoint) -> str:
-    notes = " ".join(filter(None, (made.user, made.comment)))
-    return f"savepoint {made.instant_time}: {len(made.files):,} files{f' ({notes})' if notes else ''}"
+def _savepoint_line(saved: Savepoint) -> str:
+    notes = " ".join(filter(None, (saved.user, saved.comment)))
+    return f"savepoint {saved.instant_time}: {len(saved.files):,} files{f' ({notes})' if notes else ''}"

@@ -1,6 +1,6 @@
-"""Rows from files: Parquet, CSV, JSON and Arrow, at any path or URL, as a stream; progress is shown on a terminal.
+"""Rows from files and to files: Parquet, CSV, JSON and Arrow, at any path or URL, and tables for people.
 
-Rows as output: a table for people, CSV, JSON lines, an Arrow stream or Parquet, batch by batch.
+Rows are read and written batch by batch. Progress is shown on a terminal.
 """
 
 from __future__ import annotations

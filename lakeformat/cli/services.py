@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, listed, table_at
+from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, split_names, table_at
 from lakeformat.cli.output import human_bytes, plain, remark, show_json, show_result
 from lakeformat.errors import InvalidInputError
 
@@ -39,17 +39,17 @@ def cluster(
     table = table_at(path, option, storage_option)
     how: dict[str, Any] = {
         "curve": curve,
-        "partitions": listed(partitions),
+        "partitions": split_names(partitions),
         "target_file_bytes": target_file_bytes,
     }
     _check_exclusive(schedule=schedule, run=run, cancel=cancel)
     if schedule:
-        _show_planned(table.schedule_clustering(listed(by), **how), as_json)
+        _show_planned(table.schedule_clustering(split_names(by), **how), as_json)
     elif cancel is not None:
         table.cancel_clustering(cancel)
         _show_cancelled(cancel, as_json)
     else:
-        result = table.run_clustering(run) if run is not None else table.cluster(listed(by), **how)
+        result = table.run_clustering(run) if run is not None else table.cluster(split_names(by), **how)
         show_result(result, as_json=as_json)
 
 

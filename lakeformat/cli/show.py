@@ -68,14 +68,14 @@ def commit(
     [bold]lakeformat show commit /data/flights 20251120083000123[/bold]
     """
     store = table_at(path, None, storage_option).engine.store
-    found = [each for each in store.load().commits if each.time == instant_time]
-    if not found:
-        raise _no_such("completed commit", instant_time)
-    metadata = store.commit(found[0])
+    matches = [each for each in store.load().commits if each.time == instant_time]
+    if not matches:
+        raise _not_on_timeline("completed commit", instant_time)
+    metadata = store.commit(matches[0])
     if as_json:
         show_json(metadata)
         return
-    print(f"{metadata.operation.lower()} {instant_time} ({found[0].action.value})")
+    print(f"{metadata.operation.lower()} {instant_time} ({matches[0].action.value})")
     stats = [
         (
             s.partition_path,
@@ -107,19 +107,19 @@ def plan(
     store = table_at(path, None, storage_option).engine.store
     instant = next((each for each in store.load().instants if each.time == instant_time), None)
     if instant is None:
-        raise _no_such("instant", instant_time)
-    found: Any = store.requested_replace(instant) or store.compaction_plan(instant)
-    if found is None:
+        raise _not_on_timeline("instant", instant_time)
+    contents: Any = store.requested_replace(instant) or store.compaction_plan(instant)
+    if contents is None:
         raise InstantNotAvailableError(f"instant {instant_time} is a {instant.action.value} and has no plan to show")
     if as_json:
-        show_json(found)
+        show_json(contents)
         return
     from rich.pretty import pprint
 
-    pprint(found, expand_all=True)
+    pprint(contents, expand_all=True)
 
 
-def _no_such(what: str, instant_time: str) -> InstantNotAvailableError:
+def _not_on_timeline(what: str, instant_time: str) -> InstantNotAvailableError:
     return InstantNotAvailableError(
         f"there is no {what} {instant_time} on the active timeline; lakeformat show timeline lists its instants"
     )

@@ -6,7 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeformat.cli.arguments import AsJson, Given, RowsFormat, StorageGiven, TablePath, Where, listed, pairs, table_at
+from lakeformat.cli.arguments import (
+    AsJson,
+    Given,
+    RowsFormat,
+    StorageGiven,
+    TablePath,
+    Where,
+    parse_pairs,
+    split_names,
+    table_at,
+)
 from lakeformat.cli.output import remark, show_json, show_result
 from lakeformat.errors import InvalidInputError
 
@@ -35,11 +45,14 @@ def create(
     import lakeformat
     from lakeformat.cli.rows import rows_from
 
-    storage = pairs(storage_option)
+    storage = parse_pairs(storage_option)
     columns = rows_from(like, None, kind=format, storage_options=storage).schema
-    named: dict[str, Any] = {"record_key": listed(record_key) or (), "partition_by": listed(partition_by) or ()}
+    named: dict[str, Any] = {
+        "record_key": split_names(record_key) or (),
+        "partition_by": split_names(partition_by) or (),
+    }
     table = lakeformat.create(
-        path, columns, ordering=ordering, if_exists="error", storage_options=storage, **{**named, **pairs(option)}
+        path, columns, ordering=ordering, if_exists="error", storage_options=storage, **{**named, **parse_pairs(option)}
     )
     location = table.engine.storage.location
     show_json({"location": location}) if as_json else print(f"made an empty table at {location}")
@@ -64,9 +77,9 @@ def convert(
     """
     import lakeformat
 
-    named: dict[str, Any] = {"record_key": listed(record_key) or (), "partition_by": listed(partition_by)}
-    named["storage_options"] = pairs(storage_option)
-    table = lakeformat.adopt(path, ordering=ordering, **named, **pairs(option))
+    named: dict[str, Any] = {"record_key": split_names(record_key) or (), "partition_by": split_names(partition_by)}
+    named["storage_options"] = parse_pairs(storage_option)
+    table = lakeformat.adopt(path, ordering=ordering, **named, **parse_pairs(option))
     facts = {"location": table.engine.storage.location, "files": len(table.snapshot().files)}
     show_json(facts) if as_json else print(f"{facts['location']} is a table now: {facts['files']:,} files")
 
@@ -159,7 +172,7 @@ def _write(
     from lakeformat.cli.rows import rows_from
 
     table = table_at(path, option, storage_option)
-    rows = rows_from(source, table.schema, kind=kind, storage_options=pairs(storage_option))
+    rows = rows_from(source, table.schema, kind=kind, storage_options=parse_pairs(storage_option))
     result = getattr(table, verb)(rows)
     if result.skipped and not as_json:
         remark("nothing was written")

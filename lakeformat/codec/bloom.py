@@ -298,16 +298,15 @@ class BloomFilter:
         """
         row = self.rows[-1]
         if len(keys) * self.hashes < len(row):  # One flag per bit would cost more.
-            found = [self._positions(hashes) for _, chain in hash_chain_blocks(keys, self.hashes) for hashes in chain]
-            for positions in found:
+            chains = hash_chain_blocks(keys, self.hashes)
+            for positions in [self._positions(hashes) for _, chain in chains for hashes in chain]:
                 np.bitwise_or.at(row, positions >> 3, np.uint8(1) << (positions & 7).astype(np.uint8))
         else:
             flags = np.zeros(8 * len(row), np.bool_)
             for _, chain in hash_chain_blocks(keys, self.hashes):
                 for hashes in chain:
-                    flags[self._positions(hashes).astype(np.int64)] = (
-                        True  # Other index types are converted one by one.
-                    )
+                    indices = self._positions(hashes).astype(np.int64)  # Numpy converts other types one by one.
+                    flags[indices] = True
             row |= np.packbits(flags, bitorder="little")
         if self.keys_per_row is not None:
             self.used += len(keys)
@@ -325,17 +324,17 @@ class BloomFilter:
         if len(chain) < self.hashes:
             raise InvalidInputError(f"a chain of {len(chain)} rounds cannot serve {self.hashes} hashes")
         tested = np.arange(chain.shape[1]) if among is None else among
-        found = np.zeros(len(tested), np.bool_)
+        may_be_in = np.zeros(len(tested), np.bool_)
         for row in self.rows:
-            survivors = np.flatnonzero(~found)
+            survivors = np.flatnonzero(~may_be_in)
             for hashes in chain[: self.hashes]:
                 position = self._positions(hashes[tested[survivors]])
                 is_set = (row[position >> 3] >> (position & 7).astype(np.uint8)) & 1
                 survivors = survivors[is_set.view(np.bool_)]
                 if not len(survivors):
                     break
-            found[survivors] = True
-        return found
+            may_be_in[survivors] = True
+        return may_be_in
 
     def _positions(self, hashes: UInt32s) -> UInt32s:
         """Return ``hashes mod bits``. Numpy divides by a constant much faster than it computes remainders."""

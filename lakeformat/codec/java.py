@@ -1,19 +1,14 @@
-"""Java's ``String.valueOf`` for whole columns, as Hudi's key generators apply it to stored values.
+"""Java's text, hash codes and date patterns, for whole Arrow columns at a time.
 
-Only Arrow kernels see the values. A timestamp becomes the number of microseconds that Hudi stores.
-
-Java's ``hashCode`` of the fields of record keys, for whole Arrow columns of keys at a time.
-
-``String.hashCode`` is a polynomial in 31 over UTF-16 units. ``List.hashCode`` is one over the hashes of its items. Both
-are modulo 2^32. With prefix sums weighted by powers of 31, the hash of any range of text takes two look-ups. So keys,
-the fields within them and lists of fields are hashed without a loop over keys.
-
-Memory: about 30 bytes per byte of a block of 16,384 keys.
-
-Formatting and parsing of whole columns by Java's date patterns, limited to what partition paths need.
-
-A pattern may have the letters ``yyyy MM dd HH mm ss SSS``, quoted literals (``'T'``, ``''``) and any separators. Every
-other letter is refused by name. Hudi uses Joda-Time for these patterns.
+- ``String.valueOf`` as Hudi's key generators apply it to stored values. Only Arrow kernels see the values. A timestamp
+  becomes the number of microseconds that Hudi stores.
+- ``hashCode`` of the fields of record keys. ``String.hashCode`` is a polynomial in 31 over UTF-16 units,
+  ``List.hashCode`` is one over the hashes of its items, and both are modulo 2^32. With prefix sums weighted by powers
+  of 31, the hash of any range of text takes two look-ups. So keys, the fields within them and lists of fields are
+  hashed without a loop over keys. Memory: about 30 bytes per byte of a block of 16,384 keys.
+- Date patterns, limited to what partition paths need. A pattern may have the letters ``yyyy MM dd HH mm ss SSS``,
+  quoted literals (``'T'``, ``''``) and any separators. Every other letter is refused by name. Hudi uses Joda-Time for
+  these patterns.
 """
 
 from __future__ import annotations

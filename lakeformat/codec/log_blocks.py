@@ -1,6 +1,6 @@
-"""A block of a log file: what its header tells, and where its content lies.
+"""The blocks of a log file, and the sets of row numbers that they hold.
 
-The blocks of a log file: headers are read, contents are only located.
+The reader decodes the header of a block. It finds the position of the content, but does not read it.
 
 ==  =====  ======================================================================
 #   bytes  what (integers are big-endian)
@@ -12,19 +12,18 @@ The blocks of a log file: headers are read, contents are only located.
 5   ..     header: count (4), then key (4), length (4) and text of each entry
 6   8      length of the content
 7   ..     content
-8   ..     footer, made as the header
-9   8      length of all before it, so that a file can be read from its end: size + 6
+8   ..     footer, in the form of the header
+9   8      length of everything before this field, for reading a file from its end: size + 6
 ==  =====  ======================================================================
 
-A write that failed may leave half a block behind, at the end of a file or, where others wrote on, before their blocks
-(Hudi: ``HoodieLogFileReader.isBlockCorrupted``). Such bytes are passed over up to the next magic. They were never
-committed: whoever knows how long a file was when it was committed must see that it still is.
+A failed write may leave part of a block, at the end of a file or before the blocks of later writers
+(Hudi: ``HoodieLogFileReader.isBlockCorrupted``). The reader skips such bytes up to the next magic, because they were
+never committed. A caller that knows the committed length of a file must check that the file still has that length.
 
-Sets of row numbers as log blocks hold them: a 64-bit Roaring bitmap in its portable form, as base64.
-
-Little-endian: how many bitmaps of 32 bits follow (8 bytes), then each behind the upper half of its numbers (4). Such a
-one is a cookie, a table of containers, upper 16 bits and size less one of each, where each starts, and what they hold:
-numbers of 16 bits, a bit for each of 65,536 numbers, or runs of numbers (the specification is RoaringFormatSpec's).
+A set of row numbers is a 64-bit Roaring bitmap in the portable form, as base64. Its numbers are little-endian. First
+comes the number of 32-bit bitmaps (8 bytes), then each bitmap after the upper half of its numbers (4 bytes). A 32-bit
+bitmap is a cookie, a table of containers (upper 16 bits and size minus one of each), the start of each container, and
+the contents: 16-bit numbers, one bit for each of 65,536 numbers, or runs of numbers. Source: RoaringFormatSpec.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ __all__ = [
     "HeaderKey",
     "LogBlock",
     "Positions",
-    "block_bytes",
-    "blocks_of",
+    "encode_block",
+    "parse_blocks",
     "decode_positions",
     "encode_positions",
 ]
@@ -122,7 +121,7 @@ class LogBlock:
     @property
     def instant_time(self) -> str:
         """Return the instant time of the action that wrote the block."""
-        return self.told(HeaderKey.INSTANT_TIME)
+        return self.require(HeaderKey.INSTANT_TIME)
 
     @property
     def is_partial(self) -> bool:
@@ -135,7 +134,7 @@ class LogBlock:
         times = self.header.get(HeaderKey.COMPACTED_BLOCK_TIMES, "")
         return tuple(time.strip() for time in times.split(",") if time.strip())
 
-    def told(self, key: HeaderKey) -> str:
+    def require(self, key: HeaderKey) -> str:
         """Return the header's text for a key. Raise `CorruptTableError` if the header lacks the key."""
         text = self.header.get(key)
         if text is None:
@@ -155,7 +154,7 @@ _MOST_ENTRIES: Final = 1000
 _MOST_HEADER: Final = 16 << 20
 
 
-def blocks_of(source: Any, path: str, size: int) -> Iterator[LogBlock]:
+def parse_blocks(source: Any, path: str, size: int) -> Iterator[LogBlock]:
     """Yield the complete blocks of a file, in order; skip bytes that do not belong to a complete block.
 
     This reads 64 KiB, or the header if it is longer, per block, and the bytes between blocks. Memory: two such reads.
@@ -225,7 +224,7 @@ def _read_block(file: _Window, path: str, at: int, end: int) -> LogBlock:
     return LogBlock(path, at, end - at, BlockKind(kind), start, length, header)
 
 
-def block_bytes(kind: BlockKind, header: Mapping[HeaderKey, str], content: bytes) -> bytes:
+def encode_block(kind: BlockKind, header: Mapping[HeaderKey, str], content: bytes) -> bytes:
     """Encode a complete block."""
     entries = [(key, text.encode()) for key, text in header.items()]
     packed = [struct.pack(">ii", key, len(text)) + text for key, text in entries]
@@ -313,7 +312,7 @@ class _Window:
             if start <= at and at + length <= start + len(data):
                 return start, data
         self._source.seek(at)
-        data: bytes = self._source.read(min(max(length, wanted), self.size - at))
+        data = self._source.read(min(max(length, wanted), self.size - at))
         if len(data) < length:
             raise CorruptTableError(f"a log file ends at byte {at + len(data)}, before its size; read again")
         self._reads = [*self._reads[-1:], (at, data)]

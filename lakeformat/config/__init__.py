@@ -1,1 +1,1 @@
-"""Every option lakeformat knows: `registry` lists them, `resolve` reads what a user gave."""
+"""All options of lakeformat: `registry` lists them, `resolve` parses the options that a user gives."""

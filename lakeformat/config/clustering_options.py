@@ -1,7 +1,4 @@
-"""Clustering: when files are rewritten together, which, and in what order.
-
-What the options of clustering say of its plan, typed: parsed once, as `Options.clustering`.
-"""
+"""The options of clustering: when files are rewritten together, which files, and in what order."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ SORT_BUFFER: Final = "lakeformat.clustering.buffer.bytes"
 CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         INLINE,
-        "Cluster after a write, whenever enough commits have come since the last time.",
+        "Cluster after a write if there are enough commits since the last clustering.",
         Effect.WRITE,
         flag,
         False,
@@ -70,65 +67,69 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
     Option(INLINE_COMMITS, "Commits from one inline clustering to the next.", Effect.WRITE, positive, 4),
     Option(
         SCHEDULE_INLINE,
-        "Plan a clustering after a write by the same count, and leave it to be run apart.",
+        "Plan a clustering after a write by the same count, without running it.",
         Effect.WRITE,
         flag,
         False,
     ),
     Option(
         SORT_COLUMNS,
-        "Columns that clustering sorts by, commas between them; none only brings small files together.",
+        "Columns by which clustering sorts, separated by commas; without columns it only joins small files.",
         Effect.WRITE,
         fields,
         (),
     ),
     Option(
         LAYOUT_STRATEGY,
-        "Order of clustered rows: linear, z-order or hilbert. Table.cluster takes hilbert for several columns unless "
-        "it is given.",
+        "Order of clustered rows: linear, z-order or hilbert. Table.cluster uses hilbert for several columns unless "
+        "this option is given.",
         Effect.WRITE,
         layout_strategy,
         "linear",
     ),
     Option(
         BUILD_METHOD,
-        "How values become steps of a curve: sample by their ranks in a sample, direct by their leading bits.",
+        "How values become steps of a curve: sample uses their ranks in a sample, direct their leading bits.",
         Effect.WRITE,
         one_of("sample", "direct"),
         "sample",
     ),
-    Option(SAMPLE_SIZE, "Rows of that sample.", Effect.WRITE, positive, 200000),
+    Option(SAMPLE_SIZE, "Rows of the sample for the curve.", Effect.WRITE, positive, 200000),
     Option(
         STRATEGY + "small.file.limit",
-        "Files below this many bytes are clustered; Table.cluster with columns takes all.",
+        "Files below this many bytes are clustered; Table.cluster with columns takes all files.",
         Effect.WRITE,
         count,
         314572800,
     ),
     Option(TARGET_FILE_BYTES, "Bytes of the files that clustering writes.", Effect.WRITE, positive, 1073741824),
     Option(
-        STRATEGY + "max.bytes.per.group", "Bytes of files that are sorted together.", Effect.WRITE, positive, 2147483648
+        STRATEGY + "max.bytes.per.group",
+        "Most bytes of files that are sorted together, as one group.",
+        Effect.WRITE,
+        positive,
+        2147483648,
     ),
     Option(
         STRATEGY + "max.num.groups",
-        "Such groups in one clustering; Table.cluster with columns takes all.",
+        "Most groups in one clustering; Table.cluster with columns takes all groups.",
         Effect.WRITE,
         positive,
         30,
     ),
     Option(
         STRATEGY + "single.group.clustering.enabled",
-        "Sort a group of one file, too; without sort columns it is left as it is.",
+        "Also sort a group of one file; without sort columns such a group stays unchanged.",
         Effect.WRITE,
         flag,
         True,
     ),
     Option(
-        STRATEGY + "partition.selected", "Partition paths to cluster, commas between them.", Effect.WRITE, fields, ()
+        STRATEGY + "partition.selected", "Partition paths to cluster, separated by commas.", Effect.WRITE, fields, ()
     ),
     Option(
         STRATEGY + "partition.regex.pattern",
-        "Cluster partitions whose whole path matches, if none are selected.",
+        "Regular expression: if no partitions are selected, cluster those whose whole path matches.",
         Effect.WRITE,
         pattern,
     ),
@@ -143,28 +144,38 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         EXECUTION_CLASS,
-        "SparkSortAndSizeExecutionStrategy; or SparkSingleFileSortExecutionStrategy, which makes one file of each and "
-        "goes with SparkSingleFileSortPlanStrategy alone.",
+        "SparkSortAndSizeExecutionStrategy; or SparkSingleFileSortExecutionStrategy, which makes one file of each file "
+        "and needs SparkSingleFileSortPlanStrategy.",
         Effect.WRITE,
         clustering_execution,
         "SortAndSizeExecutionStrategy",
     ),
     Option(
         FILTER_MODE,
-        "Of these partitions: NONE takes all, RECENT_DAYS the greatest, SELECTED_PARTITIONS a range.",
+        "Which of these partitions are clustered: NONE all, RECENT_DAYS the greatest, SELECTED_PARTITIONS a range.",
         Effect.WRITE,
         one_of("NONE", "RECENT_DAYS", "SELECTED_PARTITIONS"),
         "NONE",
     ),
-    Option(STRATEGY + "daybased.lookback.partitions", "RECENT_DAYS: how many; 0 takes all.", Effect.WRITE, count, 2),
     Option(
-        STRATEGY + "daybased.skipfromlatest.partitions", "RECENT_DAYS: how many to leave out.", Effect.WRITE, count, 0
+        STRATEGY + "daybased.lookback.partitions",
+        "RECENT_DAYS: number of partitions; 0 takes all.",
+        Effect.WRITE,
+        count,
+        2,
+    ),
+    Option(
+        STRATEGY + "daybased.skipfromlatest.partitions",
+        "RECENT_DAYS: number of the newest partitions to leave out.",
+        Effect.WRITE,
+        count,
+        0,
     ),
     Option(STRATEGY + "cluster.begin.partition", "SELECTED_PARTITIONS: the least path.", Effect.WRITE),
     Option(STRATEGY + "cluster.end.partition", "SELECTED_PARTITIONS: the greatest path.", Effect.WRITE),
     Option(
         SORT_BUFFER,
-        "Memory for rows that are being sorted, of all groups at work together; larger groups are sorted on storage.",
+        "Memory in bytes for sorting, shared by all groups that run at once; larger groups are sorted on storage.",
         Effect.WRITE,
         positive,
         1 << 30,
@@ -172,9 +183,9 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
 )
 
 
-#: No file grows so large: a group becomes one file.
+#: A size that no file reaches: a group becomes one file.
 UNLIMITED_BYTES: Final = 1 << 62
-#: Hudi's older plan classes that only choose partitions -> the filter mode that replaced each.
+#: Hudi's older plan classes that only choose partitions -> the filter mode that replaces each.
 _MODE_OF_CLASS: Final[Mapping[str, str]] = {
     "RecentDaysClusteringPlanStrategy": "RECENT_DAYS",
     "SelectedPartitionsClusteringPlanStrategy": "SELECTED_PARTITIONS",
@@ -185,18 +196,18 @@ _ONE_FILE_EACH: Final = "SingleFileSortExecutionStrategy"
 
 @dataclass(frozen=True, slots=True)
 class ClusteringOptions:
-    """What is clustered, and in what portions.
+    """The typed options of clustering: which files are clustered, and in what groups.
 
     Attributes:
-        target_file_bytes: of the files to write.
-        group_bytes: of files that are rewritten together; 0: each by itself.
-        groups: how many such groups at most.
-        small_file_bytes: only files below are candidates.
-        single: whether a group of one file is worth it.
+        target_file_bytes: bytes of the files to write.
+        group_bytes: most bytes of files that are rewritten together; 0 rewrites each file alone.
+        groups: most groups.
+        small_file_bytes: only files below this size are candidates.
+        single: whether a group of one file is rewritten.
         selected, matching: partition paths, and a pattern of whole paths.
         filter_mode: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``.
         first, last: bounds of SELECTED_PARTITIONS.
-        skipped, taken: how many partitions RECENT_DAYS leaves out and takes.
+        skipped, taken: numbers of partitions that RECENT_DAYS leaves out and takes.
     """
 
     target_file_bytes: int
@@ -214,10 +225,14 @@ class ClusteringOptions:
 
     @classmethod
     def of(cls, value: Callable[[str], Any], given: Callable[[str], bool]) -> ClusteringOptions:
-        """From what gives the value of a key, and whether the user set it.
+        """Make the typed options.
+
+        Args:
+            value: returns the value of a key.
+            given: tells whether the user set a key.
 
         Raises:
-            InvalidOptionError: a class of Hudi's contradicts another option.
+            InvalidOptionError: a class of Hudi contradicts another option.
         """
         plan, execution, mode = value(PLAN_CLASS), value(EXECUTION_CLASS), value(FILTER_MODE)
         by_class = _MODE_OF_CLASS.get(plan)

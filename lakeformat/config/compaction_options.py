@@ -1,4 +1,4 @@
-"""Compaction: when log files are merged into base files, and how many at a time."""
+"""The options of compaction: when log files are merged into base files, and which file slices."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PARTITION_PATTERN: Final = "hoodie.compaction.partition.path.regex"
 
 #: The strategy that takes everything.
 UNBOUNDED: Final = "UnBoundedCompactionStrategy"
-#: The strategy of slices that compact themselves; none of Hudi's, and not to be named in options.
+#: The strategy of automatic compaction; it is not one of Hudi's, and options cannot name it.
 OUTGROWN: Final = "outgrown"
 #: Hudi's strategies, by their simple names.
 STRATEGIES: Final = (
@@ -61,25 +61,25 @@ _PACKAGE: Final = "org.apache.hudi.table.action.compact.strategy."
 
 
 def _strategy(text: str) -> str:
-    """A Java class of Hudi's, with its package or without."""
+    """Parse the name of a strategy of Hudi, with or without its package."""
     name = text.strip().removeprefix(_PACKAGE)
     if name not in STRATEGIES:
         raise ValueError(f"that class cannot run here; write one of {', '.join(STRATEGIES)}")
     return name
 
 
-#: Hudi's options that say when to compact: whoever sets one of them decides by Hudi's rule.
+#: Hudi's options that decide when to compact. If the user sets one of them, automatic compaction is off.
 _HUDIS_RULE: Final = (INLINE, SCHEDULE_INLINE, TRIGGER, COMPACTION_COMMITS, INLINE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class AutoCompaction:
-    """Whether and when slices compact themselves.
+    """The typed options of automatic compaction.
 
     Attributes:
-        is_on: the switch is on, and no option of Hudi says when to compact.
-        log_files: so many of a slice are many.
-        megabytes: that one such compaction reads and writes.
+        is_on: whether the switch is on and no option of Hudi decides when to compact.
+        log_files: number of log files from which a slice is compacted.
+        megabytes: megabytes that one automatic compaction reads and writes.
     """
 
     is_on: bool
@@ -88,11 +88,11 @@ class AutoCompaction:
 
     @classmethod
     def of(cls, value: Callable[[str], Any], given: Callable[[str], bool]) -> AutoCompaction:
-        """Take what the options say.
+        """Make the typed options.
 
         Args:
-            value: of an option, by its key.
-            given: whether the user set it.
+            value: returns the value of a key.
+            given: tells whether the user set a key.
         """
         is_on = value(_AUTO) and not any(map(given, _HUDIS_RULE))
         return cls(is_on, value(_AUTO_LOG_FILES), value(_AUTO_MEGABYTES))
@@ -105,31 +105,31 @@ class AutoCompaction:
 COMPACTION_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         _AUTO,
-        "After a write, compact the file slices of a merge-on-read table that have outgrown their base files: their "
-        "log files are many, or larger than the base file and than 64 MB. Only on storage with locks, where no other "
-        "program writes, and where no option of Hudi says when to compact.",
+        "After a write, compact the file slices of a merge-on-read table that have outgrown their base files: they "
+        "have many log files, or log files larger than the base file and than 64 MB. This is done only on storage with "
+        "locks, if no other program writes, and if no option of Hudi says when to compact.",
         Effect.WRITE,
         flag,
         True,
     ),
-    Option(_AUTO_LOG_FILES, "Log files of a slice that are many.", Effect.WRITE, positive, 32),
+    Option(_AUTO_LOG_FILES, "Number of log files of a slice that count as many.", Effect.WRITE, positive, 32),
     Option(
         _AUTO_MEGABYTES,
-        "Megabytes that a compaction of this kind reads and writes; the file slice that goes beyond is its last.",
+        "Megabytes that an automatic compaction reads and writes; the file slice that exceeds the limit is its last.",
         Effect.WRITE,
         positive,
         2048,
     ),
     Option(
         INLINE,
-        "Compact a merge-on-read table after a write, whenever it is due; plans that wait are run first.",
+        "Compact a merge-on-read table after a write when a compaction is due; pending plans are run first.",
         Effect.WRITE,
         flag,
         False,
     ),
     Option(
         SCHEDULE_INLINE,
-        "Plan a compaction after a write when it is due, unless one is pending, and leave it to be run apart.",
+        "Plan a compaction after a write when it is due, unless one is pending, without running it.",
         Effect.WRITE,
         flag,
         False,
@@ -146,42 +146,42 @@ COMPACTION_OPTIONS: Final[tuple[Option, ...]] = (
     Option(INLINE_SECONDS, "Seconds from one compaction to the next.", Effect.WRITE, positive, 3600),
     Option(
         STRATEGY,
-        "Which file slices a compaction takes, and in what order, by Hudi's class; with or without its package.",
+        "Hudi's class that chooses and orders the file slices of a compaction, with or without its package.",
         Effect.WRITE,
         _strategy,
         STRATEGIES[0],
     ),
     Option(
         TARGET_IO,
-        "Megabytes that one compaction reads and writes; the file slice that goes beyond is its last.",
+        "Megabytes that one compaction reads and writes; the file slice that exceeds the limit is its last.",
         Effect.WRITE,
         count,
         500 * 1024,
     ),
     Option(
         LOG_SIZE,
-        "LogFileSizeBasedCompactionStrategy: bytes of log files from which on a file slice is compacted.",
+        "LogFileSizeBasedCompactionStrategy: bytes of log files from which a file slice is compacted.",
         Effect.WRITE,
         count,
         0,
     ),
     Option(
         LOG_COUNT,
-        "LogFileNumBasedCompactionStrategy: log files from which on a file slice is compacted.",
+        "LogFileNumBasedCompactionStrategy: number of log files from which a file slice is compacted.",
         Effect.WRITE,
         count,
         0,
     ),
     Option(
         DAYS,
-        "Strategies by day: how many partitions (DayBased), or days back from today (partition-aware).",
+        "Strategies by day: number of partitions (DayBased), or of days back from today (partition-aware).",
         Effect.WRITE,
         positive,
         10,
     ),
     Option(
         PARTITION_PATTERN,
-        "PartitionRegexBasedCompactionStrategy: a pattern of whole partition paths.",
+        "PartitionRegexBasedCompactionStrategy: a regular expression for whole partition paths.",
         Effect.WRITE,
         pattern,
     ),

@@ -1,4 +1,4 @@
-"""Options of the file index that is kept beside a table."""
+"""The options of the file index, which is stored beside a table."""
 
 from __future__ import annotations
 
@@ -32,25 +32,23 @@ FILE_INDEX_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         INDEX_COLUMNS,
-        "Columns, or leaves of structs, whose statistics the file index keeps; by default all up to a number.",
+        "Columns, or leaves of structs, whose statistics the file index keeps; by default all columns up to a limit.",
         Effect.WRITE,
         fields,
     ),
     Option(
         INDEX_COLUMNS_LIMIT,
-        "How many leaf columns the file index keeps statistics of, where none are named.",
+        "Number of leaf columns whose statistics the file index keeps if no columns are named.",
         Effect.WRITE,
         count,
         32,
     ),
     Option(
         INDEX_COMMITS,
-        "Commits after which the file index makes one snapshot of what it keeps commit by commit.",
+        "Number of commits after which the file index merges its entries for single commits into one snapshot.",
         Effect.WRITE,
         positive,
         16,
     ),
-    Option(
-        INDEX_SHARD_FILES, "Files that one file of the file index tells of, at most.", Effect.WRITE, positive, 100_000
-    ),
+    Option(INDEX_SHARD_FILES, "Most files that one file of the file index describes.", Effect.WRITE, positive, 100_000),
 )

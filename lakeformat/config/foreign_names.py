@@ -1,6 +1,5 @@
-"""Keyword arguments that other libraries have: each unknown one is refused, and ours is named.
-
-What other libraries call the verbs and arguments of a table: each unknown name is refused, and ours is named.
+"""The answers to names of other libraries: unknown arguments and methods are refused, and the error names lakeformat's
+own.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from lakeformat.errors import InvalidOptionError, nearest
+from lakeformat.public import public
 
 __all__ = [
     "COLUMNS_STAY",
@@ -19,7 +19,6 @@ __all__ = [
     "check_arguments",
     "check_write_arguments",
     "refuse_others",
-    "refuses_others",
     "unknown_clause",
     "unknown_name",
 ]
@@ -27,7 +26,7 @@ __all__ = [
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
-#: Of delta-rs, pyiceberg, polars and pandas -> ours, where a method has it.
+#: Arguments of delta-rs, pyiceberg, polars and pandas -> the argument of lakeformat, if the method has it.
 _OUR_ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("condition", "expr", "filter", "filters", "predicate", "query", "row_filter"), "where"),
     **dict.fromkeys(("fields", "projection", "select", "selected_fields", "usecols"), "columns"),
@@ -35,8 +34,8 @@ _OUR_ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("head", "n", "n_rows", "nrows", "rows"), "limit"),
     **dict.fromkeys(("commit_properties", "custom_metadata", "metadata", "snapshot_properties"), "extra_metadata"),
 }
-#: Arguments of other libraries' writes that none of ours has.
-_SAID: Final[Mapping[str, str]] = {
+#: Arguments of other libraries' writes that no method of lakeformat has -> what to do.
+_ADVICE: Final[Mapping[str, str]] = {
     "predicate": "a merge matches rows by the table's record key; conditions are where=... of its clauses",
     "source_alias": 'leave it out: conditions name the source\'s columns "source.x"',
     "target_alias": 'leave it out: conditions name the table\'s columns "target.x"',
@@ -55,68 +54,45 @@ def check_arguments(
     otherwise: str = "",
     *,
     verb: str = "",
-    said: Mapping[str, str] | None = None,
+    advice: Mapping[str, str] | None = None,
 ) -> None:
     """Refuse keyword arguments that a method does not have.
 
     Args:
-        otherwise: where such a name may belong instead, behind a semicolon.
+        otherwise: where such a name may belong instead; begins with a semicolon.
         verb: the method's name, for the message.
-        said: what to say of some names that are not arguments.
+        advice: advice for some names that are not arguments.
 
     Raises:
-        InvalidOptionError: names the first that is unknown, and the one that was meant.
+        InvalidOptionError: names the first unknown argument, and the one that was meant.
     """
     for name in given:
         if name not in known:
             ours = _OUR_ARGUMENTS.get(name.lower())
             hint = f"; did you mean {ours!r}?" if ours in known else nearest(name, known)
             there = f"; there are {', '.join(known)}" if known else ""
-            cure = f"; {said[name.lower()]}" if said and name.lower() in said else hint or there + otherwise
+            cure = f"; {advice[name.lower()]}" if advice and name.lower() in advice else hint or there + otherwise
             raise InvalidOptionError(f"unknown argument {name!r}{f' of {verb}()' if verb else ''}{cure}")
 
 
 def check_write_arguments(given: Iterable[str], known: Collection[str], verb: str, otherwise: str) -> None:
-    """Refuse arguments of a write as `check_arguments` does, with what to do for those of other libraries."""
-    said = {name: text for name, text in _SAID.items() if not (name == "predicate" and "where" in known)}
-    check_arguments(given, known, otherwise, verb=verb, said=said)
-
-
-def refuses_others(otherwise: str) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
-    """Make a decorator by which a method refuses unknown arguments in our words, and not in Python's.
-
-    Args:
-        otherwise: where such a name may belong instead, behind a semicolon.
-    """
-
-    def decorated(method: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-        known = tuple(inspect.signature(method).parameters)[1:]
-
-        @wraps(method)
-        def checked(*given: _Given.args, **named: _Given.kwargs) -> _Result:
-            check_write_arguments(named, known, method.__name__, otherwise)
-            return method(*given, **named)
-
-        return checked
-
-    return decorated
+    """Refuse arguments of a write as `check_arguments` does, with advice for those of other libraries."""
+    advice = {name: text for name, text in _ADVICE.items() if not (name == "predicate" and "where" in known)}
+    check_arguments(given, known, otherwise, verb=verb, advice=advice)
 
 
 def refuse_others(kind: type) -> None:
-    """Make every public method of a class, inherited ones too, refuse unknown keyword arguments in our words.
-
-    Methods that take any keyword argument check them on their own, and stay as they are.
-    """
+    """Make all public methods of a class, also inherited ones, refuse unknown keyword arguments with lakeformat's error."""
     for name in dir(kind):
         method = inspect.getattr_static(kind, name)
         if name.startswith("_") or not isinstance(method, FunctionType) or hasattr(method, "__wrapped__"):
             continue
         given = inspect.signature(method).parameters.values()
         if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in given):
-            setattr(kind, name, _checking(method, tuple(each.name for each in given)[1:]))
+            setattr(kind, name, _wrap_checked(method, tuple(each.name for each in given)[1:]))
 
 
-def _checking(method: Callable[..., Any], known: Collection[str]) -> Callable[..., Any]:
+def _wrap_checked(method: Callable[..., Any], known: Collection[str]) -> Callable[..., Any]:
     @wraps(method)
     def checked(*given: Any, **named: Any) -> Any:
         if named:
@@ -128,9 +104,9 @@ def _checking(method: Callable[..., Any], known: Collection[str]) -> Callable[..
 
 COLUMNS_STAY: Final = "columns cannot be renamed, dropped or moved; write the rows into a new table"
 _ADD: Final = 'write rows that have the new column, or lakeformat.sql("alter table t add columns (name type)", t=table)'
-_BY_INSTANT: Final = "write restore(to) with an instant time of history()"
+_BY_INSTANT: Final = "write restore(instant_time) with an instant time of history()"
 
-#: Names of other libraries for which a table has no verb -> what to do.
+#: Methods of other libraries that a table does not have -> what to do.
 _INSTEAD: Final[Mapping[str, str]] = {
     **dict.fromkeys(("add_column", "add_columns", "alter", "update_schema"), _ADD),
     **dict.fromkeys(
@@ -139,11 +115,10 @@ _INSTEAD: Final[Mapping[str, str]] = {
     **dict.fromkeys(("restoreToTimestamp", "restoreToVersion"), _BY_INSTANT),
     "alias": 'conditions of a merge name the two sides "source.x" and "target.x"; leave the alias out',
     "rename": "move the table's folder, and open it where it is then",
-    "toDF": "write to_arrow(), or lakeformat.spark.read(spark, path)",
     "updateExpr": 'write lakeformat.sql("update t set ...", t=table), or update(set, where)',
 }
 
-#: Verbs of delta-rs, pyiceberg, hudi-rs, polars, pandas and Delta's Python -> how the same is said here.
+#: Methods of delta-rs, pyiceberg, hudi-rs, polars, pandas and Delta's Python -> the same in lakeformat.
 _OUR_CALLS: Final[Mapping[str, str]] = {
     "append": "insert(rows)",
     "cleanup_metadata": "archive()",
@@ -162,7 +137,7 @@ _OUR_CALLS: Final[Mapping[str, str]] = {
     "expire_snapshots": "clean()",
     "fetch_pandas": "to_pandas()",
     "file_uris": "files()",
-    "filter": "scan(where=...)",
+    "filter": "read(where=...)",
     "forName": "lakeformat.open(path); tables are named by path",
     "forPath": "lakeformat.open(path)",
     "generate": "files()",
@@ -189,17 +164,18 @@ _OUR_CALLS: Final[Mapping[str, str]] = {
     "partitions": "files()",
     "path": "location",
     "protocol": "config",
-    "read": "to_arrow()",
     "read_incremental_records": "changes(since)",
     "read_snapshot": "to_arrow()",
     "replace": "overwrite(rows)",
-    "select": "scan(columns)",
+    "scan": "read(columns, where=...)",
+    "select": "read(columns)",
     "shape": "count()",
     "snapshots": "history()",
     "table_uri": "location",
     "to_pyarrow": "to_arrow()",
-    "to_pyarrow_dataset": "scan(), which anything that takes Arrow streams takes",
+    "to_pyarrow_dataset": "read(), which any reader of Arrow streams takes",
     "to_pyarrow_table": "to_arrow()",
+    "toDF": "to_pandas(), or lakeformat.spark.read(spark, path)",
     "to_table": "to_arrow()",
     "upgradeTableProtocol": "upgrade(to)",
     "uri": "location",
@@ -208,35 +184,34 @@ _OUR_CALLS: Final[Mapping[str, str]] = {
     "z_order": 'cluster(by=..., curve="z-order")',
     "zorder": 'cluster(by=..., curve="z-order")',
 }
-#: What `LakehouseTable` has for names whose answer above it does not have, or has otherwise.
+#: Answers for `LakehouseTable` where they differ from those above.
 _UNDER_SPARK: Final[Mapping[str, str]] = {
-    "collect": "toDF().collect()",
+    "collect": "read().collect()",
     "createIfNotExists": "LakehouseTable.create(spark, path, schema)",
     "createOrReplace": "LakehouseTable.create(spark, path, schema), then overwrite(rows)",
-    "fetch_pandas": "toDF().toPandas()",
-    "filter": "toDF(where=...)",
+    "fetch_pandas": "read().toPandas()",
     "forName": "LakehouseTable.forPath(spark, path); tables are named by path",
-    "head": "toDF().limit(10)",
+    "head": "read(limit=10)",
     "isDeltaTable": "exists()",
     "is_deltatable": "exists()",
-    "limit": "toDF().limit(10)",
-    "load_as_version": "toDF(as_of=...)",
-    "load_cdf": "lakeformat.open(location).changes(since, images=True)",
-    "load_with_datetime": "toDF(as_of=...)",
-    "read_incremental_records": "lakeformat.open(location).changes(since)",
-    "read_snapshot": "toDF()",
-    "select": "toDF(columns)",
-    "scan": "toDF(columns, where)",
-    "to_arrow": "toDF(), or lakeformat.open(location).to_arrow()",
-    "to_pandas": "toDF().toPandas()",
+    "limit": "read(limit=10)",
+    "load_as_version": "read(as_of=...)",
+    "load_with_datetime": "read(as_of=...)",
+    "read_snapshot": "read()",
+    "toDF": "read()",
+    "to_arrow": "read().toArrow()",
+    "to_batches": "lakeformat.open(location).to_batches()",
+    "to_duckdb": "lakeformat.open(location).to_duckdb()",
+    "to_pandas": "read().toPandas()",
+    "to_polars": "lakeformat.open(location).to_polars()",
     "to_pyarrow": "lakeformat.open(location).to_arrow()",
-    "to_pyarrow_dataset": "lakeformat.open(location).scan()",
+    "to_pyarrow_dataset": "lakeformat.open(location).read()",
     "to_pyarrow_table": "lakeformat.open(location).to_arrow()",
     "to_table": "lakeformat.open(location).to_arrow()",
 }
 _PER_COLUMN: Final = "{clause}(columns), which takes names, or {{column: value}}"
 _NO_SOURCE: Final = "a merge does not look at rows that the source does not have; update or delete them by where=..."
-#: Of the merges of delta-rs and of Delta's Python, in small letters and without underscores.
+#: Clauses of the merges of delta-rs and of Delta's Python, in lower case and without underscores.
 _CLAUSES: Final[Mapping[str, str]] = {
     "whenmatched": "when_matched_update() and when_matched_delete()",
     "whenmatchedupdate": _PER_COLUMN.format(clause="when_matched_update"),
@@ -255,36 +230,37 @@ _CLAUSES: Final[Mapping[str, str]] = {
 
 
 def unknown_name(kind: type, name: str) -> str:
-    """Say that a table has no such attribute, and what it has instead.
+    """Make the message that a table has no such attribute, with lakeformat's own name for it.
 
     >>> unknown_name(type("Table", (), {"clean": None}), "vacuum")
     "Table has no 'vacuum'; here it is called clean()"
     """
-    said = f"{kind.__name__} has no {name!r}"
+    message = f"{kind.__name__} has no {name!r}"
     known = [each for each in dir(kind) if not each.startswith("_")]
     if name in _INSTEAD:
-        return f"{said}; {_INSTEAD[name]}"
-    if name.lower().startswith("when") and (clause := _clause(name)):
-        return f"{said}; {clause}" if clause is _NO_SOURCE else f"{said}; write merge(rows), and then {clause}"
-    ours = (_UNDER_SPARK.get(name) if "toDF" in known else None) or _OUR_CALLS.get(name)
-    return said + (f"; here it is called {ours}" if ours else nearest(name, known))
+        return f"{message}; {_INSTEAD[name]}"
+    if name.lower().startswith("when") and (clause := _find_clause(name)):
+        return f"{message}; {clause}" if clause is _NO_SOURCE else f"{message}; write merge(rows), and then {clause}"
+    ours = (_UNDER_SPARK.get(name) if "forPath" in known else None) or _OUR_CALLS.get(name)
+    return message + (f"; here it is called {ours}" if ours else nearest(name, known))
 
 
 def unknown_clause(name: str, known: list[str]) -> str:
-    """Say that a merge has no such clause, and what it has instead."""
-    said = f"Merge has no {name!r}"
-    ours = _clause(name)
+    """Make the message that a merge has no such clause, with lakeformat's own clause."""
+    message = f"Merge has no {name!r}"
+    ours = _find_clause(name)
     if ours is _NO_SOURCE:
-        return f"{said}; {ours}"
-    return said + (f"; here it is called {ours}" if ours else nearest(name, known))
+        return f"{message}; {ours}"
+    return message + (f"; here it is called {ours}" if ours else nearest(name, known))
 
 
-def _clause(name: str) -> str | None:
+def _find_clause(name: str) -> str | None:
     return _CLAUSES.get(name.lower().replace("_", ""))
 
 
+@public
 class _Hints(type):
-    """The same answers for names of the class: ``Table.forName``."""
+    """A metaclass that gives the same messages for names of the class: ``Table.forName``."""
 
     if not TYPE_CHECKING:
 
@@ -292,8 +268,9 @@ class _Hints(type):
             raise AttributeError(unknown_name(cls, name))
 
 
+@public
 class ForeignNames(metaclass=_Hints):
-    """Answers attributes and arguments that a table does not have. To type checkers they stay unknown."""
+    """A base class that answers unknown attributes and arguments with a hint. To type checkers they stay unknown."""
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)

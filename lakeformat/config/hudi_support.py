@@ -1,8 +1,7 @@
-"""The one answer to each option of Hudi's: obeyed, ignored (with or without a warning), or refused.
+"""The answer to each of Hudi's options: obeyed, ignored (with or without a warning), or refused.
 
-Apache Hudi's own options, as ``tools/hudi_options.py`` lists them from its config classes.
-
-The page that says what becomes of each of Hudi's options.
+``tools/hudi_options.py`` lists Apache Hudi's own options from its config classes. `hudi_page` is the page of all
+answers.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ class HudiOption:
     """One ``ConfigProperty``.
 
     Attributes:
-        default: as text, ``""`` for none.
-        others: older names, which Hudi still takes.
-        release: the last release that has it.
+        default: the default as text, ``""`` for none.
+        others: older names, which Hudi still accepts.
+        release: the last release that has the option.
     """
 
     key: str
@@ -54,7 +53,7 @@ class HudiOption:
 
 @cache
 def hudi_options() -> tuple[HudiOption, ...]:
-    """All, by key."""
+    """Return all of Hudi's options, by key."""
     text = files(__package__).joinpath("hudi_options.tsv").read_text(encoding="utf-8")
     rows = (line.split("\t") for line in text.splitlines()[1:])
     return tuple(HudiOption(key, default, tuple(filter(None, o.split(","))), last) for key, default, o, last in rows)
@@ -62,7 +61,7 @@ def hudi_options() -> tuple[HudiOption, ...]:
 
 @cache
 def hudi_names() -> Mapping[str, HudiOption]:
-    """Every name in lower case, the older ones included; a name of two options is its namesake's."""
+    """Map every name in lower case, older names included, to its option. A key takes precedence over an older name."""
     older = {name.lower(): option for option in hudi_options() for name in option.others}
     return {**older, **{option.key.lower(): option for option in hudi_options()}}
 
@@ -70,16 +69,16 @@ def hudi_names() -> Mapping[str, HudiOption]:
 #: Options of the timestamp-based key generator, read by `TimestampSettings.from_options`.
 TIMESTAMP_PREFIXES: Final = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
 
-#: Our options by each of their names, in lower case.
+#: lakeformat's options by each of their names, in lower case.
 BY_NAME: Final[Mapping[str, Option]] = {
     name.lower(): option for option in OPTIONS for name in (option.key, *option.aliases)
 }
-#: Values that switch off or ask for nothing.
+#: Values that switch an option off.
 _OFF: Final = frozenset({"", "false", "none", "-1"})
 
 
 class Kind(enum.Enum):
-    """What is done about an option."""
+    """The kind of answer to an option."""
 
     OBEYED = "obeyed"
     PASSED = "ignored"
@@ -89,12 +88,12 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What becomes of an option.
+    """The answer to an option.
 
     Attributes:
-        says: what it does, what is so instead, or why it is refused.
+        says: what the option does, what happens instead, or why it is refused.
         cure: what to do about a refusal, beyond leaving the option out.
-        harmless: values, in lower case, that are taken without a word although others are refused or told of.
+        harmless: values, in lower case, that are accepted without a warning although others are refused or warned of.
     """
 
     kind: Kind
@@ -103,7 +102,7 @@ class Answer:
     harmless: frozenset[str] = frozenset()
 
 
-def _rows() -> Iterator[tuple[str, Answer]]:
+def _table_entries() -> Iterator[tuple[str, Answer]]:
     for kind, table in ((Kind.TOLD, TOLD), (Kind.PASSED, PASSED)):
         for says, names in table.items():
             answer = Answer(kind, says, harmless=_OFF)
@@ -114,12 +113,12 @@ def _rows() -> Iterator[tuple[str, Answer]]:
 
 @cache
 def _table() -> tuple[tuple[str, Answer], ...]:
-    return tuple(sorted(_rows(), key=lambda row: (-len(row[0]), row[0])))
+    return tuple(sorted(_table_entries(), key=lambda row: (-len(row[0]), row[0])))
 
 
 @lru_cache(maxsize=4096)
 def answer_to(name: str) -> Answer | None:
-    """The answer to an option by any of its names, in lower case; None if nobody knows it.
+    """Return the answer to an option by any of its names, in lower case; None if the name is unknown.
 
     >>> answer_to("hoodie.upsert.shuffle.parallelism").kind
     <Kind.PASSED: 'ignored'>
@@ -140,67 +139,69 @@ def answer_to(name: str) -> Answer | None:
 
 
 def open_families() -> list[tuple[str, Answer]]:
-    """`OPEN` with what becomes of its names that Hudi does not list."""
+    """Return the families of `OPEN` with the answer to those of their names that Hudi does not list."""
     answers = ((family, answer_to(family.replace("*", "..."))) for family in sorted(OPEN.split()))
     return [(family, answer) for family, answer in answers if answer]
 
 
-#: Between these `docs/options.md` has its table of options.
+#: The lines of `docs/options.md` around its table of options.
 OPTIONS_BEGIN: Final = "<!-- options:begin -->"
 OPTIONS_END: Final = "<!-- options:end -->"
 
 _PREFACE: Final = """\
-# Options of Apache Hudi, and what becomes of them here
+# Options of Apache Hudi in lakeformat
 
-Made by `python tools/hudi_options.py` from the config classes of Hudi {newest}, and of {oldest} for options that later
-releases dropped. Each option has one answer, under any of its names and in any letter case:
+This page is made by `python tools/hudi_options.py` from the config classes of Hudi {newest}, and of {oldest} for
+options that later releases dropped. Each option has one answer, under any of its names and in any letter case:
 
 - **obeyed** ({obeyed}): see the [table of options](../options.md) for values and defaults.
-- **ignored** ({passed}): it tunes a part that we do not have, or that works differently here; rows are the same.
-- **ignored, with a warning** ({told}): something that it asks for does not happen. One warning per table and
-  process says what; there is none if the option is off.
-- **refused** ({refused}): rows, or files that later writes rely on, would not be what it asks for. Hudi's default, and
-  the values named with it, are accepted, so jobs that write them out run.
+- **ignored** ({passed}): it tunes a part that lakeformat does not have, or that works differently; rows are the same.
+- **ignored, with a warning** ({told}): its effect does not happen. One warning per table and process names the effect.
+  If the option is off, there is no warning.
+- **refused** ({refused}): rows, or files on which later writes rely, would differ from what the option means. Hudi's
+  default and the values named with it are accepted, so jobs that set them explicitly run.
 
 Any other name that begins with `hoodie.` logs a warning, which names the nearest known option if there is one. It is
-refused if it looks like the option for the record key, the partitions or the ordering field, and none of that option's
-true names is given. The options at the end are answered by the beginning of their names.
+refused if it looks like the option for the record key, the partitions or the ordering field, and that option is not
+given by any of its true names. The options at the end of the page are answered by the beginning of their names.
 """
 
 
 def hudi_page() -> str:
-    """Return the text of ``docs/reference/hudi-options.md``."""
+    """Return the text of ``OPTIONS.md``."""
     options = [(option, answer) for option in hudi_options() if (answer := answer_to(option.key.lower()))]
     kinds = Counter(answer.kind.name.lower() for _, answer in options)
     releases = sorted({option.release for option, _ in options}, key=lambda text: [*map(int, text.split("."))])
     lines = [
         _PREFACE.format(newest=releases[-1], oldest=releases[0], **kinds),
-        *_table_page("option | older names | Hudi's default | answer", (_row(*row) for row in options)),
+        *_markdown_table("option | older names | Hudi's default | answer", (_describe_option(*row) for row in options)),
         "",
-        "Names beginning so that are not in that list, of Hudi's other bundles or of releases between:",
+        "Names with these beginnings that are not in that list, from Hudi's other bundles or releases between:",
         "",
-        *_table_page("options | answer", (f"`{name}` | {_answered(None, answer)}" for name, answer in open_families())),
+        *_markdown_table(
+            "options | answer", (f"`{name}` | {_describe(None, answer)}" for name, answer in open_families())
+        ),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _table_page(head: str, rows: Iterator[str]) -> Iterator[str]:
+def _markdown_table(head: str, rows: Iterator[str]) -> Iterator[str]:
     yield f"| {head} |"
     yield "|---" * len(head.split("|")) + "|"
     yield from (f"| {row} |" for row in rows)
 
 
-def _row(option: HudiOption, answer: Answer) -> str:
+def _describe_option(option: HudiOption, answer: Answer) -> str:
     others = ", ".join(f"`{name}`" for name in option.others)
     default = f"`{option.default}`" if option.default else ""
-    return f"`{option.key}` | {others} | {default} | {_answered(option, answer)}"
+    return f"`{option.key}` | {others} | {default} | {_describe(option, answer)}"
 
 
-def _answered(option: HudiOption | None, answer: Answer) -> str:
+def _describe(option: HudiOption | None, answer: Answer) -> str:
     cure = f"; {answer.cure}" if answer.cure else ""
-    said = f"**{answer.kind.value}**: {answer.says.rstrip('.')}{cure}"
+    description = f"**{answer.kind.value}**: {answer.says.rstrip('.')}{cure}"
     if answer.kind is not Kind.REFUSED:
-        return said
+        return description
     default = option.default.lower() if option else ""
     taken = [f"`{text}`" for text in sorted(answer.harmless - {"", default})]
-    return f"{said} (taken: {', '.join(taken)})" if taken else said
+    return f"{description} (accepted: {', '.join(taken)})" if taken else description

@@ -1,7 +1,7 @@
-"""What becomes of Hudi's options that lakeformat does not have: the tables.
+"""The tables of Hudi's options that lakeformat does not have: ignored, ignored with a warning, or refused.
 
-A name may have one ``*`` for any text; the name with the most letters decides. Options that are not built but change
-rows, or what is on disk in a way that later writes rely on, are refused; what only tunes is ignored.
+A name may have one ``*`` for any text; the name with the most letters decides. An unsupported option is refused if it
+changes rows, or data on disk on which later writes rely. An option that only tunes is ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 __all__ = ["OPEN", "PASSED", "REFUSED", "TOLD"]
 
-#: Families of which Hudi's other bundles, and releases between the listed ones, have more names than the list.
+#: Families with more names than the list, in Hudi's other bundles and in releases between the listed ones.
 OPEN: Final = """
     hoodie.archive.* hoodie.aws.* hoodie.clean.* hoodie.cleaner.* hoodie.client.heartbeat.* hoodie.commits.archival.*
     hoodie.common.* hoodie.compact.* hoodie.compaction.* hoodie.datasource.hive_sync.* hoodie.datasource.meta.sync.*
@@ -22,60 +22,60 @@ OPEN: Final = """
     hoodie.bulkinsert.are.partitioner.records.sorted hoodie.clustering.preserve.commit.metadata
 """
 
-#: What does not happen -> options that are ignored with one warning, unless they are off.
+#: The effect that is missing -> options that are ignored with one warning, unless they are off.
 TOLD: Final[Mapping[str, str]] = {
-    "cleaning and archiving come after the commit, in the writer": """
+    "cleaning and archiving run after the commit, in the writer": """
         hoodie.archive.async hoodie.clean.async.enabled hoodie.clean.async hoodie.prewrite.cleaner.policy
     """,
     "the table and its partitions are not registered in a catalog or metastore": """
         hoodie.datasource.hive_sync.enable hoodie.datasource.meta.sync.enable
     """,
-    "SQL's insert into adds rows, and other writes do what hoodie.datasource.write.operation says": """
+    "SQL's insert into adds rows, and other writes follow hoodie.datasource.write.operation": """
         hoodie.spark.sql.insert.into.operation hoodie.sql.bulk.insert.enable hoodie.sql.insert.mode
     """,
     "log files are compacted into base files, never into log files": """
         hoodie.log.compaction.enable hoodie.log.compaction.inline
     """,
     "no metrics are reported": "hoodie.metrics.executor.enable hoodie.metrics.on",
-    "extra metadata stays in the commit it was given to": "hoodie.write.rolling.metadata.keys",
+    "extra metadata is stored only in its own commit": "hoodie.write.rolling.metadata.keys",
     "a Java class cannot run here": "hoodie.client.init.callback.classes",
     "the rows of a merge are not counted a second time": "hoodie.merge.data.validation.enabled",
-    "what is rolled back is not kept": "hoodie.rollback.instant.backup.enabled",
-    "table services run in the writer or by a call": """
+    "instants that are rolled back are not kept": "hoodie.rollback.instant.backup.enabled",
+    "table services run in the writer, or when they are called": """
         hoodie.metadata.table.service.manager.enabled hoodie.table.service.manager.enabled
     """,
 }
 
-#: What is so instead -> options that are ignored without a warning.
+#: The behaviour of lakeformat -> options that are ignored without a warning.
 PASSED: Final[Mapping[str, str]] = {
-    "the cores at hand, or Spark, decide how much runs side by side": "hoodie.*parallelism",
+    "the number of cores, or Spark, decides the parallelism": "hoodie.*parallelism",
     "nothing is cached in Spark's storage": "hoodie.*.storage.level hoodie.*.index.use.caching",
-    "there is no metadata table; the file index does its work": """
+    "there is no metadata table; the file index replaces it": """
         hoodie.metadata.* hoodie.expression.index.* hoodie.index.name hoodie.datasource.write.secondarykey.column
         hoodie.hfile.* hoodie.table.index.defs.path hoodie.table.metadata.* hoodie.table.secondary.indexes.metadata
         hoodie.bloom.index.use.metadata
     """,
-    "compaction merges log files in one way, after writes by hoodie.compact.inline or by a call": """
+    "compaction always merges log files in the same way, after writes (hoodie.compact.inline) or when it is called": """
         hoodie.compact.* hoodie.compaction.* hoodie.log.compaction.* hoodie.datasource.compaction.async.enable
         hoodie.datasource.write.streaming.disable.compaction
     """,
-    "a write adds a log file of Parquet blocks to a slice, and all of them are merged in one way": """
+    "a write adds a log file of Parquet blocks to a file slice, and all log files are merged in the same way": """
         hoodie.log.* hoodie.logfile.* hoodie.merge.use.record.positions hoodie.optimized.log.blocks.scan.enable
         hoodie.table.log.file.format hoodie.write.record.positions
     """,
-    "cleaning and archiving do it in their own way, by the options that are obeyed": """
+    "cleaning and archiving work differently; the obeyed options control them": """
         hoodie.archive.* hoodie.clean.* hoodie.cleaner.* hoodie.commits.archival.*
         hoodie.write.empty.clean.interval.hours
     """,
-    "it counts only with a catalog sync, which is not done": """
+    "it matters only with a catalog sync, which is not supported": """
         hoodie.datasource.hive_sync.* hoodie.datasource.meta.sync.* hoodie.datasource.meta_sync.* hoodie.meta.sync.*
         hoodie.meta_sync.* hoodie.spark.polaris.catalog.class
     """,
     "partition values are read from the rows' columns": """
         hoodie.datasource.partition_extractor_class hoodie.table.partition_extractor_class
     """,
-    "it counts only with hoodie.metrics.on": "hoodie.metrics.* hoodie.metricscompaction.*",
-    "failed writes are rolled back by the next writer, once they show no life": """
+    "it matters only with hoodie.metrics.on": "hoodie.metrics.* hoodie.metricscompaction.*",
+    "failed writes are rolled back by the next writer, when they are no longer alive": """
         hoodie.clean.failed.writes.policy hoodie.rollback.* hoodie.client.heartbeat.* hoodie.write.ignore.failed
         hoodie.datasource.write.streaming.ignore.failed.batch hoodie.write.markers.type hoodie.markers.*
         hoodie.block.writes.on.speculative.execution hoodie.fail.job.on.duplicate.data.file.detection
@@ -84,80 +84,80 @@ PASSED: Final[Mapping[str, str]] = {
     "writers of a table take turns by lakeformat's own lock": """
         hoodie.write.lock.* hoodie.write.concurrency.* hoodie.auto.adjust.lock.configs hoodie.write.application.id
     """,
-    "memory is bounded by lakeformat's own options": """
+    "lakeformat's own options limit the memory": """
         hoodie.memory.* hoodie.write.buffer.* hoodie.write.executor.* hoodie.cdc.file.group.iterator.memory.spill.bytes
         hoodie.file.index.cache.* hoodie.common.*
     """,
-    "there is no timeline server, and no view of the files is kept between writes": """
+    "there is no timeline server, and no file system view is kept between writes": """
         hoodie.embed.* hoodie.filesystem.* hoodie.time.generator.* hoodie.release.resource.on.completion.enable
     """,
     "a table keeps its version until upgrade() or downgrade() is called": """
         hoodie.write.auto.upgrade hoodie.table.initial.version
     """,
-    "new tables have their timeline in UTC and in its usual folders": """
+    "new tables have their timeline in UTC and in the usual folders": """
         hoodie.timeline.* hoodie.table.timeline.timezone hoodie.archivelog.folder
     """,
-    "the table's properties follow from its other settings": """
+    "the table's properties are derived from its other settings": """
         hoodie.table.checksum hoodie.table.create.schema hoodie.table.legacy.payload.class
         hoodie.table.multiple.base.file.formats.enable hoodie.partition.metafile.use.base.format
         hoodie.assume.date.partitioning hoodie.skip.default.partition.validation
     """,
-    "a write makes one commit, which tells no event times": """
+    "a write makes one commit, without event times": """
         hoodie.auto.commit hoodie.allow.empty.commit hoodie.fail.on.timeline.archiving hoodie.payload.event.time.field
         hoodie.write.track.event.time.watermark
     """,
-    "the path is that of save, load or open": "hoodie.base.path",
+    "the path is the one given to save, load or open": "hoodie.base.path",
     "the writer measures rows and chooses pages, row groups, dictionaries and filters": """
         hoodie.parquet.* hoodie.orc.* hoodie.lance.* hoodie.copyonwrite.record.size.estimate
         hoodie.record.size.estimat* hoodie.merge.small.file.group.candidates.limit hoodie.index.bloom.num_entries
         hoodie.bloom.index.filter.* hoodie.datasource.write.row.writer.enable hoodie.fileid.prefix.provider.class
         hoodie.write.merge.handle.fallback hoodie.storage.layout.*
     """,
-    "tagging spreads its work by itself": """
+    "tagging distributes its work automatically": """
         hoodie.bloom.index.bucketized.checking* hoodie.bloom.index.fileid.key.sorting.enable
         hoodie.bloom.index.keys.per.bucket hoodie.bulkinsert.are.partitioner.records.sorted
         hoodie.bulkinsert.sort.suffix.record_key hoodie.bucket.index.remote.partitioner.enable
         hoodie.bucket.index.query.pruning
     """,
-    "it counts only with an index that is refused by hoodie.index.type or hoodie.index.bucket.engine": """
+    "it matters only with an index that hoodie.index.type or hoodie.index.bucket.engine refuses": """
         hoodie.hbase.index.* hoodie.index.hbase.* hoodie.record.index.* hoodie.bucket.index.max.num.buckets
         hoodie.bucket.index.min.num.buckets hoodie.bucket.index.merge.threshold hoodie.bucket.index.split.threshold
     """,
-    "it counts only with hoodie.bucket.index.partition.expressions, which is refused": (
+    "it matters only with hoodie.bucket.index.partition.expressions, which is refused": (
         "hoodie.bucket.index.partition.rule.type"
     ),
-    "clustering plans, runs and is published in one way": """
+    "clustering always plans, runs and commits in the same way": """
         hoodie.clustering.async.max.commits hoodie.clustering.enable.expirations hoodie.clustering.expiration.*
         hoodie.clustering.fail.on.* hoodie.clustering.plan.generation.*
         hoodie.clustering.plan.strategy.* hoodie.clustering.rollback.* hoodie.clustering.updates.strategy
         hoodie.layout.optimize.*
     """,
-    "services come after the write and never make it look failed": """
+    "services run after the write, and their failure never fails the write": """
         hoodie.fail.writes.on.inline.table.service.exception hoodie.table.services.*
     """,
-    "it counts only with hoodie.table.service.manager.enabled": "hoodie.table.service.manager.*",
-    "the rows' own schema is written, held against the table's": """
+    "it matters only with hoodie.table.service.manager.enabled": "hoodie.table.service.manager.*",
+    "the rows' own schema is written, after a check against the table's schema": """
         hoodie.avro.schema hoodie.avro.schema.external.transformation hoodie.avro.schema.validate
         hoodie.bulkinsert.schema.ddl hoodie.internal.* hoodie.schema.cache.enable
         hoodie.write.complex.keygen.validation.enable
     """,
-    "it counts only with an option that is refused unless it is off": """
+    "it matters only with an option that is refused unless it is off": """
         hoodie.errortable.* hoodie.bootstrap.* hoodie.metaserver.*
         hoodie.precommit.validators.streaming.*
     """,
-    "it counts only with hoodie.datasource.read.table.valued.function.timeline.relation, which is refused": """
+    "it matters only with hoodie.datasource.read.table.valued.function.timeline.relation, which is refused": """
         hoodie.datasource.read.table.valued.function.*
     """,
-    "it changes the cost of an incremental query alone, which opens few files": """
+    "it changes only the cost of an incremental query, which opens few files": """
         hoodie.datasource.read.incr.skip_compact hoodie.datasource.read.incr.skip_cluster
     """,
-    "reads list and plan in one way": """
+    "reads always list and plan in the same way": """
         hoodie.datasource.read.file.index.* hoodie.datasource.read.use.new.parquet.file.format
         hoodie.file.group.reader.enabled hoodie.file.index.enable hoodie.read.blob.inline.mode
     """,
-    "Spark sends a batch that failed again, and it is written once": "hoodie.datasource.write.streaming.*",
-    "SQL statements are carried out in one way": "hoodie.spark.sql.* hoodie.sql.*",
-    "it counts only with hoodie.write.rolling.metadata.keys": "hoodie.write.rolling.metadata.timeline.*",
+    "Spark sends a failed batch again, and it is written only once": "hoodie.datasource.write.streaming.*",
+    "SQL statements always run in the same way": "hoodie.spark.sql.* hoodie.sql.*",
+    "it matters only with hoodie.write.rolling.metadata.keys": "hoodie.write.rolling.metadata.timeline.*",
     "it goes into the commit's extra metadata, as in Hudi": "_hoodie.* _.hoodie.*",
     "it is for Hudi's tools, not for a writer": """
         hoodie.streamer.* hoodie.deltastreamer.* hoodie.aws.* hoodie.gcp.* hoodie.sensitive.config.keys
@@ -166,36 +166,36 @@ PASSED: Final[Mapping[str, str]] = {
 }
 
 _JAVA: Final = "a Java class cannot run here"
-_UNIT: Final = "positions are in the table's own unit: instants in version 6, completion times from 8 on"
-_SET_MODE: Final = "say the rule by hoodie.write.record.merge.mode or hoodie.datasource.write.payload.class"
+_UNIT: Final = "positions have the table's own unit: instants in version 6, completion times from version 8 on"
+_SET_MODE: Final = "set the rule by hoodie.write.record.merge.mode or hoodie.datasource.write.payload.class"
 
-#: Option -> what is not done, what to do about it beyond leaving the option out, values besides Hudi's default that
-#: ask for nothing.
+#: Option -> the reason for the refusal, the cure beyond leaving the option out, and accepted values besides Hudi's
+#: default.
 REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
-    # Which row of a key wins, and which rows there are.
+    # The winning row of a key, and the set of rows.
     "hoodie.write.merge.handle.class": (_JAVA, _SET_MODE, "org.apache.hudi.io.HoodieWriteMergeHandle"),
     "hoodie.write.concat.handle.class": (_JAVA, _SET_MODE, ""),
     "hoodie.merge.allow.duplicate.on.inserts": (
         "insert does not look for its keys in small files alone",
         "write operation upsert, or set hoodie.datasource.insert.dup.policy to drop or fail", ""),
     "hoodie.table.partial.update.mode": (
-        "partial updates go by another option", "set lakeformat.write.partial.update", ""),
+        "partial updates have another option", "set lakeformat.write.partial.update", ""),
     "hoodie.write.partial.update.schema": (
-        "partial updates go by another option", "set lakeformat.write.partial.update", ""),
-    "hoodie.clean.partition.filter.*": ("cleaning looks at every partition", "", ""),
-    "hoodie.errortable.enable": ("there is no table of bad rows, and one of them fails the write", "", ""),
-    "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "write rows that are read from there", ""),
+        "partial updates have another option", "set lakeformat.write.partial.update", ""),
+    "hoodie.clean.partition.filter.*": ("cleaning always covers every partition", "", ""),
+    "hoodie.errortable.enable": ("there is no error table: one bad row fails the write", "", ""),
+    "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "read its rows and write them", ""),
     "hoodie.bulkinsert.overwrite.operation.type": (
         "bulk_insert adds rows", "write operation insert_overwrite or insert_overwrite_table", ""),
     "hoodie.static.overwrite.partition.paths": (
-        "what is replaced goes by the operation", "write operation insert_overwrite or delete_partition", ""),
+        "the operation decides what is replaced", "write operation insert_overwrite or delete_partition", ""),
     "hoodie.precommit.validators.failure.policy": ("a failed validator always fails the write", "", ""),
     "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.transaction.validators", ""),
     "hoodie.allow.operation.metadata.field": ("rows have no _hoodie_operation column", "", ""),
     # Columns and their values.
     "hoodie.populate.meta.fields": ("tables without meta columns are not written", "", ""),
     "hoodie.schema.on.read.enable": (
-        "writes know columns by name, not by id; reads of such tables need no option", "", ""),
+        "writes identify columns by name, not by id; reads of such tables need no option", "", ""),
     "hoodie.write.schema": ("the rows' own schema is written", "cast the rows", ""),
     "hoodie.datasource.write.drop.partition.columns": ("partition columns are kept in the files", "", ""),
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": (
@@ -219,19 +219,20 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.parquet.write.config.injector.class": (_JAVA, "", ""),
     "hoodie.io.factory.class": (_JAVA, "", "org.apache.hudi.io.hadoop.HoodieHadoopIOFactory"),
     "hoodie.storage.class": (_JAVA, "", ""),
-    # Who writes, and when.
+    # Writers, locks and services.
     "hoodie.write.concurrency.mode": (
-        "one writer at a time has the table's lock", "let other engines write only while no lakeformat job does", ""),
+        "one writer at a time holds the table's lock",
+        "let other engines write only while no lakeformat job writes", ""),
     "hoodie.write.lock.provider": (
         "only lakeformat's own lock is taken, which other engines do not see",
-        "let other engines write only while no lakeformat job does",
+        "let other engines write only while no lakeformat job writes",
         "org.apache.hudi.client.transaction.lock.InProcessLockProvider InProcessLockProvider"),
     "hoodie.clustering.async.enabled": (
-        "no process clusters by itself", "set hoodie.clustering.inline or call cluster()", ""),
+        "there is no background clustering", "set hoodie.clustering.inline or call cluster()", ""),
     "hoodie.clustering.preserve.commit.metadata": ("clustered rows keep their commit times", "", "true"),
-    # Which rows are read.
+    # The rows of a read.
     "hoodie.datasource.read.incr.filters": ("filters are conditions of the query", "set where", ""),
-    "hoodie.datasource.read.incr.path.glob": ("paths choose no rows", "set where on the partition columns", ""),
+    "hoodie.datasource.read.incr.path.glob": ("paths cannot select rows", "set where on the partition columns", ""),
     "hoodie.datasource.read.incr.table.version": (_UNIT, "", ""),
     "hoodie.datasource.read.streaming.table.version": (_UNIT, "", ""),
     "hoodie.datasource.merge.type": ("log files are always merged", "", ""),

@@ -1,6 +1,6 @@
-"""What an option is, and how its text becomes a value.
+"""Options: name, help text, default, and the parsers from text to value.
 
-The user's functions by name: ``package.module:function``.
+A function of the user's is given by name: ``package.module:function``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 WRITE: Final = "hoodie.datasource.write."
-_SET_MODE: Final = "say the rule by hoodie.write.record.merge.mode or hoodie.datasource.write.payload.class"
+_SET_MODE: Final = "set the rule by hoodie.write.record.merge.mode or hoodie.datasource.write.payload.class"
 _PLAN_STRATEGIES: Final = (
     "SizeBasedClusteringPlanStrategy",
     "RecentDaysClusteringPlanStrategy",
@@ -54,7 +54,7 @@ _PLAN_STRATEGIES: Final = (
     "SingleFileSortPlanStrategy",
 )
 _EXECUTION_STRATEGIES: Final = ("SortAndSizeExecutionStrategy", "SingleFileSortExecutionStrategy")
-#: Values of ``hoodie.index.type``, and those of Hudi's that lakeformat does not have.
+#: Values of ``hoodie.index.type``; below, the values of Hudi that lakeformat does not have.
 INDEX_TYPES: Final = ("AUTO", "BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "BUCKET")
 _UNBUILT_INDEXES: Final = frozenset({
     "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX", "HBASE", "FLINK_STATE",
@@ -62,7 +62,7 @@ _UNBUILT_INDEXES: Final = frozenset({
 
 
 class Effect(enum.Enum):
-    """When an option counts."""
+    """The step that an option affects: creating a table, writing, or reading."""
 
     TABLE = "table"
     WRITE = "write"
@@ -70,7 +70,7 @@ class Effect(enum.Enum):
 
 
 def flag(text: str) -> bool:
-    """True or false."""
+    """Parse true or false."""
     lowered = text.strip().lower()
     if lowered not in {"true", "false"}:
         raise ValueError("write true or false")
@@ -78,7 +78,7 @@ def flag(text: str) -> bool:
 
 
 def fields(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Parse names separated by commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -91,17 +91,17 @@ def _at_least(least: int, text: str) -> int:
 
 
 def count(text: str) -> int:
-    """A number from 0 up."""
+    """Parse a whole number from 0 up."""
     return _at_least(0, text)
 
 
 def positive(text: str) -> int:
-    """A number from 1 up."""
+    """Parse a whole number from 1 up."""
     return _at_least(1, text)
 
 
 def share(text: str) -> float:
-    """A number between 0 and 1."""
+    """Parse a number between 0 and 1."""
     with suppress(ValueError):
         value = float(text)
         if 0 < value < 1:
@@ -110,7 +110,7 @@ def share(text: str) -> float:
 
 
 def zone(text: str) -> str:
-    """A time zone's name."""
+    """Parse a time zone's name."""
     try:
         time_zone(text.strip())
     except InvalidOptionError:
@@ -119,7 +119,7 @@ def zone(text: str) -> str:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """A parser that takes one of the choices, in any case."""
+    """Make a parser that accepts one of the choices, in any case."""
 
     def parse(text: str) -> str:
         for choice in choices:
@@ -131,31 +131,31 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def index(text: str) -> str:
-    """A kind of index that is built."""
+    """Parse an index type that lakeformat has."""
     if text.strip().upper() in _UNBUILT_INDEXES:
         raise ValueError(f"that index is not built; write one of {', '.join(INDEX_TYPES)}")
     return one_of(*INDEX_TYPES)(text)
 
 
 def partial(text: str) -> tuple[str, ...]:
-    """``true`` is every column of the input, kept as ``*``; ``false`` is none."""
+    """Parse column names. ``true`` means every column of the input and returns ``*``; ``false`` returns none."""
     lowered = text.strip().lower()
     if lowered in {"true", "*"}:
         return ("*",)
     names = fields(text)
-    if not names:  # Nobody who lists no columns wants all of them overwritten.
+    if not names:  # An empty list is a mistake: it must not overwrite all columns.
         raise ValueError("write true, false or the names of columns")
     return () if lowered == "false" else names
 
 
 def dup_policy(text: str) -> str:
-    """Also by the older switch's true and false, and by SQL's name for none."""
+    """Parse a policy. Accept also the older switch's true and false, and SQL's ``insert`` for none."""
     older = {"true": "drop", "false": "none", "insert": "none"}
     return older.get(text.strip().lower()) or one_of("none", "drop", "fail")(text)
 
 
 def partitioner_class(text: str) -> str:
-    """Hudi's partitioner by sort columns; other Java classes are refused."""
+    """Parse the name of Hudi's partitioner by sort columns. Refuse other Java classes."""
     name = text.strip().rpartition(".")[2]
     if name not in {"RowCustomColumnsSortPartitioner", "RDDCustomColumnsSortPartitioner"}:
         raise ValueError(
@@ -166,7 +166,7 @@ def partitioner_class(text: str) -> str:
 
 
 def function(text: str) -> str:
-    """``package.module:function``."""
+    """Check the form ``package.module:function``."""
     module, colon, name = text.strip().partition(":")
     if not (module and colon and name):
         raise ValueError("write package.module:function")
@@ -174,10 +174,10 @@ def function(text: str) -> str:
 
 
 def merge_strategy(text: str) -> str:
-    """Return the merge mode that the id of a strategy asks for; "" where the id leaves it open."""
+    """Return the merge mode for the id of a strategy; "" if the id leaves the mode open."""
     ids = {
         "ce9acb64-bde0-424c-9b91-f6ebba25356d": "COMMIT_TIME_ORDERING",
-        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": "",  # The default of Hudi 0.x, also without an ordering column.
+        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": "",  # The default of Hudi 0.x, even without an ordering column.
         "00000000-0000-0000-0000-000000000000": "",
         "": "",
     }
@@ -187,7 +187,7 @@ def merge_strategy(text: str) -> str:
 
 
 def mergers(text: str) -> tuple[str, ...]:
-    """Return the classes, all of which must be Hudi's own."""
+    """Parse class names. All of them must be mergers of Hudi."""
     known = {
         "HoodieAvroRecordMerger",
         "HoodiePreCombineAvroRecordMerger",
@@ -195,26 +195,26 @@ def mergers(text: str) -> tuple[str, ...]:
         "DefaultSparkRecordMerger",
         "OverwriteWithLatestSparkRecordMerger",
     }
-    found = fields(text)
-    for name in found:
+    target_found = fields(text)
+    for name in target_found:
         package, _, short = name.rpartition(".")
         if short not in known or not f"{package}.".startswith(("org.apache.hudi.", ".")):
             raise ValueError(f"the merger {name} cannot run here: leave it out and {_SET_MODE}")
-    return found
+    return target_found
 
 
 def clustering_plan(text: str) -> str:
-    """Return what chooses the files of a clustering, of Hudi's plan strategies that are built."""
+    """Parse the plan strategy, which chooses the files of a clustering: one of Hudi's that lakeformat has."""
     return _strategy(text, _PLAN_STRATEGIES, "plan")
 
 
 def clustering_execution(text: str) -> str:
-    """Return how a clustering runs, of Hudi's execution strategies that are built."""
+    """Parse the execution strategy of a clustering: one of Hudi's that lakeformat has."""
     return _strategy(text, _EXECUTION_STRATEGIES, "execution")
 
 
 def _strategy(text: str, built: tuple[str, ...], what: str) -> str:
-    """Return the class without its package and its engine's name."""
+    """Return the class name without its package and the prefix of its engine."""
     short = re.sub(r"^(org\.apache\.hudi\.[\w.]*\.)?(Spark|Java|Flink)", "", text.strip())
     if short not in built:
         names = ", ".join(f"Spark{name}" for name in built)
@@ -223,12 +223,12 @@ def _strategy(text: str, built: tuple[str, ...], what: str) -> str:
 
 
 def layout_strategy(text: str) -> str:
-    """By Hudi's older and newer names."""
+    """Parse a layout strategy by Hudi's older or newer name."""
     return "z-order" if text.strip().lower() == "zorder" else one_of("linear", "z-order", "hilbert")(text)
 
 
 def pattern(text: str) -> str:
-    """A regular expression."""
+    """Check a regular expression."""
     try:
         re.compile(text.strip())
     except re.error as error:
@@ -237,14 +237,23 @@ def pattern(text: str) -> str:
 
 
 def codec(text: str) -> str:
-    """By Arrow's name, which is another for one of them."""
+    """Parse a codec and return Arrow's name for it."""
     name = one_of("zstd", "snappy", "gzip", "uncompressed")(text)
     return "none" if name == "uncompressed" else name
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One setting. ``parse`` raises ``ValueError`` with advice; ``default`` is the parsed value."""
+    """One option.
+
+    Attributes:
+        key: Hudi's or lakeformat's full name.
+        doc: the help text.
+        effect: the step that it affects.
+        parse: makes the value from the text; raises ``ValueError`` with advice.
+        default: the default, as a parsed value.
+        aliases: other accepted names.
+    """
 
     key: str
     doc: str
@@ -255,24 +264,24 @@ class Option:
 
 
 def import_callable(target: Any) -> Callable[..., Any]:
-    """The function, given as it is or as ``package.module:function``; the latter may be dotted.
+    """Return a function that is given directly or as ``package.module:function``. The function's name may be dotted.
 
     Raises:
-        ImportError: the module fails or lacks the function, as ``<class>: <reason>``.
-        TypeError: it cannot be called, with its type's name.
+        ImportError: the module fails or lacks the function; the message is ``<class>: <reason>``.
+        TypeError: the target cannot be called; the message is its type's name.
     """
-    found = target
+    target_found = target
     if isinstance(target, str):
         module, _, name = target.partition(":")
         try:
-            found = attrgetter(name)(importlib.import_module(module))
+            target_found = attrgetter(name)(importlib.import_module(module))
         except Exception as error:  # The module is the user's: it may raise anything.
             raise ImportError(f"{type(error).__name__}: {error}") from error
-    if not callable(found):
-        raise TypeError(type(found).__name__)
-    return cast("Callable[..., Any]", found)
+    if not callable(target_found):
+        raise TypeError(type(target_found).__name__)
+    return cast("Callable[..., Any]", target_found)
 
 
 def callable_name(function: Callable[..., Any]) -> str:
-    """``module:function``, as far as the function says."""
+    """Return ``module:function`` for a function. Unknown parts are replaced."""
     return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', type(function).__name__)}"

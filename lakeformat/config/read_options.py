@@ -1,7 +1,4 @@
-"""How a read works.
-
-What the options of reading say, typed: parsed once, as `Options.read`.
-"""
+"""The options of a read, and their typed form."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ __all__ = [
 ]
 
 QUERY_TYPE: Final = "hoodie.datasource.query.type"
-#: A value of it.
+#: A value of the option above.
 INCREMENTAL: Final = "incremental"
 BEGIN: Final = "hoodie.datasource.read.begin.instanttime"
 END: Final = "hoodie.datasource.read.end.instanttime"
@@ -36,20 +33,20 @@ END_COLUMNS: Final = "hoodie.datasource.read.schema.use.end.instanttime"
 FULL_SCAN: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 HOLES: Final = "hoodie.read.timeline.holes.resolution.policy"
 FORMAT: Final = "hoodie.datasource.query.incremental.format"
-#: A value of it.
+#: A value of the option above.
 CHANGE_DATA: Final = "cdc"
 TIME_ZONE: Final = "time_zone"
 
 READ_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "as.of.instant",
-        "Read the table as it was: an instant, a date, or a date and time in the timeline's zone.",
+        "Read the table as of a point in time: an instant, a date, or a date and time in the timeline's zone.",
         Effect.READ,
     ),
     Option(
         QUERY_TYPE,
-        "snapshot; read_optimized: of merge-on-read tables the base files alone, of copy-on-write tables the same; or "
-        "incremental: rows that commits of a range wrote.",
+        "snapshot: the merged rows; read_optimized: only the base files of merge-on-read tables, all rows of "
+        "copy-on-write tables; incremental: the rows that the commits of a range wrote.",
         Effect.READ,
         one_of("snapshot", "read_optimized", INCREMENTAL),
         "snapshot",
@@ -57,57 +54,57 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         BEGIN,
-        "Where the range of an incremental query begins, exclusive: an instant, from table version 8 on a completion "
-        "time; 000 for everything.",
+        "Start of an incremental query's range, exclusive: an instant (a completion time from table version 8 on); 000 "
+        "for everything.",
         Effect.READ,
     ),
-    Option(END, "Where the range ends, inclusive; by default it does not.", Effect.READ),
+    Option(END, "End of the range, inclusive; by default it has no end.", Effect.READ),
     Option(
         FORMAT,
-        "latest_state: each row that changed in the range once, as it was at its end; cdc: each change, with the row "
-        "before and after it, also of tables that log no changes.",
+        "latest_state: each row that changed in the range, once, in its state at the end of the range; cdc: each "
+        "change, with the row before and after it. cdc also works for tables that do not log changes.",
         Effect.READ,
         one_of("latest_state", CHANGE_DATA),
         "latest_state",
     ),
     Option(
         FULL_SCAN,
-        "Where a range ends before what is still there, read the newest rows of its commits instead of failing.",
+        "If the files of a range are cleaned, read the newest rows of its commits instead of failing.",
         Effect.READ,
         flag,
         False,
     ),
     Option(
         END_COLUMNS,
-        "Rows of a range that ends have the columns of its end; by default those of today.",
+        "Give the rows of a range with an end the columns of its end; by default they have the current columns.",
         Effect.READ,
         flag,
         False,
     ),
     Option(
         HOLES,
-        "What an incremental query of version 6 does about a pending commit that later ones have overtaken: BLOCK ends "
-        "the range before it, FAIL raises.",
+        "What an incremental query of version 6 does about a pending commit with later completed commits: BLOCK ends "
+        "the range before it, FAIL raises an error.",
         Effect.READ,
         one_of("BLOCK", "FAIL"),
         "BLOCK",
     ),
     Option(
         "where",
-        "Rows wanted, as a Spark SQL condition: comparisons, in, between, like, is null, and, or, not.",
+        "Rows to read, as a Spark SQL condition: comparisons, in, between, like, is null, and, or, not.",
         Effect.READ,
     ),
     Option(
         TIME_ZONE,
-        "Zone of texts and times without one that the condition compares with timestamps; by default the session's "
-        "under Spark, UTC in plain Python.",
+        "Time zone of texts and times without a zone that the condition compares with timestamps; by default the "
+        "session's zone under Spark, UTC in plain Python.",
         Effect.READ,
         zone,
     ),
-    Option("columns", "Columns wanted, commas between them.", Effect.READ, fields, None),
+    Option("columns", "Columns to read, separated by commas.", Effect.READ, fields, None),
     Option(
         "meta_columns",
-        "Return the five _hoodie_ columns first; plain Python does so only where it is set.",
+        "Return the five _hoodie_ columns first; plain Python returns them only if this option is set.",
         Effect.READ,
         flag,
         True,
@@ -121,38 +118,38 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "lakeformat.read.verify",
-        "Read what skipping leaves out all the same, and fail if a row of it matches.",
+        "Also read the files and row groups that skipping leaves out, and fail if one of their rows matches.",
         Effect.READ,
         flag,
         False,
         ("verify",),
     ),
-    Option("lakeformat.read.split.bytes", "Bytes one Spark task reads, compressed.", Effect.READ, count, 128 << 20),
+    Option("lakeformat.read.split.bytes", "Compressed bytes that one Spark task reads.", Effect.READ, count, 128 << 20),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a read works; where an option is None or empty nothing was asked.
+    """The typed options of a read. An option that is not given is None or empty.
 
     Attributes:
         as_of: the point in time, as text.
-        incremental: whether rows that commits of a range wrote are asked for.
-        optimized: whether base files alone are.
-        begin, end: of the range, as text; exclusive and inclusive.
-        images: whether changes are asked for with their rows before and after.
-        full_scan: whether a range whose past is gone is answered by the newest rows.
+        incremental: whether to read the rows that the commits of a range wrote.
+        optimized: whether to read base files alone.
+        begin, end: bounds of the range, as text; exclusive and inclusive.
+        images: whether to read changes with their rows before and after.
+        full_scan: whether to read the newest rows if the files of a range are gone.
         end_columns: whether rows of a range have the columns of its end.
-        fails_at_holes: whether a pending commit that others have overtaken is an error.
-        where: Spark SQL.
-        time_zone: of texts and naive times in conditions; None is UTC, or under Spark the session's.
-        columns: names.
-        meta_columns: whether the five come first.
+        fails_at_holes: whether a pending commit with later completed commits is an error.
+        where: a condition in Spark SQL.
+        time_zone: zone of texts and naive times in conditions; None is UTC, or the session's zone under Spark.
+        columns: names of the columns to read.
+        meta_columns: whether the five meta columns come first.
         skipping: whether statistics may rule out files and row groups.
-        verify: whether what they ruled out is read all the same.
-        split_bytes: what a task reads, compressed.
-        batch_commits, batch_files, batch_bytes: the most of a stream's batch.
-        start: where a stream without a checkpoint begins, as text.
+        verify: whether to read also the files and row groups that were ruled out.
+        split_bytes: compressed bytes that a task reads.
+        batch_commits, batch_files, batch_bytes: limits of a stream's batch.
+        start: start of a stream without a checkpoint, as text.
     """
 
     as_of: str | None
@@ -178,7 +175,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> ReadOptions:
-        """From what gives the value of a key, or its default."""
+        """Make the typed options. ``value`` returns the value of a key, or its default."""
         incremental = value(QUERY_TYPE) == INCREMENTAL
         return cls(
             as_of=value("as.of.instant"),

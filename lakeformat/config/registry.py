@@ -1,4 +1,4 @@
-"""All options: Hudi's key, short aliases, type, default and one sentence. ``docs/options.md`` is made from this."""
+"""The list of all options: Hudi's key, aliases, type, default and help text. ``docs/options.md`` is made from it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
 
 
 def options_table() -> str:
-    """The options as a Markdown table, for `docs/options.md`."""
+    """Return the options as a Markdown table, for `docs/options.md`."""
     rows = ["| option | short names | default | what it does |", "|---|---|---|---|"]
     for option in OPTIONS:
         default = option.default

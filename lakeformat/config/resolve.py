@@ -1,6 +1,6 @@
-"""From the user's option mapping to parsed values: all that is refused in one error, what is ignored in warnings.
+"""The parser of the user's options: all refused options go into one error, ignored ones into warnings.
 
-Options of a file system among those of a table: Spark hands a source nothing but texts.
+The options of a table also hold those of its file system, because Spark passes only texts to a source.
 """
 
 from __future__ import annotations
@@ -26,14 +26,20 @@ __all__ = ["TIMESTAMP_PREFIXES", "Options", "resolve", "spark_storage_options", 
 
 _LOG: Final = logging.getLogger("lakeformat.config")
 
-#: Of which table what has been told already; in this process.
-_TOLD: Final[set[tuple[str, str]]] = set()
-_TOLD_AT_MOST: Final = 10_000
+#: (table, warning) pairs that this process has already logged.
+_WARNED: Final[set[tuple[str, str]]] = set()
+_MOST_WARNED: Final = 10_000
 
 
 @dataclass(frozen=True)
 class Options:
-    """Parsed options: `read` and `write`, typed; any by its key, said or its default; `given` tells which were said."""
+    """Parsed options. `read`, `write`, `merge` and `clustering` are typed; any option can be read by its key.
+
+    Attributes:
+        values: parsed values by key, of the options that the user gave; `given` tests for one.
+        extra_metadata: entries of the commit's extra metadata.
+        timestamp: options of the timestamp-based key generator.
+    """
 
     values: Mapping[str, Any]
     extra_metadata: Mapping[str, str]
@@ -46,35 +52,35 @@ class Options:
 
     @cached_property
     def read(self) -> ReadOptions:
-        """How a read works."""
+        """Return the options of reading."""
         return ReadOptions.of(self.__getitem__)
 
     @cached_property
     def write(self) -> WriteOptions:
-        """How a write works."""
+        """Return the options of writing."""
         return WriteOptions.of(self.__getitem__)
 
     @cached_property
     def merge(self) -> MergeOptions:
-        """Which merge rule is asked for."""
+        """Return the options of the merge rule."""
         return MergeOptions.of(self.__getitem__)
 
     @cached_property
     def clustering(self) -> ClusteringOptions:
-        """What is clustered, and in what portions."""
+        """Return the options of clustering."""
         return ClusteringOptions.of(self.__getitem__, self.given)
 
     @property
     def lock_seconds(self) -> float:
-        """How long a write waits for the table's lock."""
+        """Return the seconds that a write waits for the table's lock."""
         return float(self["hoodie.write.lock.wait_time_ms"]) / 1000
 
     def given(self, key: str) -> bool:
-        """Whether the user set the option."""
+        """Tell whether the user set the option."""
         return key in self.values
 
     def with_values(self, **values: Any) -> Options:
-        """A copy with some values set; keyword names are full option keys."""
+        """Return a copy with some values set. Keyword names are full option keys."""
         return Options({**self.values, **values}, self.extra_metadata, self.timestamp)
 
 
@@ -84,41 +90,43 @@ def resolve(
     """Parse options given under Hudi's names or short aliases, in any case.
 
     Args:
-        table: the table's path; of one table the same is told once per process.
-        reads: for a read alone: what a write would not do is not told.
+        table: the table's path; each warning is logged once per table and process.
+        reads: whether the options are for a read alone: then warnings about writes are not logged.
 
     Raises:
-        InvalidOptionError: names every option that is refused, each with its cure: a bad value, an unknown option of
-            ours (with the nearest known), one option given twice with different values, an option that asks for what is
-            not built, or a name like that of the record key's, partitions' or ordering option where that is not given.
-            Any other unknown ``hoodie.*`` option only logs a warning, so that jobs written for other releases run.
+        InvalidOptionError: names every refused option with its cure: a bad value; an unknown option (with the nearest
+            known one); one option given twice with different values; an option that requests an unsupported feature; a
+            name similar to that of the record key, partition or ordering option if that option is not given. Any other
+            unknown ``hoodie.*`` option only logs a warning, so that jobs written for other releases run.
     """
     judged = judge(raw, effects=frozenset(effects))
     errors = [verdict.error for verdict in judged.verdicts if verdict.error]
     if errors:
-        raise InvalidOptionError(errors[0] if len(errors) == 1 else _joined(errors))
+        raise InvalidOptionError(errors[0] if len(errors) == 1 else _join_errors(errors))
     for verdict in judged.verdicts:
         if verdict.warning:
-            _tell(table, verdict.name.lower(), verdict.warning)
+            _warn_once(table, verdict.name.lower(), verdict.warning)
     if not reads:
         for says, names in judged.without_effect.items():
-            _tell(table, says, f"no effect of {', '.join(names)}: {says}")
+            _warn_once(table, says, f"no effect of {', '.join(names)}: {says}")
     return Options(judged.values, judged.extra_metadata, judged.timestamp)
 
 
-def _joined(errors: Sequence[str]) -> str:
+def _join_errors(errors: Sequence[str]) -> str:
     numbered = "; ".join(f"({number}) {error}" for number, error in enumerate(errors, 1))
-    return f"{len(errors)} options are refused: {numbered}; to ask before a job runs: lakeformat options check"
+    return (
+        f"{len(errors)} options are refused: {numbered}; to check options before a job runs: lakeformat options check"
+    )
 
 
-def _tell(table: str, about: str, text: str) -> None:
+def _warn_once(table: str, topic: str, text: str) -> None:
     if table:
-        known = (table.rstrip("/"), about)
-        if known in _TOLD:
+        known = (table.rstrip("/"), topic)
+        if known in _WARNED:
             return
-        if len(_TOLD) >= _TOLD_AT_MOST:
-            _TOLD.clear()
-        _TOLD.add(known)
+        if len(_WARNED) >= _MOST_WARNED:
+            _WARNED.clear()
+        _WARNED.add(known)
         text = f"table {table}: {text}"
     _LOG.warning("%s", text)
 
@@ -135,10 +143,10 @@ _S3A: Final[Mapping[str, str]] = {
 
 
 def storage_options_of(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What options say to the file system of a table; of local paths nothing.
+    """Return the file system options among a table's options; none for local paths.
 
-    ``fs.key`` is fsspec's ``key``; ``fs.s3a.access.key``, ``.secret.key``, ``.session.token`` and ``.endpoint`` are
-    taken for S3. Other names of Hadoop's are for Hadoop alone.
+    ``fs.key`` is fsspec's ``key``. ``fs.s3a.access.key``, ``.secret.key``, ``.session.token`` and ``.endpoint`` are
+    used for S3. Hadoop's other names are ignored.
 
     >>> storage_options_of("s3://b/t", {"fs.s3a.access.key": "k", "fs.anon": "false", "fs.gs.project.id": "p"})
     {'key': 'k', 'anon': False}
@@ -146,20 +154,20 @@ def storage_options_of(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
     scheme = urlsplit(path).scheme
     if len(scheme) < 2 or scheme == "file":
         return {}
-    found: dict[str, Any] = {}
+    storage_options: dict[str, Any] = {}
     for name, value in options.items():
         key = name.lower()
         if key == _WHOLE:
-            found |= json.loads(value)
+            storage_options |= json.loads(value)
         elif key in _S3A:
             if scheme in {"s3", "s3a"}:
-                found[_S3A[key]] = value
+                storage_options[_S3A[key]] = value
         elif key.startswith("fs.") and key.count(".") == 1:
             text = str(value).lower()
-            found[key[3:]] = text == "true" if text in {"true", "false"} else value
-    return found
+            storage_options[key[3:]] = text == "true" if text in {"true", "false"} else value
+    return storage_options
 
 
 def spark_storage_options(storage_options: Mapping[str, Any] | None) -> dict[str, str]:
-    """The inverse for Spark: one option that holds all, or none."""
+    """Make one Spark option that holds all file system options, or none; the inverse of `storage_options_of`."""
     return {_WHOLE: json.dumps(dict(storage_options))} if storage_options else {}

@@ -1,7 +1,4 @@
-"""Cleaning and archiving: how much of the past a table keeps, and when the rest goes.
-
-Partitions that expire: when, and whether after every write.
-"""
+"""The options of cleaning, archiving and expiry: how much of the past a table keeps, and which partitions expire."""
 
 from __future__ import annotations
 
@@ -67,7 +64,7 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         COMMITS_RETAINED,
-        "KEEP_LATEST_COMMITS: so many commits can be read as they were.",
+        "KEEP_LATEST_COMMITS: number of commits that time travel can still read.",
         Effect.WRITE,
         positive,
         10,
@@ -75,7 +72,7 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         HOURS_RETAINED,
-        "KEEP_LATEST_BY_HOURS: commits of so many hours can be read as they were.",
+        "KEEP_LATEST_BY_HOURS: number of hours whose commits time travel can still read.",
         Effect.WRITE,
         positive,
         24,
@@ -83,14 +80,18 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         VERSIONS_RETAINED,
-        "KEEP_LATEST_FILE_VERSIONS: of each file group so many versions stay.",
+        "KEEP_LATEST_FILE_VERSIONS: number of versions of each file group that stay.",
         Effect.WRITE,
         positive,
         3,
         ("hoodie.cleaner.fileversions.retained",),
     ),
     Option(
-        "hoodie.clean.trigger.strategy", "What makes cleaning due.", Effect.WRITE, one_of("NUM_COMMITS"), "NUM_COMMITS"
+        "hoodie.clean.trigger.strategy",
+        "Rule by which a clean is due.",
+        Effect.WRITE,
+        one_of("NUM_COMMITS"),
+        "NUM_COMMITS",
     ),
     Option(
         CLEAN_AFTER,
@@ -109,10 +110,10 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
         ("hoodie.cleaner.incremental.mode",),
     ),
     Option(ARCHIVES, "After a write, move old commits from the timeline into the archive.", Effect.WRITE, flag, True),
-    Option(MIN_COMMITS, "Commits that archiving leaves on the timeline.", Effect.WRITE, positive, 20),
+    Option(MIN_COMMITS, "Least number of commits that archiving leaves on the timeline.", Effect.WRITE, positive, 20),
     Option(
         MAX_COMMITS,
-        "With more commits, cleans and rollbacks on the timeline, some are archived.",
+        "Archiving starts if the timeline has more commits, cleans and rollbacks than this.",
         Effect.WRITE,
         positive,
         30,
@@ -120,35 +121,35 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
     Option(ARCHIVE_BATCH, "Instants in a block of the archive (table version 6).", Effect.WRITE, positive, 10),
     Option(
         BEYOND_SAVEPOINT,
-        "Archive commits after a savepoint, too: only the savepointed ones themselves stay on the timeline.",
+        "Also archive commits after a savepoint: only the savepointed commits themselves stay on the timeline.",
         Effect.WRITE,
         flag,
         False,
     ),
     Option(
         BLOCKED_BY_CLEAN,
-        "Archive only commits older than the oldest one that the last clean has kept whole.",
+        "Archive only commits older than the oldest commit that the last clean kept completely.",
         Effect.WRITE,
         flag,
         False,
     ),
     Option(
         HISTORY_BATCH,
-        "Files of one level of the archive that are put together (table versions 8 and 9).",
+        "Number of files of one level of the archive that are merged into one (table versions 8 and 9).",
         Effect.WRITE,
         positive,
         10,
     ),
     Option(
         HISTORY_BYTES,
-        "Bytes of files of the archive that are put together, at most (table versions 8 and 9).",
+        "Most bytes of archive files that are merged into one (table versions 8 and 9).",
         Effect.WRITE,
         positive,
         1048576000,
     ),
     Option(
         KEPT_MANIFESTS,
-        "Older manifests of the archive that stay for readers (table versions 8 and 9).",
+        "Number of older manifests of the archive that are kept for readers (table versions 8 and 9).",
         Effect.WRITE,
         count,
         3,
@@ -165,7 +166,7 @@ _MOST: Final = "hoodie.partition.ttl.strategy.max.delete.partitions"
 
 
 def _ttl_class(text: str) -> str:
-    """Hudi's two strategies by their classes; others are refused."""
+    """Parse the class of one of Hudi's two strategies. Refuse others."""
     names = {"": "", "KeepByTimeStrategy": "KEEP_BY_TIME", "KeepByCreationTimeStrategy": "KEEP_BY_CREATION_TIME"}
     found = names.get(text.strip().rpartition(".")[2])
     if found is None:
@@ -174,7 +175,7 @@ def _ttl_class(text: str) -> str:
 
 
 def _days(text: str) -> int:
-    """A whole number; -1 is never."""
+    """Parse a whole number of days; -1 means never."""
     try:
         return int(text.strip())
     except ValueError:
@@ -185,26 +186,26 @@ TTL_OPTIONS: Final[tuple[Option, ...]] = (
     Option(_INLINE, "After a write, delete partitions that have expired.", Effect.WRITE, flag, False),
     Option(
         _TYPE,
-        "What a partition's age is counted from: KEEP_BY_TIME (its newest commit) or KEEP_BY_CREATION_TIME.",
+        "Start of a partition's age: KEEP_BY_TIME (its newest commit) or KEEP_BY_CREATION_TIME (its first commit).",
         Effect.WRITE,
         one_of("KEEP_BY_TIME", "KEEP_BY_CREATION_TIME"),
         "KEEP_BY_TIME",
     ),
-    Option(_CLASS, "The same by Hudi's class; it goes before.", Effect.WRITE, _ttl_class, ""),
-    Option(_DAYS, "Days after which a partition expires; none does with -1.", Effect.WRITE, _days, -1),
+    Option(_CLASS, "The same by Hudi's class; it takes precedence.", Effect.WRITE, _ttl_class, ""),
+    Option(_DAYS, "Days after which a partition expires; -1 for never.", Effect.WRITE, _days, -1),
     Option(_PARTITIONS, "Partition paths that may expire; all by default.", Effect.WRITE, fields, ()),
-    Option(_MOST, "So many partitions expire at once, the oldest first.", Effect.WRITE, positive, 1000),
+    Option(_MOST, "Most partitions that expire at once, the oldest first.", Effect.WRITE, positive, 1000),
 )
 
 
 class Values(Protocol):
-    """What options are here: `Options` itself is made of this module's."""
+    """The part of `Options` that is used here. `Options` itself depends on this module."""
 
     def __getitem__(self, key: str) -> Any: ...
 
 
 class Strategy(enum.Enum):
-    """What a partition's age is counted from: its newest commit, or the commit that made it."""
+    """The start of a partition's age: its newest commit, or its first commit."""
 
     LAST_WRITE = "KEEP_BY_TIME"
     CREATION = "KEEP_BY_CREATION_TIME"
@@ -212,12 +213,13 @@ class Strategy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """When partitions expire.
+    """The rule by which partitions expire.
 
     Attributes:
-        days: how long they stay; with 0 and fewer none goes.
-        most: of one go.
-        partitions: only these; all, if there is none.
+        strategy: the start of a partition's age.
+        days: days that partitions stay; with 0 or less none expires.
+        most: most partitions that expire at once.
+        partitions: the partition paths that may expire; all if it is empty.
     """
 
     strategy: Strategy
@@ -227,10 +229,10 @@ class Expiry:
 
 
 def expiry_of(options: Values, days: int | None = None) -> Expiry:
-    """What the options say, or with so many days.
+    """Return the rule from the options, with ``days`` in place of the option's if it is given.
 
     Raises:
-        InvalidInputError: fewer days than one.
+        InvalidInputError: ``days`` is less than 1.
     """
     if days is not None and days < 1:
         raise InvalidInputError(f"partitions stay at least 1 day, not {days}; give a number from 1 up")
@@ -239,5 +241,5 @@ def expiry_of(options: Values, days: int | None = None) -> Expiry:
 
 
 def expires_inline(options: Values) -> bool:
-    """Whether partitions expire after writes."""
+    """Tell whether partitions expire after writes."""
     return bool(options[_INLINE])

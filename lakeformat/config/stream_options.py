@@ -1,4 +1,4 @@
-"""Batches of streams: where and how much a source takes, and by what a batch that comes again is known."""
+"""The options of streams: start and size of a source's batches, and the identity of a batch that is sent again."""
 
 from __future__ import annotations
 
@@ -28,26 +28,28 @@ MAX_BYTES: Final = "lakeformat.stream.max.bytes"
 STREAM_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         BATCH_APP,
-        "Who sends the batch, a streaming query or a job; with the id below, a batch sent twice is skipped.",
+        "Sender of the batch, a streaming query or a job; with the id below, a batch that is sent twice is skipped.",
         Effect.WRITE,
     ),
-    Option(BATCH_ID, "Number of the batch; only numbers above the last are written.", Effect.WRITE, count),
+    Option(
+        BATCH_ID, "Number of the batch; only batches with a number above the last one are written.", Effect.WRITE, count
+    ),
     Option(
         SINK_IDENTIFIER,
-        "Under which name a stream notes its batches in commits, for Apache Hudi's sink; by default the query's id.",
+        "Name under which a stream records its batches in commits, for Apache Hudi's sink; by default the query's id.",
         Effect.WRITE,
     ),
     Option(
         START_OFFSET,
-        "Where a stream begins that has no checkpoint yet: earliest, latest, or after an instant, from table version 8 "
-        "on a completion time.",
+        "Start of a stream without a checkpoint: earliest, latest, or an instant after which it starts (a completion "
+        "time from table version 8 on).",
         Effect.READ,
         str.strip,
         "earliest",
     ),
     Option(
         MAX_COMMITS,
-        "Commits a batch of a stream takes at most; by default all there are.",
+        "Most commits in a batch of a stream; by default all new commits.",
         Effect.READ,
         positive,
         None,
@@ -55,7 +57,7 @@ STREAM_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         MAX_FILES,
-        "Files that the commits of a stream's batch wrote, at most; one commit is always taken whole.",
+        "Most files written by the commits of a stream's batch; a single commit is never split.",
         Effect.READ,
         positive,
         None,
@@ -63,7 +65,7 @@ STREAM_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         MAX_BYTES,
-        "Bytes of these files, at most; one commit is always taken whole.",
+        "Most bytes of these files; a single commit is never split.",
         Effect.READ,
         positive,
         None,

@@ -1,7 +1,4 @@
-"""Settings of the table: given at creation, kept in ``hoodie.properties``.
-
-What options say of the merge rule, typed: parsed once, as `Options.merge`.
-"""
+"""The options of a table, given at creation and stored in ``hoodie.properties``; the typed options of the merge rule."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         Effect.TABLE,
         aliases=("name", "hoodie.datasource.write.table.name"),
     ),
-    Option("hoodie.database.name", "Database the table belongs to.", Effect.TABLE, default=""),
+    Option("hoodie.database.name", "Database to which the table belongs.", Effect.TABLE, default=""),
     Option(
         WRITE + "recordkey.field",
-        "Columns that identify a row; commas between several, dots into structs; none for generated keys.",
+        "Columns that identify a row, separated by commas, with dots for fields of structs; none for generated keys.",
         Effect.TABLE,
         fields,
         (),
@@ -32,7 +29,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         WRITE + "partitionpath.field",
-        "Columns whose values make the folders; none for one folder.",
+        "Columns whose values make the partition folders; none for one folder.",
         Effect.TABLE,
         fields,
         (),
@@ -40,7 +37,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.table.ordering.fields",
-        "Column that tells the newer of two rows with one key.",
+        "Column that decides which of two rows with one key is newer.",
         Effect.TABLE,
         aliases=(
             "ordering",
@@ -52,7 +49,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         WRITE + "keygenerator.class",
-        "How keys and partition paths are made; inferred from the columns.",
+        "How keys and partition paths are made; by default inferred from the columns.",
         Effect.TABLE,
         aliases=("hoodie.table.keygenerator.class", "keygenerator"),
     ),
@@ -73,8 +70,8 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         WRITE + "table.type",
-        "COPY_ON_WRITE: files that change are written anew; MERGE_ON_READ: updates and deletes are appended to "
-        "log files, which readers merge.",
+        "COPY_ON_WRITE: changed files are written again; MERGE_ON_READ: updates and deletes are appended to log files, "
+        "which readers merge.",
         Effect.TABLE,
         one_of("COPY_ON_WRITE", "MERGE_ON_READ"),
         "COPY_ON_WRITE",
@@ -90,8 +87,8 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.write.complex.keygen.new.encoding",
-        "One key field under the complex generator: true writes the "
-        "bare value, false field:value. Existing tables keep the form they have.",
+        "Form of the key if the complex generator has one key field: true writes the value alone, false field:value. "
+        "Existing tables keep their form.",
         Effect.TABLE,
         flag,
         None,
@@ -107,7 +104,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "hoodie.write.record.merge.mode",
         "COMMIT_TIME_ORDERING: the incoming row wins; EVENT_TIME_ORDERING (the "
-        "default with an ordering column): the greater ordering value wins, the incoming row on a tie.",
+        "default with an ordering column): the greater ordering value wins; on a tie, the incoming row wins.",
         Effect.TABLE,
         one_of("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"),
         None,
@@ -115,8 +112,8 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.write.record.merge.strategy.id",
-        "The same by Hudi's ids: that of commit-time ordering asks for it; those of event-time ordering and of payload "
-        "classes leave the rule to the ordering column and the payload class.",
+        "The same by Hudi's ids. The id of commit-time ordering selects it; the ids of event-time ordering and of "
+        "payload classes leave the choice to the ordering column and the payload class.",
         Effect.TABLE,
         merge_strategy,
         None,
@@ -128,7 +125,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.write.record.merge.custom.implementation.classes",
-        "Hudi's own mergers, whose rules are built: HoodieAvroRecordMerger, HoodieSparkRecordMerger, "
+        "Hudi's own mergers, whose rules are supported: HoodieAvroRecordMerger, HoodieSparkRecordMerger, "
         "DefaultSparkRecordMerger, OverwriteWithLatestSparkRecordMerger; the rule is chosen by the options above.",
         Effect.TABLE,
         mergers,
@@ -137,15 +134,15 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.table.cdc.enabled",
-        "Log what each commit changes row by row, beside the base files that it writes anew; "
-        "what changed is told without it, too.",
+        "Log the changes of each commit row by row, beside the base files that it writes again. Changes can also be "
+        "read without this log.",
         Effect.TABLE,
         flag,
         False,
     ),
     Option(
         "hoodie.table.cdc.supplemental.logging.mode",
-        "What the log holds of a row: DATA_BEFORE_AFTER (the row before and after), DATA_BEFORE or OP_KEY_ONLY; "
+        "Contents of the log for each row: DATA_BEFORE_AFTER (the row before and after), DATA_BEFORE or OP_KEY_ONLY; "
         "readers find the rest in base files.",
         Effect.TABLE,
         one_of("DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY"),
@@ -161,10 +158,10 @@ _STRATEGY: Final = "hoodie.write.record.merge.strategy.id"
 
 @dataclass(frozen=True, slots=True)
 class MergeOptions:
-    """Which rule is asked for.
+    """The typed options of the merge rule.
 
     Attributes:
-        mode: by its name or the id of its strategy; None if neither is given.
+        mode: the merge mode, given by its name or the id of its strategy; None if neither is given.
         mode_option: the option that names the mode.
         payload: the payload class, with or without its package.
         ordering: the ordering column of a new table.
@@ -177,12 +174,12 @@ class MergeOptions:
 
     @property
     def asked_by(self) -> str | None:
-        """The option that names the rule, if any does."""
+        """Return the option that names the rule, or None."""
         return self.mode_option if self.mode else PAYLOAD if self.payload else None
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> MergeOptions:
-        """From what gives the value of a key, or its default.
+        """Make the typed options. ``value`` returns the value of a key, or its default.
 
         Raises:
             InvalidOptionError: mode and strategy contradict each other.

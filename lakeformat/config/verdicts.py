@@ -1,6 +1,6 @@
-"""What becomes of each option that a user gives: obeyed, ignored, refused, or another name was meant. Pure.
+"""The verdict on each option that a user gives: obeyed, ignored, refused, or misspelt. Pure.
 
-What options of other libraries are called here. A name that has nothing like it here is answered with nothing.
+Names from other libraries are answered with the option of lakeformat that has the same meaning, if there is one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakeformat.errors import nearest_name
 
 __all__ = ["Fate", "Judged", "Verdict", "foreign_hint", "judge"]
 
-#: Our name -> names of delta-rs, Delta's Spark source, pyiceberg, polars, pandas and databases, in lower case and
+#: Name in lakeformat -> names of delta-rs, Delta's Spark source, pyiceberg, polars, pandas and databases, lower case,
 #: without ``_``, ``-`` and ``.``.
 _NAMES: Final[Mapping[str, str]] = {
     "record_key": """
@@ -64,11 +64,11 @@ _NAMES: Final[Mapping[str, str]] = {
     "lakeformat.batch.id": "txnversion",
     "storage_options": "s3options storage storageoptions fsoptions properties",
 }
-#: Names for which no option stands -> what to do instead.
+#: Names without an option -> what to do instead.
 _OTHERWISE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("uri", "url", "location", "tablepath", "tableuri", "root", "basepath"), "the path is given first"),
     **dict.fromkeys(("data", "df", "rows", "records"), "write rows by insert, upsert or overwrite of the table"),
-    "mode": "the verb of the table says it (insert, upsert, overwrite), or the option 'operation'",
+    "mode": "use a method of the table (insert, upsert, overwrite), or the option 'operation'",
     "schemamode": "columns that are new in the rows are added by themselves",
     "replacewhere": "overwrite the partitions by insert_overwrite, or delete(where=...) before",
     "overwriteschema": "columns that are new in the rows are added by themselves",
@@ -77,7 +77,7 @@ _MEANT: Final[Mapping[str, str]] = {name: ours for ours, names in _NAMES.items()
 
 
 def foreign_hint(name: str) -> tuple[str, str]:
-    """Return our name for an option of another library, and the hint that names it; two empty texts if it is unknown.
+    """Return the name in lakeformat for an option of another library, and a hint. Both are empty if it is unknown.
 
     >>> foreign_hint("timestampAsOf")
     ('as.of.instant', "; did you mean 'as.of.instant'?")
@@ -92,13 +92,13 @@ def foreign_hint(name: str) -> tuple[str, str]:
     return "", f"; {otherwise}" if otherwise else ""
 
 
-#: What Spark itself puts among the options of a source.
+#: Options that Spark itself adds to those of a source.
 _SPARKS: Final = frozenset({"path", "paths", "header", "mergeschema", "checkpointlocation", "queryname"})
-#: How alike two of Hudi's long names are (0 to 1) of which one must be meant for the other.
+#: Similarity (0 to 1) from which a long name is taken as a misspelling of one of Hudi's.
 _MISSPELT: Final = 0.9
-#: How alike a short name must be to one of ours to be proposed.
+#: Similarity from which a known name is proposed for a short name.
 _ALIKE: Final = 0.7
-#: What a table is made without if the option's name is misspelt -> the option, and what a name like it contains.
+#: The part of a table that is missing if the option is misspelt -> the option, and texts that similar names contain.
 _ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "a record key": (WRITE + "recordkey.field", ("recordkey", "primarykey")),
     "partitions": (WRITE + "partitionpath.field", ("partitionpath", "partitionfield", "partitionby")),
@@ -110,7 +110,7 @@ _LIST: Final = "`lakeformat options` lists all"
 
 
 class Fate(enum.Enum):
-    """What becomes of an option."""
+    """The fate of an option."""
 
     OBEYED = "obeyed"
     IGNORED = "ignored"
@@ -120,15 +120,17 @@ class Fate(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of one option.
+    """The verdict on one option.
 
     Attributes:
-        name: as the user gave it.
+        name: the name that the user gave.
+        text: the value as text; secrets are hidden.
+        fate: the fate of the option.
         says: what the option does, what happens instead, or why it is refused.
         cure: what to do about a refusal.
-        meant: the name that a misspelt one is taken for.
-        error: the sentence that a read or write fails with; "" if it takes the option.
-        warning: what a read or write logs.
+        meant: the name that was probably meant by a misspelt one.
+        error: the error of a read or write; "" if it accepts the option.
+        warning: the warning that a read or write logs.
     """
 
     name: str
@@ -147,9 +149,9 @@ class Judged:
 
     Attributes:
         values: parsed values by key, of the options that are obeyed.
-        extra_metadata: what goes into the commit's extra metadata.
+        extra_metadata: entries of the commit's extra metadata.
         timestamp: options of the timestamp-based key generator.
-        without_effect: what does not happen -> the names of options that ask for it.
+        without_effect: the effect that is missing -> the names of options that request it.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -160,90 +162,92 @@ class Judged:
 
 
 def judge(raw: Mapping[str, Any], *, effects: frozenset[Effect] = frozenset(Effect)) -> Judged:
-    """Judge every option; nothing is raised or logged.
+    """Judge every option. Nothing is raised or logged.
 
     Args:
-        effects: options with another effect are left out.
+        effects: options with other effects are skipped.
     """
-    judged, said, others = Judged(), dict[str, tuple[str, str]](), list[tuple[str, str]]()
+    judged, first_given, other_options = Judged(), dict[str, tuple[str, str]](), list[tuple[str, str]]()
     given = [(str(name), value) for name, value in raw.items() if value is not None]
-    prefix = next((_text(value) for name, value in given if name.lower() == _PREFIX), "_").lower()
+    prefix = next((_format_text(value) for name, value in given if name.lower() == _PREFIX), "_").lower()
     for name, value in given:
         option = BY_NAME.get(name.lower())
         if option is None:
-            others.append((name, _text(value)))
+            other_options.append((name, _format_text(value)))
         elif option.effect in effects:
-            judged.verdicts.append(_of_ours(judged, said, option, name, value))
+            judged.verdicts.append(_judge_known(judged, first_given, option, name, value))
     missing = [role for role, (key, _) in _ROLES.items() if Effect.TABLE in effects and not judged.values.get(key)]
-    for name, text in others:
+    for name, text in other_options:
         lower = name.lower()
         if prefix and lower.startswith(prefix):
-            judged.extra_metadata[lower] = _redacted(lower, text)
+            judged.extra_metadata[lower] = _redact(lower, text)
             says = "It goes into the commit's extra metadata."
             judged.verdicts.append(Verdict(name, judged.extra_metadata[lower], Fate.OBEYED, says))
         else:
-            judged.verdicts.append(_of_others(judged, name, text, missing))
+            judged.verdicts.append(_judge_other(judged, name, text, missing))
     return judged
 
 
-def _of_ours(judged: Judged, said: dict[str, tuple[str, str]], option: Option, name: str, value: Any) -> Verdict:
-    """Judge an option of ours, and keep its value."""
-    lower, text = name.lower(), _text(value)
-    if option.key == "where" and not isinstance(value, str):  # Its text would be taken for SQL.
+def _judge_known(
+    judged: Judged, first_given: dict[str, tuple[str, str]], option: Option, name: str, value: Any
+) -> Verdict:
+    """Judge an option of lakeformat and store its value."""
+    lower, text = name.lower(), _format_text(value)
+    if option.key == "where" and not isinstance(value, str):  # Converted to text, it would be parsed as SQL.
         error = f"option where is of type {type(value).__name__}; write text, or give it to the read"
-        return Verdict(name, text, Fate.REFUSED, "the value is no text", "write text", error=error)
+        return Verdict(name, text, Fate.REFUSED, "the value is not a text", "write text", error=error)
     try:
         parsed = option.parse(text)
     except ValueError as problem:
         error = f"option {lower}={text!r} is not valid: {problem}"
         return Verdict(name, text, Fate.REFUSED, "the value is not valid", str(problem), error=error)
     if option.key in judged.values and judged.values[option.key] != parsed:
-        other, other_text = said[option.key]
+        other, other_text = first_given[option.key]
         error = f"options {other}={other_text!r} and {lower}={text!r} mean the same and differ; give one of them"
-        return Verdict(name, text, Fate.REFUSED, f"{other}={other_text} says otherwise", "give one", error=error)
-    judged.values[option.key], said[option.key] = parsed, (lower, text)
-    return Verdict(name, _redacted(lower, text), Fate.OBEYED, option.doc)
+        return Verdict(name, text, Fate.REFUSED, f"{other}={other_text} contradicts it", "give one", error=error)
+    judged.values[option.key], first_given[option.key] = parsed, (lower, text)
+    return Verdict(name, _redact(lower, text), Fate.OBEYED, option.doc)
 
 
-def _of_others(judged: Judged, name: str, text: str, missing: Iterable[str]) -> Verdict:
-    """Judge an option that is not ours: Hudi's, Spark's or unknown."""
+def _judge_other(judged: Judged, name: str, text: str, missing: Iterable[str]) -> Verdict:
+    """Judge an option that is not one of lakeformat's: an option of Hudi or Spark, or an unknown one."""
     lower = name.lower()
-    answer, shown = answer_to(lower), _redacted(lower, text)
+    answer, shown = answer_to(lower), _redact(lower, text)
     if lower.startswith(TIMESTAMP_PREFIXES):
-        return _of_timestamps(judged, name, text, answer)
+        return _judge_timestamp(judged, name, text, answer)
     if answer is None:
-        return _unknown(name, text, missing)
+        return _judge_unknown(name, text, missing)
     harmless = text.strip().lower() in answer.harmless
     if answer.kind is Kind.PASSED:
-        if lower not in hudi_names() and (meant := _hudi_name(lower)):
-            return _without_effect(name, shown, meant)
+        if lower not in hudi_names() and (meant := _nearest_name(lower)):
+            return _warn_no_effect(name, shown, meant)
         return Verdict(name, shown, Fate.IGNORED, answer.says)
     if answer.kind is Kind.TOLD:
         if not harmless:
             judged.without_effect.setdefault(answer.says, []).append(lower)
-        return Verdict(name, shown, Fate.IGNORED, answer.says if not harmless else "it asks for nothing")
+        return Verdict(name, shown, Fate.IGNORED, answer.says if not harmless else "this value requests nothing")
     if harmless:
-        return Verdict(name, shown, Fate.OBEYED, "This value is the way it works.")
+        return Verdict(name, shown, Fate.OBEYED, "This value is the behaviour of lakeformat.")
     cure = f"leave it out{f' and {answer.cure}' if answer.cure else ''}"
     error = f"option {lower}={shown} is not supported: {answer.says}; {cure}"
     return Verdict(name, shown, Fate.REFUSED, answer.says, cure, error=error)
 
 
-def _of_timestamps(judged: Judged, name: str, text: str, answer: Answer | None) -> Verdict:
-    """Judge an option of the timestamp-based key generator: an unknown one would change the partitions' folders."""
+def _judge_timestamp(judged: Judged, name: str, text: str, answer: Answer | None) -> Verdict:
+    """Judge an option of the timestamp-based key generator. Refuse unknown ones: they would change partition paths."""
     lower = name.lower()
     if answer is not None:
         judged.timestamp[lower] = text
         return Verdict(name, text, Fate.OBEYED, answer.says)
     meant = nearest_name(lower, [known for known in hudi_names() if known.startswith(TIMESTAMP_PREFIXES)])
-    error = f"unknown option {name!r}{_proposed(meant)}; {_LIST}"
+    error = f"unknown option {name!r}{_format_hint(meant)}; {_LIST}"
     return Verdict(name, text, Fate.MISSPELT if meant else Fate.REFUSED, "it is not known", meant=meant, error=error)
 
 
-def _unknown(name: str, text: str, missing: Iterable[str]) -> Verdict:
-    """Judge a name that neither we nor Hudi have."""
+def _judge_unknown(name: str, text: str, missing: Iterable[str]) -> Verdict:
+    """Judge a name that neither lakeformat nor Hudi has."""
     lower = name.lower()
-    shown = _redacted(lower, text)
+    shown = _redact(lower, text)
     if lower.startswith("fs."):
         return Verdict(name, shown, Fate.OBEYED, "It is for the file system of the table's URL.")
     if lower in _SPARKS or lower.startswith("spark."):
@@ -252,7 +256,7 @@ def _unknown(name: str, text: str, missing: Iterable[str]) -> Verdict:
         meant, hint = foreign_hint(lower)
         if not hint:
             meant = nearest_name(lower, BY_NAME, _ALIKE)
-            hint = _proposed(meant)
+            hint = _format_hint(meant)
         error = f"unknown option {name!r}{hint}; {_LIST}"
         fate = Fate.MISSPELT if meant else Fate.REFUSED
         return Verdict(name, shown, fate, "it is not known", hint.lstrip("; "), meant, error)
@@ -263,37 +267,38 @@ def _unknown(name: str, text: str, missing: Iterable[str]) -> Verdict:
             says = f"no other option names {role}"
             error = f"option {lower} is not known, and {says}; did you mean {key!r}?"
             return Verdict(name, shown, Fate.MISSPELT, says, meant=key, error=error)
-    return _without_effect(name, shown, _hudi_name(lower))
+    return _warn_no_effect(name, shown, _nearest_name(lower))
 
 
-def _without_effect(name: str, text: str, meant: str) -> Verdict:
-    warning = f"option {name.lower()} is not known and has no effect{_proposed(meant)}"
+def _warn_no_effect(name: str, text: str, meant: str) -> Verdict:
+    warning = f"option {name.lower()} is not known and has no effect{_format_hint(meant)}"
     fate = Fate.MISSPELT if meant else Fate.IGNORED
     return Verdict(name, text, fate, "it is not known and has no effect", meant=meant, warning=warning)
 
 
-def _hudi_name(name: str) -> str:
-    return nearest_name(name, _every_name(), _MISSPELT)
+def _nearest_name(name: str) -> str:
+    return nearest_name(name, _known_names(), _MISSPELT)
 
 
-def _every_name() -> Iterator[str]:
+def _known_names() -> Iterator[str]:
     yield from BY_NAME
     yield from hudi_names()
 
 
-def _proposed(meant: str) -> str:
+def _format_hint(meant: str) -> str:
     return f"; did you mean {meant!r}?" if meant else ""
 
 
-def _text(value: Any) -> str:
+def _format_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     if isinstance(value, datetime):
-        return value.isoformat(" ", "microseconds")  # With its fraction: that moment, not the end of its second.
+        # Without microseconds the text would mean the end of the second.
+        return value.isoformat(" ", "microseconds")
     return str(value)
 
 
-def _redacted(name: str, text: str) -> str:
+def _redact(name: str, text: str) -> str:
     return "***" if any(mark in name for mark in _SECRETS) else text

@@ -1,7 +1,4 @@
-"""How a write works.
-
-What the options of writing say that several steps of a write ask, typed: parsed once, as `Options.write`.
-"""
+"""The options of a write, and their typed form."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         WRITE + "partitions.to.delete",
-        "Partition paths for delete_partition, commas between them, `*` for any text; without it those of the rows.",
+        "Partition paths for delete_partition, separated by commas, `*` for any text; by default those of the rows.",
         Effect.WRITE,
         fields,
         (),
@@ -57,8 +54,8 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.datasource.insert.dup.policy",
-        "What insert does with keys that are in the table or come twice: none looks at no key, drop leaves them out, "
-        "fail refuses the write.",
+        "What insert does with keys that are in the table or occur twice: none does not check keys, drop leaves the "
+        "rows out, fail refuses the write.",
         Effect.WRITE,
         dup_policy,
         "none",
@@ -66,7 +63,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.datasource.overwrite.mode",
-        "What mode overwrite replaces: static the whole table, dynamic the partitions of the rows.",
+        "What the mode overwrite replaces: static the whole table, dynamic only the partitions of the rows.",
         Effect.WRITE,
         one_of("static", "dynamic"),
         "static",
@@ -94,8 +91,8 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "lakeformat.write.partial.update",
-        "Upsert only some columns of stored rows, nulls included: true for those the input has, or names with commas "
-        "between; all others keep their values.",
+        "Upsert only some columns of stored rows, nulls included: true for the input's columns, or names separated by "
+        "commas; all other columns keep their values.",
         Effect.WRITE,
         partial,
         None,
@@ -119,16 +116,17 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.index.type",
-        "How keys are found. AUTO picks per file between BLOOM (ranges, footer filters) and SIMPLE (key columns); "
-        "the GLOBAL_ ones look in every partition; INMEMORY keeps all keys in the process; BUCKET hashes them. In a "
-        "table of buckets AUTO is BUCKET where the keys tell their number, else BUCKET must be given.",
+        "How keys are found. AUTO chooses per file between BLOOM (ranges, footer filters) and SIMPLE (key columns); "
+        "the GLOBAL_ types search every partition; INMEMORY keeps all keys in the process; BUCKET hashes them. In a "
+        "table of buckets AUTO is BUCKET if the stored keys determine the number of buckets; else BUCKET must be "
+        "given.",
         Effect.WRITE,
         index,
         "AUTO",
     ),
     Option(
         "hoodie.bloom.index.update.partition.path",
-        "GLOBAL_BLOOM: a row that names another partition than the stored one moves there; false keeps it in the old.",
+        "GLOBAL_BLOOM: a row with another partition than the stored row moves there; false keeps the old partition.",
         Effect.WRITE,
         flag,
         True,
@@ -156,15 +154,17 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.bucket.index.hash.field",
-        "Record key fields whose values choose the bucket; all if not given.",
+        "Record key fields whose values choose the bucket; by default all.",
         Effect.WRITE,
         fields,
         (),
     ),
-    Option("hoodie.index.bloom.fpp", "Share of absent keys a footer filter lets through.", Effect.WRITE, share, 1e-4),
+    Option(
+        "hoodie.index.bloom.fpp", "Share of absent keys that a footer filter lets through.", Effect.WRITE, share, 1e-4
+    ),
     Option(
         "hoodie.bloom.index.prune.by.ranges",
-        "Use the files' least and greatest keys when tagging.",
+        "Use the least and greatest keys of files to find keys.",
         Effect.WRITE,
         flag,
         True,
@@ -176,55 +176,55 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         flag,
         True,
     ),
-    Option("hoodie.parquet.max.file.size", "Bytes a base file may grow to.", Effect.WRITE, count, 125829120),
+    Option("hoodie.parquet.max.file.size", "Most bytes of a base file.", Effect.WRITE, count, 125829120),
     Option(
         "lakeformat.parquet.row.group.rows",
-        "Rows of a row group, the least that a filtered read skips; more than the default makes no difference. Files "
-        "that clustering has sorted have 16384 unless it is given.",
+        "Rows of a row group, the smallest unit that a filtered read skips; values above the default have no effect. "
+        "Files that clustering has sorted have 16384 unless this option is given.",
         Effect.WRITE,
         positive,
         131_072,
     ),
     Option(
         "hoodie.parquet.block.size",
-        "Bytes of a row group's rows in memory, at most, repeated texts each time; a merge holds about as many.",
+        "Most bytes of a row group's rows in memory, with every repetition of a text; a merge holds about as many.",
         Effect.WRITE,
         positive,
         125829120,
     ),
     Option(
         "hoodie.parquet.small.file.limit",
-        "Files below this many bytes are topped up by inserts; 0 never.",
+        "Inserts add rows to files below this many bytes; 0 for never.",
         Effect.WRITE,
         count,
         104857600,
     ),
     Option(
         "hoodie.parquet.compression.codec",
-        "zstd, snappy, gzip or uncompressed; unless it is given, columns that hardly shrink stay uncompressed.",
+        "zstd, snappy, gzip or uncompressed; if this is not given, columns that hardly shrink stay uncompressed.",
         Effect.WRITE,
         codec,
         "zstd",
     ),
     Option(
         "hoodie.copyonwrite.insert.auto.split",
-        "Size new files by measured rows; false: by the number of rows below.",
+        "Size new files by the measured size of rows; false sizes them by the number of rows below.",
         Effect.WRITE,
         flag,
         True,
     ),
     Option(
         "hoodie.copyonwrite.insert.split.size",
-        "Rows of a new file where sizes are not measured.",
+        "Rows of a new file if sizes are not measured.",
         Effect.WRITE,
         count,
         500000,
     ),
     Option(
         "hoodie.bulkinsert.sort.mode",
-        "Order and files of bulk_insert: NONE as rows come; GLOBAL_SORT by partition and key; PARTITION_SORT the same "
-        "within each task; PARTITION_PATH_REPARTITION as few files per partition as the size limit allows; "
-        "PARTITION_PATH_REPARTITION_AND_SORT both.",
+        "Order and files of bulk_insert: NONE keeps the order of the rows; GLOBAL_SORT sorts by partition and key; "
+        "PARTITION_SORT does so within each task; PARTITION_PATH_REPARTITION makes as few files per partition as the "
+        "size limit allows; PARTITION_PATH_REPARTITION_AND_SORT does both.",
         Effect.WRITE,
         one_of(
             "NONE",
@@ -237,7 +237,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.bulkinsert.user.defined.partitioner.sort.columns",
-        "Columns that bulk_insert sorts by instead of the key, commas between them; under sort mode NONE globally.",
+        "Columns by which bulk_insert sorts instead of the key, separated by commas; with sort mode NONE, globally.",
         Effect.WRITE,
         fields,
         (),
@@ -250,21 +250,21 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "lakeformat.bulkinsert.partitioner",
-        "A function of your own, package.module:function: from the Arrow table of a partition's rows to the number of "
-        "each row's output file.",
+        "A Python function, package.module:function, that takes the Arrow table of a partition's rows and returns the "
+        "number of each row's output file.",
         Effect.WRITE,
         function,
     ),
     Option(
         "hoodie.write.set.null.for.missing.columns",
-        "Fill columns the input lacks with null.",
+        "Fill columns that the input lacks with null.",
         Effect.WRITE,
         flag,
         False,
     ),
     Option(
         WRITE + "reconcile.schema",
-        "Keep the table's columns: those the input lacks become null, narrower types are widened.",
+        "Keep the table's columns: columns that the input lacks become null, narrower types are widened.",
         Effect.WRITE,
         flag,
         False,
@@ -279,18 +279,18 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.precommit.validators.single.value.sql.queries",
-        "select count(*) from <TABLE_NAME> where v is null#0: the answer the table must give after the write; "
-        "semicolons between several.",
+        "Queries with the result that they must have after the write, separated by semicolons: select count(*) from "
+        "<TABLE_NAME> where v is null#0.",
         Effect.WRITE,
     ),
     Option(
         "hoodie.precommit.validators.equality.sql.queries",
-        "Queries whose answers must be the same before and after the write.",
+        "Queries whose results must be equal before and after the write.",
         Effect.WRITE,
     ),
     Option(
         "hoodie.precommit.validators.inequality.sql.queries",
-        "Queries whose answers must differ before and after the write.",
+        "Queries whose results must differ before and after the write.",
         Effect.WRITE,
     ),
     Option(
@@ -302,7 +302,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "lakeformat.transaction.callbacks",
-        "Python functions package.module:function that are told of a write when it is visible.",
+        "Python functions package.module:function that are called when a write is visible.",
         Effect.WRITE,
         fields,
         (),
@@ -314,9 +314,9 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         Effect.WRITE,
         default="org.apache.hudi.callback.impl.HoodieWriteCommitHttpCallback",
     ),
-    Option("hoodie.write.commit.callback.http.url", "Where the message goes.", Effect.WRITE),
+    Option("hoodie.write.commit.callback.http.url", "URL to which the message is sent.", Effect.WRITE),
     Option(
-        "hoodie.write.commit.callback.http.timeout.seconds", "How long to wait for the server.", Effect.WRITE, count, 30
+        "hoodie.write.commit.callback.http.timeout.seconds", "Seconds to wait for the server.", Effect.WRITE, count, 30
     ),
     Option(
         "hoodie.write.commit.callback.http.api.key",
@@ -324,17 +324,17 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         Effect.WRITE,
         default="hudi_write_commit_http_callback",
     ),
-    Option("hoodie.write.commit.callback.http.custom.headers", "More headers, name:value;name:value.", Effect.WRITE),
+    Option("hoodie.write.commit.callback.http.custom.headers", "Further headers, name:value;name:value.", Effect.WRITE),
     Option(
         "hoodie.write.lock.wait_time_ms",
-        "How long to wait for another writer of this table.",
+        "Milliseconds to wait for another writer of this table.",
         Effect.WRITE,
         count,
         60000,
     ),
     Option(
         "hoodie.write.num.retries.on.conflict.failures",
-        "How often to run a write again after a conflict.",
+        "Number of times that a write is repeated after a conflict.",
         Effect.WRITE,
         count,
         0,
@@ -350,7 +350,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "lakeformat.write.buffer.bytes",
-        "Memory for rows on their way into files, per task.",
+        "Bytes of memory per task for rows that are being written.",
         Effect.WRITE,
         count,
         128 << 20,
@@ -363,28 +363,28 @@ _UPDATE: Final = "hoodie.{}.index.update.partition.path"
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How a write works.
+    """The typed options of a write.
 
     Attributes:
-        operation: by name; None for the table's usual one.
-        partitions: those to delete, with ``*`` for any text.
-        dup_policy: what an insert does with keys that are there: ``none`` looks for none, else ``drop`` or ``fail``.
-        dynamic: whether mode overwrite replaces the partitions of the rows alone.
+        operation: name of the operation; None for the table's default.
+        partitions: partition paths to delete, with ``*`` for any text.
+        dup_policy: what an insert does with existing keys: ``none`` does not check them, else ``drop`` or ``fail``.
+        dynamic: whether the mode overwrite replaces only the partitions of the rows.
         combine: whether inserts keep one row per key.
         fill_missing: whether columns that the input lacks become null.
-        index: its kind; AUTO chooses.
-        by_ranges, by_tree: whether ranges of keys leave out files, and as a tree.
+        index: type of the index; AUTO chooses one.
+        by_ranges, by_tree: whether key ranges rule out files, and whether they are searched as a tree.
         update_partition: whether a global index moves rows between partitions.
-        buckets: of each partition under the index BUCKET.
-        hash_fields: whose values choose the bucket; empty for the whole key.
-        buffer_bytes: what a step holds in memory.
-        file_bytes: what a base file may grow to.
-        small_bytes: below it a file takes more rows.
-        auto_split: whether sizes of stored files tell how many rows a new one gets; else ``split_rows`` do.
+        buckets: number of buckets of each partition under the index BUCKET.
+        hash_fields: key fields whose values choose the bucket; empty for the whole key.
+        buffer_bytes: bytes that a step holds in memory.
+        file_bytes: most bytes of a base file.
+        small_bytes: files below this size get more rows.
+        auto_split: whether the rows of a new file follow from the size of stored files; else they are ``split_rows``.
         split_rows: rows of a new file.
-        codec: of Parquet pages.
+        codec: codec of Parquet pages.
         bloom_fpp: share of absent keys that a file's filter lets through.
-        row_group_rows, row_group_bytes: the most of a row group.
+        row_group_rows, row_group_bytes: limits of a row group.
         file_index: whether a file index is kept and used.
     """
 
@@ -413,7 +413,7 @@ class WriteOptions:
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> WriteOptions:
-        """From what gives the value of a key, or its default."""
+        """Make the typed options. ``value`` returns the value of a key, or its default."""
         index = value("hoodie.index.type")
         return cls(
             operation=value(WRITE + "operation"),

@@ -4,8 +4,6 @@ It takes a year of real flights through the main operations of a table: a bulk i
 delete of the cancelled flights, time travel to each instant, a selective query, and the history of the writes. At the
 end Spark, hudi-rs (an independent engine) and plain Arrow arithmetic must agree on every row. The exit code is 1 if
 they do not, 2 if the demo cannot start.
-
-Text output of the demo: aligned tables, write reports of any shape, checksums of rows.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from lakeformat.spark import register
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["checksum", "indented", "report_text", "shown", "text_table"]
+__all__ = ["checksum", "format_value", "indent", "report_text", "text_table"]
 
 _NUMBERS = (int, float)
 
@@ -47,7 +45,7 @@ def text_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """
     values = [list(row) for row in rows]
     numeric = [all(isinstance(row[n], _NUMBERS) or row[n] is None for row in values) for n in range(len(names))]
-    cells = [list(names), *([shown(value) for value in row] for row in values)]
+    cells = [list(names), *([format_value(value) for value in row] for row in values)]
     widths = [max(len(row[n]) for row in cells) for n in range(len(names))]
     lines = (
         "  ".join(
@@ -59,7 +57,7 @@ def text_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Format one value in few characters: with thousands separators, small fractions with three decimal places."""
     match value:
         case None:
@@ -87,13 +85,13 @@ def report_text(report: Mapping[str, Any]) -> str:
     for name, value in report.items():
         match value:
             case Mapping() if any(_is_nested(inner) for inner in value.values()):
-                parts.append(f"{name}:\n{indented(report_text(value))}")
+                parts.append(f"{name}:\n{indent(report_text(value))}")
             case Mapping() if value:
                 parts.append(f"{name}: {_in_one_line(value)}")
             case [_, *_] if all(isinstance(item, Mapping) for item in value):
-                parts.append(f"{name}:\n{indented(_mappings_table(value))}")
+                parts.append(f"{name}:\n{indent(_mappings_table(value))}")
             case [_, *_]:
-                parts.append(f"{name}: {', '.join(shown(item) for item in value)}")
+                parts.append(f"{name}: {', '.join(format_value(item) for item in value)}")
     return "\n".join(parts)
 
 
@@ -110,7 +108,7 @@ def _words(name: str) -> str:
 
 
 def _flat(value: object) -> str:
-    return f"({_in_one_line(value)})" if isinstance(value, Mapping) else shown(value)
+    return f"({_in_one_line(value)})" if isinstance(value, Mapping) else format_value(value)
 
 
 def _mappings_table(rows: Sequence[Mapping[str, object]]) -> str:
@@ -121,7 +119,7 @@ def _mappings_table(rows: Sequence[Mapping[str, object]]) -> str:
     return text_table(names, cells)
 
 
-def indented(text: str) -> str:
+def indent(text: str) -> str:
     """Indent ``text`` by two spaces."""
     return "\n".join(f"  {line}" for line in text.splitlines())
 
@@ -261,8 +259,7 @@ def _write(rows: DataFrame, path: str, operation: str) -> None:
 def _history_text(path: str) -> str:
     """Return every action since the table began, oldest first, with its report."""
     entries = (
-        f"{entry.instant_time}  {entry.operation} ({entry.action})\n"
-        f"{indented(report_text(entry.report or {}))}".rstrip()
+        f"{entry.instant_time}  {entry.operation} ({entry.action})\n{indent(report_text(entry.report or {}))}".rstrip()
         for entry in reversed(lakeformat.open(path).history())
     )
     return "\n\n".join(entries)

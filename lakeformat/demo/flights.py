@@ -70,8 +70,8 @@ def load_flights(rows: int = ALL_FLIGHTS) -> Flights:
     added = revised.slice(0, MOST_NEW_FLIGHTS)
     added = _with_column(added, "flight", pc.add(added["flight"], NEW_FLIGHT_OFFSET))
     revision = pa.concat_tables([revised, added])
-    kept = first.filter(pc.and_(pc.invert(of_the_day), flown))
-    return Flights(first, revision, added.num_rows, pa.concat_tables([kept, revision]))
+    unchanged = first.filter(pc.and_(pc.invert(of_the_day), flown))
+    return Flights(first, revision, added.num_rows, pa.concat_tables([unchanged, revision]))
 
 
 def _first_reports() -> pa.Table:

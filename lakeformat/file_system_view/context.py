@@ -1,6 +1,6 @@
 """The engine of a table: the ports (storage, clock, ids) that every read and write uses.
 
-A check for Hudi's consistent hashing, where buckets grow and split and which no table property shows.
+It refuses to write tables of Hudi's consistent hashing, where buckets grow and split. No table property shows it.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def missing_before(undone: Sequence[tuple[Instant, CommitMetadata]], listing: Li
             if (group, before) not in bases and not had_logs_alone:
                 return (
                     f"{location}: file group {stat.file_id} of {stat.partition_path!r} has no version of {before} any "
-                    f"more, which commit {instant.time} wrote anew: it has been cleaned away"
+                    f"more, which commit {instant.time} rewrote: it has been cleaned away"
                 )
         for partition, ids in metadata.replaced.items():
             gone = {FileGroupId(partition, file_id) for file_id in ids} - with_base - with_logs - made

@@ -1,7 +1,7 @@
 """The partition values in folder names, and proofs that the rows of a file have them.
 
 Nearly always the rows of a folder have the partition values in its name. The exception is a global index that does not
-move rows (``…update.partition.path=false``): an update then keeps its row's folder, but stores its own partition value.
+move rows (``…update.partition.path=false``). An update then keeps its row's folder, but stores its own partition value.
 lakeformat does so, and so does Apache Hudi (0.15.0 to 1.2.0; its Spark reader then shows the folder's value, hudi-rs
 the stored one). No table property shows whether this happened. The proofs, in this order: the bounds of the partition
 columns in the file index; a commit of lakeformat, which measures them; a commit of Hudi that only inserted into a new
@@ -110,7 +110,7 @@ def dropped_values(path: str, config: TableConfig, schema: pa.Schema) -> Mapping
             found[name] = pa.scalar(bare, of)
         else:
             raise UnsupportedTableError(
-                f"files of the table do not hold the partition column {name!r}, and the folder {path!r} does not tell "
+                f"files of the table do not hold the partition column {name!r}, and the folder {path!r} does not give "
                 f"its value as {of}; read the table with Apache Hudi"
             )
     return found

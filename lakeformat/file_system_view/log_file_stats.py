@@ -25,7 +25,7 @@ _ALL: Final = "*"
 #: The operation of a commit that merges log blocks, including blocks that brought new keys.
 _LOG_COMPACTION: Final = "LOG_COMPACT"
 
-#: Gets a commit's time and a log file; tells whether the base file that the commit saw for it is the slice's.
+#: Gets a commit's time and a log file; returns whether the base file that the commit saw for it is the slice's.
 Knew = Callable[[str, WriteStat], bool]
 
 

@@ -39,6 +39,7 @@ from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import OPERATION
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
 from lakeformat.predicate import Predicate
+from lakeformat.public import public
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -68,6 +69,7 @@ class ChangeRange:
     before_merging: bool = True
 
 
+@public
 @dataclass(frozen=True)
 class Snapshot:
     """The table at one instant, as readers and writers use it.

@@ -1,10 +1,7 @@
-"""The writer of one base file: meta columns, filter and footer (Hudi: ``HoodieSparkParquetWriter``).
+"""The writer of a base file: meta columns, bloom filter and footer (Hudi: ``HoodieSparkParquetWriter``).
 
-The key facts of a base file's footer, reused for the file's next version: old keys need not be hashed again.
-
-The rows of base files on their way into other base files, batch by batch; repeated text stays in dictionaries.
-
-The choice of columns of a base file that get a dictionary. Pure.
+The module also has the reuse of key facts for a file's next version (old keys are not hashed again), the copy of rows
+from one base file into another, and the choice of columns that get a dictionary.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The content of a data block: rows as columns.
+"""The contents of log blocks as columns: the rows of data blocks, the keys and ordering values of delete blocks.
 
-The content of a delete block: keys and ordering values as columns.
-
-The content is an Avro record without a header, ``HoodieDeleteRecordList``: an array of record key, partition path and
-ordering value. The ordering value is a union with one record for each Java type, so a block may hold values of several
-types.
+The content of a delete block is an Avro record without a header, ``HoodieDeleteRecordList``: an array of record key,
+partition path and ordering value. The ordering value is a union with one record for each Java type, so a block may hold
+values of several types.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from lakeformat.errors import CorruptTableError, LakeformatError, SchemaMismatch
 from lakeformat.files.batch_rows import OpenParquet, leaves_of, rows_at_a_time
 from lakeformat.merge.versions import LogDeletes, LogRows
 
-__all__ = ["avro_rows", "damaged_content", "deletes", "parquet_rows"]
+__all__ = ["avro_rows", "damaged_content", "decode_deletes", "parquet_rows"]
 
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
@@ -71,7 +69,7 @@ def avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None = N
 
 
 def _record_type(block: LogBlock) -> AvroType:
-    text = block.told(HeaderKey.SCHEMA)
+    text = block.require(HeaderKey.SCHEMA)
     try:
         return _parse_record(text)
     except LakeformatError:  # Parse again with the block's name in the error.
@@ -79,7 +77,7 @@ def _record_type(block: LogBlock) -> AvroType:
 
 
 def _schema(block: LogBlock) -> pa.Schema:
-    text = block.told(HeaderKey.SCHEMA)
+    text = block.require(HeaderKey.SCHEMA)
     try:
         return _parse_schema(text)
     except LakeformatError:  # Parse again with the block's name in the error.
@@ -200,7 +198,7 @@ class _Values:
     ends: Ints
 
 
-def deletes(block: LogBlock, content: Any) -> LogDeletes:
+def decode_deletes(block: LogBlock, content: Any) -> LogDeletes:
     """Decode the keys of a delete block, and one column of ordering values for each ordering field.
 
     An ordering value that is null, or a single int 0 (Hudi: ``OrderingValues.getDefault``), becomes null: such a delete

@@ -33,14 +33,14 @@ def blocks_to_merge(blocks: Sequence[LogBlock], is_committed: Callable[[str], bo
     Raises:
         UnsupportedTableError: a block is an HFile, or a command is not a rollback.
     """
-    kept: list[LogBlock] = []
+    merged: list[LogBlock] = []
     for block in blocks:
         if block.kind is BlockKind.COMMAND:
             target = _rollback_target(block)
-            kept = [one for one in kept if one.instant_time != target]
+            merged = [one for one in merged if one.instant_time != target]
         elif _is_merged(block) and is_committed(block.instant_time):
-            kept.append(block)
-    return _apply_compaction(kept)
+            merged.append(block)
+    return _apply_compaction(merged)
 
 
 def _is_merged(block: LogBlock) -> bool:
@@ -50,10 +50,10 @@ def _is_merged(block: LogBlock) -> bool:
 
 
 def _rollback_target(block: LogBlock) -> str:
-    command = block.told(HeaderKey.COMMAND_BLOCK_TYPE)
+    command = block.require(HeaderKey.COMMAND_BLOCK_TYPE)
     if command != _ROLLBACK:
         raise UnsupportedTableError(f"{block.name} is the unknown command {command!r}; compact the table first")
-    return block.told(HeaderKey.TARGET_INSTANT_TIME)
+    return block.require(HeaderKey.TARGET_INSTANT_TIME)
 
 
 def _apply_compaction(blocks: list[LogBlock]) -> tuple[LogBlock, ...]:

@@ -1,7 +1,4 @@
-"""The footers of base files: record key range and bloom filter (Hudi: ``HoodieBaseParquetWriter`` footer metadata).
-
-The least and greatest record key of a base file, as its footer stores them.
-"""
+"""The footers of base files: record key range and bloom filter (Hudi: ``HoodieBaseParquetWriter`` footer metadata)."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ import pyarrow.parquet as pq
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError, StorageError
 from lakeformat.files.batch_rows import MOST_BYTES, OpenParquet, leaves_of, rows_at_a_time
-from lakeformat.files.missing_files import gone
+from lakeformat.files.missing_files import missing_file_error
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -158,7 +155,7 @@ def row_batches(
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
             raise _unreadable(f"{path} cannot be read", error) from None
         if missing:
-            raise CorruptTableError(f"{path} has not the rows its footer promises; restore it from a copy")
+            raise CorruptTableError(f"{path} has fewer or more rows than its footer says; restore it from a copy")
 
 
 @contextmanager
@@ -167,7 +164,7 @@ def open_base(storage: Storage, file: BaseFile) -> Iterator[Any]:
     try:
         source = storage.open_input(file.path)
     except FileNotFoundError:
-        raise gone(storage, file.path) from None
+        raise missing_file_error(storage, file.path) from None
     with source as opened:
         yield opened
 

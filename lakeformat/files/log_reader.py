@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.codec.log_blocks import BlockKind, HeaderKey, LogBlock, blocks_of, decode_positions
+from lakeformat.codec.log_blocks import BlockKind, HeaderKey, LogBlock, decode_positions, parse_blocks
 from lakeformat.errors import CorruptTableError
-from lakeformat.files.block_content import avro_rows, deletes, parquet_rows
+from lakeformat.files.block_content import avro_rows, decode_deletes, parquet_rows
 from lakeformat.files.block_order import blocks_to_merge
-from lakeformat.files.missing_files import gone
+from lakeformat.files.missing_files import missing_file_error
 from lakeformat.merge.versions import LogDeletes, LogPart
 from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.storage.port import Storage
@@ -28,7 +28,7 @@ __all__ = ["decode_blocks", "may_point", "plan_blocks", "read_blocks", "read_cha
 _DECODERS: Final[Mapping[BlockKind, Callable[[LogBlock, Any, Collection[str] | None], LogPart]]] = {
     BlockKind.AVRO_DATA: avro_rows,
     BlockKind.PARQUET_DATA: parquet_rows,
-    BlockKind.DELETE: lambda block, content, _: deletes(block, content),
+    BlockKind.DELETE: lambda block, content, _: decode_deletes(block, content),
 }
 
 
@@ -73,7 +73,7 @@ def read_blocks(storage: Storage, log: LogFile) -> tuple[LogBlock, ...]:
     if log.name.is_cdc:
         return ()
     with _open(storage, log.path) as source:
-        return tuple(blocks_of(source, log.path, min(log.size_bytes, source.size())))
+        return tuple(parse_blocks(source, log.path, min(log.size_bytes, source.size())))
 
 
 def read_change_data(storage: Storage, log: LogFile) -> Iterator[pa.Table]:
@@ -84,7 +84,7 @@ def read_change_data(storage: Storage, log: LogFile) -> Iterator[pa.Table]:
         UnsupportedTableError: a block has an unknown version or kind.
     """
     with _open(storage, log.path) as source:
-        for block in blocks_of(source, log.path, source.size()):
+        for block in parse_blocks(source, log.path, source.size()):
             if block.kind is BlockKind.CDC_DATA:
                 yield avro_rows(block, _read_content(source, block)).rows
 
@@ -156,4 +156,4 @@ def _open(storage: Storage, path: str) -> Any:
     try:
         return storage.open_input(path)
     except FileNotFoundError:
-        raise gone(storage, path) from None
+        raise missing_file_error(storage, path) from None

@@ -13,8 +13,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.avro.encode import AvroEncoder, bytes_of, integers, joined, plain_bytes, sized, varints
-from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, BlockKind, HeaderKey, block_bytes, encode_positions
+from lakeformat.codec.avro.encode import (
+    AvroEncoder,
+    encode_integers,
+    encode_plain,
+    encode_varints,
+    join_bytes,
+    prefix_length,
+    to_bytes,
+)
+from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, BlockKind, HeaderKey, encode_block, encode_positions
 from lakeformat.errors import SchemaMismatchError
 
 __all__ = ["BaseRows", "change_block", "delete_block", "delete_blocks_hold", "parquet_block", "rollback_block"]
@@ -65,7 +73,7 @@ def parquet_block(file: bytes, *, instant_time: str, schema: str, base_rows: Bas
         schema: schema of the rows, meta columns included, as Avro text.
         base_rows: the base-file rows of its records; None if some records are new or the rows are unknown.
     """
-    return block_bytes(BlockKind.PARQUET_DATA, _make_header(instant_time, schema, base_rows), file)
+    return encode_block(BlockKind.PARQUET_DATA, _make_header(instant_time, schema, base_rows), file)
 
 
 def delete_block(
@@ -90,11 +98,11 @@ def delete_block(
         SchemaMismatchError: delete blocks cannot hold the type of an ordering value.
     """
     path = partition_path.encode()
-    place = _PRESENT + varints(np.array([len(path)]))[0].as_py() + path
-    records = joined(_PRESENT, sized(keys), place, _encode_orderings(ordering, len(keys)))
-    listed = varints(np.array([len(keys)]))[0].as_py() + bytes_of(records) + b"\0" if len(keys) else b"\0"
+    place = _PRESENT + encode_varints(np.array([len(path)]))[0].as_py() + path
+    records = join_bytes(_PRESENT, prefix_length(keys), place, _encode_orderings(ordering, len(keys)))
+    listed = encode_varints(np.array([len(keys)]))[0].as_py() + to_bytes(records) + b"\0" if len(keys) else b"\0"
     content = struct.pack(">ii", AVRO_CONTENT_VERSION, len(listed)) + listed
-    return block_bytes(BlockKind.DELETE, _make_header(instant_time, schema, base_rows), content)
+    return encode_block(BlockKind.DELETE, _make_header(instant_time, schema, base_rows), content)
 
 
 def _make_header(instant_time: str, schema: str, base_rows: BaseRows | None) -> Mapping[HeaderKey, str]:
@@ -111,10 +119,10 @@ def change_block(rows: pa.Table, *, instant_time: str, schema: str) -> bytes:
     """
     columns = [column.combine_chunks() for column in rows.columns]
     records = AvroEncoder().record(columns, json.loads(schema))
-    content = bytes_of(joined(plain_bytes(pc.binary_length(records), ">i4"), records))
+    content = to_bytes(join_bytes(encode_plain(pc.binary_length(records), ">i4"), records))
     content = struct.pack(">ii", AVRO_CONTENT_VERSION, rows.num_rows) + content
     header = {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema}
-    return block_bytes(BlockKind.CDC_DATA, header, content)
+    return encode_block(BlockKind.CDC_DATA, header, content)
 
 
 def rollback_block(*, instant_time: str, target: str) -> bytes:
@@ -129,7 +137,7 @@ def rollback_block(*, instant_time: str, target: str) -> bytes:
         HeaderKey.TARGET_INSTANT_TIME: target,
         HeaderKey.COMMAND_BLOCK_TYPE: "0",
     }
-    return block_bytes(BlockKind.COMMAND, header, b"")
+    return encode_block(BlockKind.COMMAND, header, b"")
 
 
 def _encode_orderings(columns: Sequence[pa.Array], rows: int) -> pa.Array:
@@ -139,9 +147,9 @@ def _encode_orderings(columns: Sequence[pa.Array], rows: int) -> pa.Array:
         return pc.fill_null(_encode_values(columns[0]), pa.scalar(_ALWAYS, pa.binary()))
     known = np.any([np.asarray(column.is_valid()) for column in columns], axis=0)
     values = [pc.fill_null(_encode_values(column), pa.scalar(b"\0", pa.binary())) for column in columns]
-    count: bytes = varints(np.array([len(columns)]))[0].as_py()
+    count: bytes = encode_varints(np.array([len(columns)]))[0].as_py()
     return pc.if_else(
-        pa.array(known), joined(_ARRAY + _PRESENT + count, *values, b"\0"), pa.scalar(_ALWAYS, pa.binary())
+        pa.array(known), join_bytes(_ARRAY + _PRESENT + count, *values, b"\0"), pa.scalar(_ALWAYS, pa.binary())
     )
 
 
@@ -160,16 +168,16 @@ def _encode_values(column: pa.Array) -> pa.Array:
     """
     kind = column.type
     if kind == pa.int32() or pa.types.is_date32(kind):
-        return joined(_INT, integers(column))
+        return join_bytes(_INT, encode_integers(column))
     if kind == pa.int64() or pa.types.is_timestamp(kind):
-        return joined(_LONG, integers(column))
+        return join_bytes(_LONG, encode_integers(column))
     if kind == pa.string():
-        return joined(_STRING, sized(column))
+        return join_bytes(_STRING, prefix_length(column))
     if kind in _FIXED:
         branch, form = _FIXED[kind]
-        return joined(branch, plain_bytes(column, form))
+        return join_bytes(branch, encode_plain(column, form))
     if pa.types.is_decimal(kind):
-        return joined(_DECIMAL, sized(_encode_decimals(column)))
+        return join_bytes(_DECIMAL, prefix_length(_encode_decimals(column)))
     raise SchemaMismatchError(
         f"an ordering field of type {kind} has no known form in delete blocks; order by a number, a date, a text or a "
         "timestamp"

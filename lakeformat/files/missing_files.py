@@ -8,10 +8,10 @@ from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["gone"]
+__all__ = ["missing_file_error"]
 
 
-def gone(storage: Storage, path: str) -> CorruptTableError:
+def missing_file_error(storage: Storage, path: str) -> CorruptTableError:
     """Make the error for a missing file of a snapshot. Load the timeline again to find the reason."""
     location = f"{storage.location}/{path}"
     try:

@@ -1,7 +1,4 @@
-"""A file slice with an open base file: the decoded blocks of its log files, and the base-file rows that they change.
-
-The columns of a base file that a merge needs beside the requested ones. Pure.
-"""
+"""A file slice with an open base file: the decoded blocks of its log files, and the base-file rows that they change."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ from lakeformat.files.batch_rows import OpenParquet
 from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.files.footers import open_parquet, repeated_texts, row_batches
 from lakeformat.files.log_reader import decode_blocks, may_point, plan_blocks
-from lakeformat.files.missing_files import gone
+from lakeformat.files.missing_files import missing_file_error
 from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, groups_with_keys
 from lakeformat.files.stored_shape import StoredShape
-from lakeformat.merge.fold import folded_parts
+from lakeformat.merge.fold import fold_parts
 from lakeformat.merge.rules import ReadRule
 from lakeformat.merge.slice_merge import SliceMerge
 from lakeformat.merge.versions import LogPart, LogRows, Versions
@@ -131,7 +128,7 @@ class OpenSlice:
             try:
                 source = stack.enter_context(storage.open_input(piece.base.path))
             except FileNotFoundError:
-                raise gone(storage, piece.base.path) from None
+                raise missing_file_error(storage, piece.base.path) from None
             self.parquet = stack.enter_context(open_parquet(source, f"{storage.location}/{piece.base.path}"))
 
     @property
@@ -168,7 +165,7 @@ class OpenSlice:
         keyless = self._schema_for(self.rule, by_position=True)
         if not keys and rows and RECORD_KEY not in keyless.names and all(map(may_point, self._blocks)):
             try:
-                return folded_parts(
+                return fold_parts(
                     _check_positions(self._parts(keyless, points=True), rows), self.rule, keyless, base_rows=rows
                 )
             except _NotToRowsError:
@@ -176,7 +173,7 @@ class OpenSlice:
         parts = self._parts(self._schema, points=points)
         if self._only is not None:
             parts = (chosen for part in parts if (chosen := _filter_commits(part, self._only)) is not None)
-        return folded_parts(parts, self.rule, self._schema, base_rows=rows)
+        return fold_parts(parts, self.rule, self._schema, base_rows=rows)
 
     def _parts(self, schema: pa.Schema, *, points: bool) -> Iterator[LogPart]:
         """Decode the blocks into the table's columns.
@@ -196,7 +193,7 @@ class OpenSlice:
             part for each in self._parts(self._schema, points=False) if (part := _filter_keys(each, keys)) is not None
         ]
         earlier = [part for part in parts if part.instant_time != instant_time]
-        merges = [SliceMerge(folded_parts(some, self.rule, self._schema), self.rule) for some in (earlier, parts)]
+        merges = [SliceMerge(fold_parts(some, self.rule, self._schema), self.rule) for some in (earlier, parts)]
         found: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
         if self.parquet is not None:
             groups = groups_with_keys(self.parquet.metadata, keys, self._table) if self._shape.key is None else None

@@ -87,8 +87,8 @@ class StoredShape:
         for column in self._needed(columns):
             if column in version.refused:
                 raise UnsupportedTableError(
-                    f"column {column!r} {version.refused[column]} in files of instant {instant_time}, which schema on "
-                    "read alone can tell apart; name the other columns, or read it with Apache Hudi"
+                    f"column {column!r} {version.refused[column]} in files of instant {instant_time}, which only "
+                    "schema on read can distinguish; name the other columns, or read it with Apache Hudi"
                 )
             stored = version.stored.get(column, column)
             if stored is not None and column not in self.constants:

@@ -37,7 +37,7 @@ class PartitionIndex:
         settings = self.settings
         narrowing = TagSettings(settings.kind, settings.use_ranges, settings.use_tree, settings.exact)
         threads = max(1, pa.cpu_count())
-        # Partitions run in parallel, and the files of each; two pools, so that no task waits for a task of its own pool.
+        # Partitions run in parallel, and the files of each. With two pools, no task waits for a task of its own pool.
         with ThreadPoolExecutor(threads) as outer, ThreadPoolExecutor(threads) as inner:
 
             def locate_in(path: str) -> Tagged:

@@ -64,7 +64,7 @@ def bucket_file_id(bucket: int, file_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BucketIndex:
-    """The index BUCKET with the engine SIMPLE. Keys are found without opening files; one file is read to check the settings."""
+    """The index BUCKET with the engine SIMPLE. Keys are found without files; one file is read to check the settings."""
 
     settings: IndexSettings
 
@@ -121,8 +121,8 @@ class BucketIndex:
     def _rule(self, storage: Storage, snapshot: Snapshot, keys: Iterable[pa.ChunkedArray]) -> FieldRule:
         """Find the rule by which the stored keys were placed, if it matters for these keys.
 
-        One file is always read to check the settings. More files are read only if some key has different buckets by different
-        rules. If no stored key distinguishes the rules, the rule is that of Hudi 1.
+        One file is always read to check the settings. More files are read only if some key has different buckets by
+        different rules. If no stored key distinguishes the rules, the rule is that of Hudi 1.
         """
         in_doubt = any((self._buckets(c, FieldRule.HUDI_0) != self._buckets(c, FieldRule.HUDI_1)).any() for c in keys)
         for piece in snapshot.each_slice():
@@ -160,7 +160,7 @@ def _slice_path(piece: FileSlice) -> str:
 
 
 def _confirm_pairs(storage: Storage, snapshot: Snapshot, tagged: Tagged, keys: pa.ChunkedArray) -> Tagged:
-    """Drop (key, file) pairs whose file does not hold the key; such keys are new. Memory: one key column."""
+    """Drop (key, file) pairs whose file lacks the key; such keys are new. Memory: one key column."""
     held = np.zeros(len(keys), bool)
     counts = TagCounts(checked=len(tagged.keys))
     for at, piece in enumerate(tagged.searched):
@@ -196,7 +196,8 @@ def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[
         other = found.setdefault(piece.group.partition_path, {}).setdefault(bucket, piece)
         if other is not piece:
             raise CorruptTableError(
-                f"{_slice_path(piece)} and {_slice_path(other)} both belong to bucket {bucket}; remove one of them by hand"
+                f"{_slice_path(piece)} and {_slice_path(other)} both belong to bucket {bucket}; remove one of them by "
+                "hand"
             )
     return found
 

@@ -1,8 +1,8 @@
 """The index in memory: the key columns of a table, read once per process (Hudi: ``HoodieInMemoryHashIndex``).
 
-The cached columns belong to file versions, which never change. A commit of any writer, a rollback or a clean only changes
-which file versions a snapshot has. So each look-up keeps the columns of the snapshot's files and reads the columns of
-new files. It is correct after commits of other programs too.
+The cached columns belong to file versions, which never change. A commit of any writer, a rollback or a clean only
+changes which file versions a snapshot has. So each look-up keeps the columns of the snapshot's files and reads the
+columns of new files. It is correct after commits of other programs too.
 
 Memory: every key of the tables written with this index, until the process ends.
 """

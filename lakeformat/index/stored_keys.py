@@ -1,9 +1,14 @@
-"""The keys of file slices with log files: the keys that only log files hold.
+"""The keys stored in file slices: key columns of base files, keys in log files, and keys that log files have deleted.
 
-Hudi's own indexes read base files alone (``canIndexLogFiles`` is false) and never write a new key into a log file. So log
-files are read only if their commits do not say that they hold updates and deletes alone.
+Only the key columns prove where a key is stored (Hudi: ``HoodieKeyLookupHandle``). Hudi's own indexes read base files
+alone (``canIndexLogFiles`` is false) and never write a new key into a log file. So log files are read only if their
+commits do not say that they hold updates and deletes alone.
 
-Memory: the keys of the log files that are read.
+Base files hold deleted rows until a compaction. A key whose row was deleted may have been inserted again into another
+file group (Hudi's inserts look up no keys). Then a new version must go to the other file group: in the old one it would
+bring the deleted row back as a duplicate.
+
+Memory: the keys of the log files that are read; for deleted rows, one slice's keys at a time.
 """
 
 from __future__ import annotations
@@ -159,7 +164,7 @@ def matches(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[Ints]:
 
 
 def located(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[tuple[Ints, Ints]]:
-    """Return the positions as `matches`, with the row number in the file; -1 for keys with several rows or unknown rows.
+    """Return the positions as `matches`, with row numbers in the file; -1 for keys with several or unknown rows.
 
     One hash table of ``keys`` serves all columns; every stored key is looked up once.
     """
@@ -309,7 +314,7 @@ class DeletingSlice:
 
 
 def deleting_slices(storage: Storage, snapshot: Snapshot, slices: Sequence[FileSlice]) -> Mapping[int, DeletingSlice]:
-    """Return the slices whose log files may delete rows, by position: their commits do not say that they delete nothing."""
+    """Return the slices, by position, with log files that may delete rows: no commit says that they delete nothing."""
     upserting = snapshot.live.upserting if isinstance(snapshot.live, ListedSlices) else frozenset()
     found = [at for at, each in enumerate(slices) if any(log.path not in upserting for log in each.logs)]
     if not found:

@@ -1,10 +1,10 @@
 """Tagging by narrowing: find the files that hold the keys (Hudi: ``HoodieBloomIndex.tagLocation``).
 
-The steps never build all key x file pairs: first key ranges over sorted keys, then footer filters with one hash chain per
-key, then the key columns of the files that are left, of which only the row groups with overlapping statistics are read. A
-key with one candidate left after the filters is checked only if all candidates of that file may be false positives of its
-filter, because such a file would be rewritten for nothing. Otherwise the merge of the file detects the mistake. Files
-without ranges or filter stay candidates.
+The steps never build all key x file pairs. First key ranges are compared with sorted keys, then footer filters are
+tested with one hash chain per key, then the key columns of the files that are left are read, but only the row groups
+with overlapping statistics. A key with one candidate left after the filters is checked only if all candidates of that
+file may be false positives of its filter, because such a file would be rewritten for nothing. Otherwise the merge of
+the file detects the mistake. Files without ranges or filter stay candidates.
 
 Cost: every footer is read once or twice; every key column at most once, however many keys there are.
 
@@ -49,7 +49,7 @@ _TEST_ROWS: Final = 0.4
 _HASH_ROWS: Final = 0.4
 _DECODED_BYTES: Final = 64
 #: A file is taken to hold some of its candidates if they exceed the filter's average number of false positives by this
-#: many standard deviations (wrong for one file in 30,000) and by `_FEW_MISTAKES`, which matters if the average is near 0.
+#: many standard deviations (wrong for one file in 30,000) and by `_FEW_MISTAKES`, which matters for averages near 0.
 _DEVIATIONS: Final = 4
 _FEW_MISTAKES: Final = 2
 #: The cost of reading a key column, as a share of the cost of rewriting its file, measured on narrow files.
@@ -145,7 +145,7 @@ class _Narrowing:
         return {**chosen, **exact}
 
     def _find_in_range(self, footer: KeyFooter) -> Candidates:
-        """Return the keys in the file's key range: by two searches in sorted keys, or by two comparisons with all keys."""
+        """Return the keys in the file's key range, by two searches in sorted keys or two comparisons with all keys."""
         low, high = footer.minimum, footer.maximum
         if low is None or high is None or not self.settings.use_ranges:
             return slice(0, len(self.keys))
@@ -193,7 +193,7 @@ class _Narrowing:
         return worth if sum(saved[file] for file in worth) > _HASH_ROWS * hashed else []
 
     def _choose_files_to_read(self, chosen: Mapping[int, Ints], unfiltered: Sequence[int]) -> list[int]:
-        """Return the files whose key column must be read: unfiltered, sharing a key with another, or perhaps without any key."""
+        """Return the files whose key column must be read: unfiltered, sharing a key with others, or perhaps empty."""
         if self.settings.exact:
             return sorted([*unfiltered, *(file for file, at in chosen.items() if len(at))])
         claims = np.zeros(len(self.keys), np.int32)
@@ -206,10 +206,10 @@ class _Narrowing:
         return sorted([*unfiltered, *shared, *self._doubted])
 
     def _find_doubtful(self, chosen: Mapping[int, Ints]) -> Mapping[int, Ints]:
-        """Return the files whose candidates may all be false positives, if checking is cheaper than rewriting such files.
+        """Return the files whose candidates may all be false positives, if a check is cheaper than the rewrite.
 
-        Files that hold keys must be rewritten anyway, so checking them is wasted. The check is done only if enough false positives
-        are expected, or if so many keys are certainly new that the rest are hardly updates.
+        Files that hold keys must be rewritten anyway, so checking them is wasted. The check is done only if enough
+        false positives are expected, or if so many keys are certainly new that the rest are hardly updates.
         """
         doubted = {}
         for file, at in chosen.items():
@@ -244,7 +244,7 @@ class _Narrowing:
         return read_keys(self.storage, footer.file, footer.metadata, wanted)
 
     def _make_candidate_test(self, candidates: Candidates) -> Wanted:
-        """Make a test whether a candidate may lie between two bounds. Without sorted keys it uses the least and greatest key."""
+        """Make a test whether a candidate may lie between two bounds. For unsorted keys it uses the outermost keys."""
         if self._sorted is not None and isinstance(candidates, slice):
             keys, first, last = self._sorted, candidates.start, candidates.stop
 

@@ -173,7 +173,7 @@ def _millis_of_numbers(column: pa.Array | pa.ChunkedArray, settings: TimestampSe
         elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             column = pc.trunc(column)
         elif not pa.types.is_integer(kind):
-            raise InvalidInputError(f"a {kind} column is no timestamp; convert it to long or string")
+            raise InvalidInputError(f"a {kind} column is not a timestamp; convert it to long or string")
         values = pc.fill_null(column.cast(pa.int64()), 1).to_numpy()
     except pa.ArrowInvalid as error:
         raise InvalidInputError(f"{error}; correct it") from None
@@ -212,7 +212,7 @@ def _refuse_dangerous(path: str) -> None:
 
 
 def distinct_partitions(batches: Iterable[pa.RecordBatch], settings: KeySettings) -> tuple[frozenset[str], int]:
-    """Return the partition paths in a stream of rows, and the number of rows. Raises the errors of `partition_paths`."""
+    """Return the partition paths in a stream of rows, and the number of rows. Raises as `partition_paths`."""
     found: set[str] = set()
     rows = 0
     for batch in batches:
@@ -255,13 +255,13 @@ def matching_partitions(
             )
         raise InvalidInputError(
             f"the table has no partition {unmatched[0]!r}{nearest(unmatched[0], existing)}; name partition "
-            "paths as they stand in the table"
+            "paths as they are in the table"
         )
     return frozenset(found), tuple(unmatched)
 
 
 def nested_pair(new: Collection[str], existing: Collection[str]) -> tuple[str, str] | None:
-    """Find two partition paths of which one is a folder inside the other, and at least one is new. Return (outer, inner)."""
+    """Find two partition paths, at least one of them new, of which one is a folder inside the other: (outer, inner)."""
     if len({path.count("/") for paths in (new, existing) for path in paths}) < 2:
         return None  # Folders of equal depth are never nested.
     fresh = frozenset(new)

@@ -1,4 +1,7 @@
-"""The sequence numbers of rows: commit, task, and the row's number in the task."""
+"""The record key of every row (Hudi: ``KeyGenUtils.getRecordKey``), and the sequence numbers of rows.
+
+A sequence number consists of commit, task, and the row's number in the task.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts: the order in which rows lie in files, so that a filter on any of some columns reads few of them."""
+"""Layouts: the order of rows in files, chosen so that a filter on any of some columns reads few files."""
 
 from lakeformat.layout.curve import Build, Curve, Positions, Strategy, cell_ends, cut, fit
 

@@ -1,7 +1,4 @@
-"""Boxes: what files span and what filters ask, in ranks of a sample's values.
-
-What layouts would skip, as values.
-"""
+"""The boxes that files span and filters select, in ranks of a sample's values, and the estimates from them."""
 
 from __future__ import annotations
 
@@ -32,17 +29,17 @@ __all__ = [
 
 Ranks: TypeAlias = npt.NDArray[np.int64]
 
-#: Comparisons of a filter with a file's column that are held at a time.
+#: Comparisons of filters with a file's column that are computed at a time.
 _AT_ONCE: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """What files are known to span in one column.
+    """The known range of each file in one column.
 
     Attributes:
-        low, high: one value a file, null where it is not known; of the column's type.
-        blank: files that hold no value at all: only nulls, or no rows.
+        low, high: one value per file, null if it is unknown; of the column's type.
+        blank: files that hold no value: only nulls, or no rows.
     """
 
     low: pa.Array
@@ -52,7 +49,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
-    """Closed boxes, one a row of the two arrays, a column for each dimension; low > high holds nothing."""
+    """Closed boxes, one in each row of the two arrays; columns are dimensions. A box with low > high is empty."""
 
     low: Ranks
     high: Ranks
@@ -61,23 +58,23 @@ class Boxes:
         return len(self.low)
 
     def only(self, dimension: int) -> Boxes:
-        """The same in one dimension."""
+        """Return the boxes in one dimension."""
         return Boxes(self.low[:, [dimension]], self.high[:, [dimension]])
 
     def touched(self, box: int, other: Boxes) -> npt.NDArray[np.bool_]:
-        """Which boxes of ``other`` share a point with one of these."""
+        """Return which boxes of ``other`` share a point with the box number ``box``."""
         flags: npt.NDArray[np.bool_] = ((other.low <= self.high[box]) & (other.high >= self.low[box])).all(axis=1)
         return flags
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One column as ranks: equal values have one, null has 0, and so has NaN, which lies in no box.
+    """One column as ranks. Equal values have equal ranks; null and NaN, which lie in no box, have 0.
 
     Attributes:
         rows: the rank of each sampled row.
         spans: lowest and highest rank of each file.
-        ordered: the ranks of the sampled rows that are neither, in order; one entry at least.
+        ordered: the sorted ranks of the sampled rows without null and NaN; at least one entry.
     """
 
     rows: Ranks
@@ -90,26 +87,26 @@ class Axis:
         size, count = len(sample), len(files.low)
         if pa.types.is_floating(sample.type):
             sample = pc.if_else(pc.is_nan(sample), pa.scalar(None, sample.type), sample)
-        ranks = _dense(pa.concat_arrays([sample, files.low, files.high]))
+        ranks = _rank_values(pa.concat_arrays([sample, files.low, files.high]))
         low, high = ranks[size : size + count], ranks[size + count :]
         top = int(ranks.max(initial=0))
-        high = np.where(high == 0, top, high)  # Unknown: from below all to above all.
+        high = np.where(high == 0, top, high)  # Unknown bounds cover all ranks.
         low, high = np.where(files.blank, top + 1, low), np.where(files.blank, -1, high)
         found = np.sort(ranks[:size])
         ordered = found[np.searchsorted(found, 1) :]
         return cls(ranks[:size], Boxes(low[:, None], high[:, None]), ordered if len(ordered) else np.ones(1, np.int64))
 
     def share_below(self, ranks: Ranks) -> npt.NDArray[np.float64]:
-        """Share of the sampled values that are less."""
+        """Return the share of the sampled values that are less than each rank."""
         return np.searchsorted(self.ordered, ranks) / len(self.ordered)
 
     def share_up_to(self, ranks: Ranks) -> npt.NDArray[np.float64]:
-        """Share of the sampled values that are not greater."""
+        """Return the share of the sampled values that are not greater than each rank."""
         return np.searchsorted(self.ordered, ranks, "right") / len(self.ordered)
 
 
-def _dense(values: pa.Array) -> Ranks:
-    """Ranks from 1 in the order of the values, 0 for null."""
+def _rank_values(values: pa.Array) -> Ranks:
+    """Return ranks from 1 in the order of the values, 0 for null."""
     words = Words(values)
     columns = [words.word(at) for at in range(words.count)]
     order = np.lexsort(columns[::-1])
@@ -122,7 +119,10 @@ def _dense(values: pa.Array) -> Ranks:
 
 
 def around(axes: list[Axis], rows: Ranks, width: float, rng: np.random.Generator) -> Boxes:
-    """Boxes that hold the given sampled rows somewhere in them, each side ``width`` of that column's values wide."""
+    """Return random boxes, one around each of the sampled rows.
+
+    Each side spans the share ``width`` of that column's sampled values.
+    """
     low, high = [], []
     for axis in axes:
         last = len(axis.ordered) - 1
@@ -134,7 +134,7 @@ def around(axes: list[Axis], rows: Ranks, width: float, rng: np.random.Generator
 
 
 def of_files(axes: list[Axis], file: Ranks, count: int) -> Boxes:
-    """What files would span, from the file number of each sampled row."""
+    """Return the boxes that files would span, from the file number of each sampled row."""
     top = max(int(axis.rows.max(initial=0)) for axis in axes) + 1
     low = np.full((count, len(axes)), top)
     high = np.full((count, len(axes)), -1)
@@ -146,7 +146,7 @@ def of_files(axes: list[Axis], file: Ranks, count: int) -> Boxes:
 
 
 def share_read(files: Boxes, filters: Boxes) -> float:
-    """Mean share of the files that a filter touches; 0 without any."""
+    """Return the mean share of the files that a filter touches; 0 if there are no files or filters."""
     if not len(files) or not len(filters):
         return 0.0
     step = max(1, _AT_ONCE // len(files))
@@ -158,20 +158,20 @@ def share_read(files: Boxes, filters: Boxes) -> float:
 
 
 NOW: Final = "now"
-#: A rewrite that saves less than this share of the files read is not worth it.
+#: A rewrite is advised only if it saves at least this share of the files read.
 _WORTH: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One layout.
+    """The estimate of one layout.
 
     Attributes:
         name: ``now``, ``linear``, ``z-order`` or ``hilbert``.
-        files: how many were judged.
-        skipped: the mean share of files that a filter on a column alone skips, by column.
-        skipped_together: the same of a filter on all columns.
-        boxes: what the files span, in ranks.
+        files: number of files in the estimate.
+        skipped: column -> the mean share of files that a filter on this column alone skips.
+        skipped_together: the same for a filter on all columns.
+        boxes: the boxes that the files span, in ranks.
     """
 
     name: str
@@ -182,25 +182,25 @@ class Estimate:
 
     @property
     def read(self) -> float:
-        """Mean share of files read, over all kinds of filters."""
+        """Return the mean share of files read, over all kinds of filters."""
         shares = [*self.skipped.values(), self.skipped_together]
         return 1 - sum(shares) / len(shares)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What filters skip now and in other layouts.
+    """The shares of files that filters skip now and in other layouts.
 
     Attributes:
         columns: the layout's columns.
-        rows, files: of the table.
-        sampled: rows judged by.
-        selectivity: the share of the rows that each filter is made to hold, were the columns independent.
-        layouts: the table as it lies first.
+        rows, files: rows and files of the table.
+        sampled: number of sampled rows.
+        selectivity: the share of the rows that each filter selects if the columns are independent.
+        layouts: the estimates; the table as it is now comes first.
         best: the layout that reads least, or ``now`` if no other saves a tenth of the files read.
-        example: a filter on all columns, in ranks: a box.
+        example: a filter on all columns, as a box in ranks.
         axes: the columns' ranks, for pictures.
-        ticks: by column, values at quarters of the sampled rows.
+        ticks: column -> values at quarters of the sampled rows.
     """
 
     columns: tuple[str, ...]
@@ -215,14 +215,14 @@ class Estimates:
 
     @property
     def best(self) -> str:
-        """The name of the layout to choose."""
+        """Return the name of the layout to choose."""
         now, *others = self.layouts
         least = min(others, key=lambda layout: layout.read)
         return least.name if least.read < now.read * (1 - _WORTH) else NOW
 
     @property
     def advice(self) -> str:
-        """What to do, in one line."""
+        """Return the advice in one line."""
         now, *others = self.layouts
         if self.files < 2:
             return "one file cannot be skipped in part: choose smaller files first"
@@ -237,5 +237,5 @@ class Estimates:
 
 
 def percent(share: float) -> str:
-    """A share for people."""
+    """Format a share as a percentage."""
     return f"{100 * share:.3g} %" if share < 0.0995 else f"{100 * share:.1f} %"

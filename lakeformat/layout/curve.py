@@ -1,11 +1,7 @@
-"""The order in which a layout puts rows (Hudi: ``LayoutOptimizationStrategy`` and how a curve is composed).
+"""The order in which a layout puts rows (Hudi: ``LayoutOptimizationStrategy``), the curves, and the cuts between files.
 
-A curve is fitted to a sample once, travels to whoever sorts, and tells the place of any row by itself: the same row
-has the same place, whichever batch it comes in.
-
-From the cell of a grid to its place on a space-filling curve, many cells at a time.
-
-Where a file ends along a curve: between large cells of it, as files that end anywhere span a bit of two cells.
+A curve is fitted to a sample once and can be sent to other processes. It computes the place of any row from the row
+alone: the same row has the same place in every batch.
 """
 
 from __future__ import annotations
@@ -31,11 +27,13 @@ Cells: TypeAlias = npt.NDArray[np.uint64]
 
 
 def interleave(cells: Sequence[Cells], bits: int) -> Cells:
-    """Z-order: the lowest ``bits`` bits of each coordinate in turn, from the highest; the first coordinate leads.
+    """Return places in z-order: the ``bits`` lowest bits of the coordinates interleaved, from the highest bit.
+
+    In each group of bits the first coordinate comes first.
 
     Args:
         cells: one array per dimension, of equal length, values below ``2**bits``.
-        bits: per dimension; together at most 64.
+        bits: bits per dimension; together at most 64.
     """
     dimensions = len(cells)
     if dimensions == 1:
@@ -50,10 +48,10 @@ def interleave(cells: Sequence[Cells], bits: int) -> Cells:
 
 
 def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
-    """The place on the Hilbert curve: cells that follow each other differ by one in one coordinate.
+    """Return places on the Hilbert curve: neighbouring cells on it differ by one in one coordinate.
 
-    J. Skilling, "Programming the Hilbert curve" (2004): exchange and invert the lower bits level by level, then
-    Gray-decode; what remains is read as in z-order. Arguments as of `interleave`.
+    Algorithm: J. Skilling, "Programming the Hilbert curve" (2004): exchange and invert the lower bits level by level,
+    then Gray-decode; the result is interleaved as in z-order. Takes the arguments of `interleave`.
     """
     dimensions = len(cells)
     if dimensions == 1:
@@ -64,7 +62,7 @@ def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
     for level in range(bits - 1, 0, -1):
         below = narrow((1 << level) - 1)
         for at in range(dimensions):
-            # All ones where the level's bit is set. There the first axis is inverted, else the two are exchanged.
+            # All ones if the level's bit is set: then the first axis is inverted, else the two axes are exchanged.
             inverts = -((axes[at] >> narrow(level)) & narrow(1))
             exchanged = (first ^ axes[at]) & below & ~inverts
             first ^= exchanged | (inverts & below)
@@ -80,7 +78,7 @@ def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
 
 @lru_cache
 def _spread(dimensions: int) -> Cells:
-    """For each byte its bits, ``dimensions`` apart."""
+    """Return for each byte its bits, ``dimensions`` apart."""
     byte = np.arange(256, dtype=np.uint64)
     found = np.zeros(256, np.uint64)
     for bit in range(8):
@@ -92,14 +90,14 @@ def _spread(dimensions: int) -> Cells:
 
 Positions: TypeAlias = npt.NDArray[np.uint64]
 
-#: Ranks are never finer: a 65,536th of a table is less than a file.
+#: Most bits of a rank. Finer ranks are useless: a 65,536th of a table is less than a file.
 _RANK_BITS: Final = 16
-#: Rows whose words are held at a time.
+#: Rows whose words are computed at a time.
 _BLOCK_ROWS: Final = 1 << 16
 
 
 class Strategy(enum.Enum):
-    """In which order rows lie (``hoodie.layout.optimize.strategy``)."""
+    """The order of the rows (``hoodie.layout.optimize.strategy``)."""
 
     LINEAR = "linear"
     Z_ORDER = "z-order"
@@ -107,7 +105,7 @@ class Strategy(enum.Enum):
 
     @classmethod
     def parse(cls, text: str) -> Strategy:
-        """Any usual spelling, in any case.
+        """Parse any usual spelling, in any case.
 
         >>> Strategy.parse("ZORDER"), Strategy.parse("z_order").value
         (<Strategy.Z_ORDER: 'z-order'>, 'z-order')
@@ -123,14 +121,14 @@ class Strategy(enum.Enum):
 
 
 class Build(enum.Enum):
-    """How a column becomes a coordinate of the curve (``hoodie.layout.optimize.curve.build.method``)."""
+    """The way a column becomes a coordinate of the curve (``hoodie.layout.optimize.curve.build.method``)."""
 
-    SAMPLE = "sample"  #: Its rank among sampled values: the curve divides the rows evenly.
+    SAMPLE = "sample"  #: The value's rank among sampled values: the curve divides the rows evenly.
     DIRECT = "direct"  #: Bits of the value itself: the curve divides the range of values evenly.
 
     @classmethod
     def parse(cls, text: str) -> Build:
-        """In any case; raises `InvalidInputError` for any other word."""
+        """Parse the name in any case. Raises `InvalidInputError` for any other word."""
         for build in cls:
             if text.strip().lower() == build.value:
                 return build
@@ -139,12 +137,15 @@ class Build(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Linear:
-    """Sampled values of the columns as coordinates of rows in their lexicographic order."""
+    """Sampled values of the columns, used as coordinates of rows in lexicographic order."""
 
     columns: tuple[Boundaries | None, ...]
 
     def place(self, columns: Sequence[Words]) -> Positions:
-        """Coarse, but never against the order: a column counts only where those before it are known to be equal."""
+        """Return coarse places that never contradict the order.
+
+        A column is used only for rows whose earlier columns are known to be equal to sampled values.
+        """
         found = np.zeros(len(columns[0]), np.uint64)
         open_ = np.ones(len(found), bool)
         left = 64
@@ -154,14 +155,17 @@ class _Linear:
             if width > left:
                 break
             left -= width
-            code, exact = _steps(known, words)
+            code, exact = _encode_linear(known, words)
             found |= np.where(open_, code, 0).astype(np.uint64) << np.uint64(left)
             open_ &= exact
         return found
 
 
-def _steps(known: Boundaries | None, words: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """0 for null, an even number for a value that was sampled, an odd one for a gap; and whether it is no gap."""
+def _encode_linear(known: Boundaries | None, words: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return a code for each row, and whether the code is exact.
+
+    Null has 0, a sampled value an even number, a gap between sampled values an odd number. Gaps are not exact.
+    """
     if known is None:
         code, exact = np.ones(len(words), np.int64), np.zeros(len(words), bool)
     else:
@@ -177,7 +181,7 @@ def _steps(known: Boundaries | None, words: Words) -> tuple[npt.NDArray[np.int64
 
 @dataclass(frozen=True, slots=True)
 class _Bits:
-    """The bits of first words in which values differ at all; values beyond the sample's are taken for its ends."""
+    """The bits of first words in which values differ. Values outside the sample's range count as its ends."""
 
     low: int
     high: int
@@ -187,23 +191,25 @@ class _Bits:
         word = np.clip(words.word(0), np.uint64(self.low), np.uint64(self.high))
         if words.valid is not None:
             word = np.where(words.valid, word, np.uint64(self.low))
-        return (word - np.uint64(self.low & self.high & _prefix(self.low, self.high))) >> np.uint64(self.shift)
+        return (word - np.uint64(self.low & self.high & _shared_prefix_mask(self.low, self.high))) >> np.uint64(
+            self.shift
+        )
 
 
-def _prefix(low: int, high: int) -> int:
-    """A mask of the leading bits that all words between the two share."""
+def _shared_prefix_mask(low: int, high: int) -> int:
+    """Return a mask of the leading bits that all words between the two share."""
     return ~((1 << (low ^ high).bit_length()) - 1) & ((1 << 64) - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Places of rows on a curve. Picklable; made by `fit`.
+    """A curve that gives each row its place. Picklable; made by `fit`.
 
     Attributes:
         strategy: the kind of curve.
         columns: columns by name, fields of structs by path (``a.b``).
-        types: their types; rows must have the same.
-        bits: of each coordinate; places are below ``2 ** (bits * len(columns))``. LINEAR uses up to 64 bits at will.
+        types: the types of the columns; rows must have the same types.
+        bits: bits of each coordinate; places are below ``2 ** (bits * len(columns))``. LINEAR may use all 64 bits.
     """
 
     strategy: Strategy
@@ -213,10 +219,10 @@ class Curve:
     _coordinates: tuple[Ranks | _Bits, ...] | _Linear
 
     def positions(self, rows: pa.Table | pa.RecordBatch) -> Positions:
-        """The place of each row: nulls first, NaN last. Rows with equal columns have equal places.
+        """Return the place of each row: nulls first, NaN last. Rows with equal columns have equal places.
 
-        LINEAR: in the order of the columns, as far as the sample can tell, to divide rows into ranges; within one,
-        sort by the columns. Memory: 8 bytes a row, and a block of rows per thread.
+        For LINEAR, places follow the order of the columns as finely as the sample allows. Use them to divide rows into
+        ranges; within a range, sort by the columns. Memory: 8 bytes a row, and a block of rows per thread.
 
         Raises:
             SchemaMismatchError: a column is missing or of another type than the sample's.
@@ -255,17 +261,17 @@ class Curve:
 
 
 def fit(strategy: Strategy, columns: Sequence[str], sample: pa.Table, *, build: Build = Build.SAMPLE) -> Curve:
-    """A curve for rows like the sample's.
+    """Fit a curve to a sample, for rows with the same columns.
 
     Args:
-        strategy: the kind of curve. By one column every curve is LINEAR, and becomes it.
+        strategy: the kind of curve. With one column, every curve becomes LINEAR.
         columns: one or more columns, at most 64; fields of structs by path (``a.b``).
-        sample: rows with these columns, the more even the better; 200,000 tell quantiles apart to a tenth of a
-            percent. An empty one gives a curve that puts all rows in one place.
-        build: see `Build`; LINEAR always asks the sample.
+        sample: rows with these columns, drawn as evenly as possible. 200,000 rows give quantiles to a tenth of a
+            percent. An empty sample gives a curve that puts all rows in one place.
+        build: see `Build`; LINEAR always uses the sample.
 
     Raises:
-        InvalidInputError: no columns, too many, or one twice.
+        InvalidInputError: there are no columns, too many, or one occurs twice.
         SchemaMismatchError: a column is missing or has no order.
     """
     names = tuple(columns)
@@ -279,15 +285,15 @@ def fit(strategy: Strategy, columns: Sequence[str], sample: pa.Table, *, build: 
     if build is Build.SAMPLE:
         bits = min(bits, _RANK_BITS)
         return Curve(strategy, names, types, bits, tuple(fit_ranks(part, bits) for part in parts))
-    return Curve(strategy, names, types, bits, _direct(parts, bits))
+    return Curve(strategy, names, types, bits, _fit_bits(parts, bits))
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _direct(columns: Sequence[pa.Array], bits: int) -> tuple[_Bits, ...]:
-    """The same bits of all columns, as many as fit: from the highest in which any column's values differ."""
+def _fit_bits(columns: Sequence[pa.Array], bits: int) -> tuple[_Bits, ...]:
+    """Return the same bits of all columns: as many as fit, from the highest bit in which any column's values differ."""
     ends = []
     for column in columns:
         words = Words(column)
@@ -298,19 +304,20 @@ def _direct(columns: Sequence[pa.Array], bits: int) -> tuple[_Bits, ...]:
     return tuple(_Bits(low, high, shift) for low, high in ends)
 
 
-#: Files may be this share longer or shorter than even ones.
+#: Files may be longer or shorter than the even length by this share.
 SLACK: Final = 0.2
 
 
 def cut(places: Positions, files: int) -> npt.NDArray[np.int64]:
-    """The row at which each file but the first starts.
+    """Return the row at which each file except the first starts.
 
-    Two rows are the further apart on the curve the higher the first bit in which their places differ. Around the
-    place where an even file would end, the cut goes to where that bit is highest, and of such to the nearest.
+    Files end between large cells of the curve: a file that ends anywhere would span a part of two cells. Two rows are
+    farther apart on the curve if the first bit in which their places differ is higher. Near the row where a file of
+    even length would end, the cut is made where this bit is highest; of several such rows, at the nearest one.
 
     Args:
-        places: in order.
-        files: at least one, at most as many as rows.
+        places: places of the rows, sorted.
+        files: number of files; at least one, at most the number of rows.
     """
     starts = np.empty(files - 1, np.int64)
     start, rows = 0, len(places)
@@ -328,7 +335,7 @@ def cut(places: Positions, files: int) -> npt.NDArray[np.int64]:
 
 
 def cell_ends(places: Positions, starts: npt.NDArray[np.int64]) -> Positions:
-    """For each cut of `cut` the last place that lies before it, of rows that `places` does not have, too."""
+    """Return for each cut of `cut` the last place before it, which also divides rows that are not in ``places``."""
     before = places[starts - 1]
     filled = before ^ places[starts]
     for shift in (1, 2, 4, 8, 16, 32):

@@ -1,12 +1,11 @@
-"""What a layout would do for filters, judged by a sample of rows before anything is rewritten.
+"""The layout report: what layouts would skip for filters, estimated from a sample before anything is rewritten.
 
-Every layout is asked the same filters: around rows drawn at random, on each column alone and on all columns together,
-each wide enough to hold a given share of the rows. A layout to judge is the sample itself, put in order and cut into
-as many files as the table has; the table as it lies is judged by its files' own bounds.
+Every layout is tested with the same filters: around rows drawn at random, on each column alone and on all columns
+together, each wide enough to select a given share of the rows. A layout is estimated from the sample itself, sorted and
+cut into as many files as the table has. The present table is estimated from its files' own bounds.
 
-A layout report as a picture: what files span in the plane of two columns (``pip install 'lakeformat[plot]'``).
-
-Both axes are shares of the rows, not values: a plane in which rows lie evenly, whatever their distribution.
+The report can be drawn as a picture (``pip install 'lakeformat[plot]'``): what files span in the plane of two columns.
+Both axes are shares of the rows, not values, so rows are spread evenly whatever their distribution.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from lakeformat.layout.boxes import (
 )
 from lakeformat.layout.curve import Positions, Strategy, cut, fit
 from lakeformat.model.one_line import OneLine
+from lakeformat.public import public
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LayoutReport", "Sample", "draw", "report"]
 
-#: More boxes in one panel are a grey mass.
+#: With more boxes, a panel is only a grey area.
 _MOST_BOXES: Final = 1_024
 _MOST_POINTS: Final = 3_000
 _SKIPPED: Final = ("#dfe7ef", "#9db0c4")
@@ -57,13 +57,13 @@ Extents = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def draw(report: Estimates, plane: Sequence[str] = (), after: Estimates | None = None) -> Any:
-    """See `LayoutReport.figure`."""
+    """Draw the figure; see `LayoutReport.figure`."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
     except ImportError:
         raise InvalidInputError("pictures need matplotlib: pip install 'lakeformat[plot]'") from None
-    shown = _columns(report, plane)
+    shown = _choose_columns(report, plane)
     panels_of = [(report, layout, _TITLES.get(layout.name, layout.name)) for layout in report.layouts]
     if after is not None:
         if after.columns != report.columns:
@@ -79,13 +79,13 @@ def draw(report: Estimates, plane: Sequence[str] = (), after: Estimates | None =
     panels = figure.subplots(down, across, squeeze=False).flat
     for panel, (of, layout, title) in zip(panels, panels_of, strict=False):
         best = layout.name == of.best and layout.name != NOW
-        _panel(panel, of, layout, shown, f"{title}{', reads least' if best else ''}")
+        _draw_panel(panel, of, layout, shown, f"{title}{', reads least' if best else ''}")
     head = f"{report.rows:,} rows in {report.files:,} files: what filters on {' and '.join(report.columns)} read"
-    told = report.advice
+    subtitle = report.advice
     if after is not None:
         # The last line keeps the titles of the panels apart.
-        told = f"{percent(report.layouts[0].read)} of the files before, {percent(after.layouts[0].read)} after\n"
-    figure.suptitle(f"{head}\n{told}", fontsize=12, color=_TEXT)
+        subtitle = f"{percent(report.layouts[0].read)} of the files before, {percent(after.layouts[0].read)} after\n"
+    figure.suptitle(f"{head}\n{subtitle}", fontsize=12, color=_TEXT)
     figure.legend(
         handles=[
             Patch(
@@ -105,12 +105,12 @@ def draw(report: Estimates, plane: Sequence[str] = (), after: Estimates | None =
     return figure
 
 
-def _same_filter(of: Estimates, here: Estimates) -> Boxes:
-    """A report's example in the ranks of another, whose sample ranks otherwise: over equal shares of the rows."""
+def _same_filter(of: Estimates, target: Estimates) -> Boxes:
+    """Convert a report's example into the ranks of another report, so that it covers equal shares of the rows."""
     if not len(of.example):
-        return here.example
+        return target.example
     low, high = of.example.low.copy(), of.example.high.copy()
-    for at, (one, other) in enumerate(zip(of.axes, here.axes, strict=True)):
+    for at, (one, other) in enumerate(zip(of.axes, target.axes, strict=True)):
         last = len(other.ordered) - 1
         begins = np.rint(one.share_below(low[:, at]) * len(other.ordered)).astype(int)
         ends = np.rint(one.share_up_to(high[:, at]) * len(other.ordered)).astype(int) - 1
@@ -119,8 +119,8 @@ def _same_filter(of: Estimates, here: Estimates) -> Boxes:
     return Boxes(low, high)
 
 
-def _columns(report: Estimates, plane: Sequence[str]) -> tuple[int, ...]:
-    """Which columns of the report stand on the axes: one or two."""
+def _choose_columns(report: Estimates, plane: Sequence[str]) -> tuple[int, ...]:
+    """Return the positions of the columns on the axes: one or two."""
     chosen = tuple(plane) or report.columns[:2]
     for name in chosen:
         if name not in report.columns:
@@ -132,7 +132,7 @@ def _columns(report: Estimates, plane: Sequence[str]) -> tuple[int, ...]:
     return tuple(report.columns.index(name) for name in chosen)
 
 
-def _panel(panel: Axes, report: Estimates, layout: Estimate, shown: tuple[int, ...], title: str) -> None:
+def _draw_panel(panel: Axes, report: Estimates, layout: Estimate, shown: tuple[int, ...], title: str) -> None:
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import Rectangle
 
@@ -149,12 +149,12 @@ def _panel(panel: Axes, report: Estimates, layout: Estimate, shown: tuple[int, .
     edge = 0.7 if len(drawn) <= 256 else 0.35
     for which, (face, line), alpha in ((~touched, _SKIPPED, 0.5), (touched, _READ, 0.45)):
         some = corners[drawn[which[drawn]]]
-        # Where boxes cover each other a hundred times, each one is faint.
-        shade = alpha / max(1.0, _depth(sides) ** 0.5)
+        # If a hundred boxes cover each other, each one is faint.
+        shade = alpha / max(1.0, _mean_depth(sides) ** 0.5)
         panel.add_collection(PolyCollection(some, facecolors=face, edgecolors="none", alpha=max(shade, 0.05)))
         panel.add_collection(PolyCollection(some, facecolors="none", edgecolors=line, linewidths=edge, alpha=0.8))
     if len(shown) == 2:
-        _points(panel, report, shown)
+        _draw_points(panel, report, shown)
     if len(report.example):
         ends = [_extents(report, report.example, column) for column in shown]
         if len(shown) == 1:
@@ -164,9 +164,9 @@ def _panel(panel: Axes, report: Estimates, layout: Estimate, shown: tuple[int, .
         panel.add_patch(frame)
     best = layout.name == report.best and layout.name != NOW
     panel.set_title(title, loc="left", fontsize=12, color=_TEXT, fontweight="bold", pad=20)
-    told = f"filters read {100 * layout.read:.1f} % of the files; this one {touched.sum():,} of {len(boxes):,}"
-    panel.text(0, 1.018, told, transform=panel.transAxes, fontsize=9.5, color=_READ[1] if best else _TEXT)
-    _axes(panel, report, shown)
+    subtitle = f"filters read {100 * layout.read:.1f} % of the files; this one {touched.sum():,} of {len(boxes):,}"
+    panel.text(0, 1.018, subtitle, transform=panel.transAxes, fontsize=9.5, color=_READ[1] if best else _TEXT)
+    _draw_axes(panel, report, shown)
 
 
 def _extents(report: Estimates, boxes: Boxes, column: int) -> Extents:
@@ -174,14 +174,14 @@ def _extents(report: Estimates, boxes: Boxes, column: int) -> Extents:
     return axis.share_below(boxes.low[:, column]), axis.share_up_to(boxes.high[:, column])
 
 
-def _depth(sides: Sequence[Extents]) -> float:
-    """How many boxes lie upon each other, on average."""
+def _mean_depth(sides: Sequence[Extents]) -> float:
+    """Return the mean number of boxes that cover a point."""
     lengths = [np.clip(end - start, 0, 1) for start, end in sides]
     return float(np.prod(lengths, axis=0).sum())
 
 
-def _points(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
-    """Some of the sampled rows; those of one value are spread over its share."""
+def _draw_points(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
+    """Draw some of the sampled rows. Rows with one value are spread over its share of the axis."""
     rng = np.random.default_rng(0)
     rows = rng.integers(0, report.sampled, min(report.sampled, _MOST_POINTS))
     at = []
@@ -192,7 +192,7 @@ def _points(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
     panel.scatter(at[0], at[1], s=0.6, color=_TEXT, alpha=0.35, linewidths=0, zorder=3, rasterized=True)
 
 
-def _axes(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
+def _draw_axes(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
     panel.set_xlim(0, 1)
     panel.set_ylim(0, 1)
     panel.set_aspect("equal")
@@ -206,7 +206,7 @@ def _axes(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
         panel.set_yticks([])
     panel.tick_params(labelsize=8, colors=_TEXT, length=2)
     panel.tick_params(axis="y", labelrotation=90)
-    # The outermost labels stay within the panel: two meet in each corner.
+    # The outermost labels stay inside the panel, because two labels meet in each corner.
     for labels, align, ends in (
         (panel.get_xticklabels(), "set_horizontalalignment", ("left", "center", "right")),
         (panel.get_yticklabels(), "set_verticalalignment", ("bottom", "center", "top")),
@@ -219,7 +219,7 @@ def _axes(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
 
 #: Filters of each kind.
 _FILTERS: Final = 200
-#: Fewer sampled rows tell too little of what a file spans.
+#: With fewer sampled rows per file, the span of a file is not reliable.
 ROWS_A_FILE: Final = 32
 _TICKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -231,7 +231,7 @@ class Sample:
     Attributes:
         rows: the layout's columns, flat, under their names.
         partition: for each row the number of its partition.
-        files: for each partition, how many files its rows are to be cut into.
+        files: for each partition, the number of files into which its rows are cut.
     """
 
     rows: pa.Table
@@ -239,9 +239,10 @@ class Sample:
     files: npt.NDArray[np.int64]
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class LayoutReport(OneLine, Estimates):
-    """What filters skip now and in other layouts; ``str()`` is a table. Its attributes are those of `Estimates`."""
+    """The shares of files that filters skip now and in other layouts; ``str()`` is a table. See `Estimates`."""
 
     def __str__(self) -> str:
         names = [*(f"on {column}" for column in self.columns)]
@@ -257,13 +258,16 @@ class LayoutReport(OneLine, Estimates):
         for at, name in enumerate(names):
             shares = [[*layout.skipped.values(), layout.skipped_together][at] for layout in self.layouts]
             lines.append(" ".join([f"{name:<{width}}", *(f"{percent(share):>9}" for share in shares)]))
-        judged = self.layouts[-1].files
-        if judged < self.files:
-            lines += ["", f"The sample was cut into {judged:,} files, with fewer rows it would tell too little."]
+        cut_files = self.layouts[-1].files
+        if cut_files < self.files:
+            lines += [
+                "",
+                f"The sample was cut into {cut_files:,} files: files with fewer rows would not give reliable estimates.",
+            ]
         return "\n".join([*lines, "", self.advice])
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the shares of files that filters skip, a column a layout, and the advice."""
+        """Return the HTML for notebooks: the shares of files that filters skip, a column per layout, and the advice."""
         kinds = [*(f"on {column}" for column in self.columns), "on all together"]
         rows = [
             (kind, *(percent([*layout.skipped.values(), layout.skipped_together][at]) for layout in self.layouts))
@@ -273,14 +277,14 @@ class LayoutReport(OneLine, Estimates):
         return html_rows(("", *(layout.name for layout in self.layouts)), rows, caption=head, note=self.advice)
 
     def figure(self, plane: Sequence[str] = (), *, after: LayoutReport | None = None) -> Any:
-        """A matplotlib figure: what files span in the plane of two columns, a panel for each layout.
+        """Draw a matplotlib figure of what files span in the plane of two columns, with a panel for each layout.
 
         Args:
-            plane: two of the columns; the first two by default. One column is drawn against the order of files.
-            after: a later report on the same columns: two panels, the table as it lay and as it lies.
+            plane: two of the columns; the first two by default. A single column is drawn against the order of files.
+            after: a later report on the same columns. The figure then has two panels: the table before and after.
 
         Raises:
-            InvalidInputError: matplotlib is missing (``pip install 'lakeformat[plot]'``), or no such columns.
+            InvalidInputError: matplotlib is missing (``pip install 'lakeformat[plot]'``), or a column does not exist.
         """
 
         return draw(self, plane, after)
@@ -288,21 +292,21 @@ class LayoutReport(OneLine, Estimates):
     def to_png(
         self, path: str | PathLike[str], plane: Sequence[str] = (), *, after: LayoutReport | None = None
     ) -> None:
-        """Write the figure as a PNG file on this machine; arguments and errors as of `figure`."""
+        """Write the figure to a PNG file on this machine. Takes the arguments and raises the errors of `figure`."""
         self.figure(plane, after=after).savefig(path, format="png", dpi=150)
 
 
 def report(
     sample: Sample, now: Mapping[str, Spans], *, rows: int, files: int, selectivity: float = 0.01, seed: int = 0
 ) -> LayoutReport:
-    """Judge layouts by the columns of ``now``, in their order.
+    """Estimate layouts by the columns of ``now``, in their order.
 
     Args:
         sample: rows with these columns.
-        now: what the table's files span, of all files or of some drawn evenly.
-        rows, files: of the table.
-        selectivity: the share of the rows that each filter shall hold.
-        seed: of the filters.
+        now: column -> ranges of the table's files; of all files, or of files drawn evenly.
+        rows, files: row and file count of the table.
+        selectivity: the share of the rows that each filter selects.
+        seed: seed of the random filters.
     """
     names = tuple(now)
     sample = replace(sample, rows=sample.rows.select(list(names)))
@@ -313,19 +317,19 @@ def report(
     alone = [around([axis], drawn, selectivity, rng) for axis in axes]
     together = around(axes, drawn, selectivity ** (1 / len(axes)), rng)
 
-    def judged(name: str, boxes: Boxes) -> Estimate:
+    def estimate(name: str, boxes: Boxes) -> Estimate:
         skipped = {
             column: 1 - share_read(boxes.only(at), alone[at]) if len(boxes) else 0.0 for at, column in enumerate(names)
         }
         return Estimate(name, len(boxes), skipped, 1 - share_read(boxes, together), boxes)
 
     spans = [axis.spans for axis in axes]
-    lying = Boxes(*(np.concatenate([getattr(span, end) for span in spans], axis=1) for end in ("low", "high")))
-    layouts = [judged(NOW, lying)]
+    present = Boxes(*(np.concatenate([getattr(span, end) for span in spans], axis=1) for end in ("low", "high")))
+    layouts = [estimate(NOW, present)]
     for strategy in Strategy:
         if strategy is Strategy.LINEAR or len(names) > 1:
-            file, count = _cut(sample, *_order(strategy, sample, axes))
-            layouts.append(judged(strategy.value, of_files(axes, file, count)))
+            file, count = _cut_files(sample, *_sort_rows(strategy, sample, axes))
+            layouts.append(estimate(strategy.value, of_files(axes, file, count)))
     return LayoutReport(
         columns=names,
         rows=rows,
@@ -333,14 +337,14 @@ def report(
         sampled=sample.rows.num_rows,
         selectivity=selectivity,
         layouts=tuple(layouts),
-        example=_example(together, layouts),
+        example=_choose_example(together, layouts),
         axes=tuple(axes),
-        ticks={name: _ticks(column, axis) for name, column, axis in zip(names, columns, axes, strict=True)},
+        ticks={name: _make_ticks(column, axis) for name, column, axis in zip(names, columns, axes, strict=True)},
     )
 
 
-def _order(strategy: Strategy, sample: Sample, axes: Sequence[Axis]) -> tuple[Ranks, Positions | None]:
-    """The rows in order, partition after partition, and their places on the curve in that order."""
+def _sort_rows(strategy: Strategy, sample: Sample, axes: Sequence[Axis]) -> tuple[Ranks, Positions | None]:
+    """Return the rows in order, partition by partition, and their places on the curve in this order."""
     if strategy is Strategy.LINEAR:
         return np.lexsort([*(axis.rows for axis in reversed(axes)), sample.partition]), None
     places = fit(strategy, sample.rows.schema.names, sample.rows).positions(sample.rows)
@@ -348,8 +352,8 @@ def _order(strategy: Strategy, sample: Sample, axes: Sequence[Axis]) -> tuple[Ra
     return order, places[order]
 
 
-def _cut(sample: Sample, order: Ranks, places: Positions | None) -> tuple[Ranks, int]:
-    """The file of each row, every partition cut into files as a rewrite would; and how many files there are."""
+def _cut_files(sample: Sample, order: Ranks, places: Positions | None) -> tuple[Ranks, int]:
+    """Return the file of each row, with every partition cut into files as in a rewrite, and the number of files."""
     rows = np.bincount(sample.partition, minlength=len(sample.files))
     files = np.clip(sample.files, 1, np.maximum(1, rows // ROWS_A_FILE))
     files[rows == 0] = 0
@@ -366,8 +370,8 @@ def _cut(sample: Sample, order: Ranks, places: Positions | None) -> tuple[Ranks,
     return of_row, int(files.sum())
 
 
-def _example(filters: Boxes, layouts: Sequence[Estimate]) -> Boxes:
-    """The filter whose share of files is most like the mean's in the last layout."""
+def _choose_example(filters: Boxes, layouts: Sequence[Estimate]) -> Boxes:
+    """Return the filter with the median number of touched files in the last layout."""
     if not len(filters):
         return filters
     boxes = layouts[-1].boxes
@@ -376,16 +380,16 @@ def _example(filters: Boxes, layouts: Sequence[Estimate]) -> Boxes:
     return Boxes(filters.low[chosen], filters.high[chosen])
 
 
-def _ticks(column: pa.Array, axis: Axis) -> tuple[str, ...]:
-    """Values of the sample at quarters of its rows."""
+def _make_ticks(column: pa.Array, axis: Axis) -> tuple[str, ...]:
+    """Return values of the sample at quarters of its rows."""
     order = np.argsort(axis.rows, kind="stable")[np.count_nonzero(axis.rows == 0) :]
     if not len(order):
         return ()
     at = [order[int(share * (len(order) - 1))] for share in _TICKS]
-    return tuple(_shown(value) for value in column.take(pa.array(at)).to_pylist())
+    return tuple(_format_value(value) for value in column.take(pa.array(at)).to_pylist())
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.4g}"
     if isinstance(value, int) and not isinstance(value, bool):

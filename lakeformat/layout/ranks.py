@@ -1,13 +1,12 @@
-"""Ranks: how much of the rows lies below a value, learned from a sample.
+"""Ranks: the share of rows below a value, learned from a sample; and columns as sortable words.
 
-A curve over ranks divides the rows evenly whatever the distribution of the values. The sample's distinct values
-are the boundaries of intervals; the rank of an interval is the share of sampled rows below its middle. So a value
-that many rows have takes as much of the range as it has rows, and lies apart from its neighbours.
+A curve over ranks divides the rows evenly, whatever the distribution of the values. The sample's distinct values are
+the boundaries of intervals. The rank of an interval is the share of sampled rows below its middle. So a value that many
+rows have takes a share of the range equal to its share of rows, and lies apart from its neighbours.
 
-Columns as unsigned 64-bit words whose order is the order of the values: null, numbers, NaN.
-
-A value is one word or several, most significant first; comparing words compares values, and equal values have
-equal words (-0.0 is 0.0). Texts and binaries are bytes, eight to a word, up to `TEXT_BYTES`, then their length.
+Words are unsigned 64-bit integers in the order of the values: null, numbers, NaN. A value is one word or several, most
+significant first. Comparing words compares values, and equal values have equal words (-0.0 is 0.0). Texts and binaries
+are bytes, eight per word, up to `TEXT_BYTES`, then their length.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ __all__ = [
 Word: TypeAlias = npt.NDArray[np.uint64]
 Rows: TypeAlias = npt.NDArray[np.int64]
 
-#: Texts that agree in so many bytes are told apart by their length alone.
+#: Texts with this many equal leading bytes are ordered by their length alone.
 TEXT_BYTES: Final = 64
 _TEXT_WORDS: Final = TEXT_BYTES // 8 + 1
 _SIGN: Final = np.uint64(1 << 63)
@@ -51,44 +50,44 @@ _SAME_BITS: Final = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
 
 class Words:
-    """The words of one Arrow array, made when they are asked for.
+    """The words of one Arrow array, computed on demand.
 
     Attributes:
-        count: words a value.
-        cut: whether values may be longer than their words tell, which the last word then says.
-        valid: a flag for each row that is not null; None if all rows are valid. Words of null rows mean nothing.
+        count: number of words of each value.
+        cut: whether values may be longer than their words hold; the last word then shows it.
+        valid: a flag for each row that is not null; None if all rows are valid. Words of null rows are undefined.
     """
 
     def __init__(self, column: pa.Array) -> None:
-        column = _plain(column)
+        column = _decode_column(column)
         self._rows = len(column)
         self.valid: npt.NDArray[np.bool_] | None = np.asarray(pc.is_valid(column)) if column.null_count else None
-        self.count, self._make = _maker(column)
+        self.count, self._make = _make_words(column)
         self.cut = self.count == _TEXT_WORDS
 
     def __len__(self) -> int:
         return self._rows
 
     def word(self, at: int, rows: Rows | None = None) -> Word:
-        """Word ``at`` of all rows, or of those at the given positions."""
+        """Return word number ``at`` of all rows, or of the rows at the given positions."""
         return self._make(at, rows)
 
     def complete(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Whether the words of these rows tell all of their values."""
+        """Tell whether the words of these rows hold their whole values."""
         whole: npt.NDArray[np.bool_] = self.word(self.count - 1, rows) <= TEXT_BYTES
         return whole if self.cut else np.ones(len(rows), bool)
 
 
 def words_of(column: pa.Array | pa.ChunkedArray) -> Words:
-    """The words of a column; raises `SchemaMismatchError` if its type has no order."""
+    """Return the words of a column. Raises `SchemaMismatchError` if its type has no order."""
     return Words(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
 
 
 def leaf_type(schema: pa.Schema, name: str) -> pa.DataType:
-    """The type of a column or of a struct's field (``a.b``).
+    """Return the type of a column or of a struct's field (``a.b``).
 
     Raises:
-        SchemaMismatchError: no such column, or a type without an order.
+        SchemaMismatchError: there is no such column, or its type has no order.
     """
     of = schema.empty_table()
     kind = leaf_column(of, name).type
@@ -97,98 +96,98 @@ def leaf_type(schema: pa.Schema, name: str) -> pa.DataType:
 
 
 def leaf_column(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array | pa.ChunkedArray:
-    """A column by name, or a struct's field by its path (``a.b``): null where a parent is null.
+    """Return a column by name, or a struct's field by its path (``a.b``); null if a parent is null.
 
     Raises:
-        SchemaMismatchError: no such column.
+        SchemaMismatchError: there is no such column.
     """
     if name in rows.schema.names:
         return rows.column(name)
     top, *inner = name.split(".")
     if not inner or top not in rows.schema.names:
-        raise _missing(name, rows.schema.names)
+        raise _missing_column(name, rows.schema.names)
     column = rows.column(top)
     for part in inner:
         children = [field.name for field in column.type] if pa.types.is_struct(column.type) else []
         if part not in children:
-            raise _missing(name, children)
+            raise _missing_column(name, children)
         column = pc.struct_field(column, part)
     return column
 
 
-def _missing(name: str, known: list[str]) -> SchemaMismatchError:
+def _missing_column(name: str, known: list[str]) -> SchemaMismatchError:
     return SchemaMismatchError(
         f"the layout column {name!r} is not among the columns{nearest(name, known)}; name another"
     )
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def _decode_column(column: pa.Array) -> pa.Array:
     of = column.type
     if isinstance(of, pa.BaseExtensionType):
         column, of = column.storage, of.storage_type
     if pa.types.is_dictionary(of):
-        return _plain(column.dictionary_decode())
+        return _decode_column(column.dictionary_decode())
     if pa.types.is_string_view(of):
         return column.cast(pa.large_string())
     return column.cast(pa.large_binary()) if pa.types.is_binary_view(of) else column
 
 
-def _maker(column: pa.Array) -> tuple[int, Callable[[int, Rows | None], Word]]:
-    """How many words a value has, and the function that makes them."""
+def _make_words(column: pa.Array) -> tuple[int, Callable[[int, Rows | None], Word]]:
+    """Return the number of words of a value, and the function that makes them."""
     of = column.type
     if pa.types.is_null(of):
-        return 1, _single(np.zeros(len(column), np.uint64))
+        return 1, _one_word(np.zeros(len(column), np.uint64))
     if pa.types.is_boolean(of):
-        return 1, _single(np.asarray(pc.fill_null(column, False)).astype(np.uint64))
+        return 1, _one_word(np.asarray(pc.fill_null(column, False)).astype(np.uint64))
     if pa.types.is_floating(of):
-        return 1, _single(_of_floats(_values(column, f"f{of.bit_width // 8}").astype(np.float64)))
+        return 1, _one_word(_floats_to_words(_read_values(column, f"f{of.bit_width // 8}").astype(np.float64)))
     if pa.types.is_unsigned_integer(of):
-        return 1, _single(_values(column, f"u{of.bit_width // 8}").astype(np.uint64))
+        return 1, _one_word(_read_values(column, f"u{of.bit_width // 8}").astype(np.uint64))
     if pa.types.is_decimal(of):
-        return _of_decimals(column)
+        return _decimals_to_words(column)
     if pa.types.is_fixed_size_binary(of):
-        return _of_texts(column, np.arange(len(column) + 1, dtype=np.int64) + column.offset, of.byte_width)
+        return _texts_to_words(column, np.arange(len(column) + 1, dtype=np.int64) + column.offset, of.byte_width)
     if any(test(of) for test in (pa.types.is_string, pa.types.is_binary)):
-        return _of_texts(column, _offsets(column, np.int32), 1)
+        return _texts_to_words(column, _read_offsets(column, np.int32), 1)
     if any(test(of) for test in (pa.types.is_large_string, pa.types.is_large_binary)):
-        return _of_texts(column, _offsets(column, np.int64), 1)
+        return _texts_to_words(column, _read_offsets(column, np.int64), 1)
     if pa.types.is_primitive(of) and of.bit_width in _SAME_BITS:
-        return 1, _single(_of_ints(_values(column, _SAME_BITS[of.bit_width])))
+        return 1, _one_word(_ints_to_words(_read_values(column, _SAME_BITS[of.bit_width])))
     raise SchemaMismatchError(f"a column of type {of} has no order to lay rows out by; name another column")
 
 
-def _single(word: Word) -> Callable[[int, Rows | None], Word]:
+def _one_word(word: Word) -> Callable[[int, Rows | None], Word]:
     return lambda _, rows: word if rows is None else word[rows]
 
 
-def _values(column: pa.Array, of: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The values as they lie in memory; those of null rows are whatever stands there."""
+def _read_values(column: pa.Array, of: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return the values as stored in memory. Values of null rows are undefined."""
     buffer = column.buffers()[1]
     if buffer is None:
         return np.zeros(len(column), of)
     return np.frombuffer(buffer, of, len(column), column.offset * np.dtype(of).itemsize)
 
 
-def _of_ints(values: npt.NDArray[Any]) -> Word:
+def _ints_to_words(values: npt.NDArray[Any]) -> Word:
     words: Word = values.astype(np.int64).view(np.uint64) ^ _SIGN
     return words
 
 
-def _of_floats(values: npt.NDArray[np.float64]) -> Word:
-    clean = values + 0.0  # -0.0 becomes 0.0, NaN one of the many that there are.
+def _floats_to_words(values: npt.NDArray[np.float64]) -> Word:
+    clean = values + 0.0  # -0.0 becomes 0.0; below, all NaNs get the same bits.
     clean[np.isnan(values)] = np.nan
     bits = clean.view(np.uint64)
     words: Word = np.where(bits >> np.uint64(63) == 1, ~bits, bits | _SIGN)
     return words
 
 
-def _of_decimals(column: pa.Array) -> tuple[int, Callable[[int, Rows | None], Word]]:
+def _decimals_to_words(column: pa.Array) -> tuple[int, Callable[[int, Rows | None], Word]]:
     parts = max(1, column.type.bit_width // 64)
     if column.type.bit_width < 64:
-        return 1, _single(_of_ints(_values(column, np.int32)))
-    raw = _values(column, "<u8") if parts == 1 else _wide(column, parts)
-    if parts == 1 or column.type.precision <= 18:  # The low word alone is the number.
-        return 1, _single((raw if parts == 1 else raw[:, 0]).astype(np.uint64) ^ _SIGN)
+        return 1, _one_word(_ints_to_words(_read_values(column, np.int32)))
+    raw = _read_values(column, "<u8") if parts == 1 else _read_decimals(column, parts)
+    if parts == 1 or column.type.precision <= 18:  # The low word holds the whole number.
+        return 1, _one_word((raw if parts == 1 else raw[:, 0]).astype(np.uint64) ^ _SIGN)
 
     def make(at: int, rows: Rows | None) -> Word:
         word = raw[:, parts - 1 - at] if rows is None else raw[rows, parts - 1 - at]
@@ -197,7 +196,7 @@ def _of_decimals(column: pa.Array) -> tuple[int, Callable[[int, Rows | None], Wo
     return parts, make
 
 
-def _wide(column: pa.Array, parts: int) -> npt.NDArray[np.uint64]:
+def _read_decimals(column: pa.Array, parts: int) -> npt.NDArray[np.uint64]:
     buffer = column.buffers()[1]
     if buffer is None:
         return np.zeros((len(column), parts), np.uint64)
@@ -205,7 +204,7 @@ def _wide(column: pa.Array, parts: int) -> npt.NDArray[np.uint64]:
     return raw.reshape(len(column), parts)
 
 
-def _offsets(column: pa.Array, of: type[np.int32] | type[np.int64]) -> npt.NDArray[np.int64]:
+def _read_offsets(column: pa.Array, of: type[np.int32] | type[np.int64]) -> npt.NDArray[np.int64]:
     buffer = column.buffers()[1]
     if buffer is None or not len(column):
         return np.zeros(len(column) + 1, np.int64)
@@ -213,17 +212,17 @@ def _offsets(column: pa.Array, of: type[np.int32] | type[np.int64]) -> npt.NDArr
     return offsets.astype(np.int64)
 
 
-def _of_texts(
+def _texts_to_words(
     column: pa.Array, offsets: npt.NDArray[np.int64], width: int
 ) -> tuple[int, Callable[[int, Rows | None], Word]]:
-    """Eight bytes a word, zeros behind the end; the last word is the length, `TEXT_BYTES` + 1 at most."""
+    """Make words of eight bytes, padded with zeros. The last word is the length, at most `TEXT_BYTES` + 1."""
     starts, lengths = offsets[:-1] * width, (offsets[1:] - offsets[:-1]) * width
     data = column.buffers()[-1]
     first, end = (int(starts.min()), int((starts + lengths).max())) if len(starts) else (0, 0)
     padded = np.zeros(end - first + 8, np.uint8)
     if data is not None and end > first:
         padded[: end - first] = np.frombuffer(data, np.uint8, end - first, first)
-    # Every run of eight bytes, wherever it starts.
+    # Overlapping runs of eight bytes, one for each start.
     runs = np.ndarray((end - first + 1,), ">u8", padded, strides=(1,))
 
     def make(at: int, rows: Rows | None) -> Word:
@@ -234,11 +233,11 @@ def _of_texts(
         left = np.clip(length - 8 * at, 0, 8)
         found = runs[np.where(left > 0, start - first + 8 * at, 0)].astype(np.uint64)
         blank = ((8 - left) * 8).astype(np.uint64)
-        # A shift by 64 bits is no shift to numpy: two halves.
+        # numpy ignores a shift by 64 bits, so shift twice by half of it.
         half = blank >> np.uint64(1)
         rest = blank - half
-        kept: Word = found >> half >> rest << rest << half
-        return kept
+        masked: Word = found >> half >> rest << rest << half
+        return masked
 
     return _TEXT_WORDS, make
 
@@ -247,7 +246,7 @@ if sys.byteorder != "little":  # pragma: no cover
     raise ImportError("lakeformat.layout reads Arrow's decimals as little-endian words")
 
 
-#: Boundaries kept of a sample. So many are searched in a core's cache and tell 16,384 stripes of a table apart.
+#: Most boundaries of a sample. They fit into a core's cache and divide a table into 16,384 stripes.
 MAXIMUM_BOUNDARIES: Final = 1 << 14
 
 _CELL_BITS: Final = 16
@@ -255,13 +254,13 @@ _CELL_BITS: Final = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Sorted words with their range in even cells, searched several times faster than by numpy's halving.
+    """Sorted words whose range is divided into even cells. A search is several times faster than numpy's bisection.
 
     Attributes:
-        words: distinct, at most `MAXIMUM_BOUNDARIES`.
+        words: the distinct words, at most `MAXIMUM_BOUNDARIES`.
         shift: log2 of a cell's width.
-        starts: for each cell, how many words lie before it.
-        strides: how far to look on from there: halves that add up to the words of the fullest cell, or more.
+        starts: for each cell, the number of words before it.
+        strides: step widths of the search within a cell: halves that add up to at least the words of the fullest cell.
     """
 
     words: Word
@@ -271,19 +270,19 @@ class Cells:
 
     @classmethod
     def of(cls, words: Word) -> Cells:
-        """Cells of these words."""
+        """Make the cells of these words."""
         shift = np.uint64(max(0, int(words[-1] - words[0]).bit_length() - _CELL_BITS))
         counts = np.bincount(((words - words[0]) >> shift).astype(np.int64))
         halves = reversed(range(int(counts.max()).bit_length()))
         return cls(words, shift, (np.cumsum(counts) - counts).astype(np.uint16), tuple(1 << half for half in halves))
 
     def search(self, wanted: Word) -> Rows:
-        """As ``np.searchsorted(words, wanted, "right")``."""
+        """Return the same as ``np.searchsorted(words, wanted, "right")``."""
         words = self.words
         cell = (np.clip(wanted, words[0], words[-1]) - words[0]) >> self.shift
         found = self.starts[cell.astype(np.int64)].astype(np.int64)
         padded = np.append(words, np.full(sum(self.strides), np.iinfo(np.uint64).max, np.uint64))
-        for stride in self.strides:  # Words of later cells are greater: no need to know where this one ends.
+        for stride in self.strides:  # Words of later cells are greater, so the end of the cell is not needed.
             found += (padded[found + (stride - 1)] <= wanted) * np.int64(stride)
         below: Rows = np.minimum(found, len(words))
         return below
@@ -294,11 +293,13 @@ class Boundaries:
     """Distinct values in order, as a trie of words.
 
     Attributes:
-        first: the first level, to be searched.
-        levels: per level the sorted distinct keys. On the first they are first words; on each further one a key is
-            the position of the key before (times 2**32) and twice the position of its word among ``letters`` plus one.
-        letters: per level the sorted distinct words.
-        starts: per level, for each key, how many boundaries are less than all that begin like it; then their count.
+        first: the first level, in a form for searches.
+        levels: per level, the sorted distinct keys. On the first level, keys are first words. On each further level, a
+            key is the position of the key before it (times 2**32) plus twice the position of its word among ``letters``
+            plus one.
+        letters: per level, the sorted distinct words.
+        starts: per level, for each key, the number of boundaries less than all boundaries that begin with it; the last
+            entry is the number of boundaries.
     """
 
     first: Cells
@@ -308,11 +309,11 @@ class Boundaries:
 
     @property
     def count(self) -> int:
-        """How many."""
+        """Return the number of boundaries."""
         return int(self.starts[0][-1])
 
     def find(self, words: Words) -> tuple[Rows, npt.NDArray[np.bool_]]:
-        """For each row how many boundaries are not greater, and whether one of them is equal, as far as levels go."""
+        """Return for each row the number of boundaries not greater, and whether one is equal as far as levels go."""
         word = words.word(0)
         below = self.first.search(word)
         equal = self._hits(0, below - 1, word)
@@ -324,7 +325,7 @@ class Boundaries:
         for level in range(1, len(self.levels)):
             word = words.word(level, rows)
             letter = np.searchsorted(self.letters[level], word)
-            known = _at(self.letters[level], letter) == word
+            known = _take_clipped(self.letters[level], letter) == word
             key = (group.astype(np.uint64) << np.uint64(32)) + (2 * letter + known).astype(np.uint64)
             at = np.searchsorted(self.levels[level], key)
             hit = self._hits(level, at, key)
@@ -335,22 +336,22 @@ class Boundaries:
         return found, equal
 
     def _hits(self, level: int, at: Rows, key: Word) -> npt.NDArray[np.bool_]:
-        hits: npt.NDArray[np.bool_] = (at >= 0) & (_at(self.levels[level], at) == key)
+        hits: npt.NDArray[np.bool_] = (at >= 0) & (_take_clipped(self.levels[level], at) == key)
         return hits
 
 
-def _at(values: Word, at: Rows) -> Word:
-    """Values at positions that may lie one beyond either end."""
+def _take_clipped(values: Word, at: Rows) -> Word:
+    """Return the values at positions that may lie one beyond either end."""
     return values[np.clip(at, 0, len(values) - 1)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
-    """What a sample tells about one column.
+    """The ranks of one column's values, learned from a sample.
 
     Attributes:
-        boundaries: None if the sample has no value.
-        codes: for each interval, from that below all boundaries, its rank: 0 up to ``2**bits - 1``.
+        boundaries: the boundaries; None if the sample has no value.
+        codes: the rank of each interval, 0 to ``2**bits - 1``; the first interval is below all boundaries.
         null_code: the rank of null, below all others.
     """
 
@@ -359,7 +360,7 @@ class Ranks:
     null_code: int
 
     def of(self, words: Words) -> Word:
-        """The rank of each row."""
+        """Return the rank of each row."""
         if self.boundaries is None:
             found = np.full(len(words), self.codes[0])
         else:
@@ -370,16 +371,16 @@ class Ranks:
 
 
 def fit_ranks(sample: pa.Array, bits: int) -> Ranks:
-    """Ranks of ``bits`` bits from the sampled values, nulls included."""
+    """Fit ranks of ``bits`` bits to the sampled values, nulls included."""
     words = Words(sample)
     rows = _valid_rows(words)
     nulls, total = len(sample) - len(rows), max(1, len(sample))
     if not len(rows):
         return Ranks(None, np.array([(1 << bits) - 1 if nulls else 0], np.uint64), 0)
     columns, counts = _distinct(words, rows)
-    kept, counts = _thinned(counts)
-    boundaries = _trie(_needed([column[kept] for column in columns]))
-    mass = np.concatenate(([0], counts))  # Nothing sampled lies below the first boundary.
+    chosen, counts = _thin_out(counts)
+    boundaries = _build_trie(_drop_equal_words([column[chosen] for column in columns]))
+    mass = np.concatenate(([0], counts))  # No sampled value lies below the first boundary.
     middles = (nulls + np.cumsum(mass) - mass / 2) / total
     codes = np.minimum((middles * (1 << bits)).astype(np.uint64), np.uint64((1 << bits) - 1))
     null_code = int(nulls / total / 2 * (1 << bits))
@@ -387,22 +388,22 @@ def fit_ranks(sample: pa.Array, bits: int) -> Ranks:
 
 
 def fit_boundaries(sample: pa.Array) -> Boundaries | None:
-    """Boundaries with all their words, so that equal is equal; None if the sample has no value."""
+    """Make boundaries with all their words, so that equality is exact. Return None if the sample has no value."""
     words = Words(sample)
     rows = _valid_rows(words)
     if not len(rows):
         return None
     columns, counts = _distinct(words, rows)
-    kept, _ = _thinned(counts)
-    return _trie([column[kept] for column in columns])
+    chosen, _ = _thin_out(counts)
+    return _build_trie([column[chosen] for column in columns])
 
 
 def _valid_rows(words: Words) -> Rows:
     return np.arange(len(words)) if words.valid is None else np.flatnonzero(words.valid)
 
 
-def _trie(columns: Sequence[Word]) -> Boundaries:
-    """Boundaries from their words, which are distinct and in order."""
+def _build_trie(columns: Sequence[Word]) -> Boundaries:
+    """Make boundaries from their words, which are distinct and sorted."""
     size = len(columns[0])
     group = np.zeros(size, np.uint64)
     levels, letters, starts = [], [], []
@@ -418,7 +419,7 @@ def _trie(columns: Sequence[Word]) -> Boundaries:
 
 
 def _distinct(words: Words, rows: Rows) -> tuple[list[Word], Rows]:
-    """Distinct values in order, as columns of words, and how many rows have each."""
+    """Return the distinct values in order, as columns of words, and the row count of each."""
     columns = [words.word(at, rows) for at in range(words.count)]
     if len(columns) == 1:
         found, counts = np.unique(columns[0], return_counts=True)
@@ -430,18 +431,18 @@ def _distinct(words: Words, rows: Rows) -> tuple[list[Word], Rows]:
     return [column[first] for column in columns], np.diff(np.append(first, len(order)))
 
 
-def _thinned(counts: Rows) -> tuple[Rows, Rows]:
-    """Which distinct values stay boundaries, of about equally many rows each, and the rows of each interval."""
+def _thin_out(counts: Rows) -> tuple[Rows, Rows]:
+    """Choose which distinct values stay boundaries, with about equal row counts; return also each interval's rows."""
     if len(counts) <= MAXIMUM_BOUNDARIES:
         return np.arange(len(counts)), counts
     before = np.cumsum(counts) - counts
     stripe = before * MAXIMUM_BOUNDARIES // counts.sum()
-    kept = np.flatnonzero(np.append(True, stripe[1:] != stripe[:-1]))
-    return kept, np.add.reduceat(counts, kept)
+    chosen = np.flatnonzero(np.append(True, stripe[1:] != stripe[:-1]))
+    return chosen, np.add.reduceat(counts, chosen)
 
 
-def _needed(columns: Sequence[Word]) -> list[Word]:
-    """The first words that tell the boundaries apart."""
+def _drop_equal_words(columns: Sequence[Word]) -> list[Word]:
+    """Return the first words, as many as distinguish all boundaries."""
     same = np.ones(max(0, len(columns[0]) - 1), bool)
     needed = []
     for column in columns:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lakeformat.merge.fields import filled, folded_rows
-from lakeformat.merge.fold import folded_parts
+from lakeformat.merge.fields import fill_nulls, fold_rows
+from lakeformat.merge.fold import fold_parts
 from lakeformat.merge.order import deleted_rows, latest_rows, stored_wins
 from lakeformat.merge.rules import MergeFunction, Merger, MergeRule, ReadRule, read_rule
 from lakeformat.merge.slice_merge import SliceMerge
@@ -16,9 +16,9 @@ __all__ = [
     "ReadRule",
     "SliceMerge",
     "deleted_rows",
-    "filled",
-    "folded_parts",
-    "folded_rows",
+    "fill_nulls",
+    "fold_rows",
+    "fold_parts",
     "latest_rows",
     "marked_rows",
     "read_rule",

@@ -16,18 +16,18 @@ from lakeformat.arrow.gather import gather_column
 from lakeformat.merge.order import key_codes, ordering_ranks
 from lakeformat.model.record import IS_DELETED
 
-__all__ = ["KeyRuns", "filled", "folded_rows", "incoming_cells"]
+__all__ = ["KeyRuns", "fill_nulls", "fold_rows", "incoming_cells"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
 def incoming_cells(stored_known: Mask, incoming_known: Mask, stored_is_newer: Mask) -> Mask:
-    """Tell for each pair of rows whether the incoming row's field is taken: the newer row's if known, else the other's."""
+    """Tell for each pair of rows whether the incoming row's field is taken: the newer row's if known, else the other."""
     return np.where(stored_is_newer, ~stored_known, incoming_known)
 
 
-def filled(stored: pa.Table, incoming: pa.Table, stored_is_newer: Mask) -> pa.Table:
+def fill_nulls(stored: pa.Table, incoming: pa.Table, stored_is_newer: Mask) -> pa.Table:
     """Merge pairs of rows: take the newer row and fill its nulls from the other (Hudi: ``mergeRecords``).
 
     Args:
@@ -45,7 +45,7 @@ def filled(stored: pa.Table, incoming: pa.Table, stored_is_newer: Mask) -> pa.Ta
     return pa.Table.from_arrays(columns, schema=incoming.schema)
 
 
-def folded_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> pa.Table:
+def fold_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> pa.Table:
     """Fold all rows of a key into one row (Hudi: ``PartialUpdateAvroPayload.preCombine``, in order of arrival).
 
     Each row is merged with the result of the rows before it. With a greater or equal ordering value, or without

@@ -21,7 +21,7 @@ from lakeformat.merge.rules import ReadRule
 from lakeformat.merge.versions import LogDeletes, LogPart, Versions, versions_of
 from lakeformat.model.record import META_COLUMNS
 
-__all__ = ["folded_parts", "folded_versions"]
+__all__ = ["fold_parts", "folded_versions"]
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
@@ -35,7 +35,7 @@ _FEW_BYTES: Final = 32 << 20
 _SHARE: Final = 4
 
 
-def folded_parts(
+def fold_parts(
     parts: Iterable[LogPart],
     rule: ReadRule,
     schema: pa.Schema,

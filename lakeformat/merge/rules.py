@@ -1,8 +1,7 @@
-"""The merge rule of one write: which of two rows with one key stays, and which of its fields.
+"""The merge rules: of a write, of a read, and the user's own (a Python function on Arrow tables).
 
-The merge rule of reading: how the log files and the base file of a slice become rows.
-
-The user's own merge rule: a Python function on Arrow tables, given directly or by name.
+The rule of a write decides which of two rows with one key stays, and which of its fields. The rule of a read decides
+how the log files and the base file of a slice become rows.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakeformat.config.option import import_callable
 from lakeformat.errors import InvalidInputError, InvalidOptionError, UnsupportedTableError
-from lakeformat.merge.fields import filled
+from lakeformat.merge.fields import fill_nulls
 from lakeformat.merge.order import deleted_rows
 from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode
 from lakeformat.model.record import IS_DELETED, OPERATION, RECORD_KEY
@@ -139,7 +138,7 @@ class Merger:
                 "Python of this job can import"
             ) from error
         except TypeError as error:
-            raise InvalidOptionError(f"the merger {self} is {error} and no function; give a function") from error
+            raise InvalidOptionError(f"the merger {self} is {error}, not a function; give a function") from error
 
     def merged(self, stored: pa.Table, incoming: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """Call the function. Return its rows in ``incoming``'s schema, and a flag for each row that it deletes.
@@ -273,7 +272,7 @@ class MergeRule:
         """
         if self.merger is not None:
             return self.merger.merged(stored, incoming)
-        return filled(stored, incoming, stored_is_newer), np.zeros(incoming.num_rows, bool)
+        return fill_nulls(stored, incoming, stored_is_newer), np.zeros(incoming.num_rows, bool)
 
     @property
     def combines_parts(self) -> bool:

@@ -1,10 +1,8 @@
 """The versions of records in log blocks, as columns (Hudi: ``BufferedRecord``).
 
+The module has the content of one block (`LogRows`, `LogDeletes`), and the versions that are made of it.
+
 Memory: the parts themselves, a mask for each field that partial updates leave open, and some 30 bytes a version.
-
-The content of log files as columns: rows written later than the base file, and deleted keys.
-
-The rows of a log block that delete their record.
 """
 
 from __future__ import annotations
@@ -90,7 +88,7 @@ def marked_rows(column: pa.ChunkedArray, marker: str) -> pa.ChunkedArray:
 
 
 def deleting_rows(rows: pa.Table, rule: ReadRule) -> npt.NDArray[np.bool_]:
-    """Return the rows that are deletes by ``_hoodie_is_deleted``, ``_hoodie_operation`` or the table's own marker."""
+    """Return the rows that are deletes by ``_hoodie_is_deleted``, ``_hoodie_operation`` or the table's marker."""
     names = rows.schema.names
     found = deleted_rows(rows.column(IS_DELETED) if IS_DELETED in names else None, rows.num_rows)
     if OPERATION in names:
@@ -256,7 +254,7 @@ def _positions(part: LogPart, count: int) -> Ints:
 
 
 def _known_masks(part: LogRows, rows: pa.Table, rule: ReadRule) -> Mapping[str, Mask]:
-    """Return for each column which rows of a block set it. A partial update sets all columns it holds, nulls included."""
+    """Return for each column which rows of a block set it. A partial update sets all its columns, nulls included."""
     if part.is_partial:
         missing = set(rows.schema.names) - set(part.rows.schema.names)
         return {name: np.zeros(rows.num_rows, bool) for name in missing}

@@ -45,8 +45,8 @@ class BaseFileName:
     @classmethod
     def match(cls, name: str) -> BaseFileName | None:
         """Parse a name; return None if it is not the name of a base file."""
-        found = _NAME.fullmatch(name)
-        return cls(*found.groups()) if found else None
+        matched = _NAME.fullmatch(name)
+        return cls(*matched.groups()) if matched else None
 
     @classmethod
     def parse(cls, name: str) -> BaseFileName:
@@ -116,10 +116,10 @@ class LogFileName:
     @classmethod
     def match(cls, name: str) -> LogFileName | None:
         """Parse a name (Hudi: ``FSUtils.LOG_FILE_PATTERN``); return None if it is not the name of a log file."""
-        found = _LOG_NAME.fullmatch(name)
-        if found is None:
+        matched = _LOG_NAME.fullmatch(name)
+        if matched is None:
             return None
-        file_id, time, version, token, cdc = found.groups()
+        file_id, time, version, token, cdc = matched.groups()
         return cls(file_id, time, int(version), token, cdc is not None)
 
     def __str__(self) -> str:

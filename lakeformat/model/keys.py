@@ -56,8 +56,8 @@ class KeyGeneratorKind(Enum):
             InvalidOptionError: The generator is unknown or not supported.
         """
         wanted = name.strip().lower().removeprefix(_PACKAGE).replace("avro", "").rstrip("_")
-        if found := _KINDS.get(wanted):
-            return found
+        if kind := _KINDS.get(wanted):
+            return kind
         known = [kind.value for kind in cls]
         raise InvalidOptionError(
             f"key generator {name!r} is not supported; use one of {', '.join(known)}{nearest(name, known)}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from lakeformat.public import public
+
 __all__ = ["OneLine"]
 
 
+@public
 class OneLine:
     """A class whose ``repr`` is its name and the first line of its ``str``. Give a dataclass ``repr=False``."""
 

@@ -9,10 +9,12 @@ from typing import Final
 
 from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.model.instant import Action
+from lakeformat.public import public
 
 __all__ = ["Operation", "OperationTraits", "operation_of"]
 
 
+@public
 class Operation(enum.Enum):
     """A write operation."""
 

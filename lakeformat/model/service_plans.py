@@ -1,6 +1,6 @@
-"""A clustering plan: which file slices are rewritten together, and how (Hudi: ``HoodieClusteringPlan``).
+"""The plans of clusterings and compactions: which file slices are rewritten together, and which become base files.
 
-A compaction plan: which file slices become base files (Hudi: ``HoodieCompactionPlan``).
+Hudi: ``HoodieClusteringPlan``, ``HoodieCompactionPlan``.
 """
 
 from __future__ import annotations

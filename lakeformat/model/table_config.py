@@ -1,9 +1,8 @@
 """The table's own settings, stored in ``hoodie.properties`` (Hudi: ``HoodieTableConfig``).
 
-The properties that each table version stores in ``hoodie.properties`` for the same settings.
-
-They equal the properties of tables that Hudi 1.2.0 makes, for both table types. Sources: ``HoodieTableConfig`` and
-``HoodieTableMetaClient.TableBuilder``.
+For new and upgraded tables this module also returns the properties that each table version stores for the same
+settings. They equal the properties of tables that Hudi 1.2.0 makes, for both table types. Sources:
+``HoodieTableConfig`` and ``HoodieTableMetaClient.TableBuilder``.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Final
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError, nearest
 from lakeformat.model.keys import KeyGeneratorKind
 from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode, merge_settings
+from lakeformat.public import public
 
 __all__ = [
     "CREATE_SCHEMA",
@@ -139,6 +139,7 @@ def table_checksum(name: str, database: str = "") -> str:
     return str(zlib.crc32(f"{database}.{name}".encode()))
 
 
+@public
 @dataclass(frozen=True)
 class TableConfig:
     """The parsed table properties. Unknown keys are kept unchanged."""

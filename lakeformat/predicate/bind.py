@@ -105,7 +105,7 @@ def resolve(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
         if found:
             within = found[-1].type
             if not pa.types.is_struct(within):
-                raise InvalidInputError(f"column {column!r} is not in the table: {found[-1].name!r} is no struct")
+                raise InvalidInputError(f"column {column!r} is not in the table: {found[-1].name!r} is not a struct")
         if (at := within.get_field_index(part)) >= 0:
             found.append(within.field(at))
             continue
@@ -165,7 +165,7 @@ def _bind_columns(comparison: ColumnComparison, schema: pa.Schema) -> Predicate:
 
 def _text_column(column: str, of: pa.DataType) -> str:
     if not (pa.types.is_string(of) or pa.types.is_large_string(of)):
-        raise InvalidInputError(f"column {column!r} of type {of} is no text; LIKE needs a text column")
+        raise InvalidInputError(f"column {column!r} of type {of} is not a text; LIKE needs a text column")
     return column
 
 

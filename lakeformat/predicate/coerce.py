@@ -92,7 +92,7 @@ def spans(values: Sequence[object], to: pa.DataType, zone: str, *, listed: bool)
     if pa.types.is_timestamp(to) and to.unit in _UNIT_MICROS:
         unit = _UNIT_MICROS[to.unit]
         return [_integer_span(Fraction(_micros(value, to, zone), unit), to) for value in values]
-    raise InvalidInputError(f"a column of type {to} cannot be compared in a filter; ask IS NULL only")
+    raise InvalidInputError(f"a column of type {to} cannot be compared in a filter; only IS NULL is possible")
 
 
 def is_bytes(of: pa.DataType) -> bool:
@@ -159,7 +159,7 @@ def _number(value: object, to: pa.DataType) -> _Number:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise _incompatible(value, to, "write a number, without quotes")
     if isinstance(value, Decimal) and not value.is_finite():
-        raise _incompatible(value, to, "it is no finite decimal")
+        raise _incompatible(value, to, "it is not a finite decimal")
     return value
 
 

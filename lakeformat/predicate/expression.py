@@ -93,7 +93,7 @@ def bind_expression(expression: pc.Expression, schema: pa.Schema, place: Place =
     try:
         pickled = expression.__reduce__()[1][0]
     except pa.ArrowNotImplementedError as error:
-        raise InvalidInputError(f"where={str(expression)[:200]}: {error}; go by names, pc.field('x')") from None
+        raise InvalidInputError(f"where={str(expression)[:200]}: {error}; use names, pc.field('x')") from None
     try:
         nodes, row = _read_nodes(pickled)
         tree: _Node | None = _parse_tree(iter(nodes), row)

@@ -128,7 +128,7 @@ def _compute(computed: Computed, batch: pa.RecordBatch | pa.Table) -> pa.Array |
         raise InvalidInputError(f"cannot filter by {str(computed.expression)[:200]}: {reason}") from None
     if not pa.types.is_boolean(answer.type):
         kind = answer.type
-        raise InvalidInputError(f"cannot filter by {str(computed.expression)[:200]}: it is {kind}, no condition")
+        raise InvalidInputError(f"cannot filter by {str(computed.expression)[:200]}: it is {kind}, not a condition")
     return answer if isinstance(batch, pa.Table) else answer.combine_chunks()
 
 

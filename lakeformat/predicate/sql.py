@@ -1,14 +1,9 @@
-"""The parser of a ``where=`` option, a subset of Spark SQL's predicates.
+"""The parsers of SQL conditions: ``where=`` options, pre-commit queries, conditions whose time zone is known later.
 
-One side of every comparison is a column, the other a literal or, in a merge, another column. All other Spark SQL
-(functions, arithmetic, casts, subqueries) is refused; the error names the part. Nothing is guessed.
-
-The parser of a pre-commit query: a small SELECT over one table.
-
-``select count(*), max(v) from <TABLE_NAME> where v > 3``: aggregates of columns and one condition. All other SQL
-(joins, grouping, plain columns, arithmetic) is refused; the error names the part.
-
-Conditions whose meaning depends on a time zone that is known only later.
+A condition is in a subset of Spark SQL's predicates. One side of every comparison is a column, the other a literal or,
+in a merge, another column. A pre-commit query is a small SELECT over one table, ``select count(*), max(v) from
+<TABLE_NAME> where v > 3``: aggregates of columns and one condition. All other SQL (functions, arithmetic, casts,
+subqueries, joins, grouping, plain columns) is refused; the error names the part. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -290,7 +285,7 @@ def _read_literal(node: Expression, within: Expression) -> object:
         case "TryCast":
             return _read_suffixed_number(node, within)
         case _:
-            raise _refusal(within, f"{node.sql(dialect='spark')} is no literal")
+            raise _refusal(within, f"{node.sql(dialect='spark')} is not a literal")
 
 
 def _read_number(text: str, within: Expression) -> int | float | Decimal:
@@ -300,7 +295,7 @@ def _read_number(text: str, within: Expression) -> int | float | Decimal:
         return Decimal(text)
     if _EXPONENT.fullmatch(text) and not math.isinf(value := float(text)):
         return value
-    raise _refusal(within, f"{text} is no number")
+    raise _refusal(within, f"{text} is not a number")
 
 
 def _read_hex(digits: str, within: Expression) -> bytes:
@@ -338,7 +333,7 @@ def _read_suffixed_number(node: Expression, within: Expression) -> object:
         # sqlglot parses -128Y as minus 128Y.
         if isinstance(value, int) and value <= 1 << (bits - 1):
             return value
-        raise _refusal(within, f"{value} is no {suffix}")
+        raise _refusal(within, f"{value} is not a {suffix}")
     raise _refusal(within)
 
 

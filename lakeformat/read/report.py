@@ -1,8 +1,7 @@
-"""A layout report of a stored table: footers for what its files span, and a sample of its rows.
+"""Reports on a stored table: an overview (kind, size, columns), and a layout report.
 
-Memory: the sampled rows of the columns asked for, and the footers of `_MOST_FILES` files.
-
-A table at a glance: what it is, how large, and its columns. No data file is opened.
+The overview opens no data file. The layout report reads footers for the value ranges of the files, and a sample of the
+rows. Its memory: the sampled rows of the requested columns, and the footers of `_MOST_FILES` files.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from lakeformat.layout.layout_report import LayoutReport, Sample, report
 from lakeformat.layout.ranks import leaf_type
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, ColumnBounds, path_parts, resolve
-from lakeformat.read.plan.query import ReadQuery, readable_schema
 from lakeformat.read.plan.splits import FilePart, Split
+from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.scan import known_files
 from lakeformat.storage.port import Storage
 
 __all__ = ["overview", "overview_html", "report_layout"]
 
-#: Of larger tables so many files, drawn evenly, are judged and sampled.
+#: Most files that are judged and sampled; if a table has more, they are drawn evenly.
 _MOST_FILES: Final = 4_096
-#: Row groups of which rows are drawn; of each one the columns are read whole.
+#: Most row groups from which rows are drawn; the columns of each one are read whole.
 _MOST_ROW_GROUPS: Final = 256
 
 
@@ -52,17 +51,14 @@ def report_layout(
     selectivity: float = 0.01,
     sample_rows: int = 200_000,
 ) -> LayoutReport:
-    """Judge the table as it lies, and what it could be.
-
-    Args:
-        columns: as for `lakeformat.Table.layout_report`, which see for the others.
+    """Judge the present layout of a table and other possible ones. Arguments as in `lakeformat.Table.layout_report`.
 
     Raises:
-        InvalidInputError: no columns, an unknown one, a share that is none, or one without an order.
-        CorruptTableError: a file is damaged; names the file.
+        InvalidInputError: there are no columns, a column is not known, or the selectivity is not between 0 and 1.
+        CorruptTableError: a file is damaged; the message names the file.
     """
     if not 0 < selectivity < 1:
-        raise InvalidInputError(f"selectivity={selectivity} is no share of rows; give one between 0 and 1")
+        raise InvalidInputError(f"selectivity={selectivity} is not a share of rows; give one between 0 and 1")
     schema = readable_schema(snapshot.columns(storage.location), meta_columns=True)
     kinds = dict(resolve(column, schema) for column in columns)
     if not kinds or len(kinds) < len(columns):
@@ -93,14 +89,14 @@ def report_layout(
 
 
 def _evenly(count: int, most: int) -> npt.NDArray[np.int64]:
-    """At most so many of the first ``count`` numbers, evenly spread."""
+    """Return at most ``most`` of the first ``count`` numbers, evenly spread."""
     return np.arange(min(count, most)) * count // max(1, min(count, most))
 
 
 def _files_wanted(
     live: Sequence[BaseFile], partitions: Mapping[str, int], target_bytes: int | None
 ) -> npt.NDArray[np.int64]:
-    """For each partition as many files as it has, or as its bytes fill."""
+    """Return, for each partition, the number of its files, or of files of the target size that its bytes fill."""
     of = np.array([partitions[file.partition_path] for file in live], np.int64)
     if target_bytes is None:
         return np.bincount(of, minlength=len(partitions))
@@ -109,11 +105,11 @@ def _files_wanted(
 
 
 def _spans(bounds: ColumnBounds, rows: pa.Array, silent: Sequence[bool]) -> Spans:
-    """Args: silent: files whose columns are not the table's, so that their statistics say nothing."""
-    told = pa.array([not each for each in silent], pa.bool_())
-    blank = pc.and_(pc.fill_null(pc.equal(bounds.null_count, rows), False), told)
+    """Return the value ranges of the files; unknown for ``silent`` files, whose columns are not the table's."""
+    has_value = pa.array([not each for each in silent], pa.bool_())
+    blank = pc.and_(pc.fill_null(pc.equal(bounds.null_count, rows), False), has_value)
     nothing = pa.scalar(None, bounds.minimum.type)
-    lowest, highest = (pc.if_else(told, of, nothing) for of in (bounds.minimum, bounds.maximum))
+    lowest, highest = (pc.if_else(has_value, of, nothing) for of in (bounds.minimum, bounds.maximum))
     return Spans(lowest, highest, np.asarray(blank))
 
 
@@ -125,7 +121,7 @@ def _sample(
     kinds: Mapping[str, pa.DataType],
     wanted: int,
 ) -> pa.Table:
-    """Rows of row groups that are drawn evenly by rows, each giving equally many; with their partition path."""
+    """Draw rows, with their partition path, from row groups that are drawn evenly by rows; equally many from each."""
     groups = [(at, group) for at, footer in enumerate(footers) for group in range(footer.num_row_groups)]
     sizes = np.array([footers[at].row_group(group).num_rows for at, group in groups], np.int64)
     schema = pa.schema([*kinds.items(), ("partition", pa.string())])
@@ -137,7 +133,7 @@ def _sample(
     tops = dict.fromkeys(path_parts(name)[0] for name in kinds)
     query = ReadQuery(pa.schema([full.field(top) for top in tops]), Always(True))
     count = min(len(groups), _MOST_ROW_GROUPS)
-    # The middles of `count` runs of equally many rows: a large row group holds several.
+    # The middles of `count` runs with equal numbers of rows; a large row group holds several of them.
     middles = (np.arange(count) * 2 + 1) * total // (2 * count)
     drawn, times = np.unique(np.searchsorted(np.cumsum(sizes), middles, "right"), return_counts=True)
 
@@ -163,11 +159,11 @@ def _leaf(rows: pa.Table, path: str) -> pa.ChunkedArray:
 
 
 def overview(engine: Engine, snapshot: Snapshot) -> dict[str, Any]:
-    """What there is to say of a table, by name, ready for JSON; ``rows`` is None where only footers could tell."""
+    """Return facts about a table by name, ready for JSON. ``rows`` is None if only footers or merges would give it."""
     config = snapshot.config
     files = known_files(snapshot)
     counts = files["rows"]
-    told = not counts.null_count and not snapshot.live.has_logs
+    has_value = not counts.null_count and not snapshot.live.has_logs
     return {
         "name": config.name,
         "location": engine.storage.location,
@@ -182,12 +178,12 @@ def overview(engine: Engine, snapshot: Snapshot) -> dict[str, Any]:
         "files": snapshot.live.count,
         "log_files": sum(map(len, filter(None, files["log_files"].to_pylist()))) if snapshot.live.has_logs else 0,
         "bytes": snapshot.live.size_bytes,
-        "rows": pc.sum(counts, min_count=0).as_py() if told else None,
+        "rows": pc.sum(counts, min_count=0).as_py() if has_value else None,
     }
 
 
 def overview_html(engine: Engine) -> str:
-    """The same as HTML, with the columns; where no table can be read, why."""
+    """Return the overview as HTML, with the columns; if the table cannot be read, the reason."""
     try:
         snapshot = engine.snapshot()
         facts = overview(engine, snapshot)

@@ -1,8 +1,7 @@
-"""A read as a value: what is asked of one snapshot, handed out as batches, Arrow, pandas, polars or duckdb.
+"""Reads as values: `Scan` for the rows of a snapshot, `Changes` for the rows that a range of commits wrote.
 
-What a snapshot is made of, told without a look at its rows: its files as a table, and how many rows they hold.
-
-The rows that the commits of a range wrote: an incremental query in plain Python.
+Both return batches or Arrow, pandas, polars or duckdb data. The module also lists the files of a snapshot and counts
+its rows without reading them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from lakeformat.model.files import FileSlice
 from lakeformat.model.instant import AsOf
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import Always, Where, columns_of
-from lakeformat.read.plan.query import ReadQuery, in_zone, question, readable_schema
+from lakeformat.public import public
+from lakeformat.read.query import ReadQuery, in_zone, question, readable_schema
 from lakeformat.read.run.parallel import read_all
 from lakeformat.read.run.session import ReadPlan, plan_read
 from lakeformat.read.run.verify import read_verified
@@ -65,7 +65,7 @@ FILES_SCHEMA: Final = pa.schema(
 
 
 def known_files(snapshot: Snapshot) -> pa.Table:
-    """Return the live file slices, one per row (`FILES_SCHEMA`). No file is opened. Memory: some 200 bytes per slice."""
+    """Return the live file slices, one per row (`FILES_SCHEMA`). No file is opened. Memory: 200 bytes per slice."""
     portions = [_files_of_portion(portion) for portion in snapshot.live.portions()]
     return pa.concat_tables([FILES_SCHEMA.empty_table(), *portions])
 
@@ -136,15 +136,20 @@ class ReadArguments(TypedDict, total=False):
     time_zone: str | None
 
 
+public(ReadArguments)
+
+
+@public
 @dataclass(frozen=True)
 class Scan:
-    """Rows of one snapshot, not read yet: each way out reads them anew, and all of them the same rows.
+    """The rows of one snapshot, not read yet. Each method that returns rows reads them again, and gets the same rows.
 
-    Anything that takes Arrow streams (``__arrow_c_stream__``: polars, pandas, duckdb, pyarrow, another table) takes a
+    Whatever accepts Arrow streams (``__arrow_c_stream__``: polars, pandas, duckdb, pyarrow, another table) accepts a
     scan.
 
     Attributes:
-        shows_progress: on a terminal or in a notebook, once a read takes two seconds.
+        shows_progress: whether to show the progress of a read that takes over two seconds, on a terminal or in a
+            notebook.
     """
 
     storage: Storage
@@ -160,11 +165,11 @@ class Scan:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns to come."""
+        """Return the columns of the result."""
         return self.query.schema
 
     def plan(self, *, count_row_groups: bool = False) -> ReadPlan:
-        """What would be read, after each step of pruning; ``print(plan)`` shows it."""
+        """Return what a read would touch after each pruning step; ``print(plan.describe())`` shows it."""
         return plan_read(
             self.storage,
             self.snapshot,
@@ -174,11 +179,11 @@ class Scan:
         )
 
     def explain(self) -> str:
-        """How many files, row groups and bytes a read touches, after each pruning step."""
+        """Describe how many files, row groups and bytes a read touches after each pruning step."""
         return self.plan(count_row_groups=True).describe()
 
     def count(self) -> int:
-        """How many rows: told by the file index and by footers where there is no condition, else counted in batches."""
+        """Count the rows: by the file index and footers if there is no condition, else by reading batches."""
         found = known_rows(self.storage, self.snapshot) if isinstance(self.query.predicate, Always) else None
         if found is None or self.query.predicate != Always(True):
             full = readable_schema(self.snapshot.columns(self.storage.location), meta_columns=True)
@@ -189,10 +194,10 @@ class Scan:
         return found if self.limit is None else min(found, self.limit)
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """The rows as a stream of Arrow batches, one file at a time.
+        """Return the rows as a stream of Arrow batches, one file at a time.
 
         Raises:
-            SkippingError: of a verified read, while the batches are read: skipping would have lost rows.
+            SkippingError: in a verified read, while the batches are read: skipping would have lost rows.
         """
         if self.verify:
             batches = read_verified(self.storage, self.snapshot, self.query, split_bytes=self.split_bytes)
@@ -210,36 +215,36 @@ class Scan:
         return pa.RecordBatchReader.from_batches(self.query.schema, batches)
 
     def to_arrow(self) -> pa.Table:
-        """The rows in memory."""
+        """Return the rows as an Arrow table, in memory."""
         return self.to_batches().read_all()
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """The rows as dicts."""
+        """Return the rows as dicts."""
         rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
         return rows
 
     def to_pandas(self) -> pd.DataFrame:
-        """A pandas frame, its columns as `pyarrow.Table.to_pandas` makes them."""
-        _needed("pandas")
+        """Return the rows as a pandas frame; `pyarrow.Table.to_pandas` makes its columns."""
+        _import_package("pandas")
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame
 
     def to_polars(self) -> pl.DataFrame:
-        """A polars frame."""
-        frame: pl.DataFrame = _needed("polars").from_arrow(self.to_arrow())
+        """Return the rows as a polars frame."""
+        frame: pl.DataFrame = _import_package("polars").from_arrow(self.to_arrow())
         return frame
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """A duckdb relation over the rows in memory, which may be asked more than once.
+        """Return a duckdb relation over the rows in memory. It may be queried more than once.
 
         Args:
-            connection: whose relation it is; duckdb's own by default.
+            connection: the relation's connection; duckdb's default connection by default.
         """
-        relation: duckdb.DuckDBPyRelation = (connection or _needed("duckdb")).from_arrow(self.to_arrow())
+        relation: duckdb.DuckDBPyRelation = (connection or _import_package("duckdb")).from_arrow(self.to_arrow())
         return relation
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The Arrow PyCapsule protocol: rows leave as a stream."""
+        """Return the rows as a capsule of the Arrow PyCapsule protocol."""
         return self.to_batches().__arrow_c_stream__(requested_schema)
 
 
@@ -255,10 +260,11 @@ def scan_of(
     verify: bool | None = None,
     time_zone: str | None = None,
 ) -> Scan:
-    """The read that options and arguments ask for; without a word on meta columns, the table's columns alone.
+    """Make the read of options and arguments. If neither sets ``meta_columns``, the meta columns are left out.
 
     Raises:
-        InvalidInputError: an unknown column, a limit that is none, a condition that cannot be answered exactly.
+        InvalidInputError: a column is not known, the limit is not a number of rows, or the condition cannot be answered
+            exactly.
     """
     check_limit(limit)
     if meta_columns is not None or not options.given("meta_columns"):
@@ -273,11 +279,11 @@ def scan_of(
 def check_limit(limit: int | None) -> None:
     """Raise `InvalidInputError` if ``limit`` is not a number of rows."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise InvalidInputError(f"limit={limit!r} is no number of rows; give 0 or more")
+        raise InvalidInputError(f"limit={limit!r} is not a number of rows; give 0 or more")
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
-    """As many rows, and no batch is read after them."""
+    """Yield the first `limit` rows, and read no batch after them."""
     while limit > 0 and (batch := next(batches, None)) is not None:
         yield batch.slice(0, limit)
         limit -= batch.num_rows
@@ -285,8 +291,8 @@ def _first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordB
         close()
 
 
-def _needed(package: str) -> Any:
-    """The package; refused in one line where it is missing."""
+def _import_package(package: str) -> Any:
+    """Import a package. Raise `InvalidInputError` if it is missing."""
     from importlib import import_module
 
     try:
@@ -304,6 +310,10 @@ class ChangeArguments(TypedDict, total=False):
     time_zone: str | None
 
 
+public(ChangeArguments)
+
+
+@public
 @dataclass(frozen=True)
 class Changes:
     """The rows that the commits of a range wrote, each once, as it was at the range's end.
@@ -327,7 +337,7 @@ class Changes:
 
     @property
     def until(self) -> str:
-        """Return the last commit of the range, which is the next call's ``since``. If the range is empty, return ``since``."""
+        """Return the last commit of the range, which is the next call's ``since``; ``since`` if the range is empty."""
         return self.range.until
 
     def __repr__(self) -> str:

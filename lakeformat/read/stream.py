@@ -1,8 +1,8 @@
-"""A table as the source of a stream: which commits its next batch takes (Hudi: ``HoodieStreamSourceV1`` and ``V2``).
+"""A table as the source of a stream: the choice of commits for each batch (Hudi: ``HoodieStreamSourceV1`` and ``V2``).
 
 A position is a point on the timeline in the unit of incremental queries: an instant time in layout 1, a completion
-time in layout 2. A batch is the range between two positions, whole commits. In layout 1 no position lies behind a
-commit that may still complete, so that a late one is in a later batch.
+time in layout 2. A batch is the range of whole commits between two positions. In layout 1, no position lies behind a
+commit that may still complete, so that a late commit is in a later batch.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from lakeformat.config.stream_options import START_OFFSET
 from lakeformat.errors import InvalidOptionError
 from lakeformat.file_system_view.context import Engine
 from lakeformat.model.instant import Action, State, parse_as_of
-from lakeformat.read.plan.incremental import EVERYTHING, unhollowed
+from lakeformat.read.incremental import EVERYTHING, unhollowed
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["BEGINNING", "Limits", "Offer", "StreamPositions", "check_stream_options", "last_of_batch"]
 
-#: Before every commit.
+#: Position before every commit.
 BEGINNING: Final = "0" * 17
 _LATEST: Final = "latest"
 _NO_NEW_ROWS: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
@@ -30,7 +30,7 @@ _NO_NEW_ROWS: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a batch takes at most: commits, files that they wrote, and bytes of these; None is no limit."""
+    """The most that a batch may hold: commits, files that they wrote, and bytes of these files. None means no limit."""
 
     commits: int | None = None
     files: int | None = None
@@ -38,23 +38,28 @@ class Limits:
 
     @classmethod
     def of(cls, options: Options) -> Limits:
-        """As options say."""
+        """Return the limits in the options."""
         return cls(options.read.batch_commits, options.read.batch_files, options.read.batch_bytes)
 
     @property
     def any(self) -> bool:
-        """Whether there is one."""
+        """Tell whether there is a limit."""
         return self != Limits()
 
     def allow(self, commits: int, files: int, size_bytes: int) -> bool:
-        """Whether a batch may be so large."""
+        """Tell whether a batch may be this large."""
         pairs = ((self.commits, commits), (self.files, files), (self.bytes, size_bytes))
         return all(most is None or has <= most for most, has in pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A completed commit that a batch may end with: where it stands, and what its rows cost to read."""
+    """A completed commit with which a batch may end.
+
+    Attributes:
+        position: position of the commit.
+        files, bytes: files that the commit wrote and their bytes, as the cost of reading its rows.
+    """
 
     position: str
     files: int
@@ -62,11 +67,11 @@ class Offer:
 
 
 def last_of_batch(start: str, offers: Sequence[Offer], limits: Limits, kept_from: str = "") -> str:
-    """Where the batch after ``start`` ends; ``start`` if there is nothing new.
+    """Return the end of the batch after ``start``; ``start`` if there is nothing new.
 
     Args:
         offers: commits after ``start``, in the order of their positions.
-        kept_from: where the table can still be read as it was: no batch ends before it.
+        kept_from: oldest position at which the table can still be read as it was; no batch ends before it.
     """
     end, commits, files, size_bytes = start, 0, 0, 0
     for offer in offers:
@@ -78,7 +83,7 @@ def last_of_batch(start: str, offers: Sequence[Offer], limits: Limits, kept_from
 
 
 def check_stream_options(options: Options) -> None:
-    """Refuse what has no meaning in a stream. Raises `InvalidOptionError`."""
+    """Raise `InvalidOptionError` if an option has no meaning in a stream."""
     asked = options.read
     for name, value in (("as.of.instant", asked.as_of), (BEGIN, asked.begin), (END, asked.end)):
         if value is not None:
@@ -91,18 +96,18 @@ def check_stream_options(options: Options) -> None:
 
 
 class StreamPositions:
-    """Positions of one table's stream. Each question lists the timeline."""
+    """The positions of one table's stream. Each call lists the timeline."""
 
     def __init__(self, engine: Engine, options: Options) -> None:
         self._engine, self._options = engine, options
 
     @property
     def begins_now(self) -> bool:
-        """Whether a stream without a checkpoint is to begin with what comes."""
+        """Tell whether a stream without a checkpoint begins with the commits to come."""
         return self._options.read.start.lower() == _LATEST
 
     def first(self) -> str:
-        """Where a stream without a checkpoint begins."""
+        """Return the begin of a stream without a checkpoint."""
         asked = self._options.read.start
         if self.begins_now:
             return self.newest()
@@ -111,20 +116,20 @@ class StreamPositions:
         return parse_as_of(asked, self._engine.store.config().zone, name=START_OFFSET)
 
     def newest(self) -> str:
-        """The last commit that can be read; the beginning of an empty table."""
+        """Return the position of the last commit that can be read; `BEGINNING` if there is none."""
         found = self._readable().completed_in("")
         return found[-1].completed_at if found else BEGINNING
 
     def next(self, start: str, limits: Limits, until: str | None = None) -> str:
-        """Where the batch after ``start`` ends; ``start`` if there is nothing new.
+        """Return the end of the batch after ``start``; ``start`` if there is nothing new.
 
         Args:
-            until: what the stream was asked to stop at.
+            until: position at which the stream stops; None for no end.
         """
         readable = self._readable()
         if not (seen := readable.completed_in(start, until)):
             return start
-        # A folder that is written to while it is listed may show a commit and not the one before it.
+        # List again: a listing during a write may show a commit without the one before it.
         readable, last = self._readable(), seen[-1].completed_at
         found = [instant for instant in readable.completed_in(start, until) if instant.completed_at <= last]
         if not found:
@@ -142,7 +147,7 @@ class StreamPositions:
         return unhollowed(self._engine, self._options, self._engine.store.load())[0]
 
     def _kept_from(self, timeline: Timeline) -> str:
-        """Since when all files are there that the table had (Hudi: ``earliestCommitToRetain``)."""
+        """Return the oldest position at which all files of the table exist (Hudi: ``earliestCommitToRetain``)."""
         cleans = [i for i in timeline.of_action(Action.CLEAN) if i.state is State.COMPLETED]
         clean = self._engine.store.clean(cleans[-1]) if cleans else None
         earliest = clean.earliest_commit_to_retain if clean else ""

@@ -18,8 +18,8 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Where
 from lakeformat.public import public
 from lakeformat.read.cdc.images import ChangeImages, change_images
-from lakeformat.read.plan.incremental import changed_snapshot
-from lakeformat.read.plan.query import asked_snapshot, in_zone
+from lakeformat.read.incremental import changed_snapshot
+from lakeformat.read.query import asked_snapshot, in_zone
 from lakeformat.read.report import overview_html, report_layout
 from lakeformat.read.scan import Changes, ReadArguments, Scan, known_files, scan_of
 from lakeformat.timeline.history import History, read_history

@@ -1,9 +1,8 @@
 """Table services that run after a write, by its options (Hudi: ``BaseHoodieWriteClient.runTableServicesInline``).
 
 They run after the write is published and its lock is released. Their failure does not affect the write: a service that
-fails is logged, and runs again after the next write.
-
-The rule for when a compaction is due (Hudi: ``ScheduleCompactionActionExecutor.needCompact``). Pure.
+fails is logged, and runs again after the next write. A compaction is due by the rule of Hudi's
+``ScheduleCompactionActionExecutor.needCompact``.
 """
 
 from __future__ import annotations
@@ -163,18 +162,18 @@ def after_write(engine: Engine, options: Options, hands: Hands | None = None) ->
         services.append(("clean", lambda: _clean(engine, options, hands.deleter)))
     if options[ARCHIVES]:
         services.append(("archive", lambda: _archive(engine, options)))
-    done: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, run in services:
         try:
             text = run()
         except Exception as error:  # The write is visible: nothing that happens now may look like its failure.
             _LOG.warning(
-                "%s after the write failed, the write itself stands: %s: %s", name, type(error).__name__, error
+                "%s after the write failed, the write itself is complete: %s: %s", name, type(error).__name__, error
             )
             text = f"failed: {type(error).__name__}: {error}"
         if text is not None:
-            done[name] = text
-    return done or None
+            results[name] = text
+    return results or None
 
 
 def _expire(engine: Engine, options: Options) -> str | None:

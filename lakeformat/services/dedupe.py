@@ -5,8 +5,6 @@ undo and conflict checks apply. Duplicates are searched before the lock is taken
 groups since, nothing is published.
 
 Memory: the keys of one partition, the rows of duplicate keys, and a row group.
-
-The choice of the row to keep of each key. Pure: `run` reads the rows.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ from lakeformat.model.one_line import OneLine
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.model.service_plans import ClusteringPlan
 from lakeformat.model.table_config import MergeMode
+from lakeformat.public import public
 from lakeformat.services.cluster.local_rewriter import Group
 from lakeformat.services.cluster.plan import EXECUTION_CLASS, clustering_group
 from lakeformat.services.cluster.rewrite import FileMaker, GroupSource, SliceToCluster, open_group
@@ -40,13 +39,13 @@ from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.scheduled_service import closed_groups
 from lakeformat.timeline.history import DEDUPE
 from lakeformat.transaction.hooks import Hooks
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.rows.arrow_pool import reused_memory
 
-__all__ = ["DUPLICATES", "DedupeResult", "DedupeSession", "doubled_keys", "kept_rows", "ranking_fields"]
+__all__ = ["DUPLICATES", "DedupeResult", "DedupeSession", "find_duplicate_keys", "mark_newest", "ranking_fields"]
 
 
-def doubled_keys(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+def find_duplicate_keys(keys: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the keys that occur more than once, each once."""
     counts = pa.table({"key": keys}).group_by("key").aggregate([("key", "count")])
     return counts.filter(pc.greater(counts.column("key_count"), 1)).column("key")
@@ -61,7 +60,7 @@ def ranking_fields(ordering_fields: Sequence[str], *, by_event_time: bool) -> tu
     return (*ordering_fields, COMMIT_TIME) if by_event_time else (COMMIT_TIME, *ordering_fields)
 
 
-def kept_rows(rows: pa.Table, fields: Sequence[str]) -> npt.NDArray[np.bool_]:
+def mark_newest(rows: pa.Table, fields: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Return, for each row, whether it is the newest of its key.
 
     Null is older than every value. If rows are equal in all fields, the last one is the newest.
@@ -94,6 +93,7 @@ DUPLICATES: Final = pa.schema(
 )
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class DedupeResult(OneLine):
     """Rows that a dedupe removed, or would remove.
@@ -149,13 +149,13 @@ class DedupeSession:
 
     def run(self) -> DedupeResult:
         """Remove the surplus rows. Return all duplicates."""
-        found = self._find()
-        if not found.slices:
-            return DedupeResult("", found.duplicates)
-        session = _DedupeCommit(self.engine, self.options, found)
+        search = self._find()
+        if not search.slices:
+            return DedupeResult("", search.duplicates)
+        session = _DedupeCommit(self.engine, self.options, search)
         with reused_memory():
             done = session.cluster(request_of(self.options, by=()))
-        result = DedupeResult(done.instant_time, found.duplicates)
+        result = DedupeResult(done.instant_time, search.duplicates)
         _LOG.info("%s: %s", self.engine.storage.location, result)
         return result
 
@@ -199,7 +199,7 @@ def _surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileS
     The rows have the schema `DUPLICATES`.
     """
     keys = [pa.chunked_array([b.column(0) for b in source.keys(one)], pa.string()) for one in source.slices]
-    doubled = doubled_keys(pa.chunked_array([chunk for column in keys for chunk in column.chunks], pa.string()))
+    doubled = find_duplicate_keys(pa.chunked_array([chunk for column in keys for chunk in column.chunks], pa.string()))
     if not len(doubled):
         return
     found = [
@@ -207,13 +207,13 @@ def _surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileS
         for one, column in zip(source.slices, keys, strict=True)
         if pc.any(pc.is_in(column, doubled), min_count=0).as_py()
     ]
-    kept = kept_rows(pa.concat_tables([rows for _, rows, _ in found]), fields)
+    kept = mark_newest(pa.concat_tables([rows for _, rows, _ in found]), fields)
     start = 0
     for one, rows, at in found:
         keeps = kept[start : start + rows.num_rows]
         start += rows.num_rows
         files = one.piece.files
-        listed = pa.table(
+        report = pa.table(
             [
                 pa.repeat(source.partition_path, rows.num_rows),
                 rows.column(RECORD_KEY),
@@ -223,7 +223,7 @@ def _surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileS
             ],
             schema=DUPLICATES,
         )
-        yield one.piece, listed, at[~keeps]
+        yield one.piece, report, at[~keeps]
 
 
 def _rows_of(
@@ -235,8 +235,8 @@ def _rows_of(
     at: list[Ints] = []
     start = 0
     for batch in source.batches(one, threads=False, encoded=frozenset()):
-        hit = np.flatnonzero(np.asarray(pc.is_in(_plain(batch.column(RECORD_KEY)), doubled)))
-        rows = pa.table({name: _plain(batch.column(name)) for name in names})
+        hit = np.flatnonzero(np.asarray(pc.is_in(_decode(batch.column(RECORD_KEY)), doubled)))
+        rows = pa.table({name: _decode(batch.column(name)) for name in names})
         tables.append(rows.take(pa.array(hit)))
         at.append(hit + start)
         start += batch.num_rows
@@ -247,7 +247,7 @@ def _top(schema: pa.Schema, path: str) -> str:
     return path if path in schema.names else path.partition(".")[0]
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def _decode(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
@@ -279,9 +279,9 @@ class _DedupeCommit(ClusterSession):
 
     def _rewrite_without_surplus(
         self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings
-    ) -> list[Written]:
+    ) -> list[WrittenFile]:
         self.session.transaction.report.rows["deleted"] = sum(map(len, self._found.surplus.values()))
-        written: list[Written] = []
+        written: list[WrittenFile] = []
         for number, group in enumerate(groups):
             source = open_group(engine.storage, group.partition_path, group.slices, settings.files.schema)
             surplus = self._found.surplus[group.slices[0].piece.group]

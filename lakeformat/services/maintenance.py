@@ -1,11 +1,4 @@
-"""The table's verbs that remove old data and old commits, shared by all hosts.
-
-The table's clustering verbs, shared by all hosts.
-
-The table's compaction verbs, shared by all hosts.
-
-The table's verbs `upgrade` and `downgrade`, shared by all hosts.
-"""
+"""The table's verbs for cleaning, archiving, expiry, clustering, compaction and versions, shared by all hosts."""
 
 from __future__ import annotations
 
@@ -16,6 +9,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import expiry_of
 from lakeformat.file_system_view.context import Engine
 from lakeformat.model.instant import check_instant_time
+from lakeformat.public import public
 from lakeformat.services.archive.run import ArchiveResult, ArchiveSession
 from lakeformat.services.clean.plan import retention_of
 from lakeformat.services.clean.run import CleanResult, CleanSession, Deleter
@@ -30,6 +24,7 @@ from lakeformat.transaction.result import WriteResult
 __all__ = ["Clustering", "Compaction", "Life", "Versioning"]
 
 
+@public
 class Life(Upkeep):
     """The verbs clean, expire_partitions and archive, and those of `Upkeep`.
 
@@ -63,7 +58,7 @@ class Life(Upkeep):
             hours: keep the commits of this many hours readable.
             versions: number of versions to keep of each file group, whatever their age. Older commits may then be
                 unreadable.
-            dry_run: change nothing, only return what would be deleted.
+            dry_run: whether to change nothing and only return what would be deleted; false by default.
 
         Returns:
             The deleted files, with bytes. ``skipped`` gives the reason if there was nothing to do.
@@ -85,7 +80,7 @@ class Life(Upkeep):
 
         Args:
             days: number of days that partitions stay; by default ``hoodie.partition.ttl.strategy.days.retain``.
-            dry_run: change nothing, only return what would be deleted.
+            dry_run: whether to change nothing and only return what would be deleted; false by default.
 
         Returns:
             The deleted partitions. ``skipped`` gives the reason if none was deleted.
@@ -118,6 +113,7 @@ class Life(Upkeep):
         return ArchiveSession(self.engine, self.options).archive(min_commits, max_commits)
 
 
+@public
 class Clustering:
     """The clustering verbs: rewrite files together, larger and sorted.
 
@@ -183,6 +179,9 @@ class Clustering:
         While the plan is pending, writes that would change one of its file groups are refused; the error names the
         plan.
 
+        Args:
+            by, curve, partitions, target_file_bytes: as in `cluster`.
+
         Returns:
             The plan's instant time; None if there was nothing to do.
         """
@@ -192,6 +191,12 @@ class Clustering:
         """Run a plan that `schedule_clustering` or Hudi made; by default the oldest pending one that can be run.
 
         If the run fails, the plan stays and can be run again.
+
+        Args:
+            instant_time: the plan's instant time; by default the oldest pending plan that can be run.
+
+        Returns:
+            The result of the run.
 
         Raises:
             InvalidInputError: no plan of this time is pending.
@@ -205,6 +210,9 @@ class Clustering:
     def cancel_clustering(self, instant_time: str) -> None:
         """Remove a plan from the timeline. Its file groups accept writes again.
 
+        Args:
+            instant_time: the plan's instant time.
+
         Raises:
             InvalidInputError: no plan of this time is pending.
             WriteConflictError: the plan is running.
@@ -213,6 +221,7 @@ class Clustering:
         self._session().cancel(instant_time)
 
 
+@public
 class Compaction:
     """The compaction verbs: merge log files into base files. Subclasses provide the engine and the compactor."""
 
@@ -261,6 +270,12 @@ class Compaction:
 
         If the run fails, the plan stays and can be run again.
 
+        Args:
+            instant_time: the plan's instant time; by default the oldest pending plan that can be run.
+
+        Returns:
+            The result of the run.
+
         Raises:
             InvalidInputError: no plan of this time is pending.
             CorruptTableError: a file of the plan is missing.
@@ -273,6 +288,9 @@ class Compaction:
     def cancel_compaction(self, instant_time: str) -> None:
         """Remove a plan from the timeline.
 
+        Args:
+            instant_time: the plan's instant time.
+
         Raises:
             InvalidInputError: no plan of this time is pending.
             WriteConflictError: the plan is running; or log files have been written to a slice that it has opened, which
@@ -282,6 +300,7 @@ class Compaction:
         self._compact_session().cancel(instant_time)
 
 
+@public
 class Versioning:
     """Upgrades and downgrades of a table, made only on request."""
 
@@ -323,5 +342,16 @@ class Versioning:
         return self._versions().move(to, is_upgrade=True)
 
     def downgrade(self, to: int) -> VersionChange:
-        """Move the table to an earlier table version, 8 or 6. Behaviour, result and errors are those of `upgrade`."""
+        """Move the table to an earlier table version, as `upgrade` moves it to a later one.
+
+        Args:
+            to: 8 or 6.
+
+        Returns:
+            What was done. ``skipped`` gives the reason if nothing was.
+
+        Raises:
+            InvalidInputError: the version does not exist, or is later than the table's.
+            LakeformatError: as in `upgrade`.
+        """
         return self._versions().move(to, is_upgrade=False)

@@ -6,6 +6,7 @@ from lakeformat.config.foreign_names import ForeignNames
 from lakeformat.config.resolve import Options
 from lakeformat.file_system_view.context import Engine
 from lakeformat.model.instant import check_instant_time
+from lakeformat.public import public
 from lakeformat.services.dedupe import DedupeResult, DedupeSession
 from lakeformat.services.doctor.describe import Description, describe
 from lakeformat.services.doctor.findings import Findings
@@ -16,6 +17,7 @@ from lakeformat.services.savepoint import Savepoint, SavepointSession, read_save
 __all__ = ["Upkeep"]
 
 
+@public
 class Upkeep(ForeignNames):
     """The verbs savepoint, restore, rollback, describe, check, dedupe and repair. Subclasses provide the engine."""
 

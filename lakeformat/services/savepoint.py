@@ -17,7 +17,8 @@ from lakeformat.model.files import join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
-from lakeformat.services.restore.plan import after, target_of
+from lakeformat.public import public
+from lakeformat.services.restore.plan import instants_after, target_of
 from lakeformat.services.restore.run import state_at
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.rollback import recover
@@ -27,6 +28,7 @@ __all__ = ["Savepoint", "SavepointSession", "read_savepoints"]
 _LOG: Final = logging.getLogger("lakeformat.services")
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class Savepoint(OneLine):
     """A commit whose files are kept until the savepoint is deleted.
@@ -71,7 +73,7 @@ class SavepointSession:
         The files are listed under the lock under which cleans are also planned. A pending clean is refused, because it
         may be about to delete the files.
         """
-        with self._locked() as config:
+        with self._lock() as config:
             timeline = self.store.load()
             target = self._target(timeline, instant_time)
             known = [i for i in timeline.of_action(Action.SAVEPOINT) if i.time == target.time]
@@ -90,23 +92,23 @@ class SavepointSession:
             instant = Instant(target.time, Action.SAVEPOINT, State.REQUESTED)
             instant = instant.at(State.INFLIGHT) if known else self.store.start(instant)
             self.store.complete(instant, metadata, self.engine.clock)
-        made = _savepoint(target.time, metadata)
-        _LOG.info("%s: %s", self.engine.storage.location, made)
-        return made
+        savepoint = _savepoint(target.time, metadata)
+        _LOG.info("%s: %s", self.engine.storage.location, savepoint)
+        return savepoint
 
     def delete(self, instant_time: str) -> None:
         """Delete the savepoint of a commit. The next cleans may delete the commit's files."""
-        with self._locked():
-            found = [i for i in self.store.load().of_action(Action.SAVEPOINT) if i.time == instant_time]
-            if not found:
+        with self._lock():
+            instants = [i for i in self.store.load().of_action(Action.SAVEPOINT) if i.time == instant_time]
+            if not instants:
                 raise InvalidInputError(f"{self.engine.storage.location} has no savepoint of {instant_time}")
-            for instant in found:  # Delete the completed file first: files left by a crash then keep nothing.
+            for instant in instants:  # Delete the completed file first: files left by a crash then keep nothing.
                 if instant.state is State.COMPLETED:
                     self.engine.storage.delete(self.store.path(instant))
                 self.store.erase(instant.at(State.INFLIGHT))
 
     @contextmanager
-    def _locked(self) -> Iterator[TableConfig]:
+    def _lock(self) -> Iterator[TableConfig]:
         config = self.store.config()
         config.check_readable(self.engine.storage.location)
         with self.engine.storage.lock(self.options.lock_seconds):
@@ -126,7 +128,7 @@ class SavepointSession:
         live = state_at(self.engine, config, timeline, target, doing="make a savepoint").live
         slices = live.slices if isinstance(live, ListedSlices) else ()
         bases = live.files if isinstance(live, ListedFiles) else ()
-        later = {instant.time for instant in after(timeline, target)}
+        later = {instant.time for instant in instants_after(timeline, target)}
         names_by_path: dict[str, list[str]] = {}
         for file in (*bases, *(file for piece in slices for file in piece.files)):
             if file.name.instant_time not in later:  # Skip log files of slices that later plans opened.

@@ -22,13 +22,13 @@ from lakeformat.model.record import COMMIT_TIME
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.claims import how_to_wait
+from lakeformat.transaction.claims import advise_to_wait
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.rollback import revert_run
 from lakeformat.transaction.transaction import Transaction
 
-__all__ = ["PlannedService", "carried_schema", "closed_groups", "not_pending"]
+__all__ = ["PlannedService", "closed_groups", "newest_schema_text", "not_pending"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 _COMPACTIONS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
@@ -113,7 +113,7 @@ class PlannedService:
                 checked = check(instant, plan)
                 self._claim(instant)
                 commit = OpenCommit(instant.at(State.REQUESTED), self._token, timeline.commit_times)
-                return self.started(commit, keeps_plan=True), checked
+                return self.start(commit, keeps_plan=True), checked
             except LakeformatError as error:
                 if instant_time is not None:
                     raise
@@ -125,11 +125,11 @@ class PlannedService:
 
     def _claim(self, instant: Instant) -> None:
         if instant.state is not State.REQUESTED and not self._take_over(instant):
-            raise self.runs_elsewhere(instant)
+            raise self.runs_elsewhere_error(instant)
         try:
             claims.claim_plan(self.transaction.storage, instant.time, token=self._token)
         except FileExistsError:
-            raise self.runs_elsewhere(instant) from None
+            raise self.runs_elsewhere_error(instant) from None
 
     def _take_over(self, instant: Instant) -> bool:
         """Undo the run of another program that has shown no life for a long time. Return whether it was undone."""
@@ -146,7 +146,7 @@ class PlannedService:
             return True
         return False
 
-    def started(self, commit: OpenCommit, *, keeps_plan: bool) -> OpenCommit:
+    def start(self, commit: OpenCommit, *, keeps_plan: bool) -> OpenCommit:
         """Make the plan inflight, under the lock under which it was claimed, so that the next writer finds both.
 
         Raises:
@@ -154,20 +154,20 @@ class PlannedService:
                 continues.
         """
         try:
-            return self.transaction.protocol.inflight(commit, None)
+            return self.transaction.start(commit, None)
         except WriteConflictError:
             claims.release(self.transaction.storage, commit.time)
-            raise self.runs_elsewhere(commit.instant) from None
+            raise self.runs_elsewhere_error(commit.instant) from None
         except BaseException:
             with suppress(LakeformatError, OSError):  # If this fails, the next writer undoes it.
                 self._undo(commit, keeps_plan=keeps_plan)
             raise
 
-    def runs_elsewhere(self, instant: Instant) -> WriteConflictError:
+    def runs_elsewhere_error(self, instant: Instant) -> WriteConflictError:
         """Return the error for a plan that another process is running."""
         storage = self.transaction.storage
         claim = claims.read_claim(storage, instant.time)
-        how = how_to_wait(storage, claim)
+        how = advise_to_wait(storage, claim)
         if claim is None:
             minutes = claims.FOREIGN_GRACE_MS // 60_000
             how += f", or, if that program has died, run it by name {minutes} minutes after it began"
@@ -183,7 +183,7 @@ class PlannedService:
         """
         if not self._is_ours(commit):
             raise WriteConflictError(
-                f"{self.name} {commit.time} was undone by another writer, who took it for dead; run it again"
+                f"{self.name} {commit.time} was undone by another writer, which took it for dead; run it again"
             )
 
     def _is_ours(self, commit: OpenCommit) -> bool:
@@ -191,7 +191,7 @@ class PlannedService:
         return claim is not None and claim.write_id == commit.token
 
     @contextmanager
-    def undone_on_failure(self, commit: OpenCommit, *, keeps_plan: bool) -> Iterator[None]:
+    def undo_on_failure(self, commit: OpenCommit, *, keeps_plan: bool) -> Iterator[None]:
         """Undo the run if the block raises. The plan is removed too unless ``keeps_plan``."""
 
         def undo(error: BaseException) -> None:
@@ -209,7 +209,7 @@ class PlannedService:
             self.transaction.undo(commit)
 
 
-def carried_schema(engine: Engine, snapshot: Snapshot) -> str:
+def newest_schema_text(engine: Engine, snapshot: Snapshot) -> str:
     """Return the newest schema text, unchanged; "" if there is none, or it contains meta columns."""
     for instant in reversed(snapshot.timeline.commits):
         text = engine.store.commit(instant).schema_text

@@ -1,14 +1,13 @@
 """Expiry of partitions (Hudi: ``SparkPartitionTTLActionExecutor``): a delete_partition commit removes expired ones.
 
 Expired partitions are searched without the lock and again under it. A partition that was written to meanwhile stays.
-Later cleans delete the files, so that ``as_of`` and savepoints still find what they keep.
-
-The rule for which partitions have expired. Pure (Hudi: ``KeepByTimeStrategy``, ``KeepByCreationTimeStrategy``).
+Later cleans delete the files, so that ``as_of`` and savepoints still find what they keep. A partition expires by the
+rules of Hudi's ``KeepByTimeStrategy`` and ``KeepByCreationTimeStrategy``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -27,10 +26,11 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import PARTITION_MARKER, FileSlice, join_path
 from lakeformat.model.instant import format_instant_time
 from lakeformat.model.one_line import OneLine
-from lakeformat.write.plan.job import plan_job
+from lakeformat.public import public
+from lakeformat.write.intake import plan_job
 from lakeformat.write.session import WriteSession
 
-__all__ = ["ExpireResult", "ExpireSession", "ExpiredPartition", "expired", "expires_at"]
+__all__ = ["ExpireResult", "ExpireSession", "ExpiredPartition", "choose_expired", "expires_at"]
 
 _MILLIS: Final = 17
 
@@ -50,7 +50,7 @@ def expires_at(instant_time: str, days: int) -> str:
     return "~"
 
 
-def expired(times: Mapping[str, str], expiry: Expiry, now: str) -> tuple[str, ...]:
+def choose_expired(times: Mapping[str, str], expiry: Expiry, now: str) -> tuple[str, ...]:
     """Return the partitions that have expired, oldest first, at most ``expiry.most``.
 
     Args:
@@ -72,6 +72,7 @@ _CREATED: Final = "commitTime"
 _NAMED_BY_WRITER: Final = 8
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ExpiredPartition:
     """Partition that has expired.
@@ -89,6 +90,7 @@ class ExpiredPartition:
     size_bytes: int
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class ExpireResult(OneLine):
     """Partitions that an expiry deleted, or would delete.
@@ -125,8 +127,8 @@ class ExpireSession:
 
     def dry_run(self) -> ExpireResult:
         """Return what `run` would delete now. Changes nothing and does not take the lock."""
-        found, why = self._find_expired(self.engine.snapshot())
-        return ExpireResult("", found, "" if found else why)
+        expired_partitions, why = self._find_expired(self.engine.snapshot())
+        return ExpireResult("", expired_partitions, "" if expired_partitions else why)
 
     def run(self) -> ExpireResult:
         """Delete the partitions that have expired, in one commit.
@@ -136,21 +138,21 @@ class ExpireSession:
             WriteConflictError: another writer was in the way; a retry is safe.
         """
         snapshot = self.engine.snapshot()
-        found, why = self._find_expired(snapshot)
-        if not found:
+        expired_partitions, why = self._find_expired(snapshot)
+        if not expired_partitions:
             return ExpireResult("", (), why)
-        named = tuple(each.path for each in found)
-        options = self.options.with_values(**{_OPERATION: "delete_partition", _PARTITIONS_TO_DELETE: named})
+        paths = tuple(each.path for each in expired_partitions)
+        options = self.options.with_values(**{_OPERATION: "delete_partition", _PARTITIONS_TO_DELETE: paths})
         job = plan_job(self.engine.store, snapshot, options, pa.schema([]), self.engine.ids)
         remaining: tuple[ExpiredPartition, ...] = ()
-        before = frozenset(named)
+        before = frozenset(paths)
 
-        def chosen(now: Snapshot) -> frozenset[str]:
+        def choose_remaining(now: Snapshot) -> frozenset[str]:
             nonlocal remaining
             remaining = tuple(each for each in self._find_expired(now)[0] if each.path in before)
             return frozenset(each.path for each in remaining)
 
-        result = WriteSession(self.engine, job).run_delete_partitions(chosen, 0)
+        result = WriteSession(self.engine, job).run_delete_partitions(choose_remaining, 0)
         return ExpireResult("" if result.skipped else result.instant_time, remaining, result.skipped)
 
     def _find_expired(self, snapshot: Snapshot) -> tuple[tuple[ExpiredPartition, ...], str]:
@@ -163,11 +165,11 @@ class ExpireSession:
         now = format_instant_time(self.engine.clock.now_ms(), config.zone)
         closed = {group.partition_path for group in self.engine.store.pending_clustering(snapshot.timeline)}
         live = {each.path: each for each in _partitions(snapshot) if each.path not in closed}
-        age_from = partial(self._last_write_time, snapshot, now)
+        age_from: Callable[[ExpiredPartition], str] = partial(self._last_write_time, snapshot, now)
         if self.expiry.strategy is Strategy.CREATION:
             age_from = self._creation_time
         times = {path: age_from(each) for path, each in live.items()}
-        expired_paths = expired({path: time for path, time in times.items() if time}, self.expiry, now)
+        expired_paths = choose_expired({path: time for path, time in times.items() if time}, self.expiry, now)
         found = (live[path] for path in expired_paths)
         done = tuple(ExpiredPartition(each.path, times[each.path], each.files, each.size_bytes) for each in found)
         return done, "" if done else "no partition has expired"

@@ -19,7 +19,7 @@ from lakeformat import errors
 from lakeformat.files.column_stats import FileStats
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.workload.shuffle_plan import bundle
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ ANSWER: Final = "answer string"
 _LOCAL: Final = re.compile(r"local(\[.*\])?")
 #: Spark's local property behind ``setJobDescription``.
 _DESCRIPTION: Final = "spark.job.description"
-_OURS: Final = re.compile(r"(?:^|: )lakeformat\.errors\.(\w+): (.+)$", re.MULTILINE)
+_OURS: Final = re.compile(r"(?:^|: )lakeformat\.(\w+Error): (.+)$", re.MULTILINE)
 
 
 @contextmanager
@@ -163,10 +163,10 @@ def attempt() -> str:
     return f"{context.stageId()}-{context.taskAttemptId()}" if context else "0-0"
 
 
-def written(answer: dict[str, Any]) -> Written:
+def written(answer: dict[str, Any]) -> WrittenFile:
     """A finished base file, from a task's answer."""
     facts = FileStats.of_dict(answer["facts"]) if answer["facts"] else None
     merged = answer["stat"]["merged"]
     logged = tuple((path, size) for path, size in answer["stat"]["cdc_stats"])
     stat = WriteStat(**{**answer["stat"], "merged": LogsMerged(**merged) if merged else None, "cdc_stats": logged})
-    return Written(answer["staged_path"], stat, facts, missed=answer["missed"])
+    return WrittenFile(answer["staged_path"], stat, facts, missed=answer["missed"])

@@ -45,8 +45,8 @@ from lakeformat.file_system_view.context import Engine
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.instant import parse_as_of
 from lakeformat.predicate import Always, And, Or, Predicate
-from lakeformat.read.plan.incremental import changed_snapshot
-from lakeformat.read.plan.query import asked_snapshot, of_query_type, warn_before_first
+from lakeformat.read.incremental import changed_snapshot
+from lakeformat.read.query import asked_snapshot, of_query_type, warn_before_first
 from lakeformat.spark.host import asked_engine
 from lakeformat.spark.register import PUSHDOWN
 from lakeformat.storage import change_scratch, new_scratch

@@ -45,7 +45,7 @@ from lakeformat.spark.jobs import (
     written,
 )
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.stage import Run
 from lakeformat.write.workload.shuffle_plan import bundle
@@ -102,7 +102,7 @@ class SparkCompactor:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def __call__(self, engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[Written]:
+    def __call__(self, engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[WrittenFile]:
         """The new base files of all slices, in the settings' folder."""
         storage = engine.storage
         tasks = bundled(self._spark, [one.piece.size_bytes for one in slices], task_bytes=_TASK_BYTES)
@@ -148,7 +148,7 @@ class SparkRewriter:
     def __init__(self, spark: SparkSession, *, task_bytes: int = _TASK_BYTES) -> None:
         self._spark, self._task_bytes = spark, task_bytes
 
-    def __call__(self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> list[Written]:
+    def __call__(self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> list[WrittenFile]:
         """The new files of all groups, in the settings' folder."""
         settings = replace(settings, buffer_bytes=settings.buffer_bytes // _SHARE)
         sizes = [group.size_bytes for group in groups]
@@ -178,7 +178,7 @@ class SparkRewriter:
 
     def _whole(
         self, storage: Storage, groups: dict[int, Group], sizes: Sequence[int], settings: RewriteSettings
-    ) -> list[Written]:
+    ) -> list[WrittenFile]:
         numbers_ = [*groups]
 
         def rewrite(at: int) -> Iterator[dict[str, Any]]:
@@ -189,7 +189,7 @@ class SparkRewriter:
 
         return [written(answer) for answer in self._run(storage, "rewrite small groups", self._bundled(sizes), rewrite)]
 
-    def _divided(self, storage: Storage, groups: dict[int, Group], settings: RewriteSettings) -> list[Written]:
+    def _divided(self, storage: Storage, groups: dict[int, Group], settings: RewriteSettings) -> list[WrittenFile]:
         order, schema = [*groups], settings.files.schema
 
         def ranged(at: int) -> Iterator[dict[str, Any]]:

@@ -43,13 +43,13 @@ from lakeformat.sql_statements.parse import (
     TableName,
     Update,
     When,
-    tokens_of,
+    tokenize,
 )
 from lakeformat.sql_statements.read_changes import Change, plain_where, read_change
-from lakeformat.sql_statements.recognize import AnyStatement, understand
+from lakeformat.sql_statements.recognize import AnyStatement, recognize
 from lakeformat.sql_statements.run_ddl import KnownTable, create_table, drop_table
 from lakeformat.sql_statements.run_maintenance import called_table, run_call, run_on
-from lakeformat.sql_statements.time_travel import ChangedTable, PastTable, PathTable, as_of, replace_tables
+from lakeformat.sql_statements.time_travel import ChangedTable, PastTable, PathTable, replace_tables, resolve_as_of
 from lakeformat.transaction.hooks import with_statement
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.statements.merge_into import STORED_KEY
@@ -133,7 +133,7 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     """
     said = text.strip().rstrip(";")
     runner = _Runner(spark, said)
-    return runner.run(understand(said, Dialect.SPARK, lambda name: runner.views.get(name) is not None), said)
+    return runner.run(recognize(said, Dialect.SPARK, lambda name: runner.views.get(name) is not None), said)
 
 
 class _Runner:
@@ -228,7 +228,7 @@ class _Runner:
         plain, found = replace_tables(
             text, Dialect.SPARK, lambda name: self.views.get(name) is not None, lambda path: False
         )
-        words = {token.value.lower() for token in tokens_of(plain, Dialect.SPARK) if token.is_name}
+        words = {token.value.lower() for token in tokenize(plain, Dialect.SPARK) if token.is_name}
         for name in words - self._ready:
             each, known = found.get(name), self.views.get(name)
             if each is not None:
@@ -243,7 +243,7 @@ class _Runner:
         """A table as it was, or what has changed since."""
         table, path = self._table(past.target)
         if isinstance(past, PastTable):
-            return read(self.spark, path, as_of=as_of(table.engine.store, past.kind, past.point))
+            return read(self.spark, path, as_of=resolve_as_of(table.engine.store, past.kind, past.point))
         asked = {QUERY_TYPE: "incremental", BEGIN: past.since}
         asked |= {END: past.until} if past.until is not None else {}
         asked |= {FORMAT: "cdc"} if past.images else {"meta_columns": "false"}

@@ -40,8 +40,9 @@ from lakeformat.table import Table, table_options
 from lakeformat.timeline.path_probe import check_free
 from lakeformat.transaction.hooks import HookArguments, Hooks, check_validators, hooks_of
 from lakeformat.transaction.result import WriteResult
-from lakeformat.write.plan.job import WriteJob, plan_job
-from lakeformat.write.plan.table_settings import check_options, create_table, open_or_create
+from lakeformat.write.intake import create_table, open_or_create, plan_job
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.plan.table_settings import check_options
 from lakeformat.write.rows.arrow_input import check_fillable, warn_of_rows
 from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.schema import incoming_schema
@@ -197,7 +198,7 @@ class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Lif
     def _served(self, result: WriteResult) -> WriteResult:
         """The result of a write, with what services after it did."""
         hands = Hands(self._rewriter(), self._compactor(), self._deleter())
-        return with_services(result, self.engine, self._options, hands)
+        return with_services(result, self.engine, self.options, hands)
 
     def _runner(self, job: WriteJob) -> Handle:
         return SparkExchange(self._spark, self.engine, job).rewrite
@@ -322,7 +323,7 @@ class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Lif
                 counted["files"] = len(written)
             if job.layout is not None and job.layout.across_tasks:
                 with report.step("sort") as counted:
-                    written, staged = exchange.lay_down(staged, commit, schema, job.layout), []
+                    written, staged = exchange.write_runs(staged, commit, schema, job.layout), []
                     counted["files"] = len(written)
             report.rows["incoming"] = arrived
             return session.publish(commit, written, staged, snapshot)

@@ -10,8 +10,8 @@ from lakeformat.config.read_options import BEGIN, END, FORMAT, INCREMENTAL, QUER
 from lakeformat.config.resolve import Options
 from lakeformat.model.instant import AsOf
 from lakeformat.public import spark_public
-from lakeformat.read.plan.incremental import EVERYTHING, bounds_of
-from lakeformat.read.plan.query import in_zone
+from lakeformat.read.incremental import EVERYTHING, bounds_of
+from lakeformat.read.query import in_zone
 from lakeformat.read.verbs import ReadVerbs
 from lakeformat.spark.host import in_session_zone, storage_secrets
 from lakeformat.spark.types import spark_schema
@@ -86,9 +86,7 @@ class Facts(ReadVerbs):
         said = {_VERIFY: verify, "meta_columns": meta_columns}
         options = self.options.with_values(**{key: value for key, value in said.items() if value is not None})
         options = in_zone(options, time_zone)
-        return read_rows(
-            self._spark, self.engine, options, columns, where=where, as_of=as_of, limit=limit, via=via
-        )
+        return read_rows(self._spark, self.engine, options, columns, where=where, as_of=as_of, limit=limit, via=via)
 
     def changes(self, since: AsOf | None = None, until: AsOf | None = None, *, images: bool = False) -> DataFrame:
         """Return the rows that commits after ``since``, up to and including ``until``, wrote: an incremental query.

@@ -1,1 +1,1 @@
-"""SQL over tables that no catalog knows: statements as values (`parse`), and how plain Python runs them (`run`)."""
+"""SQL over tables that are in no catalog: statements are parsed into values, which each host runs."""

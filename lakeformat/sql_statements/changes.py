@@ -1,7 +1,7 @@
-"""What ``update``, ``delete`` and ``merge`` mean to Spark: expressions that compute the rows that change. Pure.
+"""Spark expressions that compute the rows which an ``update``, ``delete`` or ``merge`` changes. Pure.
 
-Each row that changes has the number of the clause that takes it (`DOES`), which is computed once; `MOVED` is a row that
-would get another key or partition.
+Each row that changes has the number of its clause in the column `DOES`, which is computed once. The number is `MOVED`
+if the row would get another key or partition.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from lakeformat.write.statements.clauses import Clause, Kind
 
 __all__ = ["DOES", "GIVEN", "MATCHED", "MOVED", "clause_number", "clauses_of", "is_moved", "value_of"]
 
-#: The columns that say which clause takes a row, and which sides it has.
+#: Names of columns: the number of the row's clause, whether the row is matched, and whether the source has it.
 DOES, MATCHED, GIVEN = "lakeformat_does", "lakeformat_matched", "lakeformat_given"
 MOVED = -1
 
 
 def clause_number(whens: Sequence[When], *, has_source: bool) -> str:
-    """Write the expression of the number of the clause that takes a row; null where none does."""
-    taken = [f"when {_taken(when, has_source)} then {at}" for at, when in enumerate(whens)]
+    """Return the expression for the number of the clause that applies to a row; null if none applies."""
+    taken = [f"when {_applies(when, has_source)} then {at}" for at, when in enumerate(whens)]
     return f"case {' '.join(taken)} end"
 
 
-def _taken(when: When, has_source: bool) -> str:
+def _applies(when: When, has_source: bool) -> str:
     sides = {
         "matched": f"{MATCHED} and {GIVEN}" if has_source else "true",
         "not matched": f"{MATCHED} is null",
@@ -37,15 +37,15 @@ def _taken(when: When, has_source: bool) -> str:
 
 
 def value_of(whens: Sequence[When], column: str, kept: str, source: tuple[str, Sequence[str]] | None, kind: str) -> str:
-    """Write the expression of a column's new value.
+    """Return the expression for a column's new value.
 
     Args:
-        kept: the column as it was.
-        source: what qualifies the source's columns, and these; None without a source.
-        kind: the type that each value is cast to; empty if none.
+        kept: the expression for the column's old value.
+        source: the qualifier of the source's columns, and their names; None without a source.
+        kind: the type that each value is cast to; empty for no cast.
     """
-    said = [(at, _value(when, column, source)) for at, when in enumerate(whens)]
-    parts = [f"when {at} then {_cast(value, kind)}" for at, value in said if value is not None]
+    values = [(at, _value(when, column, source)) for at, when in enumerate(whens)]
+    parts = [f"when {at} then {_cast(value, kind)}" for at, value in values if value is not None]
     return f"case {DOES} {' '.join(parts)} else {kept} end" if parts else kept
 
 
@@ -54,7 +54,7 @@ def _cast(value: str, kind: str) -> str:
 
 
 def _value(when: When, column: str, source: tuple[str, Sequence[str]] | None) -> str | None:
-    """What a clause puts into a column; None where it leaves it."""
+    """Return the expression that a clause sets a column to; None if the clause does not set it."""
     if when.action == "delete":
         return None
     if when.values is not None:
@@ -62,20 +62,20 @@ def _value(when: When, column: str, source: tuple[str, Sequence[str]] | None) ->
         return named.get(column.lower(), "null" if when.action == "insert" else None)
     name, has = source if source is not None else ("", [])
     found = next((each for each in has if each.lower() == column.lower()), None)
-    return _qualified(name, found) if found is not None else "null" if when.action == "insert" else None
+    return _qualify(name, found) if found is not None else "null" if when.action == "insert" else None
 
 
-def _qualified(name: str, column: str) -> str:
+def _qualify(name: str, column: str) -> str:
     return ".".join(f"`{part.replace('`', '``')}`" for part in (name, column))
 
 
 def is_moved(
     whens: Sequence[When], fixed: Mapping[str, tuple[str, str]], source: tuple[str, Sequence[str]] | None
 ) -> str:
-    """Write the condition that an update gives a row another key or partition.
+    """Return the condition that an update gives a row another key or partition.
 
     Args:
-        fixed: column -> the column as it was, and its type.
+        fixed: column -> the expression for its old value, and its type.
     """
     updates = [(at, when) for at, when in enumerate(whens) if when.action == "update"]
     moves = [
@@ -88,10 +88,10 @@ def is_moved(
 
 
 def clauses_of(config: TableConfig, columns: Sequence[str], whens: Sequence[When]) -> tuple[Clause, ...]:
-    """The same as clauses of a merge by key, which take what Spark has computed.
+    """Return the clauses of a merge by key that apply the values that Spark has computed.
 
     Raises:
-        SchemaMismatchError: a clause names a column that the table does not have.
+        SchemaMismatchError: if a clause names a column that the table does not have.
     """
     fixed = {name.partition(".")[0].lower() for name in (*config.record_fields, *config.partition_fields)}
     clauses = []

@@ -1,7 +1,4 @@
-"""Statements that define tables, as values: ``create``, ``drop`` and ``alter table``. Pure.
-
-Types of columns as SQL writes them, and as Arrow has them. Pure.
-"""
+"""Statements that define tables, as values: ``create``, ``drop`` and ``alter table``; and SQL's column types. Pure."""
 
 from __future__ import annotations
 
@@ -17,13 +14,13 @@ from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.sql_statements.parse import (
     Dialect,
     TableName,
-    after_name,
-    column_named,
+    column_of_node,
     depths,
-    shortened,
+    quote_sql,
     syntax_tree,
-    table_named,
-    tokens_of,
+    table_of_node,
+    text_after_name,
+    tokenize,
 )
 
 __all__ = [
@@ -53,7 +50,7 @@ _PLAIN: Final[Mapping[str, pa.DataType]] = {
     "CHAR": pa.string(),
     "BINARY": pa.binary(),
     "DATE": pa.date32(),
-    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),  # Spark's timestamp is a moment.
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),  # Spark's timestamp is an instant in UTC.
     "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
     "TIMESTAMPNTZ": pa.timestamp("us"),
 }
@@ -74,17 +71,17 @@ _NAMES: Final[Mapping[pa.DataType, str]] = {
 
 
 def arrow_type(node: Any) -> pa.DataType:
-    """The type that a node of sqlglot's tree says.
+    """Return the Arrow type of a type node in sqlglot's tree.
 
     Raises:
-        InvalidInputError: no table can hold it.
+        InvalidInputError: if no table can store the type.
     """
     name = getattr(node.this, "name", "")
     if name in _PLAIN:
         return _PLAIN[name]
     if name == "DECIMAL":
-        said = [int(each.this.name) for each in node.expressions]
-        return pa.decimal128(said[0] if said else 10, said[1] if len(said) > 1 else 0)
+        parameters = [int(each.this.name) for each in node.expressions]
+        return pa.decimal128(parameters[0] if parameters else 10, parameters[1] if len(parameters) > 1 else 0)
     if name == "ARRAY" and node.expressions:
         return pa.list_(arrow_type(node.expressions[0]))
     if name == "MAP" and node.expressions:
@@ -92,15 +89,15 @@ def arrow_type(node: Any) -> pa.DataType:
     if name == "STRUCT" and node.expressions:
         return pa.struct([arrow_field(each) for each in node.expressions])
     raise InvalidInputError(
-        f"type {shortened(node.sql('spark'))} is not supported; see docs/limits.md for those that are"
+        f"type {quote_sql(node.sql('spark'))} is not supported; see docs/limits.md for those that are"
     )
 
 
 def arrow_field(node: Any) -> pa.Field:
-    """A column's definition. Its comment is not kept.
+    """Return the field of a column definition, without its comment.
 
     Raises:
-        InvalidInputError: a type or a clause that is not supported.
+        InvalidInputError: if a type or a clause is not supported.
     """
     optional = True
     for each in node.args.get("constraints") or ():
@@ -108,15 +105,17 @@ def arrow_field(node: Any) -> pa.Field:
         if kind == "NotNullColumnConstraint":
             optional = bool(each.kind.args.get("allow_null"))
         elif kind != "CommentColumnConstraint":
-            said = shortened(each.sql("spark"))
-            raise InvalidInputError(f"{said} of column {str(node.name)!r} is not supported; give each row its value")
+            constraint = quote_sql(each.sql("spark"))
+            raise InvalidInputError(
+                f"{constraint} of column {str(node.name)!r} is not supported; give each row its value"
+            )
     if node.args.get("position") is not None:
         raise InvalidInputError(f"the place of column {str(node.name)!r} is not supported; new columns come last")
     return pa.field(str(node.name), arrow_type(node.args["kind"]), optional)
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """How Spark SQL writes a type of a stored column."""
+    """Return the Spark SQL name of a stored column's type."""
     if kind in _NAMES:
         return _NAMES[kind]
     for matches, text in _NESTED:
@@ -136,7 +135,7 @@ _NESTED: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]],
 )
 
 
-#: What Hudi's guides call settings of a table in SQL (``HoodieOptionConfig``), and our names for them.
+#: SQL names of table settings in Hudi's guides (``HoodieOptionConfig``) -> option keys.
 _PROPERTIES: Final[Mapping[str, str]] = {
     "primarykey": "hoodie.datasource.write.recordkey.field",
     "precombinefield": "hoodie.table.ordering.fields",
@@ -153,13 +152,13 @@ _FORMATS: Final = frozenset({"lakehouse", "hudi", "delta"})
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """``create table``.
+    """A ``create table`` statement.
 
     Attributes:
-        columns: None where the query, or the table at the location, has them.
-        options: of the table and of later writes, under Hudi's names.
-        query: after AS, as the host's SQL.
-        keeps, replaces: with ``if not exists``; with ``or replace``.
+        columns: None if the query, or the table at the location, defines them.
+        options: options of the table and of later writes, under Hudi's names.
+        query: the text after AS, in the host's SQL.
+        if_not_exists, or_replace: whether the statement has these clauses.
     """
 
     target: TableName
@@ -173,7 +172,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """``drop table``; ``if_exists``: with ``if exists``."""
+    """A ``drop table`` statement; ``if_exists`` tells whether it has that clause."""
 
     target: TableName
     if_exists: bool
@@ -181,7 +180,7 @@ class DropTable:
 
 @dataclass(frozen=True, slots=True)
 class AddColumns:
-    """``alter table ... add columns``; ``if_not_exists``: columns that are there already are no mistake."""
+    """``alter table ... add columns``. With ``if_not_exists`` existing columns are ignored."""
 
     target: TableName
     columns: pa.Schema
@@ -190,15 +189,15 @@ class AddColumns:
 
 @dataclass(frozen=True, slots=True)
 class DropPartitions:
-    """``alter table ... drop partition``: each as column -> the value's text, None for null."""
+    """``alter table ... drop partition``. Each partition is column -> the value's text, None for null."""
 
     target: TableName
     partitions: tuple[Mapping[str, str | None], ...]
 
 
-def _without_query(text: str) -> tuple[str, str | None]:
-    """Cut off the query, which is the host's; put one in its place that every parser reads."""
-    tokens = tokens_of(text, Dialect.SPARK)
+def _split_off_query(text: str) -> tuple[str, str | None]:
+    """Cut off the query, which is in the host's SQL, and put ``select 1`` in its place, which sqlglot can parse."""
+    tokens = tokenize(text, Dialect.SPARK)
     for at, (token, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
         if depth == 0 and token.lower == "as" and at + 1 < len(tokens):
             return f"{text[: token.end]} select 1", text[tokens[at + 1].at :]
@@ -206,41 +205,41 @@ def _without_query(text: str) -> tuple[str, str | None]:
 
 
 def read_create(text: str) -> CreateTable | None:
-    """A ``create table`` of ours; None if it uses another format.
+    """Parse a ``create table`` statement; return None if the table uses another format.
 
     Raises:
-        InvalidInputError: what cannot be read, or a clause that is not supported.
-        InvalidOptionError: a property that is not known.
+        InvalidInputError: if it cannot be parsed, or a clause is not supported.
+        InvalidOptionError: if a property is unknown.
     """
-    text, query = _without_query(text)
+    text, query = _split_off_query(text)
     node = syntax_tree(text)
     if type(node).__name__ != "Create" or node.args.get("kind") != "TABLE":
-        raise InvalidInputError(f"cannot read {shortened(text)}; see the clauses in docs/sql.md")
+        raise InvalidInputError(f"cannot read {quote_sql(text)}; see the clauses in docs/sql.md")
     if node.args.get("clone") is not None:
         raise InvalidInputError("create table ... clone is not supported; write create table ... as select")
-    target = table_named(node.this)
+    target = table_of_node(node.this)
     properties = node.args["properties"].expressions if node.args.get("properties") is not None else []
     formats = [each.name.lower() for each in properties if type(each).__name__ == "FileFormatProperty"]
     if target.path is None and not _FORMATS.intersection(formats):
         return None
     fields, keys = _columns(node)
-    said = _Clauses()
+    clauses = _Clauses()
     for each in properties:
-        said.take(each)
-    if keys and said.settings.setdefault(_RECORD_KEY, ",".join(keys)) != ",".join(keys):
+        clauses.take(each)
+    if keys and clauses.settings.setdefault(_RECORD_KEY, ",".join(keys)) != ",".join(keys):
         raise InvalidInputError("primary key and the property primaryKey name different columns; give one of them")
     known = {field.name for field in fields}
-    fields += [field for field in said.partition_columns if field.name not in known]
-    _check_optional(fields, said.settings.get(_RECORD_KEY, ""))
+    fields += [field for field in clauses.partition_columns if field.name not in known]
+    _check_optional(fields, clauses.settings.get(_RECORD_KEY, ""))
     if query is not None and fields:
         raise InvalidInputError("create table ... as select takes its columns from the query; leave them out")
-    if said.partitions:
-        said.settings[_PARTITIONS] = ",".join(said.partitions)
+    if clauses.partitions:
+        clauses.settings[_PARTITIONS] = ",".join(clauses.partitions)
     return CreateTable(
         target,
         pa.schema(fields) if fields else None,
-        said.settings,
-        said.location,
+        clauses.settings,
+        clauses.location,
         query,
         if_not_exists=bool(node.args.get("exists")),
         or_replace=bool(node.args.get("replace")),
@@ -248,7 +247,7 @@ def read_create(text: str) -> CreateTable | None:
 
 
 def _check_optional(columns: Iterable[pa.Field], record_key: str) -> None:
-    """Of a record key no column is null in any case; of others nothing is kept that would say so."""
+    """Refuse ``not null``, except for record key columns, which are never null: tables do not store it."""
     keys = {name.strip() for name in record_key.split(",")}
     for field in columns:
         if not field.nullable and field.name not in keys:
@@ -258,7 +257,7 @@ def _check_optional(columns: Iterable[pa.Field], record_key: str) -> None:
 
 
 def _columns(node: Any) -> tuple[list[pa.Field], list[str]]:
-    """Columns, and those of ``primary key (...)``."""
+    """Return the columns, and those of ``primary key (...)``."""
     fields: list[pa.Field] = []
     keys: list[str] = []
     for each in node.this.expressions if type(node.this).__name__ == "Schema" else ():
@@ -267,12 +266,12 @@ def _columns(node: Any) -> tuple[list[pa.Field], list[str]]:
         elif type(each).__name__ == "PrimaryKey":
             keys += [str(one.name) for one in each.expressions]
         else:
-            raise InvalidInputError(f"{shortened(each.sql('spark'))} is not supported; validators of writes check rows")
+            raise InvalidInputError(f"{quote_sql(each.sql('spark'))} is not supported; validators of writes check rows")
     return fields, keys
 
 
 class _Clauses:
-    """What stands behind the columns of a ``create table``."""
+    """The clauses after the columns of a ``create table``."""
 
     def __init__(self) -> None:
         self.settings: dict[str, str] = {}
@@ -281,25 +280,25 @@ class _Clauses:
         self.location: str | None = None
 
     def take(self, node: Any) -> None:
-        """One clause."""
-        taken: Mapping[str, Callable[[Any], None]] = {
+        """Read one clause."""
+        readers: Mapping[str, Callable[[Any], None]] = {
             "FileFormatProperty": self._format,
             "LocationProperty": self._location,
-            "SchemaCommentProperty": self._passed_over,
-            "ExternalProperty": self._passed_over,
-            "PartitionedByProperty": self._partitioned,
+            "SchemaCommentProperty": self._ignore,
+            "ExternalProperty": self._ignore,
+            "PartitionedByProperty": self._partition_by,
             "Property": self._property,
-            "OptionsProperty": self._several,
+            "OptionsProperty": self._properties,
         }
-        if type(node).__name__ not in taken:
-            said = shortened(node.sql("spark")) if type(node).__name__ != "LikeProperty" else "like"
-            raise InvalidInputError(f"create table ... {said} is not supported; see the clauses in docs/sql.md")
-        taken[type(node).__name__](node)
+        if type(node).__name__ not in readers:
+            clause = quote_sql(node.sql("spark")) if type(node).__name__ != "LikeProperty" else "like"
+            raise InvalidInputError(f"create table ... {clause} is not supported; see the clauses in docs/sql.md")
+        readers[type(node).__name__](node)
 
-    def _passed_over(self, node: Any) -> None:
-        """A comment, which nothing keeps; external, which every table is."""
+    def _ignore(self, node: Any) -> None:
+        """Ignore a comment, which is not stored, or ``external``, which is true of every table."""
 
-    def _several(self, node: Any) -> None:
+    def _properties(self, node: Any) -> None:
         for each in node.expressions:
             self._property(each)
 
@@ -310,12 +309,12 @@ class _Clauses:
     def _location(self, node: Any) -> None:
         self.location = str(node.this.name)
 
-    def _partitioned(self, node: Any) -> None:
+    def _partition_by(self, node: Any) -> None:
         for each in node.this.expressions:
             kind = type(each).__name__
             if kind not in {"Identifier", "Column", "ColumnDef"}:
                 raise InvalidInputError(
-                    f"partitioned by {shortened(each.sql('spark'))} is not supported; name columns, and add one for a "
+                    f"partitioned by {quote_sql(each.sql('spark'))} is not supported; name columns, and add one for a "
                     "computed value"
                 )
             self.partitions.append(str(each.name))
@@ -348,10 +347,10 @@ def _property(key: str, value: str) -> tuple[str, str]:
 
 
 def read_drop(text: str) -> DropTable:
-    """A ``drop table``.
+    """Parse a ``drop table`` statement.
 
     Raises:
-        InvalidInputError: what cannot be read, or a clause that is not supported.
+        InvalidInputError: if it cannot be parsed, or a clause is not supported.
     """
     node = syntax_tree(text)
     if node.args.get("purge"):
@@ -361,21 +360,21 @@ def read_drop(text: str) -> DropTable:
     named = node.args.get("tables") or [node.this]
     if len(named) != 1:
         raise InvalidInputError("several tables at once; drop one")
-    return DropTable(table_named(named[0]), bool(node.args.get("exists")))
+    return DropTable(table_of_node(named[0]), bool(node.args.get("exists")))
 
 
 def read_alter(text: str) -> AddColumns | DropPartitions:
-    """An ``alter table``.
+    """Parse an ``alter table`` statement.
 
     Raises:
-        InvalidInputError: what cannot be read, or is not supported; says what to do instead.
+        InvalidInputError: if it cannot be parsed or is not supported; names an alternative.
     """
-    rest = after_name(text, r"alter\s+table(?:\s+if\s+exists)?")
-    for pattern, cure in _NOT_ALTERED.items():
+    rest = text_after_name(text, r"alter\s+table(?:\s+if\s+exists)?")
+    for pattern, cure in _UNSUPPORTED_ALTERS.items():
         if refused := re.match(pattern, rest, re.IGNORECASE):
             raise InvalidInputError(f"alter table ... {refused[0].lower()} is not supported; {cure}")
     node = syntax_tree(text)
-    target, actions = table_named(node.this), node.args.get("actions") or []
+    target, actions = table_of_node(node.this), node.args.get("actions") or []
     definitions = [each for action in actions for each in (action.expressions or [action])]
     kinds = {type(action).__name__ for action in actions}
     if kinds and kinds <= {"Schema", "ColumnDef"}:
@@ -389,12 +388,12 @@ def read_alter(text: str) -> AddColumns | DropPartitions:
         )
     if kinds == {"DropPartition"}:
         return DropPartitions(target, tuple(partition_spec(each) for each in definitions))
-    said = shortened(" ".join(each.sql("spark") for each in actions))
-    raise InvalidInputError(f"alter table ... {said} is not supported; write add columns or drop partition")
+    actions_text = quote_sql(" ".join(each.sql("spark") for each in actions))
+    raise InvalidInputError(f"alter table ... {actions_text} is not supported; write add columns or drop partition")
 
 
-#: What stands after the name -> what to do.
-_NOT_ALTERED: Final[Mapping[str, str]] = {
+#: Unsupported clauses after the name -> the alternative.
+_UNSUPPORTED_ALTERS: Final[Mapping[str, str]] = {
     r"rename\s+to": "give the table another name: drop table forgets this one, create table ... location makes one",
     r"rename\s+column": COLUMNS_STAY,
     r"set\s+tblproperties": "options are given with each write, or as tblproperties of create table",
@@ -408,10 +407,10 @@ _NOT_ALTERED: Final[Mapping[str, str]] = {
 
 
 def partition_spec(node: Any) -> dict[str, str | None]:
-    """``partition (a = 1, b = 'x')`` as column -> text.
+    """Return ``partition (a = 1, b = 'x')`` as column -> text.
 
     Raises:
-        InvalidInputError: a column without a literal.
+        InvalidInputError: if a column has no literal.
     """
     spec: dict[str, str | None] = {}
     for each in node.expressions:
@@ -419,9 +418,9 @@ def partition_spec(node: Any) -> dict[str, str | None]:
         kind = type(value).__name__
         if value is None or kind not in {"Literal", "Null", "Neg", "Boolean"}:
             raise InvalidInputError(
-                f"partition ({shortened(each.sql('spark'))}) is not supported; write column = value"
+                f"partition ({quote_sql(each.sql('spark'))}) is not supported; write column = value"
             )
-        spec[column_named(each.this)] = (
+        spec[column_of_node(each.this)] = (
             None if kind == "Null" else value.name if kind == "Literal" else value.sql("spark").lower()
         )
     return spec

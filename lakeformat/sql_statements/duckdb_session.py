@@ -1,6 +1,6 @@
-"""One duckdb connection for one statement: what its names mean, its time zone, its errors in our words.
+"""A duckdb connection for one statement: its table names, its time zone, its errors; and lazy scans of tables.
 
-A table's rows as a dataset that duckdb scans: it reads the columns that a query needs, when the query needs them.
+A table's rows are given to duckdb as a dataset. It reads the columns that a query needs, when the query needs them.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from lakeformat.errors import InvalidInputError, InvalidOptionError, TableNotFou
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.read.scan import scan_of
-from lakeformat.sql_statements.parse import Dialect, first_word, shortened, tokens_of
+from lakeformat.sql_statements.parse import Dialect, first_word, quote_sql, tokenize
 from lakeformat.storage.port import Storage
 from lakeformat.storage.scratch import temporary_folder
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["DuckDBSession", "LazyScan", "duckdb_session", "quoted"]
+__all__ = ["DuckDBSession", "LazyScan", "duckdb_session", "quote_name"]
 
-#: Older versions ask Arrow for rows by conditions on NaN that mean something else there.
+#: Least supported version of duckdb. Older versions push conditions on NaN to Arrow that mean something else there.
 _OLDEST: Final = 2
 _MISSING: Final = re.compile(r"Table with name (.+?) does not exist")
-#: What duckdb runs of its own kinds of statements. A pivot that finds its values itself is MULTI.
+#: Duckdb's statement types that are allowed. A pivot that finds its values itself is MULTI.
 _QUERIES: Final = frozenset({"SELECT", "EXPLAIN", "RELATION", "MULTI"})
-#: How such statements begin; "" is a parenthesis.
+#: First words of such statements; "" is a parenthesis.
 _WORDS: Final = frozenset(
     {"", "select", "with", "values", "from", "table", "pivot", "unpivot", "explain", "describe", "desc", "summarize"}
 )
 
 
-def quoted(name: str) -> str:
-    """A name as duckdb quotes it."""
+def quote_name(name: str) -> str:
+    """Quote a name for duckdb."""
     return '"' + name.replace('"', '""') + '"'
 
 
 @contextmanager
 def duckdb_session(time_zone: str) -> Iterator[DuckDBSession]:
-    """Open duckdb in memory; what is too much for it goes to a temporary folder.
+    """Open duckdb in memory. Data that does not fit into memory goes to a temporary folder.
 
     Raises:
-        InvalidOptionError: duckdb is not installed, or is too old.
-        InvalidInputError: there is no such time zone.
+        InvalidOptionError: if duckdb is not installed, or is too old.
+        InvalidInputError: if there is no such time zone.
     """
     try:
         import duckdb
@@ -72,36 +72,36 @@ def duckdb_session(time_zone: str) -> Iterator[DuckDBSession]:
 
 
 class DuckDBSession:
-    """A connection, and what has been made known to it."""
+    """A duckdb connection with the tables that were registered in it."""
 
     def __init__(self, connection: DuckDBPyConnection) -> None:
         self.connection = connection
         self._failed: list[Exception] = []
 
     def fail(self, error: Exception) -> None:
-        """Keep an error of a read: it is what went wrong, whatever duckdb says."""
+        """Remember an error of a read. `errors` raises it instead of duckdb's error."""
         self._failed.append(error)
 
     def give(self, name: str, rows: Any) -> None:
-        """Make rows known by a name."""
+        """Register rows under a name."""
         self.connection.register(name, rows)
 
     def give_named(self, text: str, source: Callable[[str], Any]) -> None:
-        """Make known every table whose name is a word of the text; no row is read yet.
+        """Register every table whose name is a word of the text. No row is read yet.
 
         Args:
-            source: a word, in lower case -> its rows; None if it names nothing.
+            source: word in lower case -> its rows, or None if it is not a table.
         """
-        for word in sorted({token.value.lower() for token in tokens_of(text, Dialect.DUCKDB) if token.is_name}):
+        for word in sorted({token.value.lower() for token in tokenize(text, Dialect.DUCKDB) if token.is_name}):
             rows = source(word)
             if rows is not None:
                 self.give(word, rows)
 
     def kind(self, text: str) -> str:
-        """Tell the kind of a statement, as duckdb reads it.
+        """Return the type of a statement, as duckdb parses it.
 
         Raises:
-            InvalidInputError: it cannot be read, or is more than one.
+            InvalidInputError: if it cannot be parsed, or is not one statement.
         """
         with self.errors():
             statements = self.connection.extract_statements(text)
@@ -110,15 +110,15 @@ class DuckDBSession:
         return str(statements[0].type.name)
 
     def check_query(self, text: str) -> None:
-        """Refuse what is no query.
+        """Refuse a statement that is not a query.
 
         Raises:
-            InvalidInputError: says what to write.
+            InvalidInputError: names an alternative, if there is one.
         """
         word = first_word(text)
         if word not in _WORDS or self.kind(text) not in _QUERIES:
             cure = "; write create table ... using lakehouse" * (word == "create")
-            raise InvalidInputError(f"{shortened(text)} is not supported without Spark{cure}")
+            raise InvalidInputError(f"{quote_sql(text)} is not supported without Spark{cure}")
 
     def run(self, text: str) -> None:
         """Run a statement."""
@@ -126,7 +126,7 @@ class DuckDBSession:
             self.connection.execute(text)
 
     def count(self, text: str) -> int:
-        """Run a statement that changes rows, and tell how many changes it made."""
+        """Run a statement that changes rows. Return the number of changes."""
         with self.errors():
             return int(self.connection.execute(text).fetchall()[0][0])
 
@@ -136,7 +136,7 @@ class DuckDBSession:
             return self.connection.sql(text).to_arrow_table()
 
     def stream(self, text: str) -> pa.RecordBatchReader:
-        """Compute a query, batch by batch; nothing else may run until it ends."""
+        """Compute a query, batch by batch. Nothing else may run on the connection until it ends."""
         with self.errors():
             relation = self.connection.sql(text)
             make = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
@@ -149,11 +149,11 @@ class DuckDBSession:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Say duckdb's errors in one line.
+        """Turn duckdb's errors into lakeformat's, in one line.
 
         Raises:
-            TableNotFoundError: a name that nobody has given.
-            InvalidInputError: anything else.
+            TableNotFoundError: if a name is unknown.
+            InvalidInputError: for any other error.
         """
         import duckdb
 
@@ -164,30 +164,31 @@ class DuckDBSession:
                 raise self._failed[0] from None
             missing = _MISSING.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
             if missing is not None:
-                raise TableNotFoundError(_unknown(missing[1].strip('"'))) from None
-            raise InvalidInputError(_said(error)) from None
+                raise TableNotFoundError(_unknown_table_text(missing[1].strip('"'))) from None
+            raise InvalidInputError(_error_text(error)) from None
 
 
 _BATCH_ROWS: Final = 100_000
 
 
-def _unknown(name: str) -> str:
+def _unknown_table_text(name: str) -> str:
     argument = f"{name}=table" if name.isidentifier() else "t=table"
     return f'no table is known as {name!r}; give it by name, sql("...", {argument}), or by path: lakehouse."/its/path"'
 
 
-def _said(error: Exception) -> str:
-    said = " ".join(str(error).split("LINE ")[0].split())
-    return f"the statement cannot be computed: {said}"
+def _error_text(error: Exception) -> str:
+    text = " ".join(str(error).split("LINE ")[0].split())
+    return f"the statement cannot be computed: {text}"
 
 
 _SKIPPING: Final = (pa.types.is_signed_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_date32)
 
 
 class LazyScan(ds.Dataset):  # type: ignore[misc]
-    """The rows of one snapshot. duckdb asks `scanner` for columns and gives it the conditions that Arrow can answer.
+    """The rows of one snapshot as a dataset. duckdb passes to `scanner` the columns, and the conditions that Arrow
+    supports.
 
-    Memory of a scan: as of a read of these columns, one file per thread; what duckdb keeps of the rows is its own.
+    Memory of a scan: that of a read of these columns, one file per thread. duckdb's own memory is not included.
     """
 
     def __init__(
@@ -202,8 +203,8 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         """Make the scan.
 
         Args:
-            fail: is given an error of a read, which duckdb would turn into one of its own.
-            with_key: `RECORD_KEY` is the last column.
+            fail: called with an error of a read, which duckdb would turn into one of its own.
+            with_key: whether `RECORD_KEY` is added as the last column.
         """
         self._of, self._fail = (storage, snapshot, options), fail
         key = [pa.field(RECORD_KEY, pa.string())] if with_key else []
@@ -212,18 +213,18 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """Return the columns."""
         return self._columns
 
     def scanner(
         self,
         columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,  # noqa: A002  duckdb's word.
+        filter: pc.Expression | None = None,  # noqa: A002  The name is duckdb's.
         **how: Any,
     ) -> ds.Scanner:
         """Read the columns of the rows for which the filter is true, by Arrow's own rules."""
         wanted = list(self._columns.names if columns is None else columns)
-        needed = [name for name in self._columns.names if name in wanted or _may_name(filter, name)]
+        needed = [name for name in self._columns.names if name in wanted or _may_use(filter, name)]
         try:
             batches = self._read(needed or self._columns.names[:1], filter)
         except Exception as error:
@@ -236,27 +237,27 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         if snapshot.instant_time is None:
             return pa.schema([self._columns.field(name) for name in columns]).empty_table().to_reader()
         scan = scan_of(storage, snapshot, options, columns)
-        if condition is not None and self._skips_by(condition):
+        if condition is not None and self._can_skip_files(condition):
             try:
                 scan = scan_of(storage, snapshot, options, columns, where=condition)
-            except InvalidInputError:  # What statistics cannot answer, the scanner does.
+            except InvalidInputError:  # The condition cannot skip files; the scanner applies it.
                 scan = scan_of(storage, snapshot, options, columns)
         reader = replace(scan, shows_progress=False).to_batches()
-        return pa.RecordBatchReader.from_batches(reader.schema, self._watched(reader))
+        return pa.RecordBatchReader.from_batches(reader.schema, self._report_errors(reader))
 
-    def _watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _report_errors(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             yield from batches
         except Exception as error:
             self._fail(error)
             raise
 
-    def _skips_by(self, condition: pc.Expression) -> bool:
-        """Tell whether files may be left out: every column of the condition has one order of its values."""
-        named = [field for field in self._columns if _may_name(condition, field.name)]
+    def _can_skip_files(self, condition: pc.Expression) -> bool:
+        """Tell whether the condition may skip files: all its columns have types with one order of values."""
+        named = [field for field in self._columns if _may_use(condition, field.name)]
         return all(any(is_kind(field.type) for is_kind in _SKIPPING) for field in named)
 
 
-def _may_name(condition: pc.Expression | None, name: str) -> bool:
-    """Tell whether a condition looks at a column; Arrow shows conditions, and not which columns they name."""
+def _may_use(condition: pc.Expression | None, name: str) -> bool:
+    """Tell whether a condition may use a column. Arrow does not list the columns of a condition, only its text."""
     return condition is not None and (not name.isidentifier() or name in str(condition))

@@ -1,5 +1,6 @@
-"""Statements that look at a table or keep it in order, as values: ``describe``, ``show``, ``optimize``, ``vacuum``,
-``restore``, ``truncate``, as the guides of Spark, Hudi and Delta write them. Pure.
+"""Statements that describe or maintain a table, as values, as the guides of Spark, Hudi and Delta write them. Pure.
+
+They are ``describe``, ``show``, ``optimize``, ``vacuum``, ``restore`` and ``truncate``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 
 from lakeformat.errors import InvalidInputError
 from lakeformat.sql_statements.ddl import partition_spec
-from lakeformat.sql_statements.parse import NAME, TableName, named_in, shortened, syntax_tree
+from lakeformat.sql_statements.parse import NAME, TableName, quote_sql, syntax_tree, table_of_match
 
 __all__ = [
     "READERS",
@@ -27,7 +28,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DescribeTable:
-    """``describe``; ``what``: ``columns``, ``extended``, ``detail`` or ``history``, then at most ``limit`` commits."""
+    """A ``describe`` statement.
+
+    Attributes:
+        what: ``columns``, ``extended``, ``detail`` or ``history``.
+        limit: most commits of ``history``; None lists all.
+    """
 
     target: TableName
     what: str = "columns"
@@ -36,7 +42,7 @@ class DescribeTable:
 
 @dataclass(frozen=True, slots=True)
 class ShowTable:
-    """``show partitions``, ``show create table`` or ``show tblproperties``: ``what`` is that word."""
+    """A ``show`` statement; ``what`` is ``partitions``, ``create`` or ``tblproperties``."""
 
     target: TableName
     what: str
@@ -44,14 +50,14 @@ class ShowTable:
 
 @dataclass(frozen=True, slots=True)
 class ShowTables:
-    """``show tables``; ``like``: with ``*`` for any text."""
+    """A ``show tables`` statement; ``like`` is a pattern in which ``*`` matches any text."""
 
     like: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateTable:
-    """``truncate table``; ``partition``: column -> the value's text, None is all rows."""
+    """A ``truncate table`` statement. ``partition`` is column -> the value's text; None deletes all rows."""
 
     target: TableName
     partition: Mapping[str, str | None] | None = None
@@ -59,7 +65,7 @@ class TruncateTable:
 
 @dataclass(frozen=True, slots=True)
 class Optimize:
-    """``optimize``; ``where``: which partitions; ``by``: columns of ``zorder by``."""
+    """An ``optimize`` statement. ``where`` selects partitions; ``by`` are the columns of ``zorder by``."""
 
     target: TableName
     where: str | None = None
@@ -68,7 +74,7 @@ class Optimize:
 
 @dataclass(frozen=True, slots=True)
 class Vacuum:
-    """``vacuum``; ``hours``: of ``retain``."""
+    """A ``vacuum`` statement. ``hours`` is the number after ``retain``."""
 
     target: TableName
     hours: int | None = None
@@ -77,7 +83,12 @@ class Vacuum:
 
 @dataclass(frozen=True, slots=True)
 class RestoreTable:
-    """``restore table ... to``; ``kind``: ``version`` or ``timestamp``."""
+    """A ``restore table ... to`` statement.
+
+    Attributes:
+        kind: ``version`` or ``timestamp``.
+        point: the version or timestamp, as text.
+    """
 
     target: TableName
     kind: str
@@ -109,10 +120,10 @@ _RESTORE: Final = re.compile(
 )
 
 
-def _matched(pattern: re.Pattern[str], text: str, shape: str) -> re.Match[str]:
+def _match(pattern: re.Pattern[str], text: str, shape: str) -> re.Match[str]:
     found = pattern.fullmatch(text.strip())
     if found is None:
-        raise InvalidInputError(f"cannot read {shortened(text)}; write {shape}")
+        raise InvalidInputError(f"cannot read {quote_sql(text)}; write {shape}")
     return found
 
 
@@ -123,7 +134,7 @@ def _describe(text: str) -> DescribeTable | None:
     what = (found["what"] or "columns").lower().replace("formatted", "extended")
     if found["limit"] is not None and what != "history":
         raise InvalidInputError(f"limit is for describe history, not for describe {what}; leave it out")
-    return DescribeTable(named_in(found), what, int(found["limit"]) if found["limit"] else None)
+    return DescribeTable(table_of_match(found), what, int(found["limit"]) if found["limit"] else None)
 
 
 def _show(text: str) -> ShowTable | ShowTables | None:
@@ -134,44 +145,46 @@ def _show(text: str) -> ShowTable | ShowTables | None:
         return None
     what = found["what"].lower().split()[0]
     if rest := found["rest"].strip():
-        raise InvalidInputError(f"show {what} ... {shortened(rest)} is not supported; leave it out")
-    return ShowTable(named_in(found), what)
+        raise InvalidInputError(f"show {what} ... {quote_sql(rest)} is not supported; leave it out")
+    return ShowTable(table_of_match(found), what)
 
 
 def _truncate(text: str) -> TruncateTable:
-    found = _matched(_TRUNCATE, text, "truncate table name [partition (column = value)]")
+    found = _match(_TRUNCATE, text, "truncate table name [partition (column = value)]")
     if found["partition"] is None:
-        return TruncateTable(named_in(found))
+        return TruncateTable(table_of_match(found))
     partition = syntax_tree(f"truncate table t {found['partition']}").args["partition"]
-    return TruncateTable(named_in(found), partition_spec(partition))
+    return TruncateTable(table_of_match(found), partition_spec(partition))
 
 
 def _optimize(text: str) -> Optimize:
-    found = _matched(_OPTIMIZE, text, "optimize name [where condition] [zorder by (columns)]")
+    found = _match(_OPTIMIZE, text, "optimize name [where condition] [zorder by (columns)]")
     if found["full"]:
         raise InvalidInputError(
             "optimize ... full is not supported; name the columns: optimize ... zorder by (columns)"
         )
     by = (found["by"] or "").strip().strip("()").replace("`", "")
-    return Optimize(named_in(found), found["where"], tuple(each.strip() for each in by.split(",") if each.strip()))
+    return Optimize(
+        table_of_match(found), found["where"], tuple(each.strip() for each in by.split(",") if each.strip())
+    )
 
 
 def _vacuum(text: str) -> Vacuum:
-    found = _matched(_VACUUM, text, "vacuum name [retain n hours] [dry run]")
+    found = _match(_VACUUM, text, "vacuum name [retain n hours] [dry run]")
     way = " ".join((found["way"] or "lite").lower().split())
     if way != "lite":
         raise InvalidInputError(
             f"vacuum ... {way} is not supported: files that no commit knows are put aside by repair; leave it out"
         )
-    return Vacuum(named_in(found), int(found["hours"]) if found["hours"] else None, found["dry"] is not None)
+    return Vacuum(table_of_match(found), int(found["hours"]) if found["hours"] else None, found["dry"] is not None)
 
 
 def _restore(text: str) -> RestoreTable:
-    found = _matched(_RESTORE, text, "restore table name to version as of n, or to timestamp as of '...'")
-    return RestoreTable(named_in(found), found["kind"].lower(), found["said"].strip("'"))
+    found = _match(_RESTORE, text, "restore table name to version as of n, or to timestamp as of '...'")
+    return RestoreTable(table_of_match(found), found["kind"].lower(), found["said"].strip("'"))
 
 
-#: The verb -> who reads it; None where the statement is not for a table.
+#: Verb -> the function that parses the statement; it returns None if the statement is not for a table.
 READERS: Final[
     Mapping[
         str,

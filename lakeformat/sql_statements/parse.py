@@ -1,14 +1,11 @@
-"""Statements as values. Pure: nothing is looked up, and expressions stay the text that the host computes.
+"""Statements as values, and the tokens of a statement's text. Pure: nothing is looked up, expressions stay text.
 
-A table is a name that the caller knows, or a path: ``lakehouse.`/data/flights``` or ``lakehouse."/data/flights"``
-(also ``hudi.`` and ``delta.``). sqlglot reads the statements that define tables; no text is ever translated by it.
+A table is a known name, or a path: ``lakehouse.`/data/flights``` or ``lakehouse."/data/flights"`` (also ``hudi.`` and
+``delta.``). sqlglot only reads the statements that define tables; it never translates a text.
 
-The words of a statement and where they are, by the quoting rules of the host that computes it. Pure.
-
-DuckDB quotes names by ``"``, Spark by a back quote; in Spark ``"`` quotes text, and a backslash escapes. Nothing here
-knows more of a dialect than where its texts, names and comments end.
-
-Words of statements that no parser of SQL reads: how a table is named in them. Pure.
+Tokens follow the quoting rules of the host that runs the statement. DuckDB quotes names by ``"``, Spark by a back
+quote; in Spark ``"`` quotes text, and a backslash escapes. Of a dialect this module only knows where texts, names and
+comments end.
 """
 
 from __future__ import annotations
@@ -39,31 +36,31 @@ __all__ = [
     "Token",
     "Update",
     "When",
-    "after_name",
-    "close_of",
-    "column_named",
+    "column_of_node",
     "depths",
+    "end_of_name",
+    "find_close",
     "first_word",
-    "name_at",
-    "named_in",
+    "quote_sql",
     "read_call",
-    "shortened",
     "syntax_tree",
-    "table_named",
     "table_of",
-    "tokens_of",
+    "table_of_match",
+    "table_of_node",
+    "text_after_name",
+    "tokenize",
 ]
 
 
 class Dialect(enum.Enum):
-    """Whose SQL a text is."""
+    """The SQL dialect of a text."""
 
     DUCKDB = "duckdb"
     SPARK = "spark"
 
 
 class Kind(enum.Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     WORD = "word"
     NAME = "quoted name"
@@ -74,7 +71,12 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """``value``: a name or text without its quotes, anything else as it is written; ``at`` and ``end``: its place."""
+    """A token of a statement.
+
+    Attributes:
+        value: a name or text without its quotes; other tokens as written.
+        at, end: the position of the token in the text, and of the character after it.
+    """
 
     kind: Kind
     value: str
@@ -83,12 +85,12 @@ class Token:
 
     @property
     def lower(self) -> str:
-        """The keyword that this may be: empty for quoted names and texts."""
+        """Return the token in lower case if it may be a keyword; "" for quoted names, texts and numbers."""
         return self.value.lower() if self.kind in {Kind.WORD, Kind.SIGN} else ""
 
     @property
     def is_name(self) -> bool:
-        """Whether this may name something."""
+        """Tell whether this may be a name."""
         return self.kind in {Kind.WORD, Kind.NAME}
 
 
@@ -109,12 +111,12 @@ _PATTERNS: Final = {
 _COMMENT: Final = re.compile(r"/\*|\*/")
 
 
-def tokens_of(text: str, dialect: Dialect) -> list[Token]:
-    """Split a statement; white space and comments are left out."""
+def tokenize(text: str, dialect: Dialect) -> list[Token]:
+    """Split a statement into tokens, without white space and comments."""
     pattern, found, at = _PATTERNS[dialect], [], 0
     while at < len(text):
         match = pattern.match(text, at)
-        assert match is not None  # noqa: S101  The last sign is any character.
+        assert match is not None  # noqa: S101  The last sign pattern matches any character.
         end, group = match.end(), match.lastgroup
         if group == "comment":
             end = _after_comment(text, at)
@@ -141,7 +143,7 @@ def _token(match: re.Match[str], group: str) -> Token:
 
 
 def _after_comment(text: str, at: int) -> int:
-    """Find where a comment ends; comments may hold comments."""
+    """Return the position after a comment. Comments may be nested."""
     depth = 0
     for found in _COMMENT.finditer(text, at):
         depth += 1 if found[0] == "/*" else -1
@@ -151,7 +153,7 @@ def _after_comment(text: str, at: int) -> int:
 
 
 def depths(tokens: Sequence[Token]) -> list[int]:
-    """Count the parentheses, brackets and ``case ... end`` that are open around each token, its own not among them."""
+    """Return, for each token, how many parentheses, brackets and ``case ... end`` enclose it."""
     found: list[int] = []
     stack: list[str] = []
     for at, token in enumerate(tokens):
@@ -166,14 +168,14 @@ def depths(tokens: Sequence[Token]) -> list[int]:
     return found
 
 
-def close_of(tokens: Sequence[Token], at: int) -> int:
-    """Find the token that closes the parenthesis at ``at``; the number of tokens where nothing does."""
+def find_close(tokens: Sequence[Token], at: int) -> int:
+    """Return the index of the token that closes the parenthesis at ``at``; the number of tokens if none does."""
     deep = depths(tokens)
     return next((n for n in range(at + 1, len(tokens)) if deep[n] == deep[at] and tokens[n].value == ")"), len(tokens))
 
 
-def name_at(tokens: Sequence[Token], at: int) -> int:
-    """Return where a name of one or more parts ends that begins at ``at``; ``at`` itself where there is none."""
+def end_of_name(tokens: Sequence[Token], at: int) -> int:
+    """Return the index after the name of one or more parts that begins at ``at``; ``at`` itself if there is none."""
     if at >= len(tokens) or not (tokens[at].is_name or tokens[at].kind is Kind.TEXT):
         return at
     end = at + 1
@@ -184,7 +186,7 @@ def name_at(tokens: Sequence[Token], at: int) -> int:
     return end
 
 
-#: What may be written before a path.
+#: Formats that may be written before a path.
 FORMATS: Final = frozenset({"lakehouse", "hudi", "delta"})
 _QUOTED_PATH: Final = re.compile(r'\b(lakehouse|hudi|delta)\."([^"]+)"', re.IGNORECASE)
 _FIRST_WORD: Final = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(\w+)", re.DOTALL)
@@ -194,7 +196,7 @@ _ARGUMENT: Final = re.compile(r"\s*(?:(\w+)\s*=>\s*)?('(?:[^']|'')*'|\"[^\"]*\"|
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table as a statement names it. ``path``: of one that is named by its path, else None."""
+    """The name of a table in a statement. ``path`` is set if the table is named by its path, else None."""
 
     name: str
     path: str | None = None
@@ -202,7 +204,7 @@ class TableName:
 
     @property
     def qualifier(self) -> str:
-        """What its columns are qualified by."""
+        """Return the name that qualifies the table's columns."""
         return self.alias or self.name.rpartition(".")[2]
 
 
@@ -212,8 +214,8 @@ class When:
 
     Attributes:
         on: ``matched``, ``not matched`` or ``not matched by source``.
-        condition: after AND; None without one.
-        does: ``update``, ``delete`` or ``insert``.
+        condition: the expression after AND; None if there is none.
+        action: ``update``, ``delete`` or ``insert``.
         values: column -> expression; None is ``*``.
     """
 
@@ -225,12 +227,12 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class MergeInto:
-    """A merge.
+    """A ``merge into`` statement.
 
     Attributes:
-        source: what stands between USING and ON.
-        source_name: what qualifies the source's columns.
-        prefix: the statement's own WITH, for the source alone.
+        source: the text between USING and ON.
+        source_name: the name that qualifies the source's columns.
+        prefix: the statement's own WITH list, which applies to the source only.
     """
 
     target: TableName
@@ -243,7 +245,7 @@ class MergeInto:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """``values``: column -> expression."""
+    """An ``update`` statement. ``values`` is column -> expression."""
 
     target: TableName
     values: Mapping[str, str]
@@ -252,7 +254,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """``where``: None is every row."""
+    """A ``delete`` statement. ``where`` None deletes every row."""
 
     target: TableName
     where: str | None
@@ -260,7 +262,12 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """``columns``: those named, else None; ``partition``: fixed values of columns -> expression."""
+    """An ``insert`` statement.
+
+    Attributes:
+        columns: the columns that the statement names, or None.
+        partition: columns with fixed values -> expression.
+    """
 
     target: TableName
     query: str
@@ -271,7 +278,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A procedure; arguments without a name stand under ``""`` in order."""
+    """A ``call`` of a procedure, with its named arguments, and its unnamed arguments in order."""
 
     procedure: str
     arguments: Mapping[str, Any]
@@ -280,23 +287,23 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Everything else, as it was said."""
+    """Any other statement, as text."""
 
     text: str
 
 
 def first_word(text: str) -> str:
-    """The verb of a statement, in lower case; comments before it do not count."""
+    """Return the first word of a statement, in lower case. Comments before it are skipped."""
     first = _FIRST_WORD.match(text)
     return first[1].lower() if first else ""
 
 
 def syntax_tree(text: str) -> Any:
-    """One statement as sqlglot's tree.
+    """Parse one statement with sqlglot and return its tree.
 
     Raises:
-        InvalidInputError: it cannot be read, or is more than one.
-        InvalidOptionError: sqlglot is not installed.
+        InvalidInputError: if the text cannot be parsed, or is not one statement.
+        InvalidOptionError: if sqlglot is not installed.
     """
     try:
         import sqlglot
@@ -306,23 +313,23 @@ def syntax_tree(text: str) -> Any:
         text = _QUOTED_PATH.sub(r"\1.`\2`", text)
         parsed = [each for each in sqlglot.parse(text, read="spark") if each is not None]
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
-        said = str(error).partition("\n")[0]
-        raise InvalidInputError(f"cannot read the statement: {said}") from None
+        message = str(error).partition("\n")[0]
+        raise InvalidInputError(f"cannot read the statement: {message}") from None
     if len(parsed) != 1:
         raise InvalidInputError(f"{len(parsed)} statements at once; give one")
-    if type(parsed[0]).__name__ == "Command":  # What sqlglot has no tree for.
-        raise InvalidInputError(f"cannot read {shortened(text)}; see the clauses in docs/sql.md")
+    if type(parsed[0]).__name__ == "Command":  # sqlglot has no tree for this statement.
+        raise InvalidInputError(f"cannot read {quote_sql(text)}; see the clauses in docs/sql.md")
     return parsed[0]
 
 
-def shortened(text: str) -> str:
-    """A piece of SQL as messages quote it."""
+def quote_sql(text: str) -> str:
+    """Return a piece of SQL as error messages quote it, at most 60 characters long."""
     flat = " ".join(text.split())
     return repr(flat if len(flat) <= 60 else f"{flat[:57]}...")
 
 
 def table_of(parts: Sequence[Token], alias: str | None = None) -> TableName:
-    """Make the name of a table from its tokens: a path after a format, a path in quotes, or a name."""
+    """Return the table that the tokens name: a path after a format, a path in quotes, or a name."""
     last = parts[-1].value
     if len(parts) == 1 and parts[0].kind is not Kind.WORD and ("/" in last or parts[0].kind is Kind.TEXT):
         return TableName(last, last, alias)
@@ -331,16 +338,18 @@ def table_of(parts: Sequence[Token], alias: str | None = None) -> TableName:
     return TableName("".join(part.value for part in parts), None, alias)
 
 
-def table_named(node: Any) -> TableName:
-    """A table of the tree.
+def table_of_node(node: Any) -> TableName:
+    """Return the table that a node of sqlglot's tree names.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: if the node is not a table.
     """
     if type(node).__name__ == "Schema":
         node = node.this
     if type(node).__name__ != "Table":
-        raise InvalidInputError(f"{shortened(node.sql('spark'))} is no table; name one, or write lakehouse.`/its/path`")
+        raise InvalidInputError(
+            f"{quote_sql(node.sql('spark'))} is not a table; name one, or write lakehouse.`/its/path`"
+        )
     alias = node.alias or None
     if node.args.get("db") is not None and str(node.args["db"].name).lower() in FORMATS:
         return TableName(node.name, node.name, alias)
@@ -348,22 +357,22 @@ def table_named(node: Any) -> TableName:
     return TableName(".".join(parts), None, alias)
 
 
-def column_named(node: Expression) -> str:
-    """The bare name of an assigned column; a qualifier is the target's."""
+def column_of_node(node: Expression) -> str:
+    """Return the bare name of an assigned column. A qualifier is ignored: it is the target table's."""
     if type(node).__name__ != "Column":
         raise InvalidInputError(f"{node.sql('spark')} cannot be set; only whole columns can")
     return str(node.name)
 
 
 def read_call(text: str) -> Call:
-    """Read ``call procedure(name => value, ...)``.
+    """Parse ``call procedure(name => value, ...)``.
 
     Raises:
-        InvalidInputError: it cannot be read.
+        InvalidInputError: if the text cannot be parsed.
     """
     found = _CALL.fullmatch(text)
     if found is None:
-        raise InvalidInputError(f"cannot read {shortened(text)}; write call procedure(name => value, ...)")
+        raise InvalidInputError(f"cannot read {quote_sql(text)}; write call procedure(name => value, ...)")
     named: dict[str, Any] = {}
     unnamed: list[Any] = []
     rest, at = found[2].strip(), 0
@@ -388,31 +397,31 @@ def _value(text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        raise InvalidInputError(f"{text!r} is no value of a call; give a text, a number, true or false") from None
+        raise InvalidInputError(f"{text!r} is not a value of a call; give a text, a number, true or false") from None
 
 
-#: A table: a path after a format, a path as text, or a name, with or without quotes.
+#: Pattern of a table: a path after a format, a path as text, or a name, with or without quotes.
 NAME: Final = (
     r"""(?:(?:lakehouse|hudi|delta)\.[`"](?P<path>[^`"]+)[`"]|'(?P<text>[^']+)'|"""
     r"""(?P<name>(?:\w+|[`"][^`"]+[`"])(?:\.(?:\w+|[`"][^`"]+[`"]))*))"""
 )
 
 
-def named_in(match: re.Match[str]) -> TableName:
-    """The table that `NAME` has found."""
+def table_of_match(match: re.Match[str]) -> TableName:
+    """Return the table that a match of `NAME` names."""
     path = match["path"] or match["text"]
     name = (match["name"] or "").replace("`", "").replace('"', "")
     path = name if not path and "/" in name else path
     return TableName(path, path) if path else TableName(name)
 
 
-def after_name(text: str, head: str) -> str:
-    """What follows the table's name, for a statement that begins with a pattern.
+def text_after_name(text: str, head: str) -> str:
+    """Return the text after the table's name, in a statement that begins with the pattern ``head``.
 
     Raises:
-        InvalidInputError: there is no name.
+        InvalidInputError: if there is no name.
     """
     found = re.match(rf"\s*{head}\s+{NAME}\s*", text, re.IGNORECASE)
     if found is None:
-        raise InvalidInputError(f"{shortened(text)} names no table; name one, or write lakehouse.`/its/path`")
+        raise InvalidInputError(f"{quote_sql(text)} names no table; name one, or write lakehouse.`/its/path`")
     return text[found.end() :]

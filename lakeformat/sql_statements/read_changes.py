@@ -1,9 +1,8 @@
-"""Find the parts of ``merge``, ``update``, ``delete`` and ``insert`` statements. Pure: expressions stay as written.
+"""The parts of ``merge``, ``update``, ``delete`` and ``insert`` statements. Pure: expressions stay as written.
 
-Conditions that mean the same to every engine, read from the text of a ``delete``. Pure.
-
-Taken are comparisons of a column of whole numbers, texts or truth values with a literal of that type, and nulls, joined
-by ``and``. No time, no float, no cast and no function is among them: what those mean is the host's to say.
+Also the conditions of a ``delete`` that every engine evaluates alike (`plain_where`). Such a condition compares columns
+of integers, texts or booleans with literals of the same type, or tests for null; comparisons are joined by ``and``.
+Times, floats, casts and functions are left to the host, because engines evaluate them differently.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from lakeformat.sql_statements.parse import (
     Token,
     Update,
     When,
-    close_of,
     depths,
-    name_at,
-    shortened,
+    end_of_name,
+    find_close,
+    quote_sql,
     table_of,
-    tokens_of,
+    tokenize,
 )
 
 __all__ = ["Change", "find_change", "named_columns", "plain_where", "read_change"]
@@ -47,9 +46,9 @@ class Change:
 
     Attributes:
         text: the statement.
-        tokens: its words.
-        verb: the number of its verb among them.
-        name, after: the numbers of the first word of the table's name, and of the word behind it.
+        tokens: its tokens.
+        verb: index of its verb among the tokens.
+        name, after: index of the first token of the table's name, and of the token after the name.
     """
 
     text: str
@@ -60,40 +59,40 @@ class Change:
 
     @property
     def action(self) -> str:
-        """The verb."""
+        """Return the verb: ``insert``, ``update``, ``delete`` or ``merge``."""
         return self.tokens[self.verb].lower
 
     @property
     def target(self) -> TableName:
-        """The table."""
+        """Return the table."""
         return table_of(self.tokens[self.name : self.after])
 
     def text_between(self, start: int, end: int) -> str:
-        """Return the text from one word to the one before another."""
+        """Return the text from the first token up to, but not including, the second."""
         return self.text[self.tokens[start].at : self.tokens[end - 1].end] if end > start else ""
 
 
 def find_change(text: str, dialect: Dialect) -> Change | None:
-    """Find the verb and the table of a statement; None for a statement that changes no rows.
+    """Find the verb and the table of a statement; return None for a statement that changes no rows.
 
     Raises:
-        InvalidInputError: no table follows the verb.
+        InvalidInputError: if no table follows the verb.
     """
-    tokens = tuple(tokens_of(text, dialect))
+    tokens = tuple(tokenize(text, dialect))
     verb = _verb_of(tokens)
     if verb is None:
         return None
     at = verb + 1
-    passed = {
+    skipped_words = {
         "insert": {"or", "replace", "ignore", "into", "overwrite", "table"},
         "delete": {"from"},
         "merge": {"into"},
     }
-    while at < len(tokens) and tokens[at].lower in passed.get(tokens[verb].lower, ()):
+    while at < len(tokens) and tokens[at].lower in skipped_words.get(tokens[verb].lower, ()):
         at += 1
-    after = name_at(tokens, at)
+    after = end_of_name(tokens, at)
     if after == at:
-        raise _unreadable(tokens[verb].lower, text)
+        raise _unreadable_error(tokens[verb].lower, text)
     return Change(text, tokens, verb, at, after)
 
 
@@ -105,26 +104,26 @@ def _verb_of(tokens: tuple[Token, ...]) -> int | None:
     for at, (token, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
         if depth == 0 and token.lower in {*_VERBS, *_QUERIES} - {"with", "("}:
             if at + 1 < len(tokens) and tokens[at + 1].lower in {"as", "("}:
-                continue  # A name of the WITH list.
+                continue  # This is a name in the WITH list.
             return at if token.lower in _VERBS else None
     return None
 
 
-def _unreadable(verb: str, text: str) -> InvalidInputError:
-    return InvalidInputError(f"cannot read the {verb} statement {shortened(text)}; see the clauses in docs/sql.md")
+def _unreadable_error(verb: str, text: str) -> InvalidInputError:
+    return InvalidInputError(f"cannot read the {verb} statement {quote_sql(text)}; see the clauses in docs/sql.md")
 
 
 def read_change(change: Change) -> MergeInto | Update | Delete | Insert:
-    """Take a statement apart.
+    """Parse a statement into its parts.
 
     Raises:
-        InvalidInputError: it cannot be read, or a clause is not supported; names it.
+        InvalidInputError: if it cannot be parsed, or a clause is not supported; names it.
     """
     return _READERS[change.action](_Parts(change))
 
 
 class _Parts:
-    """Finds words outside of parentheses."""
+    """The tokens of a change, with methods that find words outside of parentheses."""
 
     def __init__(self, change: Change) -> None:
         self.change, self.tokens, self.end = change, change.tokens, len(change.tokens)
@@ -132,7 +131,7 @@ class _Parts:
         self.prefix = f"{change.text_between(0, change.verb)} " if change.verb else ""
 
     def fail(self) -> NoReturn:
-        raise _unreadable(self.change.action, self.change.text)
+        raise _unreadable_error(self.change.action, self.change.text)
 
     def word(self, at: int) -> str:
         return self.tokens[at].lower if at < self.end else ""
@@ -140,12 +139,16 @@ class _Parts:
     def find(self, word: str, start: int, end: int | None = None) -> int | None:
         end = self.end if end is None else end
         for at in range(start, end):
-            if self.tokens[at].lower == word and self.depths[at] == self.depths[start] and self.tokens[at - 1].value != ".":
+            if (
+                self.tokens[at].lower == word
+                and self.depths[at] == self.depths[start]
+                and self.tokens[at - 1].value != "."
+            ):
                 return at
         return None
 
     def alias(self, at: int, end: int) -> str | None:
-        """Read ``[as] alias``, which must fill the room."""
+        """Return the alias in ``[as] alias``, which must fill the range; None if the range is empty."""
         if at < end and self.word(at) == "as":
             at += 1
         if at >= end:
@@ -155,7 +158,7 @@ class _Parts:
         return self.tokens[at].value
 
     def split(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Cut at commas."""
+        """Split the range at commas."""
         first = start
         for at in range(start, end):
             if self.tokens[at].value == "," and self.depths[at] == self.depths[start]:
@@ -164,23 +167,25 @@ class _Parts:
         yield first, end
 
     def assignments(self, start: int, end: int, *, named: frozenset[str]) -> dict[str, str]:
-        """Read ``column = expression, ...``; a qualifier is the table's."""
+        """Parse ``column = expression, ...``. A qualifier must be the table's."""
         found: dict[str, str] = {}
         for first, last in self.split(start, end):
-            name_end = name_at(self.tokens, first)
+            name_end = end_of_name(self.tokens, first)
             if name_end == first or self.word(name_end) != "=" or name_end + 1 >= last:
                 self.fail()
             parts = [token.value for token in self.tokens[first:name_end:2]]
             if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() not in named):
-                raise InvalidInputError(f"{self.change.text_between(first, name_end)} cannot be set; only whole columns can")
+                raise InvalidInputError(
+                    f"{self.change.text_between(first, name_end)} cannot be set; only whole columns can"
+                )
             if parts[-1].lower() in {name.lower() for name in found}:
                 raise InvalidInputError(f"column {parts[-1]!r} is set twice; give it once")
             found[parts[-1]] = self.change.text_between(name_end + 1, last)
         return found
 
     def names(self, start: int) -> tuple[tuple[str, ...], int]:
-        """Read ``(a, b)``; return the names and the word behind."""
-        close = close_of(self.tokens, start)
+        """Parse ``(a, b)``. Return the names, and the index after them."""
+        close = find_close(self.tokens, start)
         found = [self.tokens[last - 1] for _, last in self.split(start + 1, close)]
         if close >= self.end or not all(token.is_name for token in found):
             self.fail()
@@ -192,12 +197,12 @@ def _target(parts: _Parts, end: int) -> TableName:
     return table_of(change.tokens[change.name : change.after], parts.alias(change.after, end))
 
 
-def _named(target: TableName) -> frozenset[str]:
+def _qualifiers(target: TableName) -> frozenset[str]:
     return frozenset({target.qualifier.lower(), target.name.rpartition(".")[2].lower()})
 
 
 def _update(parts: _Parts) -> Update:
-    _check_alone(parts)
+    _refuse_with_list(parts)
     change = parts.change
     at = parts.find("set", change.after)
     if at is None:
@@ -206,12 +211,12 @@ def _update(parts: _Parts) -> Update:
         raise InvalidInputError("update ... from is not supported; write merge into")
     where = parts.find("where", at + 1)
     target = _target(parts, at)
-    values = parts.assignments(at + 1, parts.end if where is None else where, named=_named(target))
+    values = parts.assignments(at + 1, parts.end if where is None else where, named=_qualifiers(target))
     return Update(target, values, _condition(parts, where))
 
 
 def _delete(parts: _Parts) -> Delete:
-    _check_alone(parts)
+    _refuse_with_list(parts)
     if parts.find("using", parts.change.after) is not None:
         raise InvalidInputError("delete ... using is not supported; write merge into")
     where = parts.find("where", parts.change.after)
@@ -226,7 +231,7 @@ def _condition(parts: _Parts, where: int | None) -> str | None:
     return parts.change.text_between(where + 1, parts.end)
 
 
-def _check_alone(parts: _Parts) -> None:
+def _refuse_with_list(parts: _Parts) -> None:
     if parts.prefix:
         raise InvalidInputError(
             f"with ... {parts.change.action} is not supported; write a subquery, or merge into with the query "
@@ -239,7 +244,7 @@ def _insert(parts: _Parts) -> Insert:
     at = change.after
     overwrite = any(token.lower == "overwrite" for token in change.tokens[change.verb : change.name])
     if parts.word(at) == "partition" and parts.word(at + 1) == "(":
-        close = close_of(change.tokens, at + 1)
+        close = find_close(change.tokens, at + 1)
         for first, last in parts.split(at + 2, close):
             if last - first > 1:
                 partition.update(parts.assignments(first, last, named=frozenset()))
@@ -266,29 +271,35 @@ def _merge(parts: _Parts) -> MergeInto:
         raise InvalidInputError("the merge has no condition; add on t.key = s.key")
     if first is None or first < on:
         parts.fail()
-    starts = [at for at in range(first, parts.end) if parts.word(at) == "when" and parts.depths[at] == parts.depths[first]]
+    starts = [
+        at for at in range(first, parts.end) if parts.word(at) == "when" and parts.depths[at] == parts.depths[first]
+    ]
     target = _target(parts, using)
-    whens = tuple(_when(parts, *each, _named(target)) for each in zip(starts, [*starts[1:], parts.end], strict=True))
+    whens = tuple(
+        _when(parts, *each, _qualifiers(target)) for each in zip(starts, [*starts[1:], parts.end], strict=True)
+    )
     source = change.text_between(using + 1, on)
-    return MergeInto(target, source, _source_name(parts, using + 1, on), change.text_between(on + 1, first), whens, parts.prefix)
+    return MergeInto(
+        target, source, _source_name(parts, using + 1, on), change.text_between(on + 1, first), whens, parts.prefix
+    )
 
 
 def _source_name(parts: _Parts, start: int, end: int) -> str:
-    """Find what the source is called: its alias, with or without names of columns, else its own name."""
+    """Return the name of the source: its alias, with or without column names, else its own name."""
     is_query = parts.word(start) == "("
-    after = close_of(parts.tokens, start) + 1 if is_query else name_at(parts.tokens, start)
+    after = find_close(parts.tokens, start) + 1 if is_query else end_of_name(parts.tokens, start)
     if parts.word(after) == "(" and not is_query:  # A function.
-        is_query, after = True, close_of(parts.tokens, after) + 1
+        is_query, after = True, find_close(parts.tokens, after) + 1
     if parts.word(after) == "as" and after + 1 < end:
         after += 1
     rest = parts.tokens[after:end]
-    if rest and rest[-1].is_name:  # Behind "version as of 3", too.
+    if rest and rest[-1].is_name:  # This also covers an alias after "version as of 3".
         return rest[-1].value
     if len(rest) > 1 and rest[0].is_name and rest[1].value == "(":
         return rest[0].value
     if is_query:
         raise InvalidInputError("the source of the merge has no name; add one: using (...) as s")
-    return table_of(parts.tokens[start : name_at(parts.tokens, start)]).qualifier
+    return table_of(parts.tokens[start : end_of_name(parts.tokens, start)]).qualifier
 
 
 def _when(parts: _Parts, start: int, end: int, named: frozenset[str]) -> When:
@@ -303,23 +314,25 @@ def _when(parts: _Parts, start: int, end: int, named: frozenset[str]) -> When:
     if on not in {"matched", "not matched", "not matched by source"} or (at < then and parts.word(at) != "and"):
         parts.fail()
     condition = parts.change.text_between(at + 1, then) if at < then else None
-    does = parts.word(then + 1)
+    action = parts.word(then + 1)
     inserts = on == "not matched"
-    if (does == "insert") != inserts or does not in {"insert", "update", "delete"}:
-        said = parts.change.text_between(then + 1, end).lower()
-        raise InvalidInputError(f"when {on} then {shortened(said)} is not supported; update, delete or insert")
-    return When(on, condition, does, _values(parts, does, then + 2, end, named))
+    if (action == "insert") != inserts or action not in {"insert", "update", "delete"}:
+        action_text = parts.change.text_between(then + 1, end).lower()
+        raise InvalidInputError(f"when {on} then {quote_sql(action_text)} is not supported; update, delete or insert")
+    return When(on, condition, action, _values(parts, action, then + 2, end, named))
 
 
-def _values(parts: _Parts, does: str, start: int, end: int, named: frozenset[str]) -> Mapping[str, str] | None:
-    is_star = start + (does == "update") < end and parts.word(end - 1) == "*" and end - start == 1 + (does == "update")
-    if does == "delete":
+def _values(parts: _Parts, action: str, start: int, end: int, named: frozenset[str]) -> Mapping[str, str] | None:
+    is_star = (
+        start + (action == "update") < end and parts.word(end - 1) == "*" and end - start == 1 + (action == "update")
+    )
+    if action == "delete":
         if start < end:
             parts.fail()
         return None
     if is_star:
         return None
-    if does == "update":
+    if action == "update":
         if parts.word(start) != "set":
             parts.fail()
         return parts.assignments(start + 1, end, named=named)
@@ -328,7 +341,7 @@ def _values(parts: _Parts, does: str, start: int, end: int, named: frozenset[str
     names, at = parts.names(start)
     if parts.word(at) != "values" or parts.word(at + 1) != "(":
         parts.fail()
-    close = close_of(parts.tokens, at + 1)
+    close = find_close(parts.tokens, at + 1)
     values = [parts.change.text_between(*each) for each in parts.split(at + 2, close)]
     if close + 1 != end:
         parts.fail()
@@ -345,7 +358,7 @@ _READERS: Final[Mapping[str, Callable[[_Parts], MergeInto | Update | Delete | In
 }
 
 
-#: Words and signs that may mean columns without naming them.
+#: Words and signs that may refer to columns without naming them.
 _WIDE: Final = frozenset({
     "select", "from", "with", "using", "columns", "table", "values", "returning", "describe", "desc", "summarize",
     "show", "pivot", "unpivot", "#", ":",
@@ -353,22 +366,22 @@ _WIDE: Final = frozenset({
 
 
 def named_columns(change: Change, columns: Collection[str]) -> frozenset[str] | None:
-    """Return the columns that an update or delete names; None where it may look at others.
+    """Return the columns that an update or delete names; None if it may use others.
 
-    A statement looks at the columns that it names if it has no other query in it, no star, and no name of its table in
-    the place of a value, which is a whole row.
+    It uses only the columns that it names if it contains no other query, no star, and no table name as a value, which
+    would be a whole row.
     """
     rest = list(change.tokens[change.after :])
-    called = {change.tokens[change.after - 1].value.lower()}
+    table_names = {change.tokens[change.after - 1].value.lower()}
     if rest and rest[0].lower == "as":
         rest = rest[1:]
     if rest and rest[0].is_name and rest[0].lower not in {"set", "where"}:
-        called.add(rest[0].value.lower())
+        table_names.add(rest[0].value.lower())
         rest = rest[1:]
     if change.action not in {"update", "delete"} or change.verb or (rest and rest[0].lower not in {"set", "where"}):
         return None
     for before, token, behind in zip([None, *rest], rest, [*rest[1:], None], strict=False):
-        is_row = token.is_name and token.value.lower() in called and (behind is None or behind.value != ".")
+        is_row = token.is_name and token.value.lower() in table_names and (behind is None or behind.value != ".")
         is_star = token.lower == "*" and (before is None or not _is_operand(before))
         if token.lower in _WIDE or is_row or is_star:
             return None
@@ -377,7 +390,7 @@ def named_columns(change: Change, columns: Collection[str]) -> frozenset[str] | 
 
 
 def _is_operand(token: Token) -> bool:
-    """Tell whether a star behind it multiplies."""
+    """Tell whether a star after this token is a multiplication."""
     words = {"select", "distinct", "all", "set", "returning", "by", "and", "or", "not", "then", "else", "when"}
     return token.value in {")", "]"} if token.kind is Kind.SIGN else token.lower not in words
 
@@ -394,7 +407,7 @@ _OPERATIONS: Final[Mapping[str, Callable[[Any, Any], pc.Expression]]] = {
 
 
 def plain_where(change: Change, schema: pa.Schema) -> pc.Expression | None:
-    """Return the condition of a ``delete`` that any engine answers alike; None for every other statement.
+    """Return the condition of a ``delete`` that every engine evaluates alike; None for any other statement.
 
     Args:
         schema: the table's columns.
@@ -413,16 +426,16 @@ def plain_where(change: Change, schema: pa.Schema) -> pc.Expression | None:
         return pc.scalar(value=True)
     if rest[0].lower != "where" or any(field.name.lower() == named for field in schema):
         return None
-    found = None
-    for part in _parts(rest[1:]):
-        condition = _compared(change.text, part, named, schema)
+    condition_so_far = None
+    for part in _split_at_and(rest[1:]):
+        condition = _comparison(change.text, part, named, schema)
         if condition is None:
             return None
-        found = condition if found is None else found & condition
-    return found
+        condition_so_far = condition if condition_so_far is None else condition_so_far & condition
+    return condition_so_far
 
 
-def _parts(tokens: Sequence[Token]) -> list[list[Token]]:
+def _split_at_and(tokens: Sequence[Token]) -> list[list[Token]]:
     parts: list[list[Token]] = [[]]
     for token in tokens:
         if token.lower == "and":
@@ -432,7 +445,7 @@ def _parts(tokens: Sequence[Token]) -> list[list[Token]]:
     return parts
 
 
-def _compared(text: str, tokens: list[Token], named: str, schema: pa.Schema) -> pc.Expression | None:
+def _comparison(text: str, tokens: list[Token], named: str, schema: pa.Schema) -> pc.Expression | None:
     if len(tokens) > 2 and tokens[1].value == "." and tokens[0].is_name and tokens[0].value.lower() == named:
         tokens = tokens[2:]
     if len(tokens) < 3 or not tokens[0].is_name:
@@ -450,7 +463,7 @@ def _compared(text: str, tokens: list[Token], named: str, schema: pa.Schema) -> 
 
 
 def _literal(text: str, tokens: Sequence[Token], kind: pa.DataType) -> pa.Scalar | None:
-    """Make the value of a literal of the column's own type."""
+    """Return the value of a literal that has the column's type; None if it has another type."""
     is_negative = len(tokens) == 2 and tokens[0].value == "-"
     token = tokens[-1]
     if len(tokens) != 1 + is_negative:
@@ -474,6 +487,6 @@ def _literal(text: str, tokens: Sequence[Token], kind: pa.DataType) -> pa.Scalar
 
 
 def _is_simple(quoted: str) -> bool:
-    """Tell whether every host reads the text as the same characters."""
+    """Tell whether every host reads the quoted text as the same characters."""
     inner = quoted[1:-1]
     return quoted[0] == quoted[-1] == "'" and "\\" not in inner and "'" not in inner

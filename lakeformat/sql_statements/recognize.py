@@ -1,4 +1,4 @@
-"""Which statement of ours a text is, if any: the one door for every host. Pure."""
+"""The parsing of a text into lakeformat's statements, for every host. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from lakeformat.sql_statements.maintenance import (
     TruncateTable,
     Vacuum,
 )
-from lakeformat.sql_statements.parse import NAME, Call, Dialect, Query, TableName, first_word, named_in, read_call
+from lakeformat.sql_statements.parse import NAME, Call, Dialect, Query, TableName, first_word, read_call, table_of_match
 from lakeformat.sql_statements.read_changes import Change, find_change
 
-__all__ = ["AnyStatement", "TableStatement", "understand"]
+__all__ = ["AnyStatement", "TableStatement", "recognize"]
 
-#: What is done to one table, or asked of it, and changes none of its rows but whole files of them.
+#: Statements that describe one table, or change its columns or whole files of it.
 TableStatement: TypeAlias = (
     AddColumns | DescribeTable | DropPartitions | Optimize | RestoreTable | ShowTable | TruncateTable | Vacuum
 )
@@ -45,40 +45,47 @@ _USING: Final = re.compile(r"\busing\s+(?:lakehouse|hudi|delta)\b", re.IGNORECAS
 _DEFINED: Final = re.compile(
     rf"{_COMMENTS}(?:drop|alter)\s+table\s+(?:if\s+exists\s+)?{NAME}", re.IGNORECASE | re.DOTALL
 )
-#: Verbs that only tables of ours have: of a table that is not known they say so.
-_OURS: Final = frozenset({"optimize", "vacuum", "restore"})
+#: Verbs that only tables of lakeformat have. If such a statement names an unknown table, it fails instead of going to
+#: the host.
+_OWN_VERBS: Final = frozenset({"optimize", "vacuum", "restore"})
 
 
-def understand(text: str, dialect: Dialect, is_known: Callable[[str], bool]) -> AnyStatement:
-    """Read one statement. A `Query` is everything that is left to the host, a `Change` what the host computes.
+def recognize(text: str, dialect: Dialect, is_known: Callable[[str], bool]) -> AnyStatement:
+    """Parse one statement. A `Query` is left to the host; a `Change` is computed by the host.
 
     Args:
-        is_known: whether a name is that of a table of ours.
+        is_known: tells whether a name is that of a lakeformat table.
 
     Raises:
-        InvalidInputError: a statement of ours that cannot be read, or a clause that is not supported; names it.
-        InvalidOptionError: sqlglot is not installed, or a property is not known.
+        InvalidInputError: if a lakeformat statement cannot be parsed, or has a clause that is not supported; names it.
+        InvalidOptionError: if sqlglot is not installed, or a property is unknown.
     """
 
-    def ours(target: TableName) -> bool:
+    def is_lakeformat_table(target: TableName) -> bool:
         return target.path is not None or is_known(target.name)
 
     word, plain = first_word(text), re.sub(rf"^{_COMMENTS}", "", text, flags=re.DOTALL)
     if word == "create":
         found = _CREATE.match(text)
-        made_here = found is not None and (found["path"] or _USING.search(found["rest"]))
-        return (read_create(text) if made_here else None) or Query(text)
+        is_lakeformat = found is not None and (found["path"] or _USING.search(found["rest"]))
+        return (read_create(text) if is_lakeformat else None) or Query(text)
     if word == "call":
         return read_call(text)
     if word in _DEFINED_READERS:
         found = _DEFINED.match(text)
-        return _DEFINED_READERS[word](plain) if found is not None and ours(named_in(found)) else Query(text)
+        return (
+            _DEFINED_READERS[word](plain)
+            if found is not None and is_lakeformat_table(table_of_match(found))
+            else Query(text)
+        )
     if word not in READERS:
         return find_change(text, dialect) or Query(text)
-    said = READERS[word](plain)
-    if said is None or not (isinstance(said, ShowTables) or word in _OURS or ours(said.target)):
+    statement = READERS[word](plain)
+    if statement is None or not (
+        isinstance(statement, ShowTables) or word in _OWN_VERBS or is_lakeformat_table(statement.target)
+    ):
         return Query(text)
-    return said
+    return statement
 
 
 _DEFINED_READERS: Final[Mapping[str, Callable[[str], AddColumns | DropPartitions | DropTable]]] = {

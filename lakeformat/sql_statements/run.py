@@ -1,7 +1,7 @@
-"""``lakeformat.sql(text, ...)``: SQL without Spark. duckdb reads and computes queries, conditions and values, whole.
+"""``lakeformat.sql(text, ...)``: SQL without Spark. duckdb computes queries, conditions and values.
 
-Memory: duckdb reads the columns that a query needs, and spills to a temporary folder what is too much for it; the
-answer of a query is in memory.
+Memory: duckdb reads only the columns that a query needs. If they do not fit into memory, it spills them to a temporary
+folder. The result of a query is in memory.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, TableNotFoundError
 from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.public import public
 from lakeformat.services.after_write import with_services
 from lakeformat.sql_statements.ddl import CreateTable, DropTable
-from lakeformat.sql_statements.duckdb_changes import copy_rows, find_changes, fitted_rows, run_change
-from lakeformat.sql_statements.duckdb_session import DuckDBSession, LazyScan, duckdb_session, quoted
+from lakeformat.sql_statements.duckdb_changes import copy_rows, find_changes, fit_rows, run_change
+from lakeformat.sql_statements.duckdb_session import DuckDBSession, LazyScan, duckdb_session, quote_name
 from lakeformat.sql_statements.maintenance import ShowTables
 from lakeformat.sql_statements.parse import Call, Dialect, Insert, Query, TableName
 from lakeformat.sql_statements.read_changes import Change, find_change, named_columns, plain_where, read_change
-from lakeformat.sql_statements.recognize import AnyStatement, understand
-from lakeformat.sql_statements.run_ddl import GIVEN, KnownTable, create_table, drop_table
+from lakeformat.sql_statements.recognize import AnyStatement, recognize
+from lakeformat.sql_statements.run_ddl import PROCESS_TABLES, KnownTable, create_table, drop_table
 from lakeformat.sql_statements.run_maintenance import called_table, run_call, run_on
-from lakeformat.sql_statements.time_travel import FoundTable, PastTable, PathTable, as_of, replace_tables
+from lakeformat.sql_statements.time_travel import FoundTable, PastTable, PathTable, replace_tables, resolve_as_of
 from lakeformat.statements import merge_rows
 from lakeformat.table import Table, exists, open_table
 from lakeformat.transaction.hooks import with_statement
@@ -36,6 +37,7 @@ from lakeformat.write.rows.arrow_input import arrow_reader
 __all__ = ["sql"]
 
 
+@public
 def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> pa.Table | WriteResult:
     """Run one statement of DuckDB's SQL on tables and on any Arrow data; needs ``lakeformat[sql]``.
 
@@ -46,27 +48,27 @@ def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> pa.Table | Write
         100
 
     Args:
-        text: ``select``, ``merge into``, ``update``, ``delete from``, ``insert into`` or ``overwrite``, ``call``, or
-            one that makes, describes or keeps a table: ``create table``, ``describe``, ``optimize`` ...
-        time_zone: where texts and times without a zone are, as duckdb's setting ``TimeZone``.
-        tables: name -> a `lakeformat.Table`, the path of one, or rows as `lakeformat.Table.upsert` takes them. Tables
-            may also be named by path in the text, ``lakehouse."/data/flights"``, or by the name that ``create table``
-            gave them in this process.
+        text: ``select``, ``merge into``, ``update``, ``delete from``, ``insert into`` or ``overwrite``, ``call``, or a
+            statement that makes, describes or maintains a table: ``create table``, ``describe``, ``optimize`` ...
+        time_zone: time zone of texts and times without a zone, as duckdb's setting ``TimeZone``.
+        tables: name -> a `lakeformat.Table`, the path of a table, or rows as `lakeformat.Table.upsert` takes them. The
+            text may also name tables by path, ``lakehouse."/data/flights"``, or by the name that ``create table`` gave
+            them in this process.
 
     Returns:
-        the rows of a query or a call; of a write its result.
+        the rows of a query or a call, or the result of a write.
 
     Raises:
-        InvalidInputError: what cannot be read or computed; a clause that is not supported.
-        TableNotFoundError: a name that is not given.
-        WriteConflictError: another writer was in the way; a retry is safe.
+        InvalidInputError: if the statement cannot be parsed or computed, or a clause is not supported.
+        TableNotFoundError: if a name is unknown.
+        WriteConflictError: if another writer interfered. A retry is safe.
     """
-    said = text.strip().rstrip(";")
-    return _Runner(tables, time_zone, said).run(understand(said, Dialect.DUCKDB, lambda name: True))
+    statement = text.strip().rstrip(";")
+    return _Runner(tables, time_zone, statement).run(recognize(statement, Dialect.DUCKDB, lambda name: True))
 
 
 class _Runner:
-    """Carries one statement out on the tables at hand."""
+    """The run of one statement on the given tables."""
 
     def __init__(self, tables: Mapping[str, Any], time_zone: str, text: str) -> None:
         self.tables = {name.lower(): rows for name, rows in tables.items()}
@@ -74,14 +76,14 @@ class _Runner:
         self._snapshots: dict[str, Snapshot] = {}
 
     def run(self, statement: AnyStatement) -> pa.Table | WriteResult:
-        """Run it."""
+        """Run the statement."""
         match statement:
             case Query():
                 return self.query(statement.text)
             case Call():
-                said = called_table(statement)
-                is_path = said.lower() not in self.tables and GIVEN.get(said) is None
-                return run_call(statement, self.table(TableName(said, said if is_path else None)))
+                name = called_table(statement)
+                is_path = name.lower() not in self.tables and PROCESS_TABLES.get(name) is None
+                return run_call(statement, self.table(TableName(name, name if is_path else None)))
             case Change():
                 return self.change(statement)
             case CreateTable():
@@ -89,47 +91,47 @@ class _Runner:
             case DropTable():
                 return drop_table(statement, self)
             case ShowTables():
-                names = fnmatch.filter({*self.tables, *GIVEN.all()}, statement.like or "*")
+                names = fnmatch.filter({*self.tables, *PROCESS_TABLES.all()}, statement.like or "*")
                 return pa.table({"tableName": pa.array(sorted(names), pa.string())})
             case _:
                 return run_on(statement, self.table(statement.target))
 
-    # --- names, as `KnownTables`: those of the call come before those of the process -------------------
+    # --- `KnownTables`: names of the call take precedence over those of the process -----------------------
 
     def get(self, name: str) -> KnownTable | None:
-        """What a name stands for."""
-        said = self.tables.get(name.lower())
-        if said is None:
-            return GIVEN.get(name)
-        if isinstance(said, Table):
-            return KnownTable(said.engine.storage.location)
-        if not isinstance(said, str | os.PathLike):
-            raise InvalidInputError(f"{name!r} is rows and no table; choose another name")
-        return KnownTable(os.fspath(said))
+        """Return the table of a name; see `KnownTables`."""
+        rows = self.tables.get(name.lower())
+        if rows is None:
+            return PROCESS_TABLES.get(name)
+        if isinstance(rows, Table):
+            return KnownTable(rows.engine.storage.location)
+        if not isinstance(rows, str | os.PathLike):
+            raise InvalidInputError(f"{name!r} is rows, not a table; choose another name")
+        return KnownTable(os.fspath(rows))
 
     def put(self, name: str, table: KnownTable) -> None:
-        """Give a name, unless the call has."""
+        """Register a name, unless the call defines it."""
         if name.lower() not in self.tables:
-            GIVEN.put(name, table)
+            PROCESS_TABLES.put(name, table)
 
     def forget(self, name: str) -> None:
-        """Take a name back.
+        """Remove a name.
 
         Raises:
-            InvalidInputError: the call has given it.
+            InvalidInputError: if the call defines the name.
         """
         if name.lower() in self.tables:
             raise InvalidInputError(f"{name!r} is named by this call alone; leave it out of the call")
-        GIVEN.forget(name)
+        PROCESS_TABLES.forget(name)
 
     def _is_table(self, name: str) -> bool:
-        said = self.tables.get(name.lower(), GIVEN.get(name))
-        return isinstance(said, Table | KnownTable | str | os.PathLike)
+        rows = self.tables.get(name.lower(), PROCESS_TABLES.get(name))
+        return isinstance(rows, Table | KnownTable | str | os.PathLike)
 
-    # --- rows, as `Host` ------------------------------------------------------------------------------
+    # --- `Host`: rows -----------------------------------------------------------------------------------
 
     def default_path(self, name: str) -> str:
-        """Refuse: plain Python has no warehouse.
+        """Refuse a table without a path: plain Python has no warehouse.
 
         Raises:
             InvalidInputError: always.
@@ -139,38 +141,38 @@ class _Runner:
         )
 
     def select(self, query: str) -> tuple[pa.Table, pa.Schema]:
-        """The rows of a query."""
+        """Compute a query. Return its rows and their schema."""
         rows = self.query(query)
         return rows, rows.schema
 
     def overwrite(self, table: KnownTable, rows: pa.Table) -> WriteResult:
-        """Put rows in place of those of a table."""
-        return self._marked(open_table(table.path, **table.options)).overwrite(rows)
+        """Replace the rows of a table."""
+        return self._with_statement(open_table(table.path, **table.options)).overwrite(rows)
 
     def table(self, named: TableName) -> Table:
-        """Find a table of ours, whose commits will keep the statement.
+        """Open a lakeformat table. Its commits will store the statement.
 
         Raises:
-            TableNotFoundError: the name is not given.
-            InvalidInputError: what is named so is no table of ours.
+            TableNotFoundError: if the name is unknown.
+            InvalidInputError: if the name means rows, not a table.
         """
         if named.path is not None:
-            return self._marked(open_table(named.path))
+            return self._with_statement(open_table(named.path))
         known = self.tables.get(named.name.lower())
-        if known is None and (given := GIVEN.get(named.name)) is not None:
+        if known is None and (given := PROCESS_TABLES.get(named.name)) is not None:
             known = given
         if known is None:
             raise TableNotFoundError(
                 f'no table is known as {named.name!r}; give it by name, sql("...", {named.name}=table), or by path: '
                 'lakehouse."/its/path"'
             )
-        table = _opened(known)
+        table = _open(known)
         if table is None:
-            raise InvalidInputError(f"{named.name!r} is rows and no table; they can be read, not changed")
-        return self._marked(table)
+            raise InvalidInputError(f"{named.name!r} is rows, not a table; they can be read, not changed")
+        return self._with_statement(table)
 
-    def _marked(self, table: Table) -> Table:
-        """The same table, with the statement in its commits' extra metadata."""
+    def _with_statement(self, table: Table) -> Table:
+        """Return a copy of the table whose commits store the statement in their extra metadata."""
         marked = copy.copy(table)
         marked.options = with_statement(table.options, self.text)
         return marked
@@ -179,35 +181,35 @@ class _Runner:
 
     def query(self, text: str) -> pa.Table:
         """Compute a query."""
-        plain, found = self._replaced(text)
+        plain, found = self._replace_tables(text)
         with duckdb_session(self.time_zone) as session:
             session.check_query(plain)
             session.give_named(plain, lambda name: self._source(session, name, found))
             return session.rows(plain)
 
-    def _replaced(self, text: str) -> tuple[str, dict[str, FoundTable]]:
+    def _replace_tables(self, text: str) -> tuple[str, dict[str, FoundTable]]:
         return replace_tables(text, Dialect.DUCKDB, self._is_table, exists)
 
     def _source(self, session: DuckDBSession, name: str, found: Mapping[str, FoundTable]) -> Any:
-        """What a word of the statement stands for; None if for nothing."""
+        """Return the rows that a word of the statement names; None if it is not a table."""
         each = found.get(name)
         if each is None:
-            rows = self.tables.get(name, GIVEN.get(name))
+            rows = self.tables.get(name, PROCESS_TABLES.get(name))
             if isinstance(rows, KnownTable) and not exists(rows.path):
-                return None  # The word may mean something else.
-            table = _opened(rows)
-            return self._scan(session, table) if table is not None else _gathered(rows)
+                return None  # The word may not be a table here.
+            table = _open(rows)
+            return self._scan(session, table) if table is not None else _read_all(rows)
         if isinstance(each, PathTable):
             return self._scan(session, open_table(each.path))
         table = self.table(each.target)
         if isinstance(each, PastTable):
-            return self._scan(session, table, table.snapshot(as_of(table.engine.store, each.kind, each.point)))
+            return self._scan(session, table, table.snapshot(resolve_as_of(table.engine.store, each.kind, each.point)))
         if each.images:
             return table.changes(each.since, each.until, images=True).to_arrow()
         return table.changes(each.since, each.until).to_arrow()
 
     def _scan(self, session: DuckDBSession, table: Table, snapshot: Snapshot | None = None) -> LazyScan:
-        """The rows of one moment, the same wherever the statement names the table."""
+        """Return a scan of the table's rows. All scans of a table in one statement read the same snapshot."""
         storage = table.engine.storage
         if snapshot is None:
             snapshot = self._snapshots.setdefault(storage.location, table.snapshot())
@@ -215,18 +217,18 @@ class _Runner:
 
     # --- changes ---------------------------------------------------------------------------------------
 
-    def change(self, said: Change) -> WriteResult:
+    def change(self, change: Change) -> WriteResult:
         """Run ``insert``, ``update``, ``delete`` or ``merge``.
 
         Raises:
-            InvalidInputError: with ``returning``.
+            InvalidInputError: if the statement has ``returning``.
         """
-        table = self.table(said.target)
-        if any(token.lower == "returning" for token in said.tokens):
+        table = self.table(change.target)
+        if any(token.lower == "returning" for token in change.tokens):
             raise InvalidInputError("returning is not supported; the result counts the rows, and a select shows them")
-        plain, found = self._replaced(said.text)
+        plain, found = self._replace_tables(change.text)
         now = find_change(plain, Dialect.DUCKDB)
-        assert now is not None  # noqa: S101  Names alone have changed.
+        assert now is not None  # noqa: S101  Only names have changed.
         with duckdb_session(self.time_zone) as session:
             if now.action == "insert":
                 return self._insert(session, table, now, found)
@@ -237,57 +239,63 @@ class _Runner:
             return self._merge(session, table, now, found)
 
     def _insert(
-        self, session: DuckDBSession, table: Table, said: Change, found: Mapping[str, FoundTable]
+        self, session: DuckDBSession, table: Table, change: Change, found: Mapping[str, FoundTable]
     ) -> WriteResult:
-        """Let duckdb insert the rows into an empty table of these columns, under its rules; then write them."""
-        name, columns = f"lakeformat.{quoted(said.target.name)}", table.schema
+        """Insert the rows into an empty duckdb table of the same columns, so that duckdb's rules apply. Then
+        write them.
+        """
+        name, columns = f"lakeformat.{quote_name(change.target.name)}", table.schema
         session.run("create schema lakeformat")
         session.give("lakeformat_empty", columns.empty_table())
         session.run(f"create table {name} as from lakeformat_empty")
-        before, after = said.text[: said.tokens[said.name].at], said.text[said.tokens[said.after - 1].end :]
+        before, after = change.text[: change.tokens[change.name].at], change.text[change.tokens[change.after - 1].end :]
         overwrite, text = False, f"{before}{name}{after}"
-        if {"overwrite", "table", "partition"} & {token.lower for token in said.tokens[: said.after + 1]}:
-            parts = read_change(said)
+        if {"overwrite", "table", "partition"} & {token.lower for token in change.tokens[: change.after + 1]}:
+            parts = read_change(change)
             assert isinstance(parts, Insert)  # noqa: S101
             overwrite, text = parts.overwrite, _insert_text(name, parts, columns)
         session.kind(text)
         session.give_named(text, lambda word: self._source(session, word, found))
         session.run(text)
-        rows = fitted_rows(session.stream(f"from {name}"), columns)
+        rows = fit_rows(session.stream(f"from {name}"), columns)
         if not overwrite:
             return table.insert(rows)
         return table.insert_overwrite(rows) if table.config.partition_fields else table.overwrite(rows)
 
     def _merge(
-        self, session: DuckDBSession, table: Table, said: Change, found: Mapping[str, FoundTable]
+        self, session: DuckDBSession, table: Table, change: Change, found: Mapping[str, FoundTable]
     ) -> WriteResult:
-        """Let duckdb change a copy of the rows; then merge what differs, as one commit."""
+        """Run the statement on a copy of the rows in duckdb. Then merge the rows that differ, as one commit."""
         seen = table.engine.writable()
         self._snapshots[table.engine.storage.location] = seen
-        config, columns, name = seen.config, table.schema, said.target.name
-        named = named_columns(said, columns.names)
+        config, columns, name = seen.config, table.schema, change.target.name
+        named = named_columns(change, columns.names)
         if named is not None and not config.record_fields:
             kinds = [columns.field(each).type for each in named]
-            named = None if any(map(pa.types.is_nested, kinds)) else named  # duckdb inserts such rows anew, whole.
+            named = None if any(map(pa.types.is_nested, kinds)) else named  # duckdb inserts such rows again, whole.
         if named is not None:
             fixed = {field.partition(".")[0] for field in (*config.record_fields, *config.partition_fields)}
             narrow = pa.schema([field for field in columns if field.name in named | fixed])
             columns = narrow if len(narrow) else pa.schema([columns.field(0)])
-        session.kind(said.text)
-        session.give_named(said.text, lambda word: None if word == name.lower() else self._source(session, word, found))
+        session.kind(change.text)
+        session.give_named(
+            change.text, lambda word: None if word == name.lower() else self._source(session, word, found)
+        )
         rows = LazyScan(table.engine.storage, seen, table.options, session.fail, with_key=not config.record_fields)
         session.give("lakeformat_rows", rows)
         anywhere = table.options.write.index.startswith("GLOBAL_")
         copied = copy_rows(session, name, "lakeformat_rows", columns, config, anywhere=anywhere)
-        is_match = said.action == "merge" or (said.action == "update" and "from" in {each.lower for each in said.tokens})
-        run_change(copied, said.text, matches=said.action if is_match else None)
-        changes = find_changes(copied, said.action)
+        is_match = change.action == "merge" or (
+            change.action == "update" and "from" in {each.lower for each in change.tokens}
+        )
+        run_change(copied, change.text, matches=change.action if is_match else None)
+        changes = find_changes(copied, change.action)
         result = merge_rows(table.engine, table.options, changes.rows, changes.clauses, seen, exact=True)
         return with_services(result, table.engine, table.options)
 
 
-def _opened(rows: Any) -> Table | None:
-    """The table that a name was given for; None for rows."""
+def _open(rows: Any) -> Table | None:
+    """Return the table that was given for a name, opened; None for rows."""
     if isinstance(rows, str | os.PathLike):
         return open_table(rows)
     if isinstance(rows, KnownTable):
@@ -295,15 +303,15 @@ def _opened(rows: Any) -> Table | None:
     return rows if isinstance(rows, Table) else None
 
 
-def _gathered(rows: Any) -> pa.Table | None:
+def _read_all(rows: Any) -> pa.Table | None:
     return rows if rows is None or isinstance(rows, pa.Table) else arrow_reader(rows).read_all()
 
 
-def _insert_text(name: str, said: Insert, columns: pa.Schema) -> str:
-    """The insert without the clauses that duckdb does not know."""
-    fixed = {each.lower() for each in said.partition}
-    wanted = said.columns or tuple(each for each in columns.names if each.lower() not in fixed)
-    query = said.query
-    if said.partition:
-        query = f"select *, {', '.join(said.partition.values())} from ({query})"
-    return f"insert into {name} ({', '.join(map(quoted, (*wanted, *said.partition)))}) {query}"
+def _insert_text(name: str, statement: Insert, columns: pa.Schema) -> str:
+    """Return the insert statement without the clauses that duckdb does not have."""
+    fixed = {each.lower() for each in statement.partition}
+    wanted = statement.columns or tuple(each for each in columns.names if each.lower() not in fixed)
+    query = statement.query
+    if statement.partition:
+        query = f"select *, {', '.join(statement.partition.values())} from ({query})"
+    return f"insert into {name} ({', '.join(map(quote_name, (*wanted, *statement.partition)))}) {query}"

@@ -1,7 +1,4 @@
-"""How ``create table`` and ``drop table`` are carried out, by any host.
-
-Names of tables that no catalog knows: what a name stands for.
-"""
+"""Running ``create table`` and ``drop table``, for any host; and the registry of table names."""
 
 from __future__ import annotations
 
@@ -19,171 +16,172 @@ from lakeformat.table import Table, create, exists, open_table
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.rows.schema import incoming_schema
 
-__all__ = ["GIVEN", "Host", "KnownTable", "KnownTables", "Names", "create_table", "drop_table"]
+__all__ = ["PROCESS_TABLES", "Host", "KnownTable", "KnownTables", "ProcessTables", "create_table", "drop_table"]
 
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """Where a table is; ``options``: those it was made with, which writes and reads by its name are given, too."""
+    """A named table: its path, and the options it was created with, which also apply to reads and writes by name."""
 
     path: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class KnownTables(Protocol):
-    """Names in any letter case -> tables."""
+    """A registry of tables by name, in any letter case."""
 
     def get(self, name: str) -> KnownTable | None:
-        """What a name stands for; None if for nothing."""
+        """Return the table of a name; None if the name is unknown."""
         ...
 
     def put(self, name: str, table: KnownTable) -> None:
-        """Give a name, or another table to a name."""
+        """Register a table under a name, or replace the name's table."""
         ...
 
     def forget(self, name: str) -> None:
-        """Take a name back; the table stays."""
+        """Remove a name; the table itself is not deleted."""
         ...
 
 
-class Names:
-    """Names that this process has given."""
+class ProcessTables:
+    """The names that this process has given to tables."""
 
     def __init__(self) -> None:
         self._tables: dict[str, KnownTable] = {}
 
     def get(self, name: str) -> KnownTable | None:
-        """See `KnownTables`."""
+        """Return the table of a name; see `KnownTables`."""
         return self._tables.get(name.lower())
 
     def put(self, name: str, table: KnownTable) -> None:
-        """See `KnownTables`."""
+        """Register a table; see `KnownTables`."""
         self._tables[name.lower()] = table
 
     def forget(self, name: str) -> None:
-        """See `KnownTables`."""
+        """Remove a name; see `KnownTables`."""
         self._tables.pop(name.lower(), None)
 
     def all(self) -> tuple[str, ...]:
-        """Every name, in order."""
+        """Return every name, sorted."""
         return tuple(sorted(self._tables))
 
 
-#: By ``create table`` of `lakeformat.sql`, until ``drop table`` or the process ends.
-GIVEN: Final = Names()
+#: Names given by ``create table`` of `lakeformat.sql`, until ``drop table`` or the end of the process.
+PROCESS_TABLES: Final = ProcessTables()
 
 
 class Host(Protocol):
-    """Who computes and writes rows."""
+    """The engine that computes and writes rows."""
 
     def default_path(self, name: str) -> str:
-        """Where a table lies whose place nobody says.
+        """Return the path of a new table if the statement gives none.
 
         Raises:
-            InvalidInputError: there is no such place.
+            InvalidInputError: if the host has no default.
         """
         ...
 
     def select(self, query: str) -> tuple[Any, pa.Schema]:
-        """The rows of a query as the host has them, and their columns."""
+        """Compute a query. Return its rows in the host's form, and their schema."""
         ...
 
     def overwrite(self, table: KnownTable, rows: Any) -> WriteResult:
-        """Put rows in place of those of a table."""
+        """Replace the rows of a table."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the table goes, and what stands there; ``taken``: under this very name."""
+    """The path of the new table, the table that exists there, and whether the name itself is ``taken``."""
 
     path: str
     table: Table | None
     taken: bool
 
     @property
-    def commits(self) -> bool:
-        """Whether something has been written there: what failed after making the table may be said again."""
+    def has_commits(self) -> bool:
+        """Tell whether the table has a commit. If it has none, a failed ``create table`` may be repeated."""
         return self.table is not None and self.table.snapshot().instant_time is not None
 
 
-def create_table(said: CreateTable, known: KnownTables, host: Host) -> pa.Table | WriteResult:
-    """Make a table, with the rows of a query if there is one, and give it its name.
+def create_table(statement: CreateTable, known: KnownTables, host: Host) -> pa.Table | WriteResult:
+    """Create a table, with the rows of a query if there is one, and register its name.
 
-    A table that stands at the location is given the name; its columns and settings must be those that are said.
+    If a table exists at the location, only the name is registered. Its columns and settings must equal those of the
+    statement.
 
     Raises:
-        InvalidInputError: the name is taken, or no columns or place are said.
-        InvalidOptionError, SchemaMismatchError: what is said contradicts the table that stands there, or itself.
+        InvalidInputError: if the name is taken, or no columns or path are given.
+        InvalidOptionError, SchemaMismatchError: if the statement contradicts the existing table, or itself.
     """
-    name, place = said.target.name, _place(said, known, host)
-    if place.taken and said.if_not_exists:
-        return _told(name, place.path, "is there already")
-    if place.taken and not said.or_replace:
+    name, place = statement.target.name, _place(statement, known, host)
+    if place.taken and statement.if_not_exists:
+        return _answer(name, place.path, "is there already")
+    if place.taken and not statement.or_replace:
         raise InvalidInputError(
             f"table {name} is there already, at {place.path}; write create table if not exists, or create or replace"
         )
-    if said.query is not None and place.commits and not said.or_replace:
+    if statement.query is not None and place.has_commits and not statement.or_replace:
         raise InvalidInputError(f"rows are in {place.path} already; write create or replace table, or insert into")
-    rows, columns = (None, said.columns) if said.query is None else host.select(said.query)
+    rows, columns = (None, statement.columns) if statement.query is None else host.select(statement.query)
     if place.table is None:
         if columns is None:
             raise TableNotFoundError(f"no table is at {place.path} to take the columns from; write create table (...)")
-        settings: dict[str, Any] = {**_defaults(said), **said.options}
+        settings: dict[str, Any] = {**_defaults(statement), **statement.options}
         create(place.path, columns, **settings)
     else:
-        open_table(place.path, **said.options)
-        _check_same(said.columns, place)
-    made = KnownTable(place.path, said.options)
-    result: pa.Table | WriteResult = _told(name, place.path, "named" if place.table else "created")
+        open_table(place.path, **statement.options)
+        _check_same(statement.columns, place)
+    new_table = KnownTable(place.path, statement.options)
+    result: pa.Table | WriteResult = _answer(name, place.path, "named" if place.table else "created")
     if rows is not None:
-        result = host.overwrite(made, rows)
-    elif said.or_replace and place.commits and place.table is not None:
+        result = host.overwrite(new_table, rows)
+    elif statement.or_replace and place.has_commits and place.table is not None:
         result = place.table.overwrite(place.table.schema.empty_table())
-    if said.target.path is None:
-        known.put(name, made)
+    if statement.target.path is None:
+        known.put(name, new_table)
     return result
 
 
-def _defaults(said: CreateTable) -> dict[str, str]:
-    """What Hudi's SQL says of a new table where the statement does not (``HoodieCatalogTable``)."""
-    named = {} if said.target.path is not None else {"hoodie.table.name": said.target.name}
+def _defaults(statement: CreateTable) -> dict[str, str]:
+    """Return the defaults of Hudi's SQL for a new table (``HoodieCatalogTable``)."""
+    named = {} if statement.target.path is not None else {"hoodie.table.name": statement.target.name}
     return {"hoodie.datasource.write.hive_style_partitioning": "true", **named}
 
 
-def _place(said: CreateTable, known: KnownTables, host: Host) -> _Place:
-    target = said.target
+def _place(statement: CreateTable, known: KnownTables, host: Host) -> _Place:
+    target = statement.target
     if target.path is not None:
-        if said.location not in {None, target.path}:
-            raise InvalidInputError(f"location {said.location!r} is not {target.path!r}; give one of them")
-        there = _standing(target.path)
-        return _Place(target.path, there, there is not None)
+        if statement.location not in {None, target.path}:
+            raise InvalidInputError(f"location {statement.location!r} is not {target.path!r}; give one of them")
+        existing = _open_existing(target.path)
+        return _Place(target.path, existing, existing is not None)
     if not re.fullmatch(r"\w+", target.name):
         raise InvalidInputError(f"{target.name!r}: names have no database here; use letters, digits and _ alone")
     named = known.get(target.name)
-    there = _standing(named.path) if named is not None else None
-    if named is not None and there is not None:
-        if said.or_replace and said.location not in {None, named.path}:
+    existing = _open_existing(named.path) if named is not None else None
+    if named is not None and existing is not None:
+        if statement.or_replace and statement.location not in {None, named.path}:
             raise InvalidInputError(f"{target.name} is the table at {named.path}; drop table {target.name} first")
-        return _Place(named.path, there, taken=True)
-    path = said.location or (named.path if named is not None else host.default_path(target.name))
-    return _Place(path, _standing(path), taken=False)
+        return _Place(named.path, existing, taken=True)
+    path = statement.location or (named.path if named is not None else host.default_path(target.name))
+    return _Place(path, _open_existing(path), taken=False)
 
 
-def _standing(path: str) -> Table | None:
+def _open_existing(path: str) -> Table | None:
     return open_table(path) if exists(path) else None
 
 
 def _check_same(columns: pa.Schema | None, place: _Place) -> None:
-    """Columns of a table that stands are not changed by creating it."""
+    """Refuse columns that differ from those of the existing table."""
     assert place.table is not None  # noqa: S101
     if columns is None:
         return
-    wanted, there = read_schema(incoming_schema(columns)), place.table.schema
-    known, asked = set(there.names), set(wanted.names)
+    wanted, existing = read_schema(incoming_schema(columns)), place.table.schema
+    known, wanted_names = set(existing.names), set(wanted.names)
     differ = [
-        *(f.name for f in wanted if f.name not in known or there.field(f.name).type != f.type),
-        *(name for name in there.names if name not in asked),
+        *(f.name for f in wanted if f.name not in known or existing.field(f.name).type != f.type),
+        *(name for name in existing.names if name not in wanted_names),
     ]
     if differ:
         raise SchemaMismatchError(
@@ -192,28 +190,28 @@ def _check_same(columns: pa.Schema | None, place: _Place) -> None:
         )
 
 
-def drop_table(said: DropTable, known: KnownTables) -> pa.Table:
-    """Take a table's name back. No file is deleted.
+def drop_table(statement: DropTable, known: KnownTables) -> pa.Table:
+    """Remove a table's name. No file is deleted.
 
     Raises:
-        InvalidInputError: it is named by its path.
-        TableNotFoundError: nobody has given the name.
+        InvalidInputError: if the table is named by its path.
+        TableNotFoundError: if the name is unknown.
     """
-    target = said.target
+    target = statement.target
     if target.path is not None:
         raise InvalidInputError(
             f"drop table of a path is not supported: no file is deleted by SQL; truncate table "
-            f"lakehouse.`{target.path}` empties it, and the folder goes by the storage's own tools"
+            f"lakehouse.`{target.path}` empties it, and the storage's own tools delete the folder"
         )
     named = known.get(target.name)
     if named is None:
-        if said.if_exists:
-            return _told(target.name, None, "not known").append_column("files", pa.nulls(1, pa.string()))
-        raise TableNotFoundError(f"no table is known as {target.name!r}; drop table if exists passes that over")
+        if statement.if_exists:
+            return _answer(target.name, None, "not known").append_column("files", pa.nulls(1, pa.string()))
+        raise TableNotFoundError(f"no table is known as {target.name!r}; drop table if exists ignores an unknown name")
     known.forget(target.name)
-    return _told(target.name, named.path, "forgotten").append_column("files", pa.array(["kept"]))
+    return _answer(target.name, named.path, "forgotten").append_column("files", pa.array(["kept"]))
 
 
-def _told(name: str, path: str | None, what: str) -> pa.Table:
-    told: Mapping[str, Any] = {"table": [name], "location": pa.array([path], pa.string()), "result": [what]}
-    return pa.table(told)
+def _answer(name: str, path: str | None, what: str) -> pa.Table:
+    row: Mapping[str, Any] = {"table": [name], "location": pa.array([path], pa.string()), "result": [what]}
+    return pa.table(row)

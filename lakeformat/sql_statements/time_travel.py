@@ -1,8 +1,8 @@
-"""Tables in a text that need a name before its host can compute it: paths, ``t version as of 3``,
-``t timestamp as of '2026-01-01'``, and Hudi's ``hudi_table_changes('t', 'latest_state', 'earliest')``.
+"""Tables in a text that the host cannot name: paths, past versions and changes. Each gets a plain name in the text.
 
-Version n is the n-th commit, from 0, as ``describe history`` numbers them; an instant time is a version, too. What
-finds them in the text is pure.
+The forms are ``t version as of 3``, ``t timestamp as of '2026-01-01'``, and Hudi's ``hudi_table_changes('t',
+'latest_state', 'earliest')``. Version n is the n-th commit, from 0, as ``describe history`` numbers them; an instant
+time is also a version. Finding them in the text is pure.
 """
 
 from __future__ import annotations
@@ -14,37 +14,42 @@ from typing import Final, TypeAlias
 
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError
 from lakeformat.model.instant import AsOf
-from lakeformat.sql_statements.parse import Dialect, Kind, TableName, Token, close_of, name_at, table_of, tokens_of
+from lakeformat.sql_statements.parse import Dialect, Kind, TableName, Token, end_of_name, find_close, table_of, tokenize
 from lakeformat.timeline.store import TimelineStore
 
-__all__ = ["ChangedTable", "FoundTable", "PastTable", "PathTable", "as_of", "commit_times", "replace_tables"]
+__all__ = ["ChangedTable", "FoundTable", "PastTable", "PathTable", "commit_times", "replace_tables", "resolve_as_of"]
 
 _CHANGES: Final = "hudi_table_changes"
 _VERSION_WORDS: Final = frozenset({"version", "system_version", "timestamp", "system_time"})
-#: Words behind a table that are no alias of it.
+#: Words after a table that are not its alias.
 _NO_ALIAS: Final = frozenset({
     "where", "join", "on", "using", "group", "order", "sort", "cluster", "distribute", "left", "right", "inner", "full",
     "cross", "natural", "semi", "anti", "asof", "positional", "lateral", "union", "except", "minus", "intersect",
     "limit", "offset", "having", "window", "qualify", "pivot", "unpivot", "tablesample", "when", "then", "set",
     "values", "returning", "select",
 })  # fmt: skip
-#: Words before a path in quotes, where it names a table.
+#: Words after which a path in quotes is a table.
 _BEFORE_PATH: Final = frozenset({"from", "join", "into", "update", "using", "table"})
 _EARLIEST: Final = "000"
-#: Above this a number is an instant time.
+#: A greater number is an instant time, not a version.
 _MOST_VERSIONS: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class PathTable:
-    """A table at a path, as it is now."""
+    """The present state of a table at a path."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class PastTable:
-    """A table as it was; ``kind``: ``version`` or ``timestamp``."""
+    """A past state of a table.
+
+    Attributes:
+        kind: ``version`` or ``timestamp``.
+        point: the version or timestamp, as text.
+    """
 
     target: TableName
     kind: str
@@ -53,7 +58,9 @@ class PastTable:
 
 @dataclass(frozen=True, slots=True)
 class ChangedTable:
-    """Rows that commits after ``since`` wrote, up to and with ``until``; with ``images`` every change instead."""
+    """The rows that commits after ``since``, up to and including ``until``, have written. With ``images`` every change
+    instead.
+    """
 
     target: TableName
     images: bool
@@ -67,16 +74,16 @@ FoundTable: TypeAlias = PathTable | PastTable | ChangedTable
 def replace_tables(
     text: str, dialect: Dialect, is_known: Callable[[str], bool], is_there: Callable[[str], bool]
 ) -> tuple[str, dict[str, FoundTable]]:
-    """Put plain names in the place of paths, tables of the past and changes; return them with what they mean.
+    """Replace paths, past versions and changes in a text by plain names. Return the text, and name -> table.
 
     Args:
-        is_known: whether a name is that of a table of ours; others are left to the host.
-        is_there: whether a table of ours is at a path that is written without a format, as DuckDB writes files.
+        is_known: tells whether a name is that of a lakeformat table; other names are left to the host.
+        is_there: tells whether a lakeformat table is at a path without a format, which DuckDB would read as a file.
 
     Raises:
-        InvalidInputError: the arguments of ``hudi_table_changes`` cannot be read.
+        InvalidInputError: if the arguments of ``hudi_table_changes`` cannot be parsed.
     """
-    tokens, found, pieces, copied, at = tokens_of(text, dialect), {}, [], 0, 0
+    tokens, found, pieces, copied, at = tokenize(text, dialect), {}, [], 0, 0
     while at < len(tokens):
         end, what, alias = _table_at(tokens, at, dialect, is_known, is_there)
         if what is not None:
@@ -100,36 +107,38 @@ def _table_at(
     is_known: Callable[[str], bool],
     is_there: Callable[[str], bool],
 ) -> tuple[int, FoundTable | None, str]:
-    """Look at one place; return the word behind it, the table if one is there, and the alias that it needs."""
+    """Return the index of the next token, the table at this token or None, and the alias that its new name needs."""
     if tokens[at].lower == _CHANGES and at + 1 < len(tokens) and tokens[at + 1].value == "(":
-        close = close_of(tokens, at + 1)
-        return close + 1, _changed(tokens[at + 2 : close], is_known), ""
-    end = name_at(tokens, at)
+        close = find_close(tokens, at + 1)
+        return close + 1, _read_changes_call(tokens[at + 2 : close], is_known), ""
+    end = end_of_name(tokens, at)
     if end == at:
         return at + 1, None, ""
     target = table_of(tokens[at:end])
-    past = _past(tokens, end)
+    past = _read_as_of(tokens, end)
     if past is not None and (target.path is not None or is_known(target.name)):
-        after, kind, said = past
-        return after, PastTable(target, kind, said), _needed_alias(tokens, after, target)
+        after, kind, point = past
+        return after, PastTable(target, kind, point), _needed_alias(tokens, after, target)
     if target.path is not None:
         before = tokens[at - 1].lower if at else ""
-        written_plainly = end == at + 1
-        if not written_plainly or (dialect is Dialect.DUCKDB and before in _BEFORE_PATH and is_there(target.path)):
+        is_single_token = end == at + 1
+        if not is_single_token or (dialect is Dialect.DUCKDB and before in _BEFORE_PATH and is_there(target.path)):
             return end, PathTable(target.path), ""
     return end, None, ""
 
 
-def _past(tokens: Sequence[Token], at: int) -> tuple[int, str, str] | None:
-    """Read ``[for] version as of 3``: the word behind it, ``version`` or ``timestamp``, and what is said."""
+def _read_as_of(tokens: Sequence[Token], at: int) -> tuple[int, str, str] | None:
+    """Parse ``[for] version as of 3``. Return the index after it, ``version`` or ``timestamp``, and the point;
+    or None.
+    """
     at += at < len(tokens) and tokens[at].lower == "for"
     words = [token.lower for token in tokens[at : at + 3]]
     if len(words) < 3 or words[0] not in _VERSION_WORDS or words[1:] != ["as", "of"] or at + 3 >= len(tokens):
         return None
-    said = tokens[at + 3]
-    if said.kind not in {Kind.TEXT, Kind.NUMBER, Kind.NAME}:
+    point = tokens[at + 3]
+    if point.kind not in {Kind.TEXT, Kind.NUMBER, Kind.NAME}:
         return None
-    return at + 4, "version" if "version" in words[0] else "timestamp", said.value
+    return at + 4, "version" if "version" in words[0] else "timestamp", point.value
 
 
 def _needed_alias(tokens: Sequence[Token], at: int, target: TableName) -> str:
@@ -137,37 +146,41 @@ def _needed_alias(tokens: Sequence[Token], at: int, target: TableName) -> str:
     return "" if has_one or target.path else f" as {target.qualifier}"
 
 
-def _changed(arguments: Sequence[Token], is_known: Callable[[str], bool]) -> ChangedTable:
-    """Read the arguments of Hudi's function: table or path, ``latest_state`` or ``cdc``, begin, and maybe an end."""
-    said = [token.value for token in arguments[::2]]
+def _read_changes_call(arguments: Sequence[Token], is_known: Callable[[str], bool]) -> ChangedTable:
+    """Parse the arguments of Hudi's function: table or path, ``latest_state`` or ``cdc``, begin, and
+    optionally an end.
+    """
+    values = [token.value for token in arguments[::2]]
     commas = all(token.value == "," for token in arguments[1::2])
-    if not commas or len(said) not in {3, 4} or said[1].lower() not in {"latest_state", "cdc"}:
+    if not commas or len(values) not in {3, 4} or values[1].lower() not in {"latest_state", "cdc"}:
         raise InvalidInputError(
             f"hudi_table_changes({' '.join(token.value for token in arguments)}) cannot be read; write "
             "hudi_table_changes('table or path', 'latest_state' or 'cdc', 'earliest' or an instant[, an instant])"
         )
-    target = TableName(said[0], None if is_known(said[0]) else said[0])
-    since = _EARLIEST if said[2].lower() == "earliest" else said[2]
-    return ChangedTable(target, said[1].lower() == "cdc", since, said[3] if len(said) == 4 else None)
+    target = TableName(values[0], None if is_known(values[0]) else values[0])
+    since = _EARLIEST if values[2].lower() == "earliest" else values[2]
+    return ChangedTable(target, values[1].lower() == "cdc", since, values[3] if len(values) == 4 else None)
 
 
 def commit_times(store: TimelineStore) -> list[str]:
-    """Instant times of all commits, archived ones too, oldest first: the place in it is a commit's version."""
+    """Return the instant times of all commits, including archived ones, oldest first. An index is a commit's
+    version.
+    """
     timeline = store.load()
     archived = {each.time for each in store.archived().completed_in("")}
     return sorted(archived | timeline.commit_times)
 
 
-def as_of(store: TimelineStore, kind: str, said: str) -> AsOf:
-    """What a statement's version or timestamp is to reads.
+def resolve_as_of(store: TimelineStore, kind: str, point: str) -> AsOf:
+    """Return the ``as_of`` argument of reads for a statement's version or timestamp.
 
     Raises:
-        InstantNotAvailableError: there is no such version.
+        InstantNotAvailableError: if there is no such version.
     """
-    if kind == "timestamp" or not said.isdigit() or int(said) > _MOST_VERSIONS:
-        return said
+    if kind == "timestamp" or not point.isdigit() or int(point) > _MOST_VERSIONS:
+        return point
     times = commit_times(store)
-    if int(said) >= len(times):
-        there = f"versions 0 to {len(times) - 1}" if times else "no commit yet"
-        raise InstantNotAvailableError(f"{store.storage.location} has no version {said}; it has {there}")
-    return times[int(said)]
+    if int(point) >= len(times):
+        available = f"versions 0 to {len(times) - 1}" if times else "no commit yet"
+        raise InstantNotAvailableError(f"{store.storage.location} has no version {point}; it has {available}")
+    return times[int(point)]

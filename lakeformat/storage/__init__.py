@@ -1,4 +1,4 @@
-"""Where files live: the port, its adapters, the clock and the ids."""
+"""Access to files: the storage port, its adapters, the clock and the ids."""
 
 from __future__ import annotations
 
@@ -31,12 +31,16 @@ __all__ = [
 
 
 def open_storage(path: str | os.PathLike[str], *, sync: bool = False, **options: Any) -> Storage:
-    """The storage for a path or URL: plain paths and ``file:`` are local, the rest goes through fsspec.
+    """Return the storage for a path or URL. Plain paths and ``file:`` are local; other URLs are opened with fsspec.
 
-    As in Hadoop's ``Path`` nothing of a URL is decoded or cut off, so that one text names one table to Spark and to us.
+    Like Hadoop's ``Path``, this does not decode or shorten a URL, so that Spark and lakeformat open the same table.
+
+    Args:
+        sync: Whether a local storage flushes data files to the disk; see `LocalStorage`.
+        options: fsspec's ``storage_options``; ignored for local paths.
 
     Raises:
-        InvalidOptionError: a ``file:`` URL without a full path, or with a host.
+        InvalidOptionError: A ``file:`` URL has a host or no absolute path.
     """
     text = os.fspath(path)
     scheme = urlsplit(text).scheme

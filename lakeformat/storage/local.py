@@ -1,10 +1,9 @@
-"""Local disks: put-if-absent by hard link, locks by ``flock``.
+"""Storage on local disks: put-if-absent by hard link, locks by ``flock``.
 
-Locks on local files by ``flock``: the kernel frees them when their holder dies.
-
-``flock`` belongs to an open file, which a forked child shares: it would stay locked until the child has ended, too.
-So a child closes the files its parent had locked, and a lock is taken off before its file is closed, for children
-that a library has forked without Python's knowledge.
+The kernel frees a ``flock`` if its holder dies. But a ``flock`` belongs to an open file, which a forked child shares,
+so the file would stay locked until the child has ended too. Therefore a child closes the files that its parent had
+locked. And a lock is released before its file is closed, because a library may have forked children without Python's
+knowledge.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ __all__ = ["EXCLUDES", "LocalStorage", "held", "is_held"]
 
 try:
     import fcntl
-except ImportError:  # Not a POSIX system: these locks then exclude nobody.
+except ImportError:  # Not a POSIX system: the locks then exclude no process.
     fcntl = None  # type: ignore[assignment]
 
 
-#: Whether the locks exclude anybody.
+#: Whether the locks exclude other processes.
 EXCLUDES: Final = fcntl is not None
 _POLL_SECONDS: Final = 0.02
 _OWNER_BYTES: Final = 512
-#: Files that this process has open to lock them; guarded, so that no fork comes between opening and noting one.
+#: Files that this process has opened to lock them. `_GUARD` keeps forks from happening between opening and adding one.
 _OPEN: Final[set[int]] = set()
 _GUARD: Final = threading.RLock()
 
@@ -49,12 +48,12 @@ def held(real: str, timeout_seconds: float, what: str, *, make: bool) -> Iterato
     """Hold a file's lock while the block runs.
 
     Args:
-        what: the locked thing, for the message.
-        make: make the file if it is not there, and write into it who holds the lock.
+        what: Name of the locked table or file, for the message.
+        make: Whether to make a missing file, and to write the process and host of the holder into the file.
 
     Raises:
-        FileNotFoundError: there is no such file, and it is not to be made.
-        LockTimeoutError: another holds it.
+        FileNotFoundError: The file is missing and ``make`` is false.
+        LockTimeoutError: Another process holds the lock.
     """
     process = os.getpid()
     with _GUARD:
@@ -66,12 +65,12 @@ def held(real: str, timeout_seconds: float, what: str, *, make: bool) -> Iterato
             _sign(handle)
         yield
     finally:
-        if os.getpid() == process:  # In a child that leaves the block, the number may be another file's by now.
-            _let_go(handle)
+        if os.getpid() == process:  # In a forked child the number may already be that of another file.
+            _release(handle)
 
 
 def is_held(real: str) -> bool:
-    """Whether anybody holds the file's lock now, this process included; False for a file that is not there."""
+    """Tell whether a process, including this one, holds the file's lock; False if there is no such file."""
     if fcntl is None:
         return False
     try:
@@ -107,7 +106,7 @@ def _wait(handle: int, timeout_seconds: float, what: str) -> None:
 
 
 def _sign(handle: int) -> None:
-    with suppress(OSError):  # A full disk: the message of another's timeout then names nobody.
+    with suppress(OSError):  # On a full disk other processes' timeout messages then name no holder.
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
@@ -117,7 +116,7 @@ def _owner(handle: int) -> str:
     return f" ({name})" if name else ""
 
 
-def _let_go(handle: int) -> None:
+def _release(handle: int) -> None:
     with _GUARD:
         _OPEN.discard(handle)
         try:
@@ -140,10 +139,10 @@ if hasattr(os, "register_at_fork"):
 
 
 _COUNTER: Final = itertools.count()
-#: File systems without hard links answer a link with one of these.
+#: Errors of file systems that have no hard links.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
 
-#: Whoever asks whether a file is held locks it for less than that.
+#: Timeout for holding a file. `is_held` locks a file for less time than this.
 _GLANCE_SECONDS: Final = 0.2
 
 
@@ -152,9 +151,9 @@ class LocalStorage:
     """A folder of a local (or mounted POSIX) file system.
 
     Args:
-        root: absolute path of the table's folder; it need not exist yet.
-        sync: flush data files to the disk before they are committed, so that a power cut loses nothing;
-            timeline files always are.
+        root: Absolute path of the table's folder, which need not exist yet.
+        sync: Whether to flush data files to the disk before they are committed, so that a power cut loses nothing.
+            Timeline files are always flushed.
     """
 
     root: str
@@ -163,14 +162,14 @@ class LocalStorage:
 
     @property
     def location(self) -> str:
-        """The folder."""
+        """Return the path of the table's folder."""
         return self.root
 
     def _real(self, path: str) -> str:
         return os.path.join(self.root, check_path(path)) if path else self.root
 
     def _inside(self, path: str) -> str:
-        """As `_real`, for calls that change what stands there: no link may lead them out of the table."""
+        """Return the absolute path, for changes. Raise `StorageError` if a symbolic link leads it out of the table."""
         real = self._real(path)
         root = os.path.realpath(self.root)
         if os.path.commonpath([root, os.path.realpath(os.path.dirname(real))]) != root:
@@ -180,11 +179,11 @@ class LocalStorage:
         return real
 
     def create(self, path: str, data: bytes) -> None:
-        """Write aside, flush, then hard-link into place: the link is the point at which one caller wins."""
+        """Write to a temporary file, flush it, then hard-link it into place. The link succeeds for only one caller."""
         target = self._inside(path)
         with self._explained("create", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            if not data:  # Nothing can be half written: the open call alone decides.
+            if not data:  # An empty file cannot be partly written, so the open call decides which caller wins.
                 os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
                 return
             aside = self._write_aside(data)
@@ -215,7 +214,7 @@ class LocalStorage:
 
     @staticmethod
     def _link(aside: str, target: str) -> None:
-        """Give the file its name; without hard links it is empty for a moment, never in part."""
+        """Give the file its name. Without hard links, the file is empty for a moment, but never partly written."""
         try:
             os.link(aside, target)
         except OSError as error:
@@ -232,7 +231,7 @@ class LocalStorage:
             raise
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write aside, flush, rename over."""
+        """Write to a temporary file, flush it, then rename it over the old one."""
         target = self._inside(path)
         with self._explained("write", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -242,41 +241,41 @@ class LocalStorage:
             _flush_folder(os.path.dirname(target))
 
     def read(self, path: str) -> bytes:
-        """A whole file."""
+        """Read a whole file."""
         with self._explained("read", path):
             try:
                 with open(self._real(path), "rb") as file:
                     return file.read()
-            except NotADirectoryError as error:  # The table's path is a file's.
+            except NotADirectoryError as error:  # The table's path is a file.
                 raise FileNotFoundError(*error.args) from None
 
     def info(self, path: str) -> FileInfo | None:
-        """What stands there now."""
+        """Return the entry at the path now, or None."""
         with self._explained("look at", path):
             try:
-                found = os.stat(self._real(path))
+                status = os.stat(self._real(path))
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            return _info(path, found)
+            return _info(path, status)
 
     def list(self, path: str) -> Sequence[FileInfo]:
-        """The direct children, by name; dangling links are left out."""
+        """List the direct children by name, without dangling links."""
         entries: list[FileInfo] = []
         with self._explained("list", path):
             try:
                 with os.scandir(self._real(path)) as scan:
                     for entry in scan:
                         try:
-                            found = entry.stat()
+                            status = entry.stat()
                         except FileNotFoundError:
                             continue
-                        entries.append(_info(f"{path}/{entry.name}" if path else entry.name, found))
+                        entries.append(_info(f"{path}/{entry.name}" if path else entry.name, status))
             except (FileNotFoundError, NotADirectoryError):
                 return ()
         return sorted(entries, key=lambda entry: entry.path)
 
     def open_input(self, path: str) -> Any:
-        """A memory map: Parquet and Arrow readers take what they need, without a copy."""
+        """Open a memory map, from which Parquet and Arrow readers read without a copy."""
         real = self._real(path)
         with self._explained("read", path):
             if os.stat(real).st_size == 0:
@@ -285,7 +284,7 @@ class LocalStorage:
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """Stream into place; a failed block leaves nothing."""
+        """Write the file in place. If the block raises, remove the file."""
         real = self._inside(path)
         with self._explained("write", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
@@ -301,13 +300,13 @@ class LocalStorage:
 
     def move(self, source: str, target: str) -> None:
         """Rename within the file system."""
-        real, stood = self._inside(target), self._inside(source)
+        real, source_real = self._inside(target), self._inside(source)
         with self._explained("move", source):
             os.makedirs(os.path.dirname(real), exist_ok=True)
-            os.rename(stood, real)
+            os.rename(source_real, real)
 
     def touch(self, path: str) -> None:
-        """Make or renew an empty file."""
+        """Make an empty file, or renew the modification time of the file."""
         real = self._inside(path)
         with self._explained("touch", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
@@ -315,7 +314,7 @@ class LocalStorage:
                 os.utime(file.fileno())
 
     def delete(self, path: str) -> bool:
-        """Remove a regular file or a link, and the checksum file Hadoop may keep beside it."""
+        """Remove a regular file or a link, and the checksum file that Hadoop may have written beside it."""
         real = self._inside(path)
         with self._explained("delete", path):
             try:
@@ -337,7 +336,7 @@ class LocalStorage:
                 shutil.rmtree(real)
 
     def remove_empty(self, path: str) -> bool:
-        """``rmdir``, which removes no folder that holds anything."""
+        """Remove a folder by ``rmdir``, which fails if the folder is not empty."""
         real = self._inside(path)
         with self._explained("remove", path):
             try:
@@ -350,7 +349,7 @@ class LocalStorage:
 
     @contextmanager
     def lock(self, timeout_seconds: float) -> Iterator[None]:
-        """``flock`` on a file of ours: freed by the kernel when its holder dies, whatever it has forked."""
+        """Hold the table's lock: a ``flock`` on a file of lakeformat, which the kernel frees if its holder dies."""
         path = own_path("lock")
         real = self._real(path)
         with self._explained("lock", path):
@@ -362,7 +361,7 @@ class LocalStorage:
 
     @contextmanager
     def hold(self, path: str) -> Iterator[None]:
-        """``flock`` on the file itself."""
+        """Hold a file by a ``flock`` on it; hold nothing if there is no such file."""
         real = self._real(path)
         with ExitStack() as stack:
             with self._explained("hold", path), suppress(FileNotFoundError):
@@ -370,14 +369,14 @@ class LocalStorage:
             yield
 
     def is_held(self, path: str) -> bool:
-        """Tried, and let go at once."""
+        """Tell whether a file is held, by trying a shared lock and releasing it at once."""
         real = self._real(path)
         with self._explained("look at", path):
             return is_held(real)
 
     @contextmanager
     def _explained(self, verb: str, path: str) -> Iterator[None]:
-        """Turn what the system says into one line that names the table; let answers of the port pass through."""
+        """Turn an error of the system into one line that names the table, except errors that the port promises."""
         try:
             yield
         except (StorageError, LockTimeoutError):
@@ -389,7 +388,7 @@ class LocalStorage:
             raise StorageError(f"cannot {verb} {what}: {_advice(error)}") from error
 
 
-#: What a call may answer, where that is not "there is no such file".
+#: Errors that a call may raise unchanged; by default ``FileNotFoundError``.
 _ANSWERS: Final[Mapping[str, tuple[type[OSError], ...]]] = {
     "create": (FileExistsError,),
     "write": (),
@@ -412,9 +411,9 @@ def _advice(error: OSError) -> str:
     return f"{error.strerror or error}; check the path and the disk"
 
 
-def _info(path: str, found: os.stat_result) -> FileInfo:
-    folder = stat.S_ISDIR(found.st_mode)
-    return FileInfo(path, 0 if folder else found.st_size, found.st_mtime_ns // 1_000_000, folder)
+def _info(path: str, status: os.stat_result) -> FileInfo:
+    folder = stat.S_ISDIR(status.st_mode)
+    return FileInfo(path, 0 if folder else status.st_size, status.st_mtime_ns // 1_000_000, folder)
 
 
 def _flush(real: str) -> None:
@@ -431,7 +430,7 @@ def _flush_folder(real: str) -> None:
 
 
 def _drop_checksum(real: str) -> None:
-    """Hadoop refuses a file whose ``.crc`` neighbour tells of other bytes (table-version-6, section 0)."""
+    """Remove the ``.crc`` file beside a file. Hadoop refuses a file with a wrong one (table-version-6, section 0)."""
     folder, name = os.path.split(real)
     with suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(os.path.join(folder, f".{name}.crc"))

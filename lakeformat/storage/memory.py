@@ -1,4 +1,4 @@
-"""A folder in memory: for tests, for trying things out, never shared between processes."""
+"""Storage in memory, for tests and experiments. Processes cannot share it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBERS: Final = itertools.count()
 
 
 class MemoryStorage:
-    """Files in a dictionary; every call is atomic."""
+    """A folder whose files are in a dictionary. Every call is atomic."""
 
     has_lock = True
 
@@ -33,11 +33,11 @@ class MemoryStorage:
 
     @property
     def location(self) -> str:
-        """A name no other one of this process ever had."""
+        """Return a name that is unique in this process."""
         return f"memory:{self._number}"
 
     def create(self, path: str, data: bytes) -> None:
-        """Make a file if there is none."""
+        """Make a file, or raise ``FileExistsError`` if there is one."""
         with self._guard:
             if check_path(path) in self._files:
                 raise FileExistsError(path)
@@ -49,14 +49,14 @@ class MemoryStorage:
             self._files[check_path(path)] = (bytes(data), self._clock.now_ms())
 
     def read(self, path: str) -> bytes:
-        """A whole file."""
+        """Read a whole file."""
         with self._guard:
             if check_path(path) not in self._files:
                 raise FileNotFoundError(path)
             return self._files[path][0]
 
     def info(self, path: str) -> FileInfo | None:
-        """What stands there now."""
+        """Return the entry at the path now, or None."""
         with self._guard:
             if check_path(path) in self._files:
                 data, modified = self._files[path]
@@ -65,24 +65,24 @@ class MemoryStorage:
             return FileInfo(path, 0, 0, True) if any(f.startswith(inside) for f in self._files) else None
 
     def list(self, path: str) -> Sequence[FileInfo]:
-        """The direct children, by name."""
+        """List the direct children by name."""
         inside = f"{check_path(path)}/" if path else ""
-        found: dict[str, FileInfo] = {}
+        entries: dict[str, FileInfo] = {}
         with self._guard:
             for name, (data, modified) in self._files.items():
                 if name.startswith(inside):
                     child, slash, _ = name[len(inside) :].partition("/")
                     below = inside + child
-                    found[below] = FileInfo(below, 0 if slash else len(data), modified, bool(slash))
-        return [found[name] for name in sorted(found)]
+                    entries[below] = FileInfo(below, 0 if slash else len(data), modified, bool(slash))
+        return [entries[name] for name in sorted(entries)]
 
     def open_input(self, path: str) -> Any:
-        """A reader over the bytes."""
+        """Open a reader over the file's bytes."""
         return pa.BufferReader(self.read(path))
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """Appears when the block ends well."""
+        """Collect the bytes that the block writes; make the file if the block does not raise."""
         check_path(path)
         with pa.BufferOutputStream() as sink:
             yield sink
@@ -90,7 +90,7 @@ class MemoryStorage:
         self.replace(path, data)
 
     def move(self, source: str, target: str) -> None:
-        """Rename."""
+        """Rename a file."""
         with self._guard:
             check_path(target)
             if check_path(source) not in self._files:
@@ -98,12 +98,12 @@ class MemoryStorage:
             self._files[target] = self._files.pop(source)
 
     def touch(self, path: str) -> None:
-        """Make or renew an empty file."""
+        """Make an empty file; an existing file becomes empty."""
         with self._guard:
             self._files[check_path(path)] = (b"", self._clock.now_ms())
 
     def delete(self, path: str) -> bool:
-        """Remove a file."""
+        """Remove a file; return False if there was none."""
         with self._guard:
             return self._files.pop(check_path(path), None) is not None
 
@@ -115,14 +115,14 @@ class MemoryStorage:
                 del self._files[name]
 
     def remove_empty(self, path: str) -> bool:
-        """Folders are names alone."""
+        """Tell whether the folder has no files. There is no folder to remove: folders are only parts of names."""
         inside = f"{check_path(path)}/"
         with self._guard:
             return not any(name.startswith(inside) for name in self._files)
 
     @contextmanager
     def hold(self, path: str) -> Iterator[None]:
-        """A name among those that are held."""
+        """Hold a file, if it is there, by adding its name to the held names."""
         with self._guard:
             is_there = check_path(path) in self._files
             if path in self._held:
@@ -137,13 +137,13 @@ class MemoryStorage:
                     self._held.discard(path)
 
     def is_held(self, path: str) -> bool:
-        """Whether its name is among them."""
+        """Tell whether a file is held."""
         with self._guard:
             return check_path(path) in self._files and path in self._held
 
     @contextmanager
     def lock(self, timeout_seconds: float) -> Iterator[None]:
-        """A lock among the threads of this process."""
+        """Hold the table's lock, which excludes other threads of this process."""
         if not self._table_lock.acquire(timeout=max(timeout_seconds, 0)):
             raise LockTimeoutError(
                 f"another writer held the lock of {self.location} for {timeout_seconds:g} s; run the write again"

@@ -1,9 +1,8 @@
-"""The one door to files. Everything else asks a `Storage`; nothing else knows what a path really is.
+"""The storage port, through which all other modules access files, the clock and random ids.
 
-Paths are relative to the table's folder, with ``/`` between segments; ``""`` is the folder itself. What an
-adapter must promise stands beside each call; ``tests/helpers/storage_contract.py`` checks it.
-
-The real clock and the real randomness.
+Only adapters know what a path really is. Paths are relative to the table's folder, with ``/`` between segments; ``""``
+is the folder itself. The docstring of each call says what an adapter must promise.
+``tests/helpers/storage_contract.py`` checks it.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ __all__ = [
 ]
 
 HOODIE: Final = ".hoodie"
-#: Our own corner of the table: lock, stage, claims. Hudi and hudi-rs pass it by.
+#: Folder of lakeformat's own files: lock, stage, claims. Hudi and hudi-rs ignore it.
 OWN: Final = f"{HOODIE}/.lakeformat"
 
 
 class OutcomeUnknownError(StorageError):
-    """A call was not answered: it may have been carried out, and it may be carried out later."""
+    """A call got no answer. It may have been carried out, or may be carried out later."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One entry of a listing. Size in bytes (0 for folders), times in epoch milliseconds."""
+    """One entry of a listing. The size is in bytes (0 for folders), the time in epoch milliseconds."""
 
     path: str
     size_bytes: int
@@ -53,114 +52,122 @@ class FileInfo:
 
     @property
     def name(self) -> str:
-        """The last segment."""
+        """Return the last segment of the path."""
         return self.path.rpartition("/")[2]
 
 
 class Locks(Protocol):
-    """Who may write now: a table's lock, and files held by whoever lives. Today by ``flock`` on local files.
+    """The locks of a table: one lock for the whole table, and holds on files. Local files are locked by ``flock``.
 
-    Begin and publish hold the lock; between them nothing may rest on it, for a lock may become a lease.
+    A write holds the lock while it begins and while it publishes. Between these no code may depend on the lock, because
+    a lock may become a lease.
     """
 
     def hold(self, path: str) -> AbstractContextManager[None]:
-        """Hold a file, if it is there, while the block runs; the holder's death lets go of it.
+        """Hold a file, if it is there, while the block runs. If the holder dies, the hold ends.
 
-        Of no use where `has_lock` is False. Raises `LockTimeoutError` if another holds it.
+        If `has_lock` is False, this does nothing. Raise `LockTimeoutError` if another holder has the file.
         """
 
     def is_held(self, path: str) -> bool:
-        """Whether anybody holds a file now; always False where `has_lock` is."""
+        """Tell whether a file is held now; always False if `has_lock` is False."""
 
     def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
-        """Hold the table's lock; the holder's death frees it. Raises `LockTimeoutError`.
+        """Hold the table's lock while the block runs. If the holder dies, the lock is free. Raise `LockTimeoutError`.
 
-        An adapter whose `has_lock` is False hands out a lock that excludes nobody.
+        If `has_lock` is False, the lock excludes no other process.
         """
 
     @property
     def has_lock(self) -> bool:
-        """Whether `lock` and `hold` keep other processes out."""
+        """Tell whether `lock` and `hold` exclude other processes."""
 
 
 class Storage(Locks, Protocol):
-    """Files under one folder. Adapters are picklable: they travel to Spark's workers.
+    """The files under one folder. Adapters are picklable, because Spark sends them to its workers.
 
-    Errors: ``FileNotFoundError`` and ``FileExistsError`` are answers and pass through; everything else an
-    adapter meets becomes one `StorageError` line that names the path.
+    ``FileNotFoundError`` and ``FileExistsError`` are answers and pass through. An adapter turns every other error into
+    a `StorageError` whose message is one line that names the path.
     """
 
     @property
     def location(self) -> str:
-        """The folder, for messages and for cache keys; never holds a secret."""
+        """Return the folder's location, for messages and for cache keys; it never holds a secret."""
 
     def create(self, path: str, data: bytes) -> None:
-        """Make a file if there is none: readers see all of it or nothing, and of two callers one wins.
+        """Make a file if there is none. Readers see the whole file or nothing, and only one of two callers succeeds.
 
-        Durable once it returns. Raises ``FileExistsError`` and leaves the other's bytes alone; raises
-        `OutcomeUnknownError` if the file may be made all the same, now or later.
+        The file is durable when the call returns.
+
+        Raises:
+            FileExistsError: There is such a file; it is unchanged.
+            OutcomeUnknownError: The call failed, but the file may exist, or may be made later.
         """
 
     def replace(self, path: str, data: bytes) -> None:
-        """Set a file's whole content: readers see the old or the new bytes."""
+        """Replace a file's whole content. Readers see the old bytes or the new bytes."""
 
     def read(self, path: str) -> bytes:
-        """A whole file. Raises ``FileNotFoundError``."""
+        """Read a whole file. Raise ``FileNotFoundError``."""
 
     def info(self, path: str) -> FileInfo | None:
-        """What stands at the path now (never from a cache), or None."""
+        """Return the entry at the path now (never from a cache), or None."""
 
     def list(self, path: str) -> Sequence[FileInfo]:
-        """The direct children now (never from a cache), by name; empty for a folder that is not there."""
+        """List the direct children now (never from a cache), by name; empty if there is no such folder."""
 
     def open_input(self, path: str) -> Any:
-        """A seekable ``pyarrow.NativeFile`` (a context manager). Raises ``FileNotFoundError``."""
+        """Open a file as a seekable ``pyarrow.NativeFile`` (a context manager). Raise ``FileNotFoundError``."""
 
     def open_output(self, path: str) -> AbstractContextManager[Any]:
-        """A new file to stream into (``pyarrow.NativeFile``); leaves no file behind if the block raises.
+        """Open a new file for streaming (``pyarrow.NativeFile``). If the block raises, no file is left behind.
 
-        Whole and durable after the block. Not exclusive: names of data files are unique by construction.
+        The file is complete and durable after the block. The call does not check for an existing file, because names of
+        data files are unique by construction.
         """
 
     def move(self, source: str, target: str) -> None:
-        """Rename a data file; the target does not exist. Raises ``FileNotFoundError`` for the source."""
+        """Rename a data file; the target must not exist. Raise ``FileNotFoundError`` if the source does not exist."""
 
     def touch(self, path: str) -> None:
-        """Make an empty file or renew its modification time (heartbeats)."""
+        """Make an empty file, or renew its modification time (for heartbeats)."""
 
     def delete(self, path: str) -> bool:
-        """Remove a file, never a folder; False if there was none."""
+        """Remove a file, never a folder. Return False if there was no such file."""
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder of ``.hoodie`` and all in it; symbolic links are removed, not followed."""
+        """Remove a folder inside ``.hoodie`` with its contents. Symbolic links are removed, not followed."""
 
     def remove_empty(self, path: str) -> bool:
-        """Remove a folder in which nothing is; False if something is. Where folders are names alone there is none."""
+        """Remove an empty folder. Return False if it is not empty.
+
+        If folders are only parts of names, there is nothing to remove.
+        """
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """A source of time."""
 
     def now_ms(self) -> int:
-        """Epoch milliseconds."""
+        """Return the time in epoch milliseconds."""
 
     def seconds(self) -> float:
-        """A monotonic reading in seconds, for durations."""
+        """Return a monotonic reading in seconds, for durations."""
 
 
 class Ids(Protocol):
-    """Where randomness comes from."""
+    """A source of random ids."""
 
     def token(self) -> str:
-        """A new text nobody else has: 32 hexadecimal characters."""
+        """Return a new unique text of 32 hexadecimal characters."""
 
 
 def check_path(path: str) -> str:
-    """The path itself, if it stays inside the table.
+    """Return the path unchanged if it stays inside the table.
 
     Raises:
-        CorruptTableError: it is absolute, climbs out by ``..``, or holds a NUL; such paths only come from
-            damaged or hostile files.
+        CorruptTableError: The path is absolute, has an empty, ``.`` or ``..`` segment, or holds a NUL. Such paths come
+            only from damaged or hostile files.
     """
     if not path:
         return path
@@ -170,11 +177,11 @@ def check_path(path: str) -> str:
 
 
 def check_folder(path: str) -> str:
-    """The path itself, if `Storage.delete_folder` may remove it.
+    """Return the path unchanged if `Storage.delete_folder` may remove it.
 
     Raises:
-        CorruptTableError: see `check_path`.
-        StorageError: it is no folder inside ``.hoodie``.
+        CorruptTableError: See `check_path`.
+        StorageError: The path is not inside ``.hoodie``.
     """
     if not check_path(path).startswith(f"{HOODIE}/"):
         raise StorageError(f"refusing to delete folder {path!r}: only folders of {HOODIE} are removed whole")
@@ -182,19 +189,19 @@ def check_folder(path: str) -> str:
 
 
 def own_path(*parts: str) -> str:
-    """A path in our own corner of the table."""
+    """Return a path in lakeformat's own folder of the table."""
     return "/".join((OWN, *parts))
 
 
 class SystemClock:
-    """Wall clock and monotonic timer of this machine."""
+    """The wall clock and the monotonic timer of this machine."""
 
     def now_ms(self) -> int:
-        """Epoch milliseconds."""
+        """Return the time in epoch milliseconds."""
         return time.time_ns() // 1_000_000
 
     def seconds(self) -> float:
-        """A monotonic reading."""
+        """Return a monotonic reading in seconds."""
         return time.perf_counter()
 
 
@@ -202,5 +209,5 @@ class RandomIds:
     """Random 128-bit tokens."""
 
     def token(self) -> str:
-        """32 hexadecimal characters."""
+        """Return 32 random hexadecimal characters."""
         return uuid.uuid4().hex

@@ -1,12 +1,10 @@
-"""Everything fsspec reaches (S3, GCS, Azure ...). One writer at a time: there is no lock here yet.
+"""Storage on every file system that fsspec reaches (S3, GCS, Azure ...). It has no lock, so only one writer at a time.
 
-A write whose answer does not come may still be carried out later: `FsspecStorage.create` says so by
-`OutcomeUnknownError`, and `lakeformat.timeline.store` puts the same bytes again.
+The timeline needs put-if-absent, which is the store's own conditional write. File systems of fsspec without one (their
+"create" first looks and then writes) are refused for writing, by name.
 
-The timeline's put-if-absent is the store's own conditional write. File systems of fsspec that cannot do
-that (their "create" looks first and writes then) are refused for writing by name.
-
-The names that fsspec's file systems take in ``storage_options``, and what other libraries call the same.
+A write that gets no answer may still be carried out later. Then `FsspecStorage.create` raises `OutcomeUnknownError`,
+and `lakeformat.timeline.store` puts the same bytes again.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from lakeformat.storage.port import FileInfo, OutcomeUnknownError, check_folder,
 __all__ = ["FsspecStorage", "check_names"]
 
 _REGION: Final = "client_kwargs={'region_name': ...}"
-#: Name in small letters -> what s3fs, gcsfs and adlfs call it.
+#: Name in other libraries, in lower case -> name in s3fs, gcsfs or adlfs.
 _S3: Final[Mapping[str, str]] = {
     "aws_endpoint_url": "endpoint_url",
     "aws_endpoint_url_s3": "endpoint_url",
@@ -94,29 +92,29 @@ _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def check_names(location: str, names: Iterable[str]) -> None:
-    """Refuse storage options that are named as other libraries name them.
+    """Refuse storage options that have the names of other libraries.
 
     Raises:
-        InvalidOptionError: names all of them, and what to write instead.
+        InvalidOptionError: An option has such a name. The message gives the right name for each of them.
     """
     known = _OTHER_NAMES.get(location.partition("://")[0], {})
-    found = {name: known[name.lower()] for name in names if name.lower() in known}
-    if found:
-        cures = ", ".join(f"{right} instead of {name!r}" for name, right in found.items())
+    wrong = {name: known[name.lower()] for name in names if name.lower() in known}
+    if wrong:
+        cures = ", ".join(f"{right} instead of {name!r}" for name, right in wrong.items())
         raise InvalidOptionError(
             f"storage_options for {location} have names that its file system does not know; write {cures}"
         )
 
 
-#: Protocols whose ``pipe_file(mode="create")`` is exclusive, measured against servers of each kind.
+#: Protocols whose ``pipe_file(mode="create")`` is exclusive, as tested with a server of each kind.
 _EXCLUSIVE: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
-#: What a call may answer, where that is not "there is no such file".
+#: Errors that a call may raise unchanged; by default ``FileNotFoundError``.
 _ANSWERS: Final[Mapping[str, tuple[type[Exception], ...]]] = {
     "create": (FileExistsError,),
     "write": (),
     "list": (FileNotFoundError, NotADirectoryError),
 }
-#: Refusals by the store, or by the client before anything is sent. After every other error a file may still be made.
+#: Errors of the store's refusal, or of the client before it sends. After every other error a file may still be made.
 _REFUSALS: Final = (PermissionError, FileNotFoundError, NotImplementedError, TypeError, ValueError)
 
 
@@ -125,7 +123,7 @@ class FsspecStorage:
     """A folder of an fsspec file system.
 
     Args:
-        url: with its protocol, ``s3://bucket/table`` for one.
+        url: URL with its protocol, such as ``s3://bucket/table``.
         options: fsspec's ``storage_options``; never shown, logged or stored.
     """
 
@@ -141,7 +139,7 @@ class FsspecStorage:
 
     @property
     def location(self) -> str:
-        """The URL without a password; ``container@account``, as Azure has it, stays."""
+        """Return the URL without a password. Azure's ``container@account`` is kept."""
         protocol, _, rest = self.url.partition("://")
         authority, slash, path = rest.partition("/")
         user, _, host = authority.rpartition("@")
@@ -153,7 +151,7 @@ class FsspecStorage:
 
         protocol = self.url.partition("://")[0]
         try:
-            # Caches of listings hide other writers' files; an instance shared through fsspec may have one.
+            # A listing cache would hide other writers' files, and a shared instance of fsspec may have one.
             return fsspec.filesystem(protocol, use_listings_cache=False, skip_instance_cache=True, **self.options)
         except ImportError as error:
             cure = "run: pip install 'lakeformat[s3]'" if protocol in {"s3", "s3a"} else "install it"
@@ -172,18 +170,21 @@ class FsspecStorage:
         return f"{base}/{check_path(path)}" if path else base
 
     def create(self, path: str, data: bytes) -> None:
-        """The store's conditional write; a lost answer is told from a lost race by reading back."""
+        """Make a file by the store's conditional write.
+
+        If the store says that the file exists, read it back: it may come from an earlier try whose answer was lost.
+        """
         protocol = self.url.partition("://")[0]
         if protocol not in _EXCLUSIVE:
             raise UnsupportedTableError(
                 f"cannot write to {protocol}://: its put-if-absent is not known to be exclusive; "
                 "use a local path, s3, gs or abfs"
             )
-        with self._explained("create", path):
+        with self._explain_errors("create", path):
             try:
                 self._fs.pipe_file(self._real(path), data, mode="create")
             except FileExistsError:
-                # Clients repeat a request whose answer was lost, and then meet their own object.
+                # If an answer is lost, the client repeats the request and then finds its own object.
                 if not (data and self._holds_token(path, data)):
                     raise
 
@@ -191,30 +192,30 @@ class FsspecStorage:
         return b"lakeformat." in data and self.read(path) == data
 
     def replace(self, path: str, data: bytes) -> None:
-        """Object stores replace whole objects."""
-        with self._explained("write", path):
+        """Replace a whole object."""
+        with self._explain_errors("write", path):
             self._fs.pipe_file(self._real(path), data)
 
     def read(self, path: str) -> bytes:
-        """A whole object."""
-        with self._explained("read", path):
+        """Read a whole object."""
+        with self._explain_errors("read", path):
             data: bytes = self._fs.cat_file(self._real(path))
             return data
 
     def info(self, path: str) -> FileInfo | None:
-        """What stands there now."""
-        with self._explained("look at", path):
+        """Return the entry at the path now, or None."""
+        with self._explain_errors("look at", path):
             try:
-                found = self._fs.info(self._real(path))
+                entry = self._fs.info(self._real(path))
             except FileNotFoundError:
                 return None
-            return _info(path, found)
+            return _info(path, entry)
 
     def list(self, path: str) -> Sequence[FileInfo]:
-        """The direct children, by name. Raises `StorageError` if not even the bucket is there."""
-        with self._explained("list", path):
+        """List the direct children by name. Raise `StorageError` if the bucket is missing."""
+        with self._explain_errors("list", path):
             try:
-                found = self._fs.ls(self._real(path), detail=True)
+                listed = self._fs.ls(self._real(path), detail=True)
             except (FileNotFoundError, NotADirectoryError):
                 if not path:
                     self._check_bucket()
@@ -222,7 +223,7 @@ class FsspecStorage:
         real = self._real(path)
         entries = [
             _info(f"{path}{name.removeprefix(real)}".lstrip("/"), entry)
-            for entry in found
+            for entry in listed
             if (name := entry["name"].rstrip("/")) != real
         ]
         return sorted(entries, key=lambda entry: entry.path)
@@ -236,45 +237,48 @@ class FsspecStorage:
             )
 
     def open_input(self, path: str) -> Any:
-        """A seekable file; reads are requests."""
+        """Open a seekable file, each read of which is a request."""
         real = self._real(path)
-        with self._explained("read", path):
+        with self._explain_errors("read", path):
             file = self._fs.open(real, "rb")
-            return pa.PythonFile(_Explained(file, lambda: self._explained("read", path)), mode="r")
+            return pa.PythonFile(_ExplainedFile(file, lambda: self._explain_errors("read", path)), mode="r")
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """A streamed upload, thrown away if the block raises."""
+        """Open a streamed upload, which is discarded if the block raises."""
         real = self._real(path)
-        with self._explained("write", path):
+        with self._explain_errors("write", path):
             target = self._fs.open(real, "wb")
         try:
-            yield pa.PythonFile(_Explained(target, lambda: self._explained("write", path)), mode="w")
+            yield pa.PythonFile(_ExplainedFile(target, lambda: self._explain_errors("write", path)), mode="w")
         except BaseException:
-            with self._explained("throw away", path):
+            with self._explain_errors("throw away", path):
                 target.discard()
-                target.closed = True  # Else its finalizer tries to finish the upload.
+                target.closed = True  # Otherwise its finalizer would try to finish the upload.
             raise
-        with self._explained("write", path):
+        with self._explain_errors("write", path):
             target.close()
 
     def move(self, source: str, target: str) -> None:
-        """Copy and delete: nothing points at either until the commit."""
-        stood, real = self._real(source), self._real(target)
-        with self._explained("move", source):
-            self._fs.cp_file(stood, real)
-            self._fs.rm_file(stood)
+        """Copy an object and delete the source. This need not be atomic: before the commit no reader uses either."""
+        old, new = self._real(source), self._real(target)
+        with self._explain_errors("move", source):
+            self._fs.cp_file(old, new)
+            self._fs.rm_file(old)
 
     def touch(self, path: str) -> None:
-        """Write an empty object anew."""
+        """Write an empty object again."""
         self.replace(path, b"")
 
     def delete(self, path: str) -> bool:
-        """Remove an object; a second request, since stores do not tell whether there was one."""
-        found = self.info(path)
-        if found is None or found.is_folder:
+        """Remove an object; return False if there was none.
+
+        This looks first, in a request of its own, because a store's answer does not say whether there was an object.
+        """
+        entry = self.info(path)
+        if entry is None or entry.is_folder:
             return False
-        with self._explained("delete", path):
+        with self._explain_errors("delete", path):
             try:
                 self._fs.rm_file(self._real(path))
             except FileNotFoundError:
@@ -282,40 +286,40 @@ class FsspecStorage:
             return True
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder of ``.hoodie``, object by object: fsspec's ``rm`` takes names for patterns."""
+        """Remove a folder of ``.hoodie`` object by object, because fsspec's ``rm`` treats names as patterns."""
         real = self._real(check_folder(path))
-        with self._explained("delete", path):
+        with self._explain_errors("delete", path):
             for name in self._fs.find(real):
                 self._fs.rm_file(name)
 
     def remove_empty(self, path: str) -> bool:
-        """Folders are names alone."""
+        """Tell whether the folder has no children. There is no folder to remove: folders are only parts of names."""
         return not self.list(path)
 
     @contextmanager
     def hold(self, path: str) -> Iterator[None]:
-        """Nothing is held."""
+        """Hold nothing, because there are no locks."""
         check_path(path)
         yield
 
     def is_held(self, path: str) -> bool:
-        """Nothing is held."""
+        """Return False, because there are no locks."""
         check_path(path)
         return False
 
     @contextmanager
     def lock(self, timeout_seconds: float) -> Iterator[None]:
-        """No lock: put-if-absent and the conflict check stop an accidental second writer."""
+        """Lock nothing. Put-if-absent and the conflict check stop an accidental second writer."""
         yield
 
     @contextmanager
-    def _explained(self, verb: str, path: str) -> Iterator[None]:
-        """Turn what the client says into one line; answers that the port promises pass through."""
+    def _explain_errors(self, verb: str, path: str) -> Iterator[None]:
+        """Turn an error of the client into one line, except errors that the port promises."""
         try:
             yield
         except LakeformatError:
             raise
-        except Exception as error:  # Each store's client has errors of its own, with no common class.
+        except Exception as error:  # The clients' errors have no common class.
             if isinstance(error, _ANSWERS.get(verb, FileNotFoundError)):
                 raise
             if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
@@ -339,11 +343,11 @@ def _advice(error: Exception) -> str:
     return "check the address, the credentials and the network"
 
 
-class _Explained(io.RawIOBase):
-    """A file of fsspec whose errors are explained, in the middle of a stream too."""
+class _ExplainedFile(io.RawIOBase):
+    """A file of fsspec that explains the errors of each read and write."""
 
-    def __init__(self, file: Any, explained: Callable[[], AbstractContextManager[None]]) -> None:
-        self._file, self._explained = file, explained
+    def __init__(self, file: Any, explain_errors: Callable[[], AbstractContextManager[None]]) -> None:
+        self._file, self._explain_errors = file, explain_errors
 
     def readable(self) -> bool:
         return bool(self._file.readable())
@@ -361,16 +365,16 @@ class _Explained(io.RawIOBase):
         return int(self._file.seek(offset, whence))
 
     def read(self, size: int | None = -1) -> bytes:
-        with self._explained():
+        with self._explain_errors():
             return bytes(self._file.read(-1 if size is None else size))
 
     def write(self, data: Any) -> int:
-        with self._explained():
+        with self._explain_errors():
             return int(self._file.write(data))
 
 
-def _info(path: str, found: dict[str, Any]) -> FileInfo:
-    folder = found["type"] == "directory"
-    modified = found.get("LastModified") or found.get("mtime") or found.get("last_modified") or 0
+def _info(path: str, entry: dict[str, Any]) -> FileInfo:
+    folder = entry["type"] == "directory"
+    modified = entry.get("LastModified") or entry.get("mtime") or entry.get("last_modified") or 0
     millis = modified.timestamp() * 1000 if hasattr(modified, "timestamp") else float(modified or 0) * 1000
-    return FileInfo(path, 0 if folder else int(found.get("size") or 0), int(millis), folder)
+    return FileInfo(path, 0 if folder else int(entry.get("size") or 0), int(millis), folder)

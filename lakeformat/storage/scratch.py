@@ -1,9 +1,8 @@
-"""Small files on this machine's disk that processes of one user share, each changed by one of them at a time.
+"""Temporary files and folders on this machine's disk.
 
-They lie in the system's folder for temporary files, in one that only the user can write to. A file that nobody has
-changed for a week goes when the next one is made; one that is gone is never made again.
-
-Room on a local disk for what a process keeps aside while it runs.
+Scratch files are small files that processes of one user share; only one process at a time changes a file. They lie in
+the system's folder for temporary files, in a folder that only the user can write to. A file that was not changed for a
+week is deleted when the next one is made. A deleted file is never made again.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ _FORGOTTEN_AFTER_S: Final = 7 * 86400
 
 
 def new_scratch() -> str:
-    """The path of a new file, empty.
+    """Make a new empty scratch file and return its path.
 
     Raises:
-        OSError: there can be none; on Windows, which has no locks of the kind needed, always.
+        OSError: The file cannot be made. Windows always raises this, because it has no file locks of the needed kind.
     """
-    folder = _folder()
-    _forget_old(folder)
+    folder = _make_folder()
+    _delete_old(folder)
     path = folder / uuid.uuid4().hex
     path.touch(0o600, exist_ok=False)
     return str(path)
 
 
 def change_scratch(path: str, change: Callable[[bytes], bytes]) -> None:
-    """Give what the file holds to ``change`` and write what it returns, while every other process waits.
+    """Replace a scratch file's bytes by ``change`` of them, under a lock that makes other processes wait.
 
-    A process that dies here may leave a torn file.
+    A process that dies during the write may leave a partly written file.
 
     Raises:
-        OSError: the file cannot be read or written, or is gone.
+        OSError: The file cannot be read or written, or was removed.
     """
     import fcntl
 
@@ -61,19 +60,20 @@ def change_scratch(path: str, change: Callable[[bytes], bytes]) -> None:
             file.write(after)
 
 
-def _folder() -> Path:
+def _make_folder() -> Path:
+    """Make the user's folder and return it. Raise ``PermissionError`` if other users can access it."""
     if not hasattr(os, "getuid"):
         raise OSError("this system has no locks of files")
     folder = Path(tempfile.gettempdir()) / f"lakeformat-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise PermissionError(f"{folder} is not a folder of this user alone")
     return folder
 
 
-def _forget_old(folder: Path) -> None:
+def _delete_old(folder: Path) -> None:
     oldest = time.time() - _FORGOTTEN_AFTER_S
     for entry in os.scandir(folder):
         with suppress(OSError):
@@ -83,7 +83,7 @@ def _forget_old(folder: Path) -> None:
 
 @contextmanager
 def mapped_storage(storage: Storage) -> Iterator[Storage]:
-    """The storage itself if what it opens costs no memory before it is read, else a temporary folder."""
+    """Yield the storage itself if it is local, since it maps files into memory; else yield a temporary folder."""
     if isinstance(storage, LocalStorage):
         yield storage
         return
@@ -93,13 +93,13 @@ def mapped_storage(storage: Storage) -> Iterator[Storage]:
 
 @contextmanager
 def temporary_storage() -> Iterator[Storage]:
-    """Make a temporary folder on a local disk, which goes with the block."""
+    """Make a temporary folder on a local disk, yield its storage, and remove it after the block."""
     with temporary_folder() as folder:
         yield LocalStorage(folder)
 
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Make a folder on this machine's disk, and remove it with all that is in it."""
+    """Make a temporary folder on a local disk, yield its path, and remove it with its contents after the block."""
     with tempfile.TemporaryDirectory(prefix="lakeformat-") as folder:
         yield folder

@@ -1,1 +1,1 @@
-"""Instants, and their files."""
+"""The timeline of a table: its instants and their files, active and archived."""

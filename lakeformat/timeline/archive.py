@@ -1,18 +1,18 @@
-"""Instants that have left the active timeline, in both layouts (Hudi: ``ArchivedTimelineV1`` and ``V2``).
+"""The archive: instants that have left the active timeline, in both layouts.
 
-When each completed is known at once, as columns; what a commit did is read when it is asked for. Read the archive after
-the active timeline: instants are written to it before they leave.
+Hudi: ``ArchivedTimelineV1`` and ``V2``, ``TimelineArchiverV1``, ``LSMTimelineWriter``.
 
-Putting instants into the archive, of both layouts (Hudi: ``TimelineArchiverV1``, ``LSMTimelineWriter``).
+Reading: the completion times of all archived instants are read at once, as columns. The metadata of a commit is read on
+request. Read the archive after the active timeline, because instants are written to the archive before they leave the
+active timeline.
 
-What is written here stands, whole and durable, before anything leaves the active timeline. A file that a crash left
-without being named by a manifest is written over. Readers meet the old manifest or the new one.
+Writing: an archive file is complete and durable before any instant is deleted from the active timeline. If a crash left
+a file that no manifest names, the next run overwrites it. Readers see the old manifest or the new one.
 
-The manifest of layout 2's archive: which history files count (Hudi: ``LSMTimelineWriter.updateManifest``).
-
-Each change of the archive writes ``manifest_<n + 1>``, and then the number into ``_version_``. So the manifest with the
-greatest number is the newest one, and ``_version_`` names it or the one before it. Anything else is damage: an older
-manifest knows fewer instants, and a query by it would lose rows.
+The manifest of layout 2 says which history files count (Hudi: ``LSMTimelineWriter.updateManifest``). Each change of the
+archive writes ``manifest_<n + 1>``, and then the number into ``_version_``. So the manifest with the greatest number is
+the newest one, and ``_version_`` names it or the one before it. Any other state is damage: an older manifest knows
+fewer instants, so a query that used it would lose rows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.timeline")
-#: Names of manifests; each has its number.
+#: Names of manifests; group 1 is the number.
 MANIFEST_NAME: Final = re.compile(r"manifest_(\d+)")
 #: The file that holds the number of the newest manifest.
 VERSION_NAME: Final = "_version_"
@@ -68,8 +68,8 @@ class Manifest:
     """The newest manifest.
 
     Attributes:
-        number: -1 if nothing was ever archived.
-        files: its entries, ``fileName`` and ``fileLen`` each.
+        number: Number of the manifest; -1 if there is none.
+        files: Entries of the manifest, each with ``fileName`` and ``fileLen``.
     """
 
     number: int
@@ -77,42 +77,43 @@ class Manifest:
 
     @property
     def names(self) -> list[str]:
-        """The names of the history's files."""
+        """Return the names of the history files."""
         return [str(file["fileName"]) for file in self.files]
 
 
 def read_manifest(storage: Storage, folder: str) -> Manifest:
-    """Read the manifest with the greatest number, and check that its files are there as it says.
+    """Read the manifest with the greatest number, and check that its files exist with the stored sizes.
 
     Raises:
-        CorruptTableError: the manifest is damaged, ``_version_`` names one that is missing, or a file has another size.
-        FileNotFoundError: a file is missing, perhaps because files were put together meanwhile; read again.
+        CorruptTableError: The manifest is damaged, ``_version_`` names a missing manifest, or a file has another size.
+        FileNotFoundError: A file is missing. A writer may have merged files meanwhile, so read again.
     """
-    text = _version(storage, folder)  # Before the listing: a manifest is written before its number.
-    said = int(text) if _is_number(text) else None
+    text = _read_version(storage, folder)  # Before the listing, since a manifest is written before its number.
+    version = int(text) if _is_number(text) else None
     entries = {entry.name: entry for entry in storage.list(folder)}
     newest = max((int(match[1]) for name in entries if (match := MANIFEST_NAME.fullmatch(name))), default=-1)
     where = f"{storage.location}/{folder}"
-    if said is not None and said > newest:
+    if version is not None and version > newest:
         there = f"manifest_{newest} is the newest one that is there" if newest >= 0 else "no manifest is there"
         raise CorruptTableError(
-            f"{where}/{VERSION_NAME} names manifest_{said}, which is missing; {there}: the archive is damaged, {_BACK}"
+            f"{where}/{VERSION_NAME} names manifest_{version}, which is missing; {there}: the archive is damaged, "
+            f"{_BACK}"
         )
     if newest < 0:
         return Manifest(-1, ())
     if damage := _version_damage(text, newest):
         _LOG.warning("%s/%s %s; manifest_%d is newer and is read: %s", where, VERSION_NAME, damage, newest, _BACK)
     try:
-        return _decoded(storage, folder, newest, entries)
+        return _decode_manifest(storage, folder, newest, entries)
     except CorruptTableError:
-        if said != newest - 1:
+        if version != newest - 1:
             raise
-        return _decoded(storage, folder, said, entries)  # A writer died, or is at work, in the middle of the newest.
+        return _decode_manifest(storage, folder, version, entries)  # A writer is writing the newest, or died in it.
 
 
 def version_damage(storage: Storage, folder: str) -> str:
-    """Return what is wrong with ``_version_`` though the newest manifest is read; "" if nothing is."""
-    return _version_damage(_version(storage, folder), read_manifest(storage, folder).number)
+    """Return what is wrong with ``_version_``, which does not stop reading; "" if it is right."""
+    return _version_damage(_read_version(storage, folder), read_manifest(storage, folder).number)
 
 
 def _version_damage(text: bytes, newest: int) -> str:
@@ -127,20 +128,20 @@ def _is_number(text: bytes) -> bool:
     return text.isdigit() and len(text) < 10
 
 
-def _version(storage: Storage, folder: str) -> bytes:
-    """Read ``_version_``; empty if it is missing, as for a moment in each change of Hudi's."""
+def _read_version(storage: Storage, folder: str) -> bytes:
+    """Read ``_version_``. Return b"" if it is missing, as it is for a moment in each change by Hudi."""
     try:
         return storage.read(f"{folder}/{VERSION_NAME}").strip()
     except FileNotFoundError:
         return b""
 
 
-def _decoded(storage: Storage, folder: str, number: int, entries: Mapping[str, FileInfo]) -> Manifest:
+def _decode_manifest(storage: Storage, folder: str, number: int, entries: Mapping[str, FileInfo]) -> Manifest:
     where = f"{storage.location}/{folder}/manifest_{number}"
     document = decode_json(storage.read(f"{folder}/manifest_{number}"), name=where)
     files = document.get("files")
     if not isinstance(files, list) or not all(isinstance(file, dict) and file.get("fileName") for file in files):
-        raise CorruptTableError(f"{where} is no manifest; {_BACK}")
+        raise CorruptTableError(f"{where} is not a manifest; {_BACK}")
     manifest = Manifest(number, files)
     if len(set(manifest.names)) < len(files):
         raise CorruptTableError(f"{where} names a file twice; {_BACK}")
@@ -153,7 +154,8 @@ def _decoded(storage: Storage, folder: str, number: int, entries: Mapping[str, F
     return manifest
 
 
-#: Of each completed instant; the completion time is null in layout 1, ``file`` counts in `ArchivedTimeline.files`.
+#: Columns of `ArchivedTimeline.columns`. The completion time is null in layout 1; ``file`` is an index in
+#: `ArchivedTimeline.files`.
 COLUMNS: Final = pa.schema(
     [
         pa.field("time", pa.string()),
@@ -164,10 +166,10 @@ COLUMNS: Final = pa.schema(
 )
 _COMMIT_NAMES: Final = frozenset(action.value for action in COMMIT_ACTIONS)
 _COMMITS: Final = pa.array(sorted(_COMMIT_NAMES))
-#: Names of the files of layout 1's archive; each has its number.
+#: Names of the archive files of layout 1; group 1 is the number.
 LOG_NAME: Final = re.compile(r"\.commits_\.archive\.(\d+)(_.*)?")
 
-#: Reads the commits of some instant times from one file of the archive.
+#: A function that reads the commits with given instant times from one file of the archive.
 _ReadCommits = Callable[[Storage, str, Collection[str]], Iterator[tuple[str, CommitMetadata]]]
 
 
@@ -176,8 +178,8 @@ class ArchivedTimeline:
     """The completed instants of an archive.
 
     Attributes:
-        columns: `COLUMNS`, a row per instant, by time.
-        files: paths of the archive's files.
+        columns: A table of schema `COLUMNS` with a row per instant, sorted by time.
+        files: Paths of the archive's files.
     """
 
     storage: Storage
@@ -186,11 +188,11 @@ class ArchivedTimeline:
     read_commits: _ReadCommits
 
     def completion_times(self, times: Iterable[str]) -> dict[str, str]:
-        """Instant time -> when that commit completed (in layout 1 the same), of those that are here."""
+        """Return instant time -> completion time (in layout 1 the instant time) of the commits that are archived."""
         return {instant.time: instant.completed_at for instant in self._instants(self._of_times(times))}
 
     def completed_in(self, after: str, until: str | None = None) -> tuple[Instant, ...]:
-        """Commits completed in (after, until], in that order; see `Timeline.completed_in`."""
+        """Return the commits completed in (after, until], in that order; see `Timeline.completed_in`."""
         when = pc.coalesce(self.columns.column("completion_time"), self.columns.column("time"))
         wanted = pc.greater(when, after)
         if until is not None:
@@ -198,28 +200,28 @@ class ArchivedTimeline:
         return tuple(sorted(self._instants(wanted), key=lambda i: (i.completed_at, i.time)))
 
     def of_actions(self, actions: Iterable[Action]) -> list[Instant]:
-        """The instants of some actions that are not commits, by time."""
+        """Return the instants with the given actions, which must not be commits, by time."""
         names = pa.array([action.value for action in actions])
         rows = self.columns.filter(pc.is_in(self.columns.column("action"), names))
         pairs = zip(rows.column("time").to_pylist(), rows.column("action").to_pylist(), strict=True)
         return [Instant(time, Action(name), State.COMPLETED) for time, name in pairs]
 
     def commits(self, instants: Collection[Instant]) -> Iterator[tuple[Instant, CommitMetadata]]:
-        """Each of these commits with its metadata. A file of the archive is read once, so their order is its.
+        """Yield the given commits with their metadata, in the order of the archive's files, each of which is read once.
 
-        Memory: a block of the archive, in layout 2 a row group.
+        Memory: a block of the archive; in layout 2 a row group.
 
         Raises:
-            CorruptTableError: a commit is not readable, or not in the archive.
+            CorruptTableError: A commit is not readable, or not in the archive.
         """
-        asked = {instant.time: instant for instant in instants}
-        rows = self.columns.filter(self._is_commit(self._of_times(asked)))
+        pending = {instant.time: instant for instant in instants}
+        rows = self.columns.filter(self._is_commit(self._of_times(pending)))
         for number in sorted(set(rows.column("file").to_pylist())):
             times = rows.filter(pc.equal(rows.column("file"), number)).column("time").to_pylist()
             for time, metadata in self.read_commits(self.storage, self.files[number], times):
-                yield asked.pop(time), metadata
-        if asked:
-            raise CorruptTableError(f"the archive of {self.storage.location} has no commit {min(asked)}; restore it")
+                yield pending.pop(time), metadata
+        if pending:
+            raise CorruptTableError(f"the archive of {self.storage.location} has no commit {min(pending)}; restore it")
 
     def _of_times(self, times: Iterable[str]) -> pa.ChunkedArray:
         return pc.is_in(self.columns.column("time"), pa.array(times, pa.string()))
@@ -233,8 +235,8 @@ class ArchivedTimeline:
         return [Instant(time, Action(name), State.COMPLETED, end) for time, name, end in zip(*columns, strict=True)]
 
 
-def _archived(storage: Storage, tables: list[pa.Table], files: list[str], read: _ReadCommits) -> ArchivedTimeline:
-    """Each instant once: an archiver that died may have written one twice."""
+def _make_timeline(storage: Storage, tables: list[pa.Table], files: list[str], read: _ReadCommits) -> ArchivedTimeline:
+    """Make the archived timeline, with each instant once; a run that died may have archived an instant twice."""
     rows = pa.concat_tables([COLUMNS.empty_table(), *tables]).group_by(["time", "action"], use_threads=False)
     once = rows.aggregate([("completion_time", "max"), ("file", "max")]).rename_columns(
         ["time", "action", "completion_time", "file"]
@@ -247,40 +249,40 @@ def _archived(storage: Storage, tables: list[pa.Table], files: list[str], read: 
 
 
 def read_archive_logs(storage: Storage, folder: str, since: str = "") -> ArchivedTimeline:
-    """The archive of layout 1. One file after the other is read, a block at a time.
+    """Read the archive of layout 1, file by file and block by block.
 
     Args:
-        since: commits from this time on are wanted, which the files of the highest numbers hold: commits are archived
-            oldest first. Others may be among them.
+        since: Read only as many of the newest files as are needed for all commits from this time on. Commits are
+            archived oldest first, so these are the files with the highest numbers. The result may have older commits.
     """
-    return _read_again(_archive_logs, storage, folder, since)  # Small files may be put together meanwhile.
+    return _retry_once(_read_archive_logs, storage, folder, since)  # A writer may merge small files meanwhile.
 
 
-def _archive_logs(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
-    found = [(int(match[1]), entry.path) for entry in storage.list(folder) if (match := LOG_NAME.fullmatch(entry.name))]
+def _read_archive_logs(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
+    listed = [(int(m[1]), entry.path) for entry in storage.list(folder) if (m := LOG_NAME.fullmatch(entry.name))]
     tables: list[pa.Table] = []
     files: list[str] = []
-    for _, path in sorted(found, reverse=True):
+    for _, path in sorted(listed, reverse=True):
         with storage.open_input(path) as source:
-            entries = [(e.time, e.action) for e in read_archive(source, name=_named(storage, path))]
+            entries = [(e.time, e.action) for e in read_archive(source, name=_full_name(storage, path))]
         times, actions = (pa.array([entry[at] for entry in entries], pa.string()) for at in (0, 1))
         numbers = pa.array([-len(files)] * len(entries), pa.int32())
         tables.append(pa.table([times, pa.nulls(len(entries), pa.string()), actions, numbers], schema=COLUMNS))
         files.append(path)
         if since and max((time for time, action in entries if action in _COMMIT_NAMES), default=since) < since:
             break
-    last = len(files) - 1  # Numbers count from the oldest file.
+    last = len(files) - 1  # The column ``file`` counts from the oldest file.
     tables = [
         table.set_column(3, COLUMNS.field("file"), pc.add(table.column("file"), pa.scalar(last, pa.int32())))
         for table in tables
     ]
-    return _archived(storage, tables, files[::-1], _log_commits)
+    return _make_timeline(storage, tables, files[::-1], _read_log_commits)
 
 
-def _log_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
+def _read_log_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
     wanted = set(times)
     with storage.open_input(path) as source:
-        for entry in read_archive(source, name=_named(storage, path), with_commits=True):
+        for entry in read_archive(source, name=_full_name(storage, path), with_commits=True):
             if entry.time in wanted and entry.action in _COMMIT_NAMES:
                 wanted.discard(entry.time)
                 yield entry.time, entry.commit()
@@ -290,44 +292,44 @@ def _log_commits(storage: Storage, path: str, times: Collection[str]) -> Iterato
 
 
 def read_lsm_history(storage: Storage, folder: str, since: str = "") -> ArchivedTimeline:
-    """The history of layout 2: what its newest manifest names. Only three columns are read.
+    """Read the history of layout 2: three columns of the files that the newest manifest names.
 
     Args:
-        since: commits from this time on are wanted; others may be among them.
+        since: Read only the files that may have commits from this time on. The result may have older commits.
 
     Raises:
-        CorruptTableError: a file of the archive is damaged or missing, so that instants would not be known.
+        CorruptTableError: A file of the archive is damaged or missing, so that instants would be unknown.
     """
-    return _read_again(_history, storage, folder, since)  # Files may be put together, and their sources deleted.
+    return _retry_once(_read_history, storage, folder, since)  # A writer may merge files and delete their sources.
 
 
-def _history(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
+def _read_history(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
     names = read_manifest(storage, folder).names
-    files = [check_path(f"{folder}/{name}") for name in names if not since or _greatest(name) >= since]
+    files = [check_path(f"{folder}/{name}") for name in names if not since or _greatest_time(name) >= since]
     tables = []
     for number, path in enumerate(files):
         with open_history(storage, path) as file:
             rows = file.read(columns=["instantTime", "completionTime", "action"])
-            _check_instants(rows, file, _named(storage, path))
+            _check_instants(rows, file, _full_name(storage, path))
         columns = [rows.column(name).cast(pa.string()) for name in ("instantTime", "completionTime", "action")]
         tables.append(pa.table([*columns, pa.array([number] * rows.num_rows, pa.int32())], schema=COLUMNS))
-    return _archived(storage, tables, files, _history_commits)
+    return _make_timeline(storage, tables, files, _read_history_commits)
 
 
 def _check_instants(rows: pa.Table, file: pq.ParquetFile, name: str) -> None:
-    """Refuse a file that gives fewer instants than its footer says, or instants without a time."""
+    """Raise `CorruptTableError` if a file has fewer instants than its footer says, or a null in a column."""
     nulls = sum(column.null_count for column in rows.columns)
     if nulls or rows.num_rows != sum(file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)):
         raise CorruptTableError(f"{name} does not hold all the instants of its footer; restore it from a copy")
 
 
-def _greatest(name: str) -> str:
-    """The greatest instant time that a file may hold, by its name; "~" of a name that does not tell (upgrades)."""
+def _greatest_time(name: str) -> str:
+    """Return the greatest instant time in a file by its name; "~" if the name does not hold it, as after upgrades."""
     parts = name.split("_")
     return parts[1] if len(parts) == 3 and parts[0] <= parts[1] else "~"
 
 
-def _history_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
+def _read_history_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
     wanted = pa.array(times, pa.string())
     with open_history(storage, path) as file:
         for group in range(file.num_row_groups):
@@ -335,28 +337,28 @@ def _history_commits(storage: Storage, path: str, times: Collection[str]) -> Ite
             hits = pc.and_(pc.is_in(keys.column(0), wanted), pc.is_in(keys.column(1), _COMMITS))
             if not pc.any(hits).as_py():
                 continue
-            found = file.read_row_group(group, columns=["instantTime", "metadata"]).filter(hits)
-            for time, data in zip(*(column.to_pylist() for column in found.columns), strict=True):
-                yield time, decode_commit(data or b"", name=f"{_named(storage, path)} (instant {time})")
+            rows = file.read_row_group(group, columns=["instantTime", "metadata"]).filter(hits)
+            for time, data in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+                yield time, decode_commit(data or b"", name=f"{_full_name(storage, path)} (instant {time})")
 
 
 @contextmanager
 def open_history(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
-    """Open a history file; what goes wrong while it is read is damage, but not what the storage itself says."""
+    """Open a history file. Errors of reading become `CorruptTableError`, except errors of the storage itself."""
     with storage.open_input(path) as source:
         try:
             yield pq.ParquetFile(source, page_checksum_verification=True)
         except LakeformatError:
             raise
         except (pa.ArrowException, OSError, LookupError, ValueError) as error:
-            name, reason = _named(storage, path), str(error)[:300]
+            name, reason = _full_name(storage, path), str(error)[:300]
             raise CorruptTableError(f"{name} is not a readable history: {reason}; restore it from a copy") from None
 
 
-def _read_again(
+def _retry_once(
     read: Callable[[Storage, str, str], ArchivedTimeline], storage: Storage, folder: str, since: str
 ) -> ArchivedTimeline:
-    """Read once more where a file has gone meanwhile. One that is missing then, too, is lost."""
+    """Read again if a file disappeared meanwhile. Raise `CorruptTableError` if a file is then missing again."""
     with suppress(FileNotFoundError):
         return read(storage, folder, since)
     try:
@@ -367,26 +369,26 @@ def _read_again(
         ) from None
 
 
-def _named(storage: Storage, path: str) -> str:
+def _full_name(storage: Storage, path: str) -> str:
     return f"{storage.location}/{path}"
 
 
 _DATA: Final = re.compile(r"(?P<least>\d+)_(?P<greatest>\d+)_(?P<level>\d+)\.parquet")
-#: Files of layout 1's archive below this are put together once there are so many.
+#: Archive files of layout 1 that are smaller than `_SMALL_BYTES` are merged if there are at least `_SMALL_FILES`.
 _SMALL_BYTES: Final = 4 << 20
 _SMALL_FILES: Final = 10
-#: Decoded at once when files are put together.
+#: Number of rows per row group when files are merged.
 _BATCH_ROWS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class HistorySettings:
-    """How files of layout 2's history are put together.
+    """Settings for merging history files of layout 2.
 
     Attributes:
-        batch: files of one level that become one of the next.
-        most_bytes: of the files that become one.
-        kept: manifests besides the newest that stay for readers.
+        batch: Number of files of one level that are merged into one file of the next level.
+        most_bytes: Greatest total size of the merged files.
+        kept: Number of manifests, besides the newest, that are kept for running readers.
     """
 
     batch: int
@@ -398,23 +400,29 @@ class HistorySettings:
 
 
 def write_archive_log(storage: Storage, folder: str, instants: Sequence[LeavingInstant], *, per_block: int) -> None:
-    """One more file, whose number is greater than all there are; its instants, oldest first, in blocks of some."""
+    """Write an archive file of layout 1 with a number greater than all others.
+
+    Args:
+        instants: Instants to archive, oldest first.
+        per_block: Number of instants in a block.
+    """
     data = encode_archive(instants, per_block=per_block)
-    found = (match for entry in storage.list(folder) if (match := LOG_NAME.fullmatch(entry.name)))
-    number = 1 + max((int(match[1]) for match in found), default=0)
+    matches = (match for entry in storage.list(folder) if (match := LOG_NAME.fullmatch(entry.name)))
+    number = 1 + max((int(match[1]) for match in matches), default=0)
     while True:
         try:
             storage.create(check_path(f"{folder}/.commits_.archive.{number}_1-0-1"), data)
-        except FileExistsError:  # Where no lock keeps others out.
+        except FileExistsError:  # Another writer took the number, on a storage without locks.
             number += 1
         else:
             return
 
 
 def merge_archive_logs(storage: Storage, folder: str) -> bool:
-    """Put small files together where there are many; blocks need not be decoded. Returns whether there were.
+    """Merge small archive files of layout 1 if there are many. Return whether files were merged.
 
-    A crash leaves instants in two files, and readers take each once (Hudi 0.15: ``hoodie.archive.merge.enable``).
+    Blocks are copied without decoding. A crash may leave instants in two files, but readers count each instant once
+    (Hudi 0.15: ``hoodie.archive.merge.enable``).
     """
     listed = [(int(m[1]), entry) for entry in storage.list(folder) if (m := LOG_NAME.fullmatch(entry.name))]
     listed.sort(key=lambda each: each[0])
@@ -432,11 +440,11 @@ def merge_archive_logs(storage: Storage, folder: str) -> bool:
 
 
 def write_history(storage: Storage, folder: str, instants: Sequence[LeavingInstant]) -> None:
-    """Write one more file of level 0, and a manifest that names it.
+    """Write a history file of level 0, and a manifest that names it.
 
-    A file that a manifest names is never written again: what a run that died has archived already is left out.
+    A file that a manifest names is never overwritten. Instants that a run that died has already archived are left out.
     """
-    number, files = _manifest(storage, folder)
+    number, files = _newest_manifest(storage, folder)
     named = {str(file["fileName"]) for file in files}
     leaving = sorted(instants, key=lambda each: each.time)
     while leaving and (name := f"{leaving[0].time}_{leaving[-1].time}_0.parquet") in named:
@@ -449,13 +457,16 @@ def write_history(storage: Storage, folder: str, instants: Sequence[LeavingInsta
 
 
 def compact_history(storage: Storage, folder: str, settings: HistorySettings) -> int:
-    """Put files of a level together where there are many, then remove what no kept manifest names.
+    """Merge files of each level that has many, then delete files that no kept manifest names.
 
-    Memory: some rows. Returns how many levels were put together.
+    Memory: the rows of the merged files.
+
+    Returns:
+        Number of merges, at most one per level.
     """
     level = compacted = 0
     while True:
-        number, files = _manifest(storage, folder)
+        number, files = _newest_manifest(storage, folder)
         named = {str(file["fileName"]): file for file in files}
         of_level = sorted(name for name in named if (m := _DATA.fullmatch(name)) and int(m["level"]) == level)
         if not of_level:
@@ -467,18 +478,18 @@ def compact_history(storage: Storage, folder: str, settings: HistorySettings) ->
                 break
             sources.append(name)
         if len(sources) > 1:
-            made = _merged(storage, folder, sources, level + 1)
+            made = _merge(storage, folder, sources, level + 1)
             rest = [file for name, file in named.items() if name not in sources]
             _publish(storage, folder, number + 1, [*rest, made])
             compacted += 1
         level += 1
     if compacted:
-        _forget(storage, folder, settings.kept + compacted)
+        _delete_unused(storage, folder, settings.kept + compacted)
     return compacted
 
 
-def _merged(storage: Storage, folder: str, sources: Sequence[str], level: int) -> dict[str, Any]:
-    """One file of several, by time. Those of a level hold one range of time after the other, or nearly so."""
+def _merge(storage: Storage, folder: str, sources: Sequence[str], level: int) -> dict[str, Any]:
+    """Merge history files into one file of a level, sorted by time; return its manifest entry."""
     tables = []
     for name in sources:
         with open_history(storage, f"{folder}/{name}") as file:
@@ -499,8 +510,8 @@ def _write_data(storage: Storage, folder: str, name: str, parts: Sequence[pa.Tab
     return {"fileName": name, "fileLen": len(data)}
 
 
-def _manifest(storage: Storage, folder: str) -> tuple[int, list[Mapping[str, Any]]]:
-    """Read the newest manifest: its number, 0 before the first one, and the files that it names."""
+def _newest_manifest(storage: Storage, folder: str) -> tuple[int, list[Mapping[str, Any]]]:
+    """Read the newest manifest; return its number, 0 if there is none, and its entries."""
     manifest = read_manifest(storage, folder)
     return max(manifest.number, 0), list(manifest.files)
 
@@ -510,8 +521,8 @@ def _publish(storage: Storage, folder: str, number: int, files: Sequence[Mapping
     storage.replace(f"{folder}/{VERSION_NAME}", str(number).encode())
 
 
-def _forget(storage: Storage, folder: str, kept: int) -> None:
-    """Manifests but for the newest few, then data files that none of those names."""
+def _delete_unused(storage: Storage, folder: str, kept: int) -> None:
+    """Delete manifests except the newest ``kept + 1``, then data files that none of these names."""
     entries = storage.list(folder)
     numbers = sorted((int(m[1]) for entry in entries if (m := MANIFEST_NAME.fullmatch(entry.name))), reverse=True)
     for number in numbers[kept + 1 :]:

@@ -1,4 +1,4 @@
-"""What commits say they did, and the cleans, rollbacks, restores and savepoints between them."""
+"""The history of a table: its commits, and on request its cleans, rollbacks, restores and savepoints."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ from lakeformat.display import html_rows
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.one_line import OneLine
+from lakeformat.public import public
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import read_report, steps_table, summary
 
 __all__ = ["DEDUPE", "STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history"]
 
-#: Keys of a commit's extra metadata: the SQL statement that made it, and the verb that it carried out.
+#: Keys of a commit's extra metadata: the SQL statement or the verb that made the commit.
 STATEMENT_KEY: Final = "lakeformat.statement"
 VERB_KEY: Final = "lakeformat.verb"
-#: The verb of a commit that is a clustering's to Hudi, and took rows away whose keys came twice.
+#: The verb of a commit that removed duplicate keys, which is a clustering to Hudi.
 DEDUPE: Final = "dedupe"
-#: Verbs that leave a commit of another operation: an update is an ``upsert`` to Hudi.
+#: Verbs that make a commit of another operation; for example, an update is an ``upsert`` to Hudi.
 _VERBS: Final = frozenset({"update", "delete", "merge", DEDUPE})
 _ACTIONS: Final = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.SAVEPOINT)
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class HistoryEntry(OneLine):
     """One completed commit, or one clean, rollback, restore or savepoint.
 
     Attributes:
-        instant_time: of a savepoint, that of the commit that it keeps.
-        action: as the timeline calls it: ``commit``, ``deltacommit``, ``replacecommit``, ``clean`` ...
-        operation: ``upsert``, ``insert``, ``update``, ``delete``, ``merge`` ...; of others as they call it; the
-            action of an entry that is not a commit.
-        report: what the write did, step by step; None for commits of other writers.
-        statement: the SQL statement that made the commit; "" if none did, or if it was not stored.
-        detail: of an entry that is not a commit, what it did.
+        instant_time: The instant time. A savepoint has that of the commit that it keeps.
+        action: The action on the timeline: ``commit``, ``deltacommit``, ``replacecommit``, ``clean`` ...
+        operation: For a commit, its operation or verb: ``upsert``, ``insert``, ``update``, ``delete``, ``merge`` ... or
+            the operation that another writer stored. For another entry, its action.
+        report: Counts and times of the write's steps; None for commits of other writers.
+        statement: The SQL statement that made the commit; "" if there was none or it was not stored.
+        detail: The result of an entry that is not a commit.
     """
 
     instant_time: str
@@ -52,7 +54,7 @@ class HistoryEntry(OneLine):
 
     @property
     def is_commit(self) -> bool:
-        """Whether the entry is a commit; if not, it is a clean, rollback, restore or savepoint."""
+        """Tell whether the entry is a commit; if not, it is a clean, rollback, restore or savepoint."""
         return self.action not in {action.value for action in _ACTIONS}
 
     def __str__(self) -> str:
@@ -63,17 +65,18 @@ class HistoryEntry(OneLine):
         return f"{self.operation} {self.instant_time}: rows {self.rows_written:,}; files {self.files_written:,}"
 
     def describe(self) -> str:
-        """The entry on one line; for commits of ours its statement, and a line a step: seconds, and what it counted."""
-        said = [f"  {' '.join(self.statement.split())}"] if self.statement else []
+        """Return a line for the entry, its SQL statement if there is one, and a line per step of the report."""
+        statement = [f"  {' '.join(self.statement.split())}"] if self.statement else []
         steps = [steps_table(self.report["steps"])] if self.report else []
-        return "\n".join([str(self), *said, *steps])
+        return "\n".join([str(self), *statement, *steps])
 
 
+@public
 class History(list[HistoryEntry]):
-    """Commits, newest first: a list, which notebooks show as a table.
+    """A list of entries, newest first, which notebooks show as a table.
 
     Attributes:
-        others: action -> how many of them the active timeline has beside these entries.
+        others: Action -> number of instants on the active timeline that are not listed.
     """
 
     def __init__(self, entries: Iterable[HistoryEntry] = (), others: Mapping[str, int] | None = None) -> None:
@@ -118,8 +121,8 @@ def read_history(store: TimelineStore, limit: int | None = None, *, actions: boo
     """Read completed commits, newest first: those on the active timeline, then those that have been archived.
 
     Args:
-        limit: so many; the archive is read only if the timeline has fewer.
-        actions: whether cleans, rollbacks, restores and savepoints are listed, too.
+        limit: Greatest number of entries; None for all. The archive is read only if the active timeline has fewer.
+        actions: Whether to list cleans, rollbacks, restores and savepoints too.
     """
     timeline = store.load()
     done = [i for i in timeline.instants if i.state is State.COMPLETED and i.action in _ACTIONS]
@@ -133,7 +136,7 @@ def read_history(store: TimelineStore, limit: int | None = None, *, actions: boo
 
 
 def _order(instant: Instant) -> tuple[str, bool]:
-    """A savepoint has the time of its commit, and comes after it."""
+    """Return a sort key that puts a savepoint after its commit, which has the same time."""
     return instant.time, instant.action is Action.SAVEPOINT
 
 
@@ -146,10 +149,10 @@ def _active_entry(store: TimelineStore, instant: Instant) -> HistoryEntry:
 def _archived_entries(
     store: TimelineStore, timeline: Timeline, limit: int | None, done: Collection[Instant] | None
 ) -> list[HistoryEntry]:
-    """Read what has left the timeline; the archive keeps of other actions that they were.
+    """Read archived entries. For actions that are not commits, the archive has no details.
 
     Args:
-        done: the other actions on the timeline; None if only commits are wanted.
+        done: Completed actions on the active timeline that are not commits; None to list only commits.
     """
     archive = store.archived()
     older = [each for each in archive.completed_in("") if each.time not in timeline.commit_times]
@@ -158,8 +161,8 @@ def _archived_entries(
         older += [each for each in archive.of_actions(_ACTIONS) if (each.time, each.action) not in known]
     older = sorted(older, key=_order, reverse=True)[:limit]
     commits = [each for each in older if each.action not in _ACTIONS]
-    found = {instant.time: _entry(instant, metadata) for instant, metadata in archive.commits(commits)}
-    return [_other_entry(each) if each.action in _ACTIONS else found[each.time] for each in older]
+    entries = {instant.time: _entry(instant, metadata) for instant, metadata in archive.commits(commits)}
+    return [_other_entry(each) if each.action in _ACTIONS else entries[each.time] for each in older]
 
 
 def _entry(instant: Instant, metadata: CommitMetadata) -> HistoryEntry:
@@ -183,7 +186,7 @@ def _other_entry(instant: Instant, detail: str = "") -> HistoryEntry:
 
 
 def _detail(store: TimelineStore, instant: Instant) -> str:
-    """Say what a clean, rollback, restore or savepoint did."""
+    """Describe what a clean, rollback, restore or savepoint did."""
     name = f"{store.storage.location}/{store.path(instant)}"
     match instant.action:
         case Action.CLEAN:

@@ -1,4 +1,4 @@
-"""What stands where somebody looks for a table or makes one: another format, plain Parquet, a part of a table."""
+"""A look at a path where a table is expected or will be made: another format, plain Parquet, or part of a table."""
 
 from __future__ import annotations
 
@@ -18,28 +18,37 @@ _ADOPT: Final = "lakeformat.adopt(path, record_key=...) or the command lakeforma
 
 
 def check_free(storage: Storage) -> None:
-    """Refuse a folder for a new table that holds other formats' files: readers would take them for the table's.
+    """Refuse a folder for a new table if it holds files of another format, which readers would take for table files.
 
-    One or two listings. Raises `InvalidOptionError`.
+    This makes one or two listings.
+
+    Raises:
+        InvalidOptionError: The folder holds a Delta table, an Iceberg table or plain Parquet files.
     """
-    if (other := _another(*_looked(storage))) is not None:
+    if (other := _describe_format(*_list_folders(storage))) is not None:
         raise InvalidOptionError(f"cannot make a table at {storage.location}: {other}; or choose another path")
 
 
 def what_stands(storage: Storage) -> str | None:
-    """What to say where there is no table; None where nothing is known better than that. One or two listings."""
+    """Describe what a path without a table holds instead, and what to do, for an error message.
+
+    Return None if nothing is recognized. This makes one or two listings.
+    """
     location = storage.location.rstrip("/")
     if location.endswith((f"/{HOODIE}", ".parquet")) or f"/{HOODIE}/" in location:
         inside = location.partition(f"/{HOODIE}")[0]
         return "this is a file of Parquet; give the folder of a table" if inside == location else f"open {inside}"
-    top, below = _looked(storage)
+    top, below = _list_folders(storage)
     if PARTITION_MARKER in top:
         return "this is the folder of a partition; give the folder above it that holds .hoodie"
-    return _another(top, below)
+    return _describe_format(top, below)
 
 
-def _looked(storage: Storage) -> tuple[Mapping[str, FileInfo], Mapping[str, FileInfo]]:
-    """The children of the folder, and those of the one folder that tells most."""
+def _list_folders(storage: Storage) -> tuple[Mapping[str, FileInfo], Mapping[str, FileInfo]]:
+    """List the folder and one subfolder: Iceberg's ``metadata`` if present, else the first one by name.
+
+    If the folder has ``.hoodie`` or ``_delta_log``, no subfolder is listed.
+    """
     top = {entry.name: entry for entry in storage.list("")}
     if HOODIE in top or _DELTA in top:
         return top, {}
@@ -48,7 +57,7 @@ def _looked(storage: Storage) -> tuple[Mapping[str, FileInfo], Mapping[str, File
     return top, {} if chosen is None else {entry.name: entry for entry in storage.list(chosen)}
 
 
-def _another(top: Mapping[str, FileInfo], below: Mapping[str, FileInfo]) -> str | None:
+def _describe_format(top: Mapping[str, FileInfo], below: Mapping[str, FileInfo]) -> str | None:
     if HOODIE in top:
         return None
     if _DELTA in top:

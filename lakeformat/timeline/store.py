@@ -1,12 +1,7 @@
-"""The timeline's files: loading, decoding, and the three steps of an action (Hudi: ``ActiveTimelineV1`` and ``V2``).
+"""The timeline's files: loading and decoding them, and the three steps of an action.
 
-The one place that knows where an instant's files stand and what they hold; its `TimelineLayout` has the rules.
-
-Completed commits in memory.
-
-Which step may follow which, as a table (Hudi: ``HoodieActiveTimeline.transitionState``).
-
-Put a file under a name once, also where the storage's answer is lost.
+Hudi: ``ActiveTimelineV1`` and ``V2``. Only this module knows where an instant's files are and what they hold; the rules
+are those of a `TimelineLayout`.
 """
 
 from __future__ import annotations
@@ -71,7 +66,7 @@ __all__ = ["MOVED", "STEPS", "CommitCache", "CommitKey", "Completed", "TimelineS
 
 
 class CommitKey(NamedTuple):
-    """A completed file as a listing shows it: another one of the same name differs in size or time."""
+    """The identity of a completed file in a listing. Another file with the same name differs in size or time."""
 
     location: str
     file_name: str
@@ -80,12 +75,13 @@ class CommitKey(NamedTuple):
 
 
 class CommitCache:
-    """Completed commits never change, so each is read once a process. Safe for threads.
+    """A cache of completed commits, which never change. Threads can share it.
 
-    Those asked for longest ago go first. One that is larger than all may be together is not kept.
+    If the cache is full, it drops the commits that were not requested for the longest time. A commit that is larger
+    than the whole cache is not stored.
 
     Args:
-        most_bytes: of the commits' files together.
+        most_bytes: Greatest total size of the commits' files.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -94,15 +90,15 @@ class CommitCache:
         self._guard = threading.Lock()
 
     def get(self, key: CommitKey) -> CommitMetadata | None:
-        """The commit, if it is kept."""
+        """Return the commit, or None if it is not in the cache."""
         with self._guard:
-            found = self._entries.get(key)
-            if found is not None:
+            metadata = self._entries.get(key)
+            if metadata is not None:
                 self._entries.move_to_end(key)
-            return found
+            return metadata
 
     def put(self, key: CommitKey, metadata: CommitMetadata) -> None:
-        """Keep a commit."""
+        """Add a commit."""
         with self._guard:
             if key not in self._entries and key.size_bytes <= self._most_bytes:
                 self._entries[key] = metadata
@@ -111,13 +107,13 @@ class CommitCache:
                 self._bytes -= self._entries.popitem(last=False)[0].size_bytes
 
     def forget(self, key: CommitKey) -> None:
-        """Keep a commit no longer."""
+        """Remove a commit."""
         with self._guard:
             if self._entries.pop(key, None) is not None:
                 self._bytes -= key.size_bytes
 
 
-#: From a state to the states it may lead to. Nothing is ever skipped.
+#: Action -> state -> allowed next states; no state may be skipped (Hudi: ``HoodieActiveTimeline.transitionState``).
 STEPS: Final[Mapping[Action, Mapping[State, frozenset[State]]]] = {
     action: {
         State.REQUESTED: frozenset({State.INFLIGHT}),
@@ -137,10 +133,10 @@ STEPS: Final[Mapping[Action, Mapping[State, frozenset[State]]]] = {
 
 
 def check_step(instant: Instant, to: State) -> Instant:
-    """The instant in its next state; a plan completes as what it stands for.
+    """Return the instant in its next state. A plan that completes gets the action that it completes as.
 
     Raises:
-        CorruptTableError: the step is not in `STEPS`: somebody changed the timeline under us.
+        CorruptTableError: The step is not in `STEPS`, because another process has changed the timeline.
     """
     if to not in STEPS.get(instant.action, {}).get(instant.state, frozenset()):
         raise CorruptTableError(
@@ -151,21 +147,21 @@ def check_step(instant: Instant, to: State) -> Instant:
     return Instant(instant.time, action, to)
 
 
-#: Seconds between tries. No further try is made once the tries have taken so long: clients try many times by themselves
-#: before they say that no answer came.
+#: Seconds between tries. If the tries have taken `_PATIENCE_SECONDS`, there are no more: clients themselves retry many
+#: times before they report that there was no answer.
 _PAUSES: Final = (0.0, 0.1, 0.3)
 _PATIENCE_SECONDS: Final = 10.0
 
 
 def put_once(storage: Storage, path: str, data: bytes) -> None:
-    """Put a file if there is none, and again with the same bytes while no answer comes.
+    """Create a file, and try again with the same bytes if the storage gives no answer.
 
-    A file of the same bytes is ours, whatever the storage says: it may be the echo of an earlier try. One that is not
-    there after a try without an answer may still come, so it is never taken for failed.
+    A file with the same bytes counts as created by this call, because it may come from an earlier try. After a try
+    without an answer, a missing file may still appear, so the call does not treat that try as failed.
 
     Raises:
-        FileExistsError: another file has the name.
-        OutcomeUnknownError: no try was answered; the file may come at any time.
+        FileExistsError: A different file has this name.
+        OutcomeUnknownError: No try was answered; the file may appear at any time.
     """
     began = time.monotonic()
     for pause in (*_PAUSES, None):
@@ -185,28 +181,31 @@ def put_once(storage: Storage, path: str, data: bytes) -> None:
 
 
 def _holds(storage: Storage, path: str, data: bytes) -> bool:
-    """Whether the file is there. Raises ``FileExistsError`` if it is another's."""
+    """Tell whether the file exists with these bytes. Raise ``FileExistsError`` if it has other bytes."""
     try:
-        found = storage.read(path)
+        stored = storage.read(path)
     except (FileNotFoundError, StorageError):
         return False
-    if found != data:
+    if stored != data:
         raise FileExistsError(path)
     return True
 
 
-#: Commits kept, in bytes of their files; in memory they take about two thirds of that.
+#: Size of the commit cache in bytes of the commits' files; in memory they take about two thirds of that.
 _CACHED_BYTES: Final = 128 << 20
-#: A file beside instants of layout 2 that are taken away, the table having moved to layout 1.
+#: A file that marks the timeline folder of layout 2 while its instants are removed, after a downgrade to layout 1.
 MOVED: Final = ".moved"
-#: What completes an instant.
+#: Metadata that completes an instant.
 Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata | SavepointMetadata | Restored
 
 _COMMITS: Final = CommitCache(_CACHED_BYTES)
 
 
 class TimelineStore:
-    """Reads and moves instants of one table. Holds no state but the storage, the layout, and the last listing."""
+    """The timeline of one table on storage: it reads instants and changes their states.
+
+    Its only state is the storage, the layout and the last listing.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -215,11 +214,11 @@ class TimelineStore:
         self._last: tuple[tuple[tuple[str, ...], str | None, TimelineLayout], Timeline] | None = None
 
     def config(self) -> TableConfig:
-        """The table's properties; the backup stands in while Hudi rewrites them.
+        """Read the table's properties, or their backup while Hudi rewrites them.
 
         Raises:
-            TableNotFoundError: neither file is there.
-            CorruptTableError: the file cannot be read as properties.
+            TableNotFoundError: Neither file exists.
+            CorruptTableError: The file is empty or cannot be parsed.
         """
         for path in (PROPERTIES_PATH, f"{PROPERTIES_PATH}.backup"):
             try:
@@ -228,7 +227,7 @@ class TimelineStore:
                 continue
             if data.strip():
                 config = TableConfig(properties.decode(data, name=f"{self.storage.location}/{path}"))
-                self._layout = layout_of(config)  # Anew each time: another program may have upgraded the table.
+                self._layout = layout_of(config)  # Another program may have upgraded the table.
                 return config
         if self.storage.info(PROPERTIES_PATH) is not None:
             raise CorruptTableError(f"{self.storage.location}/{PROPERTIES_PATH} is empty; restore it from a copy")
@@ -236,15 +235,15 @@ class TimelineStore:
         raise TableNotFoundError(f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); {cure}")
 
     def exists(self) -> bool:
-        """Whether there is a table: its properties, or the backup that stands in for them."""
+        """Tell whether there is a table: its properties or their backup exist."""
         return any(self.storage.info(path) is not None for path in (PROPERTIES_PATH, f"{PROPERTIES_PATH}.backup"))
 
     @property
     def layout(self) -> TimelineLayout:
-        """How instants lie on storage, as properties or listing told last; else the properties are read.
+        """Return the layout that the properties or a listing showed last; if none is known, read the properties.
 
         Raises:
-            UnsupportedTableError: the table's layout is not known.
+            UnsupportedTableError: The table's layout is not supported.
         """
         if self._layout is None:
             config = self.config()
@@ -255,52 +254,53 @@ class TimelineStore:
         return self._layout
 
     def load(self, archive_folder: str | None = None, *, as_stored: bool = False) -> Timeline:
-        """The active timeline as it stands now.
+        """Load the active timeline.
 
         Args:
-            archive_folder: listed afterwards for the mark of the archive; None leaves it out.
-            as_stored: with the commits that a running restore has not undone yet. To all but that restore they stand
-                as pending, from its second step on: so everybody sees the table before it, or after it.
+            archive_folder: Folder to list, after the timeline, for the mark of the archive; None for no mark.
+            as_stored: Whether commits that a running restore has not undone yet are completed. Only that restore sets
+                it. For all others these commits are pending as soon as the restore is inflight, so that they see the
+                table either before or after the restore.
         """
-        found = self._listed()
-        if self._may_have_moved(found):
-            looked_at = self._layout
+        listed = self._list_instants()
+        if self._may_have_moved(listed):
+            layout = self._layout
             self.config()
-            found = found if self._layout == looked_at else self._listed()
-        entries = [entry for entry in found if not entry.is_folder]
+            listed = listed if self._layout == layout else self._list_instants()
+        entries = [entry for entry in listed if not entry.is_folder]
         self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
         archive = None if archive_folder is None else self._archive_mark(archive_folder)
-        timeline = self._of_names(tuple(self._stamps), archive)
-        return timeline if as_stored else timeline.without(self._being_undone(timeline))
+        timeline = self._parse_names(tuple(self._stamps), archive)
+        return timeline if as_stored else timeline.without(self._times_being_undone(timeline))
 
-    def _of_names(self, names: tuple[str, ...], archive: str | None) -> Timeline:
-        """What file names say; one write looks at them often, and mostly finds what it found before."""
-        found = (names, archive, self.layout)
-        if self._last is None or self._last[0] != found:
-            self._last = (found, Timeline.of_file_names(*found))
+    def _parse_names(self, names: tuple[str, ...], archive: str | None) -> Timeline:
+        """Make the timeline of file names. The last one is cached, since most listings of a write are equal."""
+        arguments = (names, archive, self.layout)
+        if self._last is None or self._last[0] != arguments:
+            self._last = (arguments, Timeline.of_file_names(*arguments))
         return self._last[1]
 
-    def _being_undone(self, timeline: Timeline) -> frozenset[str]:
-        """Times of the instants that running restores undo."""
+    def _times_being_undone(self, timeline: Timeline) -> frozenset[str]:
+        """Return the times of the instants that inflight restores undo."""
         running = (restore for restore in timeline.of_action(Action.RESTORE) if restore.state is State.INFLIGHT)
         plans = [self.restore_plan(restore) for restore in running]
         return frozenset(time for plan in plans if plan is not None for time in plan.times)
 
-    def _listed(self) -> Sequence[FileInfo]:
-        found = self.storage.list(self._layout.folder if self._layout else HOODIE)
+    def _list_instants(self) -> Sequence[FileInfo]:
+        listed = self.storage.list(self._layout.folder if self._layout else HOODIE)
         if self._layout is None:
-            self._layout = self._layout_by(found)
-            found = found if self._layout.folder == HOODIE else self.storage.list(self._layout.folder)
-        return found
+            self._layout = self._guess_layout(listed)
+            listed = listed if self._layout.folder == HOODIE else self.storage.list(self._layout.folder)
+        return listed
 
-    def _may_have_moved(self, found: Sequence[FileInfo]) -> bool:
-        """Whether somebody may be taking these files away, the table being of another version by now."""
+    def _may_have_moved(self, listed: Sequence[FileInfo]) -> bool:
+        """Tell whether the table may have another layout by now, so that these files are being removed."""
         if self.layout.tells_completion:
-            return not found or any(entry.name == MOVED for entry in found)
-        return any(entry.path == LAYOUT_2.folder for entry in found)
+            return not listed or any(entry.name == MOVED for entry in listed)
+        return any(entry.path == LAYOUT_2.folder for entry in listed)
 
-    def _layout_by(self, listed: Sequence[FileInfo]) -> TimelineLayout:
-        """By what stands in ``.hoodie``, if it leaves no doubt; the properties cost another call."""
+    def _guess_layout(self, listed: Sequence[FileInfo]) -> TimelineLayout:
+        """Return the layout by a listing of ``.hoodie`` if it is clear, else by the properties, which cost a call."""
         if any(LAYOUT_1.parse(entry.name) for entry in listed) and not any(e.path == LAYOUT_2.folder for e in listed):
             return LAYOUT_1
         with suppress(TableNotFoundError):
@@ -308,7 +308,7 @@ class TimelineStore:
         return LAYOUT_1
 
     def has_archive(self, folder: str) -> bool:
-        """Whether anything has ever been archived."""
+        """Tell whether any instant has been archived."""
         return bool(self._archive_mark(folder))
 
     def _archive_mark(self, folder: str) -> str:
@@ -319,22 +319,22 @@ class TimelineStore:
     # --- what instants say ----------------------------------------------------------------------------
 
     def path(self, instant: Instant) -> str:
-        """Path of an instant's file, relative to the table."""
+        """Return the path of an instant's file, relative to the table."""
         return self.layout.path(instant)
 
     def info(self, instant: Instant) -> FileInfo | None:
-        """What stands there, or None."""
+        """Return the entry of an instant's file, or None."""
         return self.storage.info(self.path(instant))
 
     def read(self, instant: Instant) -> bytes:
-        """The bytes of an instant's file."""
+        """Read the bytes of an instant's file."""
         return self.storage.read(self.path(instant))
 
     def commit(self, instant: Instant) -> CommitMetadata:
-        """The metadata of a completed commit.
+        """Return the metadata of a completed commit, from the cache if possible.
 
         Raises:
-            CorruptTableError: the file is empty, torn or no commit metadata; names the file.
+            CorruptTableError: The file is empty, partly written or not commit metadata; the message names the file.
         """
         file_name = self.layout.file_name(instant)
         stamp = self._stamps.get(file_name)
@@ -347,14 +347,14 @@ class TimelineStore:
         return cached
 
     def forget(self, instants: Iterable[Instant]) -> None:
-        """Nobody will ask for these commits again: they have left the timeline as it was loaded last."""
+        """Remove commits from the cache, because they have left the timeline since it was last loaded."""
         for instant in instants:
             stamp = self._stamps.get(file_name := self.layout.file_name(instant))
             if stamp is not None:
                 _COMMITS.forget(CommitKey(self.storage.location, file_name, *stamp))
 
     def requested_replace(self, instant: Instant) -> RequestedReplace | None:
-        """What a replacecommit's or clustering's requested file says; None if it is empty or gone."""
+        """Read the requested file of a replacecommit or clustering; return None if it is empty or gone."""
         for requested in self.layout.requests(instant):
             if requested.action in REPLACE_ACTIONS:
                 with suppress(FileNotFoundError):
@@ -362,7 +362,7 @@ class TimelineStore:
         return None
 
     def pending_clustering(self, timeline: Timeline) -> Mapping[FileGroupId, str]:
-        """File groups that a pending clustering plan is going to replace -> the plan's instant time."""
+        """Return file group -> instant time of the pending clustering plan that will replace it."""
         groups: dict[FileGroupId, str] = {}
         for instant in timeline.pending:
             if instant.action in REPLACE_ACTIONS:
@@ -371,18 +371,18 @@ class TimelineStore:
         return groups
 
     def compaction_plan(self, instant: Instant) -> CompactionPlan | None:
-        """What a pending compaction or log compaction is going to do; None if nothing is written there yet.
+        """Read the plan of a pending compaction or log compaction; return None if its file is still empty.
 
         Raises:
-            FileNotFoundError: the instant is no longer what it was when the timeline was loaded.
-            CorruptTableError: the file is no plan.
+            FileNotFoundError: The instant has changed since the timeline was loaded.
+            CorruptTableError: The file is not a plan.
         """
         requested = instant.at(State.REQUESTED)
         data = self.read(requested)
         return decode_compaction_plan(data, name=self.path(requested)) if data else None
 
     def pending_compactions(self, timeline: Timeline) -> Mapping[FileGroupId, str]:
-        """File groups that a pending compaction has opened a new slice for -> the plan's instant time."""
+        """Return file group -> instant time of the pending compaction that has opened a new slice in it."""
         groups: dict[FileGroupId, str] = {}
         for instant in timeline.pending:
             if instant.action is Action.COMPACTION and (plan := self.compaction_plan(instant)) is not None:
@@ -390,14 +390,14 @@ class TimelineStore:
         return groups
 
     def rollback_plan(self, rollback: Instant) -> RollbackPlan | None:
-        """What a rollback undoes; None if its plan is gone."""
+        """Read the plan of a rollback; return None if it is gone."""
         requested = rollback.at(State.REQUESTED)
         with suppress(FileNotFoundError):
             return decode_rollback_plan(self.read(requested), name=self.path(requested))
         return None
 
     def restore_plan(self, restore: Instant) -> RestorePlan | None:
-        """What a restore undoes; None if its plan is gone or empty."""
+        """Read the plan of a restore; return None if it is gone or empty."""
         requested = restore.at(State.REQUESTED)
         with suppress(FileNotFoundError):
             data = self.read(requested)
@@ -405,37 +405,38 @@ class TimelineStore:
         return None
 
     def savepoint(self, instant: Instant) -> SavepointMetadata:
-        """What a completed savepoint holds."""
+        """Read a completed savepoint."""
         return decode_savepoint(self.read(instant), name=self.path(instant))
 
     def clean(self, instant: Instant) -> CleanMetadata | None:
-        """What a completed clean left; None if its file is empty."""
+        """Read the metadata of a completed clean; return None if its file is empty."""
         data = self.read(instant)
         return decode_clean(data, name=self.path(instant)) if data else None
 
     def clean_plan(self, clean: Instant) -> CleanPlan:
-        """What a clean deletes.
+        """Read the plan of a clean.
 
         Raises:
-            CorruptTableError: its plan is empty or damaged.
+            CorruptTableError: The plan is empty or damaged.
         """
         requested = clean.at(State.REQUESTED)
         return decode_clean_plan(self.read(requested), name=f"{self.storage.location}/{self.path(requested)}")
 
     def archived(self, since: str = "") -> ArchivedTimeline:
-        """What has left the active timeline. Load that before: an instant is in one of the two, or in both.
+        """Read the archived instants. If the active timeline is loaded first, no instant can be missing from both.
 
         Args:
-            since: commits from this instant time on are wanted; older files of the archive are not read then.
+            since: Read only the archive files that may have commits from this instant time on.
         """
         folder = check_path(self.config().archive_folder)
         return (read_lsm_history if self.layout.tells_completion else read_archive_logs)(self.storage, folder, since)
 
     def archived_unseen(self, timeline: Timeline, known: frozenset[str]) -> list[tuple[str, CommitMetadata]]:
-        """Commits that have completed since these were all, and have been archived already; by instant time.
+        """Return (instant time, metadata) of archived commits that are neither in ``known`` nor on the timeline.
 
-        The archive is read only if the oldest of the known commits has left the timeline; commits that savepoints hold
-        there do not tell, as long as there are others.
+        These commits have completed and were archived since the caller saw ``known``. The archive is read only if the
+        oldest known commit has left the timeline. Known commits with savepoints are not used for this test if there
+        are others, because savepoints keep commits on the timeline.
         """
         held = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
         oldest = min(known - held, default=max(known, default=""))
@@ -447,10 +448,10 @@ class TimelineStore:
         return [(instant.time, metadata) for instant, metadata in archive.commits(unseen)]
 
     def completion_times(self, timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
-        """Instant time -> when that commit completed, of those that count (`Timeline.is_committed`).
+        """Return instant time -> completion time, for the given times that are committed (`Timeline.is_committed`).
 
-        The archive is read from the oldest such instant on where the layout tells completion times; of one that is
-        not there either its own time is taken.
+        If the layout stores completion times, those of archived commits are read from the archive. A commit that is not
+        there either gets its instant time.
         """
         active = {time: end for time in times if (end := timeline.completion_time(time)) is not None}
         older = {time: time for time in times if time not in active and timeline.is_committed(time)}
@@ -461,14 +462,15 @@ class TimelineStore:
     # --- the steps of an action -----------------------------------------------------------------------
 
     def request(self, instant: Instant, data: bytes = b"") -> None:
-        """Put a new instant on the timeline. Raises ``FileExistsError`` if its time is taken."""
+        """Put a new requested instant on the timeline. Raise ``FileExistsError`` if its file already exists."""
         self.storage.create(self.path(instant.at(State.REQUESTED)), data)
 
     def start(self, instant: Instant, profile: CommitMetadata | bytes | None = None) -> Instant:
-        """The second step, by create-if-absent; ``FileExistsError`` if somebody else took it.
+        """Make a requested instant inflight. Raise ``FileExistsError`` if another process has done it.
 
         Args:
-            profile: what a write is going to do, or the file's bytes.
+            instant: The requested instant.
+            profile: The expected statistics of a write, or the bytes of the inflight file.
         """
         inflight = check_step(instant, State.INFLIGHT)
         data = self.layout.encode_commit(profile) if isinstance(profile, CommitMetadata) else profile or b""
@@ -476,31 +478,31 @@ class TimelineStore:
         return inflight
 
     def complete(self, instant: Instant, metadata: Completed, clock: Clock) -> Instant:
-        """The last step, which makes an action visible: the one way to take it. Call it under the table's lock.
+        """Complete an inflight instant, which makes it visible. Call this under the table's lock.
 
-        In layout 1 the file's name keeps a second one out. In layout 2 it holds the completion time, which is taken
-        here, greater than every time on the timeline.
+        In layout 1 the file's name excludes a second completion. In layout 2 the name holds the completion time, which
+        is chosen here and greater than every time on the timeline.
 
         Raises:
-            FileExistsError: somebody else took the step.
-            OutcomeUnknownError: see `put_once`.
+            FileExistsError: Another process has completed the instant.
+            OutcomeUnknownError: See `put_once`.
         """
         done, data = self.finished(instant, metadata, clock)
         put_once(self.storage, self.path(done), data)
         return done
 
     def finished(self, instant: Instant, metadata: Completed, clock: Clock) -> tuple[Instant, bytes]:
-        """The completed instant, with the name that it keeps for every try, and the bytes of its file.
+        """Return the completed instant, whose name must stay the same for every try, and the bytes of its file.
 
         Raises:
-            FileExistsError: it has been completed.
+            FileExistsError: The instant has been completed already.
         """
         done = check_step(instant, State.COMPLETED)
         if self.layout.tells_completion:
-            done = replace(done, completion_time=self._completion_time(done, clock))
-        return done, self._encoded(done, metadata)
+            done = replace(done, completion_time=self._next_completion_time(done, clock))
+        return done, self._encode(done, metadata)
 
-    def _encoded(self, done: Instant, metadata: Completed) -> bytes:
+    def _encode(self, done: Instant, metadata: Completed) -> bytes:
         match metadata:
             case CommitMetadata():
                 return self.layout.encode_commit(metadata, replace=done.action is Action.REPLACE_COMMIT)
@@ -512,7 +514,7 @@ class TimelineStore:
                 return encode_restore(metadata)
         return encode_rollback(metadata)
 
-    def _completion_time(self, done: Instant, clock: Clock) -> str:
+    def _next_completion_time(self, done: Instant, clock: Clock) -> str:
         config, timeline = self.config(), self.load()
         for instant in timeline.instants:
             if (instant.time, instant.action, instant.state) == (done.time, done.action, done.state):
@@ -520,23 +522,23 @@ class TimelineStore:
         return next_instant_time(clock.now_ms(), max(timeline.last_time or "", done.time), config.zone)
 
     def remove(self, instant: Instant) -> None:
-        """Take a completed instant off the timeline: its pending files first, so that it never looks pending.
+        """Remove a completed instant from the timeline. Its pending files go first, so that it never looks pending.
 
-        Of a commit whose rows are to vanish see `undo`.
+        To make a commit's rows invisible, use `undo` instead.
         """
         self.storage.delete(self.path(instant.at(State.REQUESTED)))
         self.storage.delete(self.path(instant.at(State.INFLIGHT)))
         self.storage.delete(self.path(instant))
 
     def undo(self, commit: Instant) -> None:
-        """Make a completed commit pending again: its rows vanish, its files may go."""
+        """Make a completed commit pending again, so that its rows are invisible and its files may be deleted."""
         self.storage.delete(self.path(commit))
 
     def revert(self, instant: Instant) -> None:
-        """Take a pending instant back to its first step: the plan stays."""
+        """Make an inflight instant requested again. Its plan is kept."""
         self.storage.delete(self.path(instant.at(State.INFLIGHT)))
 
     def erase(self, instant: Instant) -> None:
-        """Take a pending instant off the timeline; its inflight file goes last."""
+        """Remove a pending instant from the timeline. Its inflight file goes last."""
         self.storage.delete(self.path(instant.at(State.REQUESTED)))
         self.storage.delete(self.path(instant.at(State.INFLIGHT)))

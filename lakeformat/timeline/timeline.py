@@ -1,4 +1,4 @@
-"""The timeline as a value: all active instants of a table, and what may be asked of them."""
+"""The timeline as a value: all active instants of a table, with queries on them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Timeline:
     """Active instants, oldest first, each in its furthest state.
 
     Attributes:
-        archive: a mark that changes whenever instants are archived, "" while none ever was; None if nobody looked.
-        plans: of commits that stem from a plan (a compaction, a clustering), the plan's own pending instants.
-        layout: by which files the instants were found.
+        archive: A mark that changes whenever instants are archived; "" if none were archived, None if it was not read.
+        plans: The requested or inflight instants of plans (compactions, clusterings) that have completed as commits.
+        layout: Layout of the timeline's files.
     """
 
     instants: tuple[Instant, ...]
@@ -39,7 +39,7 @@ class Timeline:
     def of_file_names(
         cls, names: Iterable[str], archive: str | None = None, layout: TimelineLayout = LAYOUT_1
     ) -> Timeline:
-        """From the names in the timeline's folder; files that are no instants are passed over."""
+        """Make the timeline of the file names in the timeline's folder; ignore files that are not instants."""
         furthest: dict[tuple[str, Action], Instant] = {}
         for name in names:
             instant = layout.parse(name)
@@ -48,37 +48,38 @@ class Timeline:
             known = furthest.get((instant.time, instant.action))
             if known is None or instant.state > known.state:
                 furthest[instant.time, instant.action] = instant
-        # A plan completes as a commit of the same time: its pending files then say nothing more.
+        # A plan completes as a commit of the same time, so its pending files then have no meaning.
         completed = {i.time for i in furthest.values() if i.state is State.COMPLETED and i.action in COMMIT_ACTIONS}
-        found = sorted(furthest.values(), key=lambda i: (i.time, i.action.value))
-        plans = tuple(i for i in found if i.action in COMPLETES_AS and i.time in completed)
-        said = frozenset(plans)
-        return cls(tuple(i for i in found if i not in said), archive, plans, layout)
+        instants = sorted(furthest.values(), key=lambda i: (i.time, i.action.value))
+        plans = tuple(i for i in instants if i.action in COMPLETES_AS and i.time in completed)
+        completed_plans = frozenset(plans)
+        return cls(tuple(i for i in instants if i not in completed_plans), archive, plans, layout)
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
-        """Completed commits, deltacommits and replacecommits, oldest first by when they were requested."""
+        """Return completed commits, deltacommits and replacecommits, oldest first by instant time."""
         return tuple(i for i in self.instants if i.state is State.COMPLETED and i.action in COMMIT_ACTIONS)
 
     @cached_property
     def pending(self) -> tuple[Instant, ...]:
-        """Everything not completed, oldest first."""
+        """Return all requested and inflight instants, oldest first."""
         return tuple(i for i in self.instants if i.state is not State.COMPLETED)
 
     @cached_property
     def pending_writes(self) -> tuple[Instant, ...]:
-        """Those of `pending` that complete as commits."""
+        """Return the pending instants that complete as commits."""
         return tuple(i for i in self.pending if i.action in WRITE_ACTIONS)
 
     @cached_property
     def commit_times(self) -> frozenset[str]:
-        """Times of `commits`."""
+        """Return the times of `commits`."""
         return frozenset(i.time for i in self.commits)
 
     @cached_property
     def oldest_write(self) -> str | None:
-        """Time of the oldest write, but for those held by savepoints: of what came after them some may be archived.
+        """Return the time of the oldest write without a savepoint, or of the oldest write if all have savepoints.
 
+        Writes after a savepoint may be archived, but all writes since this one are active. None if there is no write.
         Hudi: ``HoodieTimeline.getFirstNonSavepointCommit``.
         """
         writes = [i.time for i in self.instants if i.action in WRITE_ACTIONS]
@@ -91,16 +92,16 @@ class Timeline:
 
     @property
     def newest_time(self) -> str | None:
-        """The greatest instant time of all, pending ones included."""
+        """Return the greatest instant time, including pending instants."""
         return max((i.time for i in self.instants), default=None)
 
     @property
     def last_time(self) -> str | None:
-        """The greatest of all instant and completion times: whatever comes next must be later."""
+        """Return the greatest of all instant and completion times. The next instant must be later."""
         return max((i.completed_at for i in self.instants), default=None)
 
     def is_committed(self, instant_time: str) -> bool:
-        """Whether files of this instant count: completed here, or older than all that is active (archived).
+        """Tell whether files of this instant are valid: it has completed, or is older than `oldest_write` (archived).
 
         Hudi: ``HoodieTimeline.containsOrBeforeTimelineStarts``.
         """
@@ -109,36 +110,40 @@ class Timeline:
         return self.oldest_write is not None and instant_time < self.oldest_write
 
     def visible(self, until: str | None) -> VisibleInstants:
-        """Of which instants blocks of log files count, up to and including one."""
+        """Return the instants whose log blocks are valid, up to and including ``until``; None for all."""
         cut = self if until is None else self.as_of(until)
         return VisibleInstants(cut.commit_times, cut.oldest_write or "")
 
     def completion_time(self, instant_time: str) -> str | None:
-        """When a commit completed: its own time in layout 1; None if it is pending or archived."""
+        """Return when a commit completed (in layout 1 its instant time); None if it is pending or archived."""
         return self._completions.get(instant_time)
 
     def completed_in(self, after: str, until: str | None = None) -> tuple[Instant, ...]:
-        """Commits completed in (after, until], in that order: what an incremental query asks for.
+        """Return the commits completed in (after, until], in that order, for an incremental query.
 
-        Bounds are completion times in layout 2, instant times in layout 1, compared as text.
+        Bounds are completion times in layout 2 and instant times in layout 1. They are compared as text.
         """
-        found = (i for i in self.commits if after < i.completed_at and (until is None or i.completed_at <= until))
-        return tuple(sorted(found, key=lambda i: (i.completed_at, i.time)))
+        commits = (i for i in self.commits if after < i.completed_at and (until is None or i.completed_at <= until))
+        return tuple(sorted(commits, key=lambda i: (i.completed_at, i.time)))
 
     def hollow_commit(self, plans: Container[str] = ()) -> Instant | None:
-        """The oldest pending commit that a completed one has overtaken: a range read past it would never show it.
+        """Return the oldest pending commit that is older than a completed one; None if there is none.
 
-        None in layout 2, whose ranges go by completion times. Hudi: ``TimelineUtils.handleHollowCommitIfNeeded``.
+        An incremental query that reads past such a commit would never show its rows. The result is always None in
+        layout 2, where ranges use completion times. Hudi: ``TimelineUtils.handleHollowCommitIfNeeded``.
 
         Args:
-            plans: times of pending clustering plans, which count for nothing.
+            plans: Times of pending clustering plans, which are ignored.
         """
         newest = max(self.commit_times, default="")
         writes = (i for i in self.pending if i.action in COMMIT_ACTIONS and i.time not in plans and i.time < newest)
         return None if self.layout.tells_completion else next(writes, None)
 
     def as_of(self, instant_time: str) -> Timeline:
-        """Only what had a time up to and including this one: time travel goes by instant times in both layouts."""
+        """Return the timeline with only the instants up to and including this time.
+
+        Time travel uses instant times in both layouts.
+        """
         return replace(
             self,
             instants=tuple(i for i in self.instants if i.time <= instant_time),
@@ -147,7 +152,10 @@ class Timeline:
         )
 
     def without(self, times: frozenset[str]) -> Timeline:
-        """As it was before the commits of these times completed: they stand as pending, plans as plans."""
+        """Return the timeline as it was before the writes of these times completed.
+
+        They become inflight, or pending plans if they come from a plan.
+        """
         if not times:
             return self
         planned = {i.time: i for i in self.plans if i.time in times}
@@ -159,20 +167,20 @@ class Timeline:
         return replace(self, instants=tuple(instants), plans=tuple(i for i in self.plans if i.time not in planned))
 
     def with_completed(self, instant_time: str) -> Timeline:
-        """As it will be when a pending commit has completed; it says nothing of when that is."""
+        """Return the timeline with a pending commit completed, without a completion time."""
         done = (
             i.at(State.COMPLETED) if i.time == instant_time and i.action in COMMIT_ACTIONS else i for i in self.instants
         )
         return replace(self, instants=tuple(done))
 
     def completed_since(self, known: frozenset[str]) -> tuple[Instant, ...]:
-        """Commits completed now that were not among ``known``; their times may be older than ours."""
+        """Return completed commits that are not in ``known``. They may be older than the caller's own write."""
         return tuple(i for i in self.commits if i.time not in known)
 
     def of_action(self, action: Action) -> tuple[Instant, ...]:
-        """Instants of one action, oldest first."""
+        """Return the instants of one action, oldest first."""
         return tuple(i for i in self.instants if i.action is action)
 
     def find(self, instant_time: str) -> Instant | None:
-        """The commit-like instant of a time, in its furthest state."""
+        """Return the write with this time, in its furthest state; None if there is none."""
         return next((i for i in self.instants if i.time == instant_time and i.action in WRITE_ACTIONS), None)

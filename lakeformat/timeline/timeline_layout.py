@@ -1,8 +1,8 @@
-"""The two layouts of a timeline: where its files stand, how they are named, and how commits are encoded.
+"""The two layouts of a timeline: the folder and names of its files, and the encoding of commits.
 
-Layout 1 (table versions up to 6) keeps ``<time>.<action>[.<state>]`` and JSON commits in ``.hoodie``; layout 2 (from
-table version 8 on) keeps ``<time>_<completion time>.<action>`` and Avro commits in ``.hoodie/timeline``. Their archives
-differ, too. Source: Hudi's ``InstantFileNameParserV1`` and ``V2``.
+Layout 1 (table versions up to 6) has files ``<time>.<action>[.<state>]`` and JSON commits in ``.hoodie``. Layout 2
+(from table version 8 on) has files ``<time>_<completion time>.<action>`` and Avro commits in ``.hoodie/timeline``. The
+archives differ too. Source: Hudi's ``InstantFileNameParserV1`` and ``V2``.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _NAME: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TimelineLayout:
-    """How instants lie on storage.
+    """The form in which instants are stored.
 
     Attributes:
         version: ``hoodie.timeline.layout.version``.
-        folder: where the active instants' files stand; a path of the table.
-        tells_completion: completed files are named by when they completed, and commits are Avro.
-        archive_name: part of the name of every file that is made anew whenever instants are archived.
+        folder: Folder of the active instants' files, relative to the table.
+        tells_completion: Whether names of completed files hold the completion time, and commits are Avro.
+        archive_name: Part of the name of every archive file; each archiving makes a new file with such a name.
     """
 
     version: int
@@ -45,7 +45,7 @@ class TimelineLayout:
     archive_name: str
 
     def parse(self, name: str) -> Instant | None:
-        """The instant a file of the folder stands for; None for every other file.
+        """Parse the name of an instant's file; return None for other files.
 
         >>> LAYOUT_1.parse("20251120083000123.inflight").action.value
         'commit'
@@ -55,7 +55,7 @@ class TimelineLayout:
         return _parse(name, self.tells_completion)
 
     def file_name(self, instant: Instant) -> str:
-        """Inverse of `parse`; ``*`` stands for a completion time that is not known.
+        """Return the name of an instant's file, with ``*`` for an unknown completion time.
 
         >>> LAYOUT_1.file_name(LAYOUT_1.parse("20251120083000123.commit.requested"))
         '20251120083000123.commit.requested'
@@ -68,16 +68,16 @@ class TimelineLayout:
         return f"{instant.time}.{instant.action.value}.{instant.state.name.lower()}"
 
     def path(self, instant: Instant) -> str:
-        """Path of the instant's file, relative to the table."""
+        """Return the path of the instant's file, relative to the table."""
         return f"{self.folder}/{self.file_name(instant)}"
 
     @property
     def clustering(self) -> Action:
-        """The action of a clustering that is not completed."""
+        """Return the action of a clustering that has not completed."""
         return Action.CLUSTERING if self.tells_completion else Action.REPLACE_COMMIT
 
     def requests(self, instant: Instant) -> tuple[Instant, ...]:
-        """What the instant may have been requested as: one that is completed may stem from a plan."""
+        """Return the requested instants that this instant may have had; a completed one may come from a plan."""
         own = instant.at(State.REQUESTED)
         if instant.state is not State.COMPLETED:
             return (own,)
@@ -85,11 +85,11 @@ class TimelineLayout:
         return (own, *(Instant(instant.time, plan, State.REQUESTED) for plan in plans))
 
     def encode_commit(self, metadata: CommitMetadata, *, replace: bool = False) -> bytes:
-        """The bytes of a commit's inflight or completed file; ``replace`` for one that hides file groups."""
+        """Encode a commit's inflight or completed file; ``replace`` is for a completed replacecommit."""
         return (encode_avro if self.tells_completion else encode_json)(metadata, replace=replace)
 
 
-@lru_cache(maxsize=1 << 16)  # A write lists the timeline several times, and all but its own names stay the same.
+@lru_cache(maxsize=1 << 16)  # A write lists the timeline several times, and most names stay the same.
 def _parse(name: str, tells_completion: bool) -> Instant | None:
     match = _NAME.fullmatch(name)
     if match is None:
@@ -112,10 +112,10 @@ LAYOUTS: Final[Mapping[int, TimelineLayout]] = {layout.version: layout for layou
 
 
 def layout_of(config: TableConfig) -> TimelineLayout | None:
-    """The layout that a table's properties name; None if it is not known.
+    """Return the layout that a table's properties name; None if it is not known.
 
     Raises:
-        CorruptTableError: the properties put the timeline outside the table.
+        CorruptTableError: The properties put the timeline outside the table.
     """
     known = LAYOUTS.get(config.layout_version)
     return known and replace(known, folder=check_path(config.timeline_folder))

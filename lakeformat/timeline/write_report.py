@@ -1,6 +1,7 @@
-"""What a write did, step by step: kept in the commit's metadata, shown by ``history()`` and the log.
+"""The report of a write: counts and seconds of its steps, stored in the commit's metadata, and a figure of its tagging.
 
-How a write found its keys, as a picture: keys -> key ranges -> footer filters -> files (``lakeformat[plot]``).
+``history()`` and the log show the report. The figure (``lakeformat[plot]``) shows how the write found its keys:
+keys -> key ranges -> footer filters -> files.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from lakeformat.storage.port import Clock
 
 __all__ = ["REPORT_KEY", "Report", "Stage", "draw_funnel", "read_report", "stages_of", "steps_table", "summary"]
 
-#: Key of the commit's ``extraMetadata`` under which the report stands, as JSON.
+#: Key of the commit's ``extraMetadata`` that holds the report as JSON.
 REPORT_KEY: Final = "lakeformat.report"
 
 
 @dataclass
 class Report:
-    """Counts and seconds, gathered while a write runs."""
+    """The counts and seconds of a running write."""
 
     clock: Clock
     operation: str
@@ -32,31 +33,31 @@ class Report:
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, Any]]:
-        """Time a step; the mapping takes what it counted."""
-        counted: dict[str, Any] = {}
+        """Time a step and add it to the report. Yield a mapping for the step's counts."""
+        counts: dict[str, Any] = {}
         start = self.clock.seconds()
-        yield counted
-        self.steps.append({"step": name, "seconds": round(self.clock.seconds() - start, 4), **counted})
+        yield counts
+        self.steps.append({"step": name, "seconds": round(self.clock.seconds() - start, 4), **counts})
 
     def as_dict(self) -> dict[str, Any]:
-        """A JSON-ready copy."""
+        """Return the report as values that JSON can hold."""
         seconds = round(sum(step["seconds"] for step in self.steps), 4)
         return {"rows": self.rows, "files": self.files, "steps": self.steps, "seconds": seconds}
 
     def as_text(self) -> str:
-        """The report as it stands in the commit."""
+        """Return the report as JSON for the commit."""
         return json.dumps(self.as_dict(), separators=(",", ":"))
 
 
 def summary(instant_time: str, operation: str, report: Mapping[str, Any]) -> str:
-    """One line for the log and for people: what was written, in which files, in how many seconds."""
+    """Format a report as one line: the rows by kind, the files and the seconds."""
     rows = ", ".join(f"{count:,} {what}" for what, count in report["rows"].items() if count) or "none"
     files = ", ".join(f"{count:,} {what}" for what, count in report["files"].items() if count) or "none"
     return f"{operation} {instant_time}: rows {rows}; files {files}; {report['seconds']:.2f} s"
 
 
 def steps_table(steps: Iterable[Mapping[str, Any]]) -> str:
-    """One line a step: its name, seconds, and what it counted."""
+    """Format the steps of a report, a line for each: name, seconds and counts."""
     lines = []
     for step in steps:
         counts = ", ".join(
@@ -73,27 +74,27 @@ def _number(value: Any) -> str:
 
 
 def read_report(extra: Mapping[str, str]) -> dict[str, Any] | None:
-    """The report of a commit of ours; None for commits of others."""
+    """Return the report of a commit by lakeformat; None for commits of other writers or a damaged report."""
     text = extra.get(REPORT_KEY)
     if not text:
         return None
     try:
-        found = json.loads(text)
+        report = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return report if isinstance(report, dict) else None
 
 
 _FACES: Final = ("#9db0c4", "#dfe7ef", "#dfe7ef", "#f2a65a")
 _EDGES: Final = ("#6f859c", "#9db0c4", "#9db0c4", "#c4541c")
 _TEXT: Final = "#33404d"
-#: Widths go by the square root: a bar of one in ten thousand can still be seen.
+#: Least width of a bar. Widths are square roots of shares, so that a share of one in ten thousand is visible.
 _LEAST: Final = 0.012
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One bar: what was counted, and how it came to be so many."""
+    """One bar of the figure: its name, its count, and a note on the count."""
 
     name: str
     count: int
@@ -101,10 +102,10 @@ class Stage:
 
 
 def stages_of(report: Mapping[str, Any]) -> tuple[Stage, ...]:
-    """The bars of a write's report.
+    """Make the bars of a write's report.
 
     Raises:
-        InvalidInputError: the write looked for no keys in files.
+        InvalidInputError: The write looked for no keys in files.
     """
     tags = [step for step in report.get("steps", ()) if step["step"] == "tag" and step.get("files")]
     if not tags:
@@ -113,9 +114,9 @@ def stages_of(report: Mapping[str, Any]) -> tuple[Stage, ...]:
         )
     tag, rows, files = tags[0], report["rows"], report["files"]
     keys, found = tag["keys"], tag["files"]
-    told = [f"{tag['checked']:,} looked up in key columns" if tag["checked"] else "no key column was read"]
+    notes = [f"{tag['checked']:,} looked up in key columns" if tag["checked"] else "no key column was read"]
     if tag["false_positives"]:
-        told.append(f"{tag['false_positives']:,} mistakes of filters")
+        notes.append(f"{tag['false_positives']:,} mistakes of filters")
     changed = {what: rows.get(what, 0) for what in ("updated", "inserted", "deleted")}
     new, merged = files.get("created", 0), files.get("merged", 0)
     return (
@@ -123,7 +124,7 @@ def stages_of(report: Mapping[str, Any]) -> tuple[Stage, ...]:
             "keys and files", keys * found, f"pairs at most, of {keys:,} keys and {found:,} files in their partitions"
         ),
         Stage("left by key ranges", tag["after_ranges"], "each file's least and greatest key"),
-        Stage("left by footer filters", tag["after_filters"], "; ".join(told)),
+        Stage("left by footer filters", tag["after_filters"], "; ".join(notes)),
         Stage(
             "files written",
             merged + new,
@@ -134,10 +135,10 @@ def stages_of(report: Mapping[str, Any]) -> tuple[Stage, ...]:
 
 
 def draw_funnel(title: str, stages: Sequence[Stage]) -> Any:
-    """A matplotlib figure, one bar below the other, each as wide as the root of its count.
+    """Draw the bars below each other as a matplotlib figure; a bar's width is the square root of its share.
 
     Raises:
-        InvalidInputError: matplotlib is missing.
+        InvalidInputError: matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure

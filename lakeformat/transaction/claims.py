@@ -1,13 +1,11 @@
 """Claims: files that mark our pending instants, and the heartbeats by which writers show that they live.
 
 A claim is put before its instant. Its kind says what its writer is: one ``process``, or several processes one after the
-other that share only the heartbeat (Hudi: ``HoodieHeartbeatClient``). See `lakeformat.transaction.claims`.
+other that share only the heartbeat (Hudi: ``HoodieHeartbeatClient``).
 
-The signs of a living writer: its process holds the claim, and a thread renews the heartbeat.
-
-If the storage has locks, the claim is free as soon as its process dies. If it has none, or if several processes carry
-out the write, only the heartbeat stops, and the writer counts as dead `lakeformat.transaction.claims.DEAD_AFTER_MS`
-later.
+A living writer shows two signs: its process holds the claim, and a thread renews the heartbeat. If the storage has
+locks, the claim is free as soon as its process dies. If it has none, or if several processes carry out the write, only
+the heartbeat stops, and the writer counts as dead `DEAD_AFTER_MS` later.
 """
 
 from __future__ import annotations
@@ -36,20 +34,20 @@ __all__ = [
     "PROCESS",
     "Claim",
     "Pulse",
-    "alive",
-    "beat",
+    "advise_on_plan",
+    "advise_to_wait",
+    "claim_instant",
     "claim_path",
     "claim_plan",
-    "forget_heartbeat",
     "heartbeat_alive",
-    "how_to_wait",
     "is_alive",
+    "keep_alive",
     "read_claim",
     "release",
+    "remove_heartbeat",
+    "renew_heartbeat",
     "shows_death",
     "stale_claims",
-    "take_instant",
-    "way_past",
 ]
 
 #: The kind of a claim whose writer is one process. It starts to hold the claim before it releases the table's lock.
@@ -94,7 +92,7 @@ def _heartbeat(instant_time: str) -> str:
     return f"{HEARTBEATS}/{instant_time}"
 
 
-def take_instant(
+def claim_instant(
     store: TimelineStore,
     config: TableConfig,
     clock: Clock,
@@ -126,7 +124,7 @@ def take_instant(
             store.storage.delete(claim_path(instant.time))
             continue
         if action is not Action.ROLLBACK:
-            beat(store.storage, instant.time)
+            renew_heartbeat(store.storage, instant.time)
         return instant
 
 
@@ -142,7 +140,7 @@ def claim_plan(storage: Storage, instant_time: str, *, token: str) -> None:
     """
     claim = json.dumps(_claim_content(PROCESS, token, keeps_plan=True)).encode()
     storage.create(claim_path(instant_time), claim)
-    beat(storage, instant_time)
+    renew_heartbeat(storage, instant_time)
 
 
 def _create_if_absent(storage: Storage, path: str, data: bytes) -> bool:
@@ -172,12 +170,12 @@ def read_claim(storage: Storage, instant_time: str) -> Claim | None:
     )
 
 
-def beat(storage: Storage, instant_time: str) -> None:
+def renew_heartbeat(storage: Storage, instant_time: str) -> None:
     """Renew the heartbeat."""
     storage.touch(_heartbeat(instant_time))
 
 
-def forget_heartbeat(storage: Storage, instant_time: str) -> None:
+def remove_heartbeat(storage: Storage, instant_time: str) -> None:
     """Remove the heartbeat file."""
     storage.delete(_heartbeat(instant_time))
 
@@ -216,7 +214,7 @@ def heartbeat_alive(store: TimelineStore, instant: Instant, clock: Clock, *, wit
 
 def release(storage: Storage, instant_time: str) -> None:
     """Remove the claim, the heartbeat and the note of an instant, after its commit or rollback."""
-    forget_heartbeat(storage, instant_time)
+    remove_heartbeat(storage, instant_time)
     drop_note(storage, instant_time)
     storage.delete(claim_path(instant_time))
 
@@ -241,7 +239,7 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 
 
 @contextmanager
-def alive(storage: Storage, instant_time: str) -> Iterator[None]:
+def keep_alive(storage: Storage, instant_time: str) -> Iterator[None]:
     """Show that this process lives while the block runs. Enter it under the same lock as the instant was claimed."""
     with storage.hold(claim_path(instant_time)), Pulse(storage, instant_time):
         yield
@@ -273,7 +271,7 @@ class Pulse(AbstractContextManager["Pulse"]):
         if self._beaten:
             with suppress(LakeformatError):  # The write is done; an error here must not fail it.
                 if not self._is_claimed():  # It may have been released just before a renewal.
-                    forget_heartbeat(self._storage, self._time)
+                    remove_heartbeat(self._storage, self._time)
 
     def _run(self) -> None:
         while not self._done.wait(self._every):
@@ -281,7 +279,7 @@ class Pulse(AbstractContextManager["Pulse"]):
                 if not self._is_claimed():
                     return
                 self._beaten = True
-                beat(self._storage, self._time)
+                renew_heartbeat(self._storage, self._time)
             except LakeformatError as error:
                 _LOG.warning("heartbeat of %s failed, trying again: %s", self._time, error)
 
@@ -289,7 +287,7 @@ class Pulse(AbstractContextManager["Pulse"]):
         return read_claim(self._storage, self._time) is not None
 
 
-def way_past(store: TimelineStore, instant_time: str) -> str:
+def advise_on_plan(store: TimelineStore, instant_time: str) -> str:
     """Return advice for a writer whose file groups the pending clustering at this instant is going to rewrite."""
     claim = read_claim(store.storage, instant_time)
     instant = store.load().find(instant_time)
@@ -297,10 +295,10 @@ def way_past(store: TimelineStore, instant_time: str) -> str:
         return "it is over by now: run the write again"
     if claim is None and instant.state is State.REQUESTED:
         return "run or cancel that clustering first"
-    return f"it is running: {how_to_wait(store.storage, claim)}, then run the write again"
+    return f"it is running: {advise_to_wait(store.storage, claim)}, then run the write again"
 
 
-def how_to_wait(storage: Storage, claim: Claim | None) -> str:
+def advise_to_wait(storage: Storage, claim: Claim | None) -> str:
     """Return advice about a pending instant whose writer lives, or is not known to be dead."""
     if claim is None or shows_death(storage, claim):
         return "wait for it"

@@ -4,10 +4,9 @@ A follower is called before the commit is visible, after that, and once the lock
 stops the commit. An error raised afterwards would look like a failed write, and a caller who repeats the write would
 write its rows twice; so followers raise nothing then.
 
-Removal of Hudi's metadata table, which lakeformat does not maintain, before a commit becomes visible.
-
-Hudi's writers list files through the metadata table. If it lacks a commit, they lose the rows of that commit
-(table-version-6, section 7).
+lakeformat does not maintain Hudi's metadata table, so it removes it before a commit becomes visible. Hudi's writers
+list files through the metadata table. If it lacks a commit, they lose the rows of that commit (table-version-6,
+section 7).
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.hooks import Callback, CommitMessage, notify
 from lakeformat.transaction.settings import IndexUpkeep
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 
 __all__ = [
     "Callbacks",
     "FileIndexFollower",
     "Follower",
     "MetadataTableDropper",
-    "Published",
+    "PublishedCommit",
     "drop_metadata_table",
     "write_properties",
 ]
@@ -76,7 +75,7 @@ _INDEX_LOG: Final = logging.getLogger("lakeformat.file_index")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedCommit:
     """A commit that is visible.
 
     Attributes:
@@ -89,7 +88,7 @@ class Published:
     commit: OpenCommit
     instant: Instant
     schema: pa.Schema
-    written: Sequence[Written]
+    written: Sequence[WrittenFile]
     base: Snapshot
     hidden: frozenset[FileGroupId]
     message: CommitMessage
@@ -101,10 +100,10 @@ class Follower:
     def before_publish(self, commit: OpenCommit) -> None:
         """Run under the lock, when only the completed file is missing. An error stops the commit."""
 
-    def after_publish(self, published: Published) -> None:
+    def after_publish(self, published: PublishedCommit) -> None:
         """Run under the lock, when the commit is visible. Raise nothing."""
 
-    def after_release(self, published: Published) -> None:
+    def after_release(self, published: PublishedCommit) -> None:
         """Run after the lock is released; slow work belongs here. Raise nothing."""
 
 
@@ -119,7 +118,7 @@ class MetadataTableDropper(Follower):
         if drop_metadata_table(self.engine.store, self.engine.clock):
             _LOG.warning(
                 "dropped the metadata table of %s, which would not know commit %s: Hudi lists folders, and reads "
-                "without its statistics and indexes, until a writer with hoodie.metadata.enable=true builds them anew "
+                "without its statistics and indexes, until a writer with hoodie.metadata.enable=true builds them again "
                 "from all files; set that to false where both write",
                 self.engine.storage.location,
                 commit.time,
@@ -133,7 +132,7 @@ class FileIndexFollower(Follower):
     engine: Engine
     upkeep: IndexUpkeep
 
-    def after_publish(self, published: Published) -> None:
+    def after_publish(self, published: PublishedCommit) -> None:
         """Write the commit's changes to the index. If that fails, log it; the next write adds them."""
         commit, schema, upkeep = published.commit, published.schema, self.upkeep
         try:
@@ -162,6 +161,6 @@ class Callbacks(Follower):
 
     callbacks: Sequence[Callback]
 
-    def after_release(self, published: Published) -> None:
+    def after_release(self, published: PublishedCommit) -> None:
         """Call each callback; see `notify`."""
         notify(self.callbacks, published.message)

@@ -6,9 +6,7 @@ pending instant has no note, its writer has not put the completed file. If it ha
 name before it undoes the instant: it puts the same file if no other commit has completed meanwhile, else an empty
 commit (`lakeformat.transaction.rollback`). So all writers agree on the outcome, whatever arrives later.
 
-Settle commits whose completed file was put without an answer: complete them, or void them by an empty commit.
-
-See `lakeformat.transaction.commit_notes`. Call these functions under the table's lock, which excludes no other process here.
+`complete_as_noted` and `void_noted` settle such a commit. Call them under the table's lock.
 """
 
 from __future__ import annotations
@@ -27,13 +25,13 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = [
     "VOID_KEY",
     "Note",
-    "completed_as_noted",
+    "complete_as_noted",
     "drop_note",
     "fingerprint",
     "give_up",
     "put_note",
     "read_note",
-    "voided",
+    "void_noted",
 ]
 
 
@@ -99,7 +97,7 @@ def drop_note(storage: Storage, instant_time: str) -> None:
 VOID_KEY: Final = "lakeformat.void"
 
 
-def completed_as_noted(store: TimelineStore, instant: Instant) -> bool:
+def complete_as_noted(store: TimelineStore, instant: Instant) -> bool:
     """Complete a dead writer's commit as noted. Return whether the instant is completed now.
 
     The writer checked its commit against all commits that had completed then. If another commit has completed since,
@@ -125,7 +123,7 @@ def completed_as_noted(store: TimelineStore, instant: Instant) -> bool:
     return True
 
 
-def voided(store: TimelineStore, instant_time: str) -> bool:
+def void_noted(store: TimelineStore, instant_time: str) -> bool:
     """Occupy the name of a completed file that may still arrive, so that it cannot. Put the rollback before this call.
 
     Returns:

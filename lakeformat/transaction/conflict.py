@@ -1,42 +1,15 @@
-"""Conflict checks between commits (Hudi: ``SimpleConcurrentFileWritesConflictResolutionStrategy``).
-
-Partition folders: a check that new ones do not nest, and the measurement of rows that lie off their folder.
-"""
+"""Conflict checks between commits (Hudi: ``SimpleConcurrentFileWritesConflictResolutionStrategy``)."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
 
-import numpy as np
-import pyarrow as pa
-
-from lakeformat.errors import InvalidInputError, WriteConflictError
-from lakeformat.file_system_view.file_index.stored import bounds_schema
-from lakeformat.file_system_view.folder_values import OFF_FOLDER, folder_values, off_folder, reading_keys
-from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.files.column_stats import fold
-from lakeformat.keys.partition_paths import folders_above, nested_pair
+from lakeformat.errors import WriteConflictError
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import PARTITION_MARKER, FileGroupId, LogFileName, join_path
-from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import Written
+from lakeformat.model.files import FileGroupId, LogFileName
 
-__all__ = [
-    "OverlapError",
-    "beside_compactions",
-    "check_beside",
-    "check_conflicts",
-    "check_new_folders",
-    "check_plans",
-    "is_hidden",
-    "measured",
-    "touched_groups",
-]
+__all__ = ["OverlapError", "reduce_compactions", "check_conflicts", "check_plans", "is_hidden", "touched_groups"]
 
 
 class OverlapError(WriteConflictError):
@@ -63,7 +36,7 @@ def is_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool) -> b
     return time < compacted if log is None else by_name and log.instant_time < compacted
 
 
-def beside_compactions(
+def reduce_compactions(
     time: str, ours: CommitMetadata, others: Iterable[tuple[str, CommitMetadata]], *, by_name: bool
 ) -> list[tuple[str, CommitMetadata]]:
     """Return the other commits, reduced for compactions to the files that would hide ours: the rest changes no rows.
@@ -145,75 +118,3 @@ def check_plans(
             f"{planned[first]} is going to rewrite; {way_past(planned[first])}",
             file_ids={group.file_id for group in waiting},
         )
-
-
-#: Folders that are looked up at the same time.
-_LOOKS: Final = 16
-
-
-def measured(written: Sequence[Written], config: TableConfig, schema: pa.Schema) -> Mapping[str, str]:
-    """Return the extra metadata entry that lists the written files with rows that may lie off their folder.
-
-    A row lies off its folder if its partition value is not the one that the folder names. The result is empty if the
-    statistics of a file are not known.
-
-    Args:
-        schema: the table's columns.
-    """
-    full, keys = bounds_schema(schema), reading_keys(config)
-    folders = pa.array([file.stat.partition_path for file in written], pa.string()).dictionary_encode()
-    values = folder_values(folders.dictionary.to_pylist(), keys, full)
-    facts = [file.facts for file in written]
-    if not values or any(each is None for each in facts):
-        return {} if values else {OFF_FOLDER: "[]"}
-    stats = [each for each in facts if each is not None]
-    bounds, rows = fold(stats, tuple(values), full)
-    off, _ = off_folder({name: each.take(folders.indices) for name, each in values.items()}, bounds)
-    off &= np.asarray(rows) > 0
-    return {OFF_FOLDER: json.dumps([written[at].stat.path for at in np.flatnonzero(off).tolist()])}
-
-
-def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str]) -> None:
-    """Refuse partitions whose folders would lie in each other or in existing ones, including emptied ones.
-
-    Hudi and hudi-rs do not look for partitions below a partition: they would miss the rows of the inner one or of the
-    outer one.
-
-    Args:
-        opened: partition paths that get new file groups.
-
-    Raises:
-        InvalidInputError: the message names both partitions and the remedy.
-    """
-    if snapshot.config.url_encode or not snapshot.config.partition_fields:
-        return
-    existing = frozenset(snapshot.live.partitions())
-    new = frozenset(opened) - existing
-    check_beside(new, existing)
-    if snapshot.instant_time is None:
-        return
-    inner = {outer: path for path in new for outer in folders_above(path)}
-    with ThreadPoolExecutor(_LOOKS) as pool:
-        found = pool.map(lambda outer: storage.info(join_path(outer, PARTITION_MARKER)), inner)
-        for (outer, path), marker in zip(inner.items(), found, strict=True):
-            if marker is not None:
-                raise _nested_error(outer, path)
-
-
-def check_beside(new: Collection[str], existing: Collection[str]) -> None:
-    """Refuse new partitions that lie in each other or in an existing one, or that contain an existing one.
-
-    Raises:
-        InvalidInputError: the message names both partitions and the remedy.
-    """
-    pair = nested_pair(new, existing)
-    if pair is not None:
-        raise _nested_error(*pair)
-
-
-def _nested_error(outer: str, inner: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"the folder of partition {inner!r} would lie in that of partition {outer!r}, and other readers would lose "
-        "rows; write values without '/', or make the table anew with "
-        "hoodie.datasource.write.partitionpath.urlencode=true"
-    )

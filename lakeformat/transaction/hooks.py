@@ -1,11 +1,10 @@
-"""Hooks of the user on a write: validators before it is visible, callbacks after, and extra metadata.
+"""Hooks of the user on a write: validators, callbacks, and extra metadata.
 
-Callbacks that run after a commit is visible (Hudi: ``HoodieWriteCommitCallback``). Their errors are only logged.
+Pre-commit validators check the table as it will be after the write (Hudi: ``SparkPreCommitValidator``). They run in
+``commit()`` when all files are written and nothing is published yet. Hudi's three SQL validators query the partitions
+that a write touches; ours query the whole table.
 
-Pre-commit validators: checks of the table as it will be after a write (Hudi: ``SparkPreCommitValidator``).
-
-They run in ``commit()`` when all files are written and nothing is published yet. Hudi's three SQL validators query the
-partitions that a write touches; ours query the whole table.
+Callbacks run after the commit is visible (Hudi: ``HoodieWriteCommitCallback``). Their errors are only logged.
 """
 
 from __future__ import annotations
@@ -28,9 +27,10 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.predicate.sql import Select, parse_select
+from lakeformat.public import public
 from lakeformat.read.run.view import TableView, answer, as_text, bind_select, same
 from lakeformat.timeline.history import STATEMENT_KEY, VERB_KEY
-from lakeformat.transaction.settings import batch_of
+from lakeformat.transaction.batch_ids import batch_of
 
 __all__ = [
     "Callback",
@@ -66,6 +66,7 @@ _SQL: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
+@public
 @dataclass(frozen=True)
 class ProposedWrite:
     """The input of a validator.
@@ -149,10 +150,10 @@ def _texts(values: Sequence[Any]) -> list[str]:
 
 
 def load_callable(place: str, *, option: str) -> Callable[..., Any]:
-    """The function at ``package.module:function``.
+    """Import the function at ``package.module:function``.
 
     Raises:
-        InvalidOptionError: there is none; names the option and the reason.
+        InvalidOptionError: there is no such function; the message names the option and the reason.
     """
     try:
         return import_callable(place)
@@ -196,7 +197,9 @@ def _sql(name: str, text: str, option: str, *, single: bool) -> SqlValidator:
         raise InvalidOptionError(f"option {option}: {text!r} has no expected result; write query#result")
     select = parse_select(query.strip())
     if single and len(select.aggregates) != 1:
-        raise InvalidOptionError(f"option {option}: {query!r} gives {len(select.aggregates)} values; ask for one")
+        raise InvalidOptionError(
+            f"option {option}: {query!r} gives {len(select.aggregates)} values; write a query for one value"
+        )
     return SqlValidator(name, select, expected if single else None)
 
 
@@ -250,6 +253,7 @@ _ON: Final = "hoodie.write.commit.callback."
 _HTTP_CLASS: Final = "org.apache.hudi.callback.impl.HoodieWriteCommitHttpCallback"
 
 
+@public
 @dataclass(frozen=True)
 class CommitMessage:
     """The argument of a callback (Hudi: ``HoodieWriteCommitCallbackMessage``).
@@ -368,6 +372,9 @@ class HookArguments(TypedDict, total=False):
     validators: Sequence[Callable[[ProposedWrite], Any]]
     callbacks: Sequence[Callback]
     extra_metadata: Mapping[str, str]
+
+
+public(HookArguments)
 
 
 @dataclass(frozen=True)

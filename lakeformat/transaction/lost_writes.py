@@ -2,14 +2,12 @@
 
 Hudi's table format orders the files of a file group by time alone. If two commits rewrite one file group from the same
 earlier file, the later commit hides the other. If a file group is replaced, its files that the replacement did not read
-are lost. Neither happens if writers exclude each other or are checked against each other. All functions here are pure:
-their input is the metadata of commits and plans.
+are lost. Neither happens if writers exclude each other or are checked against each other.
 
-A last check of the timeline after a commit, for storage whose lock does not exclude other processes.
-
-Between the last check and the completed file another writer may have published a commit that was made of the same
-files. Neither commit can be undone then, because others may have read both. So both are named: in an error if the other
-commit hides our rows, in the log if we hide the other's.
+If the lock does not exclude other processes, `check_late_commits` checks the timeline once more after a commit: another writer
+may have published a commit made of the same files between the last check and the completed file. Neither commit can be
+undone then, because others may have read both. So both are named: in an error if the other commit hides our rows, in
+the log if we hide the other's.
 """
 
 from __future__ import annotations
@@ -32,13 +30,13 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = [
     "LostWrite",
     "Sources",
-    "Taken",
-    "look_again",
+    "ReadSlice",
+    "check_late_commits",
+    "find_overlaps",
     "lost_writes",
-    "overlaps",
     "plan_sources",
-    "sources_of",
-    "warn_of_writers",
+    "slices_read_by",
+    "warn_of_missing_lock",
 ]
 
 
@@ -59,7 +57,7 @@ class LostWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ReadSlice:
     """The file slice that a plan reads.
 
     Attributes:
@@ -74,15 +72,15 @@ class Taken:
 
 
 #: Instant time of a completed plan -> the slice that it has read of each file group.
-Sources = Mapping[str, Mapping[FileGroupId, Taken]]
+Sources = Mapping[str, Mapping[FileGroupId, ReadSlice]]
 
 
-def sources_of(plan: ClusteringPlan | CompactionPlan) -> Mapping[FileGroupId, Taken]:
+def slices_read_by(plan: ClusteringPlan | CompactionPlan) -> Mapping[FileGroupId, ReadSlice]:
     """Return the slice that a plan reads of each file group."""
     if isinstance(plan, CompactionPlan):
-        return {op.group: Taken(op.base_instant, frozenset(op.log_names), replaces=False) for op in plan.operations}
+        return {op.group: ReadSlice(op.base_instant, frozenset(op.log_names), replaces=False) for op in plan.operations}
     slices = (piece for group in plan.groups for piece in group.slices)
-    return {piece.group: Taken(_instant(piece.name), frozenset(piece.log_names), replaces=True) for piece in slices}
+    return {piece.group: ReadSlice(_instant(piece.name), frozenset(piece.log_names), replaces=True) for piece in slices}
 
 
 def _instant(base_name: str) -> str:
@@ -167,7 +165,7 @@ def _origin(bases: Mapping[str, WriteStat], time: str) -> str | None:
     return before if before is not None and before.isdigit() and before < time else None
 
 
-def _find_replaced(history: _History, plans: Sequence[tuple[str, Taken]], *, by_name: bool) -> Iterator[_Found]:
+def _find_replaced(history: _History, plans: Sequence[tuple[str, ReadSlice]], *, by_name: bool) -> Iterator[_Found]:
     """Find files of a replaced group that are newer than the replacement, or that the replacing plan did not read."""
     for by in history.replaced:
         taken = next((each for time, each in plans if time == by and each.replaces), None)
@@ -182,7 +180,7 @@ def _find_replaced(history: _History, plans: Sequence[tuple[str, Taken]], *, by_
                 yield instant.time, by, stat
 
 
-def _find_hidden_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> Iterator[_Found]:
+def _find_hidden_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]]) -> Iterator[_Found]:
     """Find log files of a slice whose instant is later than the base file that ends the slice (layout 1)."""
     ended = {stat.prev_commit: time for time, stat in sorted(history.bases.items(), reverse=True) if stat.prev_commit}
     ended |= {taken.base_instant: time for time, taken in plans if not taken.replaces and time in history.bases}
@@ -192,7 +190,7 @@ def _find_hidden_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> 
             yield instant.time, by, stat
 
 
-def _find_unread_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> Iterator[_Found]:
+def _find_unread_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]]) -> Iterator[_Found]:
     """Find log files of a slice that a compaction has merged without reading them (layout 2)."""
     for by, taken in plans:
         if taken.replaces or by not in history.bases:
@@ -202,7 +200,7 @@ def _find_unread_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> 
                 yield instant.time, by, stat
 
 
-def overlaps(
+def find_overlaps(
     ours: tuple[Instant, CommitMetadata], theirs: tuple[Instant, CommitMetadata], *, by_name: bool
 ) -> Iterator[LostWrite]:
     """Find log files of `ours` whose slice a base file of `theirs` has ended. Assume that neither read the other."""
@@ -227,7 +225,7 @@ _NAMED: Final = 5
 _WARNED: Final[set[str]] = set()
 
 
-def warn_of_writers(storage: Storage) -> None:
+def warn_of_missing_lock(storage: Storage) -> None:
     """Log once per table that its storage is for one writer at a time, if its lock does not exclude other processes."""
     if not storage.has_lock and storage.location not in _WARNED:
         _WARNED.add(storage.location)
@@ -238,7 +236,7 @@ def warn_of_writers(storage: Storage) -> None:
         )
 
 
-def look_again(
+def check_late_commits(
     store: TimelineStore,
     ours: Instant,
     metadata: CommitMetadata,
@@ -265,7 +263,7 @@ def look_again(
     beside = [commits[instant.time] for instant in late if _began_before(store, instant, ours, seen)]
     for other in beside:
         mine = commits[ours.time]
-        lost += [*overlaps(mine, other, by_name=by_name), *overlaps(other, mine, by_name=by_name)]
+        lost += [*find_overlaps(mine, other, by_name=by_name), *find_overlaps(other, mine, by_name=by_name)]
     location = store.storage.location
     for time in sorted({each.lost for each in lost if each.kept == ours.time}):
         _LOG.error("%s", _loss_message(location, time, ours.time, [each for each in lost if each.lost == time]))
@@ -290,7 +288,7 @@ def _began_before(store: TimelineStore, other: Instant, ours: Instant, seen: Tim
 
 def plan_sources(store: TimelineStore, timeline: Timeline, times: Collection[str]) -> Sources:
     """Return the slices that the completed plans of these times have read."""
-    found: dict[str, Mapping[FileGroupId, Taken]] = {}
+    found: dict[str, Mapping[FileGroupId, ReadSlice]] = {}
     for instant in (*timeline.commits, *timeline.plans):
         if instant.time not in times:
             continue
@@ -301,7 +299,7 @@ def plan_sources(store: TimelineStore, timeline: Timeline, times: Collection[str
             else:
                 plan = store.compaction_plan(instant) if instant.action is Action.COMPACTION else None
             if plan is not None:
-                found[instant.time] = sources_of(plan)
+                found[instant.time] = slices_read_by(plan)
     return found
 
 

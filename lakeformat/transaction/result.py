@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from lakeformat.display import html_rows
 from lakeformat.model.one_line import OneLine
+from lakeformat.public import public
 from lakeformat.timeline.write_report import draw_funnel, stages_of, steps_table, summary
 
 T = TypeVar("T", "RowCounts", "FileCounts")
@@ -16,6 +17,7 @@ T = TypeVar("T", "RowCounts", "FileCounts")
 __all__ = ["FileCounts", "RowCounts", "WriteResult"]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class RowCounts:
     """Rows by what the write did with them. ``rewritten``: moved unchanged, by clustering or compaction."""
@@ -27,6 +29,7 @@ class RowCounts:
     rewritten: int = 0
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class FileCounts:
     """Files that a write made.
@@ -44,6 +47,7 @@ class FileCounts:
     bytes: int = 0
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class WriteResult(OneLine):
     """A published write, or a skipped one.

@@ -3,11 +3,10 @@
 Call these functions under the table's lock. Nothing is deleted before the rollback's plan is on the timeline and a
 check after that shows that the victim has not completed.
 
-Undo what a dead writer appended to log files in timeline layout 1 (Hudi: ``RollbackHelperV1``).
-
-A command block is put behind the dead writer's blocks. The log files themselves stay, because readers may be reading
-them. A file whose name holds the dead instant opened a slice that no reader uses; it is deleted. In layout 2 the name
-of every log file holds the instant that wrote it, so the files are deleted.
+In timeline layout 1, log files that a dead writer appended to stay, because readers may be reading them: a command
+block is put behind the dead writer's blocks (Hudi: ``RollbackHelperV1``). A log file whose name holds the dead instant
+opened a slice that no reader uses; it is deleted. In layout 2 the name of every log file holds the instant that wrote
+it, so the files are deleted.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ from lakeformat.storage.port import Clock, Storage, check_path, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.commit_notes import completed_as_noted, read_note, voided
+from lakeformat.transaction.commit_notes import complete_as_noted, read_note, void_noted
 from lakeformat.transaction.markers import announced_logs, forget_markers
-from lakeformat.transaction.undo import Undoing, finish_restores, give_up_or_finish
+from lakeformat.transaction.undo import CommitUndo, finish_restores, give_up_or_finish
 from lakeformat.transaction.written_file import stage_folder
 
-__all__ = ["append_requests", "cancel_blocks", "recover", "revert_run", "roll_back", "was_rolled_back"]
+__all__ = ["log_rollback_requests", "cancel_blocks", "recover", "revert_run", "roll_back", "was_rolled_back"]
 
 #: Attempts to get a free version number for a command block's file while other writers take numbers.
 _TRIES: Final = 16
 _WRITE_TOKEN: Final = "1-0-1"
 
 
-def append_requests(storage: Storage, instant_time: str, *, by_markers: bool) -> tuple[RollbackRequest, ...]:
+def log_rollback_requests(storage: Storage, instant_time: str, *, by_markers: bool) -> tuple[RollbackRequest, ...]:
     """Return a rollback request for each log file of an older slice that holds blocks of an instant.
 
     Args:
@@ -175,14 +174,14 @@ def recover(
     timeline = store.load()  # Load again only after changes: the cost of a listing grows with the timeline.
     restores = [instant for instant in timeline.pending if instant.action is Action.RESTORE]
     if restores:
-        finish_restores(Undoing(store, config, clock), restores, adopting=restoring)
+        finish_restores(CommitUndo(store, config, clock), restores, adopting=restoring)
         timeline = store.load()
     rollbacks = [instant for instant in timeline.pending if instant.action is Action.ROLLBACK]
     for instant in rollbacks:
         _refuse_if_alive(store, instant, clock)
         claim = claims.read_claim(store.storage, instant.time)
         if claim is not None and claim.undoes:
-            give_up_or_finish(Undoing(store, config, clock), instant)
+            give_up_or_finish(CommitUndo(store, config, clock), instant)
         else:
             _finish(store, instant, clock)
     timeline = store.load() if rollbacks else timeline
@@ -191,7 +190,7 @@ def recover(
         if instant.action in _UNDONE and _is_dead(store, instant, clock):
             any_dead = True
             claim = claims.read_claim(store.storage, instant.time)
-            if completed_as_noted(store, instant):
+            if complete_as_noted(store, instant):
                 _LOG.warning("completed %s, whose writer got no answer when it did", store.path(instant))
                 forget_markers(store.storage, instant.time)
                 _forget_stage(store, claim)
@@ -286,7 +285,7 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
         return
     plan = RollbackPlan(victim.time, victim.action.value, _requests(store, victim))
     data = encode_rollback_plan(plan)
-    rollback = claims.take_instant(
+    rollback = claims.claim_instant(
         store, config, clock, Action.ROLLBACK, kind=claims.PROCESS, token=victim.time, data=data
     )
     _finish(store, rollback, clock)
@@ -302,7 +301,7 @@ def _requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, .
     if not is_delta or store.layout.tells_completion:
         return tuple(deletes)
     is_ours = claims.read_claim(store.storage, victim.time) is not None
-    return (*deletes, *append_requests(store.storage, victim.time, by_markers=is_ours))
+    return (*deletes, *log_rollback_requests(store.storage, victim.time, by_markers=is_ours))
 
 
 def revert_run(store: TimelineStore, instant: Instant) -> None:
@@ -382,7 +381,7 @@ def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
     plan = decode_rollback_plan(data, name=store.path(requested))
     if rollback.state is State.REQUESTED:
         rollback = _take_step(store, rollback, partial(store.start, rollback))
-    is_void = voided(store, plan.instant_time)
+    is_void = void_noted(store, plan.instant_time)
     victim = store.load().find(plan.instant_time)
     partitions: tuple[RollbackPartition, ...] = ()
     if is_void or victim is None or victim.state is not State.COMPLETED:

@@ -7,33 +7,40 @@ to begin and to publish (`Transaction.begun`). If a writer dies, the next writer
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Final, TypeVar
 
-from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
+from lakeformat.codec.timeline_files.service_plans import encode_requested_replace
+from lakeformat.errors import CommitStateUnknownError, LakeformatError, StorageError, WriteConflictError
 from lakeformat.file_system_view.context import Engine
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
-from lakeformat.model.instant import Action
+from lakeformat.model.instant import Action, Instant
 from lakeformat.model.operation import Operation
+from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import Report
-from lakeformat.transaction.claims import PROCESS, alive
-from lakeformat.transaction.commit import CommitProtocol, OpenCommit
+from lakeformat.transaction import claims
+from lakeformat.transaction.batch_ids import last_batches, with_batch
+from lakeformat.transaction.claims import PROCESS, advise_on_plan, keep_alive
+from lakeformat.transaction.commit import NewKeyCheck, OpenCommit, load_still_pending, put_completed
 from lakeformat.transaction.commit_listeners import (
     Callbacks,
     FileIndexFollower,
     Follower,
     MetadataTableDropper,
-    Published,
+    PublishedCommit,
 )
-from lakeformat.transaction.hooks import Hooks
-from lakeformat.transaction.lost_writes import warn_of_writers
-from lakeformat.transaction.publish import Outcome, Publication
+from lakeformat.transaction.conflict import reduce_compactions, check_conflicts, check_plans
+from lakeformat.transaction.hooks import CommitMessage, Hooks
+from lakeformat.transaction.lost_writes import warn_of_missing_lock
+from lakeformat.transaction.markers import forget_markers
+from lakeformat.transaction.publish import Outcome, check_others, commit_metadata, count_rows, validate
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.rollback import recover
-from lakeformat.transaction.settings import Purpose, last_batches
+from lakeformat.transaction.rollback import recover, roll_back
+from lakeformat.transaction.settings import Purpose
 from lakeformat.transaction.written_file import stage_folder
 
 __all__ = ["Transaction"]
@@ -52,14 +59,13 @@ class Transaction:
     def __init__(self, engine: Engine, purpose: Purpose, hooks: Hooks) -> None:
         self.engine, self.purpose, self.hooks = engine, purpose, hooks
         self.storage, self.store = engine.storage, engine.store
-        self.protocol = CommitProtocol(engine.store, engine.clock)
         self.report = Report(engine.clock, purpose.operation.value)
         self.followers: tuple[Follower, ...] = (
             MetadataTableDropper(engine),
             *([FileIndexFollower(engine, purpose.index)] if purpose.keeps_index else []),
             Callbacks(hooks.callbacks),
         )
-        self._published: Published | None = None
+        self._published: PublishedCommit | None = None
 
     @contextmanager
     def locked(self, *, keeping: str | None = None) -> Iterator[None]:
@@ -68,7 +74,7 @@ class Transaction:
         Args:
             keeping: see `recover`.
         """
-        warn_of_writers(self.storage)
+        warn_of_missing_lock(self.storage)
         with self.storage.lock(self.purpose.wait_seconds):
             self._check_version()
             recover(self.store, self.purpose.config, self.engine.clock, keeping=keeping)
@@ -134,7 +140,7 @@ class Transaction:
     def begin(self, known: frozenset[str], *, lives_by: str = PROCESS, plan: bytes | None = None) -> OpenCommit:
         """Claim the next instant. Call it under the lock.
 
-        If the kind of the claim is ``process``, enter `alive` before the lock is released.
+        If the kind of the claim is ``process``, enter `keep_alive` before the lock is released.
 
         Args:
             known: times of the commits that the write starts from.
@@ -146,7 +152,11 @@ class Transaction:
             action = self.store.layout.clustering
         elif action is Action.COMMIT and purpose.config.takes_logs:
             action = Action.DELTA_COMMIT
-        return self.protocol.begin(purpose.config, action, known, token=purpose.write_id, lives_by=lives_by, plan=plan)
+        data = plan or (encode_requested_replace() if action is Action.REPLACE_COMMIT else b"")
+        instant = claims.claim_instant(
+            self.store, purpose.config, self.engine.clock, action, kind=lives_by, token=purpose.write_id, data=data
+        )
+        return OpenCommit(instant, purpose.write_id, known)
 
     def inflight(
         self,
@@ -168,8 +178,49 @@ class Transaction:
         """
         touched = {FileGroupId(one.partition_path, one.file_id) for one in profile.all_stats() if one.file_id}
         replaced = {piece.group for path in overwritten or () for piece in snapshot.slices.get(path, ())}
-        self.protocol.check_plans(snapshot.timeline, frozenset(replaced | touched if is_certain else replaced))
-        return self.protocol.inflight(commit, profile)
+        self.check_plans(snapshot.timeline, frozenset(replaced | touched if is_certain else replaced))
+        return self.start(commit, profile)
+
+    def start(self, commit: OpenCommit, profile: CommitMetadata | None) -> OpenCommit:
+        """Move the instant from requested to inflight.
+
+        Args:
+            profile: the workload profile, which the inflight file keeps in Hudi's form; None for a clustering.
+
+        Raises:
+            WriteConflictError: another writer has taken the step.
+        """
+        try:
+            instant = self.store.start(commit.instant, profile)
+        except FileExistsError:
+            raise WriteConflictError(
+                f"instant {commit.time} was taken over by another writer; run the write again"
+            ) from None
+        return OpenCommit(instant, commit.token, commit.known)
+
+    def check_plans(self, timeline: Timeline, touched: frozenset[FileGroupId], *, ours: str | None = None) -> None:
+        """Refuse to touch file groups that a pending clustering is going to rewrite. Call it before expensive work.
+
+        Args:
+            ours: instant time of this writer's own plan, which does not count.
+
+        Raises:
+            WriteConflictError: the message says what to do.
+        """
+        planned = {group: time for group, time in self.store.pending_clustering(timeline).items() if time != ours}
+        check_plans(touched, planned, partial(advise_on_plan, self.store))
+
+    def find_closed_partitions(self, snapshot: Snapshot) -> Mapping[str, str]:
+        """Return the partitions that cannot be replaced because a pending clustering rewrites their files -> why."""
+        planned = {group.partition_path for group in self.store.pending_clustering(snapshot.timeline)}
+        closed: dict[str, str] = {}
+        for path in sorted(planned):
+            live = frozenset(piece.group for piece in snapshot.slices.get(path, ()))
+            try:
+                self.check_plans(snapshot.timeline, live)
+            except WriteConflictError as error:
+                closed[path] = str(error)
+        return closed
 
     def overwritten(self, partitions: Iterable[str], snapshot: Snapshot) -> frozenset[str] | None:
         """Return the partitions whose contents the write replaces; None if its operation does not overwrite.
@@ -190,7 +241,7 @@ class Transaction:
 
         If the outcome of the commit is unknown, nothing is rolled back.
         """
-        with alive(self.storage, commit.time), self.on_failure(lambda _: self.undo(commit)):
+        with keep_alive(self.storage, commit.time), self.on_failure(lambda _: self.undo(commit)):
             yield
 
     @contextmanager
@@ -204,7 +255,7 @@ class Transaction:
             with self.locked():
                 known = known if known is not None else self.store.load().commit_times
                 commit = self.begin(known)
-                life.enter_context(alive(self.storage, commit.time))
+                life.enter_context(keep_alive(self.storage, commit.time))
             with self.on_failure(lambda _: self.undo(commit), takes_lock=True):
                 yield commit
 
@@ -229,28 +280,111 @@ class Transaction:
 
     def undo(self, commit: OpenCommit) -> None:
         """Roll back this writer's failed write, unless it has completed. Call it under the lock."""
-        self.protocol.undo(self.purpose.config, commit)
+        roll_back(self.store, self.purpose.config, self.engine.clock, commit.instant)
 
     # --- publish --------------------------------------------------------------------------------------
 
     def publish(self, commit: OpenCommit, outcome: Outcome) -> None:
-        """Validate and publish the write. Call it under the lock; see `Publication`."""
-        publication = Publication(
-            engine=self.engine,
-            purpose=self.purpose,
-            hooks=self.hooks,
-            report=self.report,
-            protocol=self.protocol,
-            followers=self.followers,
+        """Validate the write, publish it, and call the followers. Call it under the lock.
+
+        Raises:
+            ValidationFailedError, WriteConflictError: nothing was published; the caller undoes.
+            CommitStateUnknownError: the commit may or may not be visible; the caller leaves everything as it is.
+        """
+        stats, replaced = outcome.stats, outcome.replaced_ids
+        opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
+        count_rows(self.purpose.operation, self.report, stats, len(opened), replaced)
+        validate(self.engine, self.purpose, self.hooks, self.report, commit, outcome.schema, stats, replaced)
+        merged = (
+            {FileGroupId(s.partition_path, s.file_id) for s in stats} if not self.purpose.operation.shares else set()
         )
-        self._published = publication.finish(commit, outcome)
+        merged -= {FileGroupId(s.partition_path, s.file_id) for s in opened}
+        hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
+        with self.report.step("publish"):
+            batch = self.purpose.batch
+            # Load again: commits that the write started from may have been archived.
+            last = last_batches(self.store, self.store.load(), batch.app if batch else None)
+            batches = with_batch(last, batch)
+            metadata = commit_metadata(self.purpose, self.hooks, self.report, outcome, stats, replaced, batches)
+            check_new_keys = check_others(outcome, frozenset(stat.partition_path for stat in opened))
+            instant = self._put_completed(commit, metadata, frozenset(merged | hidden), outcome, check_new_keys)
+        published = PublishedCommit(
+            commit=commit,
+            instant=instant,
+            schema=outcome.schema,
+            written=outcome.written,
+            base=outcome.snapshot,
+            hidden=frozenset(hidden),
+            message=CommitMessage(
+                commit.time,
+                self.purpose.config.name,
+                self.engine.storage.location,
+                instant.action.value,
+                self.purpose.operation.value,
+                tuple(metadata.all_stats()),
+                {**self.hooks.extra_metadata, **batches},
+            ),
+        )
+        for follower in self.followers:
+            follower.after_publish(published)
+        self._published = published
+
+    def _put_completed(
+        self,
+        commit: OpenCommit,
+        metadata: CommitMetadata,
+        touched: frozenset[FileGroupId],
+        outcome: Outcome,
+        check_new_keys: NewKeyCheck,
+    ) -> Instant:
+        """Check for conflicts with commits completed meanwhile, then put the completed file.
+
+        Args:
+            touched: file groups that the write changes or hides.
+        """
+
+        def check() -> Timeline:
+            timeline = load_still_pending(self.store, commit)
+            completed = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
+            completed += self.store.archived_unseen(timeline, commit.known)
+            by_name = not self.store.layout.tells_completion
+            others = reduce_compactions(commit.time, metadata, completed, by_name=by_name)
+            check_conflicts(commit.time, touched, others, outcome.overwritten)
+            self.check_plans(timeline, touched, ours=commit.time)
+            if others:
+                check_new_keys(others)
+            return timeline
+
+        def call_before_publish() -> None:
+            for follower in self.followers:
+                follower.before_publish(commit)
+
+        return put_completed(
+            self.store,
+            self.engine.clock,
+            commit,
+            metadata,
+            check=check,
+            check_new_keys=check_new_keys,
+            before=call_before_publish,
+            tidy=lambda: self._tidy(commit),
+        )
 
     def closed(self, commit: OpenCommit) -> WriteResult:
         """Tidy up after the commit. Return, and log, the result of the write."""
-        self.protocol.tidy(commit)
+        self._tidy(commit)
         result = WriteResult(commit.time, self.purpose.operation.value, self.report.as_dict())
         _LOG.info("%s: %s", self.storage.location, result)
         return result
+
+    def _tidy(self, commit: OpenCommit) -> None:
+        """Remove markers, stage folder and claim after the commit. If storage fails, the next writer removes them."""
+        try:
+            forget_markers(self.storage, commit.time)
+            self.storage.delete_folder(stage_folder(commit.token))
+            claims.release(self.storage, commit.time)
+        except StorageError as error:
+            _LOG.warning("leftovers of commit %s stay until the next write: %s", commit.time, error)
 
     # --- the stage ------------------------------------------------------------------------------------
 

@@ -40,15 +40,15 @@ from lakeformat.storage.port import Clock, check_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.claims import alive
+from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.markers import forget_markers
 
-__all__ = ["Undoing", "files_of", "finish_restores", "give_up_or_finish", "kept_logs"]
+__all__ = ["CommitUndo", "files_to_undo", "finish_restores", "give_up_or_finish", "remaining_logs"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 
 
-def files_of(
+def files_to_undo(
     victim: Instant, metadata: CommitMetadata | None, listing: Listing, kept: frozenset[str]
 ) -> Mapping[str, tuple[str, ...]]:
     """Return the files to delete with an instant: partition path -> bare names.
@@ -86,7 +86,7 @@ def files_of(
     return {partition: tuple(names) for partition, names in found.items()}
 
 
-def kept_logs(store: TimelineStore, timeline: Timeline, undone: frozenset[str]) -> frozenset[str]:
+def remaining_logs(store: TimelineStore, timeline: Timeline, undone: frozenset[str]) -> frozenset[str]:
     """Return the paths of the log files that the remaining commits name."""
     return frozenset(
         stat.path
@@ -98,7 +98,7 @@ def kept_logs(store: TimelineStore, timeline: Timeline, undone: frozenset[str]) 
 
 
 @dataclass(frozen=True)
-class Undoing:
+class CommitUndo:
     """The rollback and restore of completed commits of one table."""
 
     store: TimelineStore
@@ -115,7 +115,7 @@ class Undoing:
             for partition, names in files.items()
         )
         plan = RollbackPlan(victim.time, victim.action.value, requests)
-        return claims.take_instant(
+        return claims.claim_instant(
             self.store, self.config, self.clock, Action.ROLLBACK,
             kind=claims.PROCESS, token="", data=encode_rollback_plan(plan), undoes=True,
         )  # fmt: skip
@@ -232,7 +232,7 @@ class Undoing:
 
     def _files(self, victim: Instant, plan: RestorePlan, listing: Listing) -> Mapping[str, tuple[str, ...]]:
         metadata = self.store.commit(victim) if victim.state is State.COMPLETED else None
-        return files_of(victim, metadata, listing, kept_logs(self.store, self.store.load(as_stored=True), plan.times))
+        return files_to_undo(victim, metadata, listing, remaining_logs(self.store, self.store.load(as_stored=True), plan.times))
 
     def _rolled_back(self, rollback: Instant) -> RollbackMetadata:
         if rollback.state is not State.COMPLETED:
@@ -250,7 +250,7 @@ class Undoing:
         return found
 
 
-def give_up_or_finish(undoing: Undoing, rollback: Instant) -> None:
+def give_up_or_finish(undoing: CommitUndo, rollback: Instant) -> None:
     """Finish a rollback of a completed commit whose process died, or give it up if the commit is still complete."""
     if undoing.has_begun(rollback):
         _LOG.warning("finishing rollback %s, whose process died", rollback.time)
@@ -259,7 +259,7 @@ def give_up_or_finish(undoing: Undoing, rollback: Instant) -> None:
         undoing.give_up(rollback)
 
 
-def finish_restores(undoing: Undoing, restores: Iterable[Instant], *, adopting: str | None = None) -> None:
+def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, adopting: str | None = None) -> None:
     """Finish restores whose process died. Give up those that have changed nothing yet.
 
     Args:
@@ -291,5 +291,5 @@ def finish_restores(undoing: Undoing, restores: Iterable[Instant], *, adopting: 
         if claim is None:
             claims.claim_plan(storage, restore.time, token="")
         _LOG.warning("finishing restore %s to %s, whose process died", restore.time, plan.target)
-        with alive(storage, restore.time):
+        with keep_alive(storage, restore.time):
             undoing.restore(restore, plan)

@@ -8,7 +8,7 @@ from lakeformat.files.column_stats import FileStats
 from lakeformat.model.commit import WriteStat
 from lakeformat.storage.port import own_path
 
-__all__ = ["Written", "stage_folder"]
+__all__ = ["WrittenFile", "stage_folder"]
 
 
 def stage_folder(write_id: str) -> str:
@@ -17,7 +17,7 @@ def stage_folder(write_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFile:
     """A finished base file.
 
     Attributes:

@@ -5,7 +5,7 @@ Every write takes the same steps, in this order:
 1. Plan the job: `plan` combines the options, the table and the input's columns into a `WriteJob`.
 2. Prepare rows: `rows` adds keys and partition paths and, if necessary, stages the rows.
 3. Lock the table, roll back dead writers, begin the commit: `lakeformat.transaction`.
-4. Tag: `workload` combines rows by key, and looks up the file groups that hold their keys.
+4. Tag: `tagging` combines rows by key, and looks up the file groups that hold their keys.
 5. Profile and buckets: `workload` assigns each row to a file group and writes the workload profile.
 6. Handles: `handles` writes base files and log files.
 7. Publish: `lakeformat.transaction` checks for conflicts and completes the commit.

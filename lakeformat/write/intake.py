@@ -2,23 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime, timezone
 from itertools import chain
 from typing import Final
 
 import pyarrow as pa
 
 from lakeformat.arrow.gather import one_chunk
-from lakeformat.errors import LakeformatError
-from lakeformat.storage.port import Storage
+from lakeformat.codec import properties
+from lakeformat.config.resolve import Options
+from lakeformat.errors import (
+    InvalidOptionError,
+    LakeformatError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
+from lakeformat.file_system_view.context import check_bucket_layout
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.footers import open_base, open_parquet, row_batches
+from lakeformat.index.bucket import has_bucket_files, only_bucket_count
+from lakeformat.keys.record_keys import GENERATED_KEY, record_keys
+from lakeformat.merge import MergeRule
+from lakeformat.model import table_config as names
+from lakeformat.model.files import BaseFile
+from lakeformat.model.keys import (
+    KeyGeneratorKind,
+    KeySettings,
+)
+from lakeformat.model.operation import Operation
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.model.table_config import (
+    TableConfig,
+)
+from lakeformat.storage.port import Clock, Ids, Storage
 from lakeformat.storage.scratch import mapped_storage
+from lakeformat.timeline.path_probe import check_free
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.written_file import stage_folder
-from lakeformat.write.plan.job import WriteJob
-from lakeformat.write.rows.prepare import prepare
+from lakeformat.write.plan.job import (
+    _BUCKETS,
+    _HASH_FIELD,
+    _LOG,
+    _TYPE,
+    WriteJob,
+    _check_keyless,
+    _check_operation,
+    _drops_stored_keys,
+    _input_schema,
+    check_index,
+    check_unpartitioned,
+    chosen_operation,
+    index_settings,
+)
+from lakeformat.write.plan.merging import merge_rule
+from lakeformat.write.plan.table_settings import NEW_ENCODING, check_options, key_settings, new_table_values
+from lakeformat.write.rows.bulk_insert_order import plan_layout
+from lakeformat.write.rows.prepare import PrepareSettings, delete_marker, prepare
+from lakeformat.write.rows.schema import check_ordering
 from lakeformat.write.rows.stage import StageReader, StageWriter
 
-__all__ = ["prepare_input"]
+__all__ = [
+    "create_table",
+    "open_existing",
+    "open_or_create",
+    "plan_job",
+    "prepare_input",
+    "probe_keys",
+    "with_bucket_index",
+]
 
 #: An input of more than this many write buffers goes through a stage file.
 _BUFFERS: Final = 4
@@ -81,3 +136,206 @@ def _drain(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _delete_folder(storage: Storage, folder: str) -> None:
     with suppress(LakeformatError, OSError):
         storage.delete_folder(folder)
+
+
+def open_or_create(store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock) -> TableConfig:
+    """Return the table's config. If the table does not exist, create it from the options by put-if-absent."""
+    try:
+        return open_existing(store, options)
+    except TableNotFoundError:
+        check_free(store.storage)
+        return create_table(store, options, schema, clock)
+
+
+def open_existing(store: TimelineStore, options: Options) -> TableConfig:
+    """Return the config of an existing table that is to be written to.
+
+    Raises:
+        TableNotFoundError: if there is no table.
+        UnsupportedTableError: if lakeformat must not write to the table.
+        InvalidOptionError: if the options contradict the table's config.
+    """
+    config = store.config()
+    config.check_writable(store.storage.location)
+    check_options(config, options, store.storage.location)
+    return config
+
+
+def create_table(
+    store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock, *, must_be_new: bool = False
+) -> TableConfig:
+    """Write ``hoodie.properties`` for a new, empty table. If another writer created it first, return that writer's
+    config.
+
+    Args:
+        must_be_new: whether an existing table is refused.
+
+    Raises:
+        InvalidOptionError: if there is no record key but an option needs one, if the options contradict each other or
+            the existing table, or if the table exists and must be new.
+        SchemaMismatchError: if a named column is not in the schema or has an unsuitable type.
+    """
+    config = TableConfig(new_table_values(options, schema, store.storage.location))
+    config.check_writable(store.storage.location)
+    key_settings(config, options)
+    saved = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
+    data = properties.encode(dict(config.values), comments=[f"Properties saved on {saved}"])
+    try:
+        store.storage.create(names.PROPERTIES_PATH, data)
+    except FileExistsError:
+        if must_be_new:
+            raise InvalidOptionError(
+                f"a table is at {store.storage.location} already; choose another path, or open it"
+            ) from None
+        config = store.config()
+        config.check_writable(store.storage.location)
+        check_options(config, options, store.storage.location)
+    return config
+
+
+def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySettings, options: Options) -> KeySettings:
+    """Return the settings whose keys equal those in the first base file that has a row.
+
+    The spelling of a one-column complex key depends on the writer, so the stored keys decide. Without such a file the
+    settings are returned as they are.
+
+    Raises:
+        InvalidOptionError: if an option requires the other form of a complex key.
+        UnsupportedTableError: if the stored key has a form that lakeformat does not know, such as timestamps as text,
+            or if the table names no record key but its keys were not generated.
+        CorruptTableError: if the file cannot be read.
+    """
+    columns = sorted({RECORD_KEY, *(name.partition(".")[0] for name in settings.record_fields)})
+    for file in files:
+        rows = _first_row(storage, file, columns)
+        if rows is not None:
+            return _settings_of_stored(file, rows, settings, options)
+    return settings
+
+
+def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.Table | None:
+    """Return the first row of a base file; None if the file has no rows or lacks one of the columns."""
+    where = f"{storage.location}/{file.path}"
+    with open_base(storage, file) as source, open_parquet(source, where) as parquet:
+        if not set(columns) <= set(parquet.schema_arrow.names):
+            return None
+        batch = next(row_batches(parquet, where, 1, columns=columns), None)
+    return pa.Table.from_batches([batch]) if batch is not None and batch.num_rows else None
+
+
+def _settings_of_stored(file: BaseFile, rows: pa.Table, settings: KeySettings, options: Options) -> KeySettings:
+    stored = rows.column(RECORD_KEY)[0].as_py()
+    if settings.generated:
+        if GENERATED_KEY.fullmatch(stored):
+            return settings
+        raise UnsupportedTableError(
+            f"{file.path} holds the record key {stored!r}, which is not a generated one, but {names.PROPERTIES_PATH} "
+            f"has no {names.RECORD_FIELDS}; restore that file from a copy"
+        )
+    made_key = record_keys(rows, settings)[0].as_py()
+    if made_key == stored:
+        return settings
+    other = replace(settings, single_key_prefixed=not settings.single_key_prefixed)
+    if len(settings.record_fields) == 1 and record_keys(rows, other)[0].as_py() == stored:
+        if options.given(NEW_ENCODING):
+            raise InvalidOptionError(
+                f"{NEW_ENCODING}={str(options[NEW_ENCODING]).lower()} would write keys like {made_key!r} where "
+                f"{file.path} holds {stored!r}; leave the option out"
+            )
+        return other
+    raise UnsupportedTableError(
+        f"{file.path} holds the record key {stored!r} where lakeformat would write {made_key!r}; writing would double "
+        "rows, so it is refused"
+    )
+
+
+def with_bucket_index(storage: Storage, snapshot: Snapshot, options: Options) -> Options:
+    """Return the options with the bucket index set if the table's files are buckets.
+
+    A file that is not a bucket would make every later write with the bucket index fail. If the index is AUTO and the
+    stored keys determine the number of buckets, AUTO becomes BUCKET.
+
+    Raises:
+        InvalidOptionError: if the options name another index, or if the number of buckets must be given.
+    """
+    keys = snapshot.config.record_fields
+    write_options = options.write
+    if write_options.index == "BUCKET" or not keys or not has_bucket_files(snapshot.each_slice()):
+        return options
+    is_auto = write_options.index == "AUTO"
+    found = only_bucket_count(storage, snapshot, write_options.hash_fields or keys) if is_auto else None
+    if found is None or (write_options.buckets != found and options.given(_BUCKETS)):
+        raise InvalidOptionError(
+            f"the files of {storage.location} are buckets, and new ones must be, too; set {_TYPE}=BUCKET with the "
+            f"{_BUCKETS} and {_HASH_FIELD} that it was written with"
+        )
+    _LOG.info("%s was written with %s=BUCKET and %d buckets, and so is this write", storage.location, _TYPE, found)
+    return options.with_values(**{_TYPE: "BUCKET", _BUCKETS: found})
+
+
+def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:
+    """Return the key settings that match the keys in the table's files."""
+    if not snapshot.config.partition_fields:
+        check_unpartitioned(snapshot, store.storage.location)
+    keys = key_settings(snapshot.config, options)
+    return probe_keys(store.storage, snapshot.each_file(), keys, options) if snapshot.live.count else keys
+
+
+def plan_job(
+    store: TimelineStore,
+    snapshot: Snapshot,
+    options: Options,
+    rows: pa.Schema,
+    ids: Ids,
+    *,
+    overwrite: bool = False,
+) -> WriteJob:
+    """Plan a write (step 1). Refuse here whatever the schema and the settings alone rule out.
+
+    Args:
+        snapshot: the table's present state.
+        rows: the input's Arrow schema.
+        overwrite: whether Spark's save mode is ``overwrite``.
+
+    Raises:
+        InvalidOptionError, SchemaMismatchError, UnsupportedTableError: with the reason. Nothing was written.
+    """
+    config = snapshot.config
+    snapshot.check_writable(store.storage.location)
+    check_bucket_layout(store.storage)
+    write_options, has_key = options.write, bool(config.record_fields)
+    operation = chosen_operation(write_options.operation, options, has_key=has_key, overwrite=overwrite)
+    combine = operation.tags or write_options.combine or _drops_stored_keys(operation, options)
+    _check_operation(operation, config, options, store.storage.location)
+    if operation is Operation.DELETE_PARTITION and write_options.partitions:
+        # The options name the partitions, so the input's rows and columns do not matter.
+        nothing = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
+        return WriteJob(operation, config, options, nothing, combine=False, write_id=ids.token())
+    keys = _table_keys(store, snapshot, options)
+    if keys.generated:
+        _check_keyless(operation, options, store.storage.location)
+    removes = operation.removes
+    has_partitions = {f.name.partition(".")[0] for f in keys.partition_fields}.issubset(rows.names)
+    schema = _input_schema(snapshot, operation, rows, keys)
+    rule = MergeRule() if removes else merge_rule(config, options, keys, schema, meets_stored=operation.tags)
+    if rule.ordering:
+        check_ordering(schema, rule.ordering)
+    marker = None if removes else delete_marker(options, config.merge_settings, schema, snapshot.schema)
+    if not removes and operation is not Operation.INSERT_OVERWRITE_TABLE:
+        options = with_bucket_index(store.storage, snapshot, options)
+    index = index_settings(config, options)
+    check_index(index, config, rule)
+    compares_keys = operation.tags or combine or (operation is Operation.INSERT and options.write.dup_policy != "none")
+    is_global = index.is_global and compares_keys
+    search_all = operation is Operation.DELETE and (is_global or not has_partitions)
+    job = WriteJob(
+        operation,
+        config,
+        options,
+        PrepareSettings(schema, keys, rule, search_all=search_all, marker=marker, whole=is_global),
+        combine,
+        ids.token(),
+        plan_layout(options, schema, combine=combine) if operation is Operation.BULK_INSERT else None,
+    )
+    check_hooks(options, job.final_schema(snapshot))
+    return job

@@ -14,12 +14,14 @@ from lakeformat.file_system_view.context import Engine
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.operation import Operation
+from lakeformat.public import public
 from lakeformat.timeline.write_report import Report, draw_funnel, stages_of, steps_table
-from lakeformat.write.plan.job import plan_job
+from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.arrow_input import Rows, arrow_reader, fit_to_table
 from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.prepare import prepare
-from lakeformat.write.workload.profile import BucketPlan, plan_buckets
+from lakeformat.write.tagging.steps import plan_buckets
+from lakeformat.write.workload.profile import BucketPlan
 
 __all__ = ["PlannedFile", "WritePlan", "plan_rows", "plan_write"]
 
@@ -29,6 +31,7 @@ _OPERATION: Final = "hoodie.datasource.write.operation"
 _SHOWN: Final = 100
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
     """One file group's part of a write (Hudi: ``BucketInfo``).
@@ -50,6 +53,7 @@ class PlannedFile:
     expected_bytes: int
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class WritePlan(OneLine):
     """A write that was planned but not carried out. ``print(plan)`` shows partitions, files and steps.
@@ -169,7 +173,7 @@ def _planned_files(plan: BucketPlan) -> tuple[PlannedFile, ...]:
         sizing = plan.sizing[bucket.partition_path]
         size = bucket.base.size_bytes if bucket.base else 0
         expected_bytes = round((size or sizing.empty_bytes) + bucket.inserts * sizing.row_bytes)
-        file_id = bucket.file_id if bucket.changes is not None else None
+        file_id = bucket.file_id if bucket.opened_at is not None else None
         files.append(PlannedFile(bucket.partition_path, file_id, size, bucket.updates, bucket.inserts, expected_bytes))
     return tuple(files)
 

@@ -3,7 +3,7 @@
 Plain Python and Spark's ``commit()`` both end here. The session holds the lock from its first read of the timeline to
 the completed file. If a writer dies, the next writer rolls it back.
 
-The direct write in one process: plain Python's bulk_insert, insert and overwrites. Rows are not tagged (step 4).
+`write_direct` is the direct write in one process: plain Python's bulk_insert, insert and overwrites. It skips step 4.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from lakeformat.transaction.markers import announce, marker_kind, prepare_partit
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import Transaction
-from lakeformat.transaction.written_file import Written, stage_folder
+from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.append_handle import append, log_file_name
 from lakeformat.write.handles.base_file_handles import HandleSettings, create, merge
 from lakeformat.write.handles.direct import DirectSettings, DirectWriter, choose_small, read_back, write_rows
 from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.tagging.key_checks import commit_check, warn_of_moved_keys
+from lakeformat.write.tagging.steps import check_opened, plan_buckets
 from lakeformat.write.workload.buckets import Bucket, tail_bytes
-from lakeformat.write.workload.key_checks import late_check, warn_of_moved_keys
-from lakeformat.write.workload.profile import BucketPlan, check_opened, false_positives, plan_buckets, workload_profile
+from lakeformat.write.workload.profile import BucketPlan, false_positives, workload_profile
 
 __all__ = ["AFTER_TASKS", "PartitionChoice", "WriteSession", "closed_partitions", "write_direct"]
 
@@ -84,7 +85,7 @@ class WriteSession:
             nonlocal is_first
             # A second try starts from the table's state at that time.
             known_commits, is_first = known if is_first else None, False
-            return self._staged(rows, arrived, known_commits, planned, plans)
+            return self._run_staged_once(rows, arrived, known_commits, planned, plans)
 
         result = self.transaction.retried_under_lock(attempt)
         for plan, snapshot in plans[-1:]:
@@ -128,7 +129,7 @@ class WriteSession:
             self.transaction.publish(commit, outcome)
         return self.transaction.closed(commit)
 
-    def _staged(
+    def _run_staged_once(
         self,
         rows: Mapping[str, pa.Table],
         arrived: int,
@@ -154,7 +155,7 @@ class WriteSession:
             with self.transaction.report.step("write") as counted:
                 written = self.handle(plan, handles)
                 counted.update(buckets=len(plan.buckets), **false_positives(self.job, written))
-            check = late_check(self.storage, self.job, plan)
+            check = commit_check(self.storage, self.job, plan)
             outcome = Outcome(
                 schema=schema, written=written, snapshot=snapshot, overwritten=overwritten, check_new_keys=check
             )
@@ -164,7 +165,7 @@ class WriteSession:
 
     # --- handles --------------------------------------------------------------------------------------
 
-    def handle(self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0) -> list[Written]:
+    def handle(self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0) -> list[WrittenFile]:
         """Run step 6: write every bucket to a file, with one thread per core."""
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
@@ -174,7 +175,7 @@ class WriteSession:
         name_mark = "0" if self.storage.has_lock else handles.instant_time[-9:]
         handles = replace(handles, idle_cores=len(plan.buckets) < self._threads, mark=name_mark)
 
-        def write_bucket(at: int) -> Written | None:
+        def write_bucket(at: int) -> WrittenFile | None:
             bucket, task = plan.buckets[at], first_task + at
             rewrites = bucket.base is not None if bucket.onto is None else bucket.onto.merging is not None
             if rewrites and (logged := handles.change_data(bucket, task)) is not None:
@@ -184,10 +185,10 @@ class WriteSession:
                 name = log_file_name(bucket, bucket.onto, task, handles)
                 self._announce(handles.instant_time, join_path(bucket.partition_path, name), merges=False)
                 if bucket.onto.merging is not None:  # The append may end in a base file instead.
-                    path = handles.written_to(bucket, handles.file_name(bucket, task))
+                    path = handles.path_of(bucket, handles.file_name(bucket, task))
                     self._announce(handles.instant_time, path, merges=True)
                 return append(self.storage, bucket, bucket.onto, rows, task, handles)
-            path = handles.written_to(bucket, handles.file_name(bucket, task))
+            path = handles.path_of(bucket, handles.file_name(bucket, task))
             self._announce(handles.instant_time, path, merges=bucket.base is not None)
             if bucket.base is None:
                 return create(self.storage, bucket, rows, task, handles)
@@ -200,7 +201,7 @@ class WriteSession:
             ThreadPoolExecutor(self._threads) as pool,
         ):
 
-            def write_and_advance(at: int) -> Written | None:
+            def write_and_advance(at: int) -> WrittenFile | None:
                 if (written := write_bucket(at)) is None:
                     shown.advance(1)
                 else:
@@ -213,9 +214,9 @@ class WriteSession:
         kind = marker_kind(path, self.engine.store.layout, merges=merges)
         announce(self.storage, instant_time, path, kind)
 
-    def place(self, commit: OpenCommit, written: Iterable[Written]) -> list[Written]:
+    def place(self, commit: OpenCommit, written: Iterable[WrittenFile]) -> list[WrittenFile]:
         """Move the tasks' finished files into their partitions. Create the marker of each file before moving it."""
-        placed: list[Written] = []
+        placed: list[WrittenFile] = []
         prepared: set[str] = set()
         for file in written:
             if file.stat.partition_path not in prepared:
@@ -238,7 +239,7 @@ class WriteSession:
     def run_direct(
         self,
         commit: OpenCommit,
-        written: Sequence[Written],
+        written: Sequence[WrittenFile],
         tails: Mapping[str, pa.Table],
         arrived: int,
         seen: Snapshot | None = None,
@@ -267,7 +268,7 @@ class WriteSession:
     def _run_direct(
         self,
         commit: OpenCommit,
-        written: Sequence[Written],
+        written: Sequence[WrittenFile],
         tails: Mapping[str, pa.Table],
         arrived: int,
         snapshot: Snapshot,
@@ -295,7 +296,7 @@ class WriteSession:
         self,
         commit: OpenCommit,
         schema: pa.Schema,
-        written: Sequence[Written],
+        written: Sequence[WrittenFile],
         snapshot: Snapshot,
         overwritten: Iterable[str],
         check_new_keys: NewKeyCheck | None,
@@ -318,8 +319,8 @@ class WriteSession:
         return self.transaction.closed(commit)
 
     def _repack(
-        self, written: Sequence[Written], tails: Mapping[str, pa.Table], snapshot: Snapshot
-    ) -> tuple[Sequence[Written], Mapping[str, pa.Table]]:
+        self, written: Sequence[WrittenFile], tails: Mapping[str, pa.Table], snapshot: Snapshot
+    ) -> tuple[Sequence[WrittenFile], Mapping[str, pa.Table]]:
         options = self.job.options
         with self.transaction.report.step("repack") as counted:
             chosen = choose_small(
@@ -387,7 +388,7 @@ def closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping[str,
     """
     if not session.job.operation.overwrites:
         return {}
-    closed = session.transaction.protocol.closed_partitions(snapshot)
+    closed = session.transaction.find_closed_partitions(snapshot)
     if closed and session.job.operation is Operation.INSERT_OVERWRITE_TABLE:
         raise WriteConflictError(next(iter(closed.values())))
     return closed

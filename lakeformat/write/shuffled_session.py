@@ -3,7 +3,7 @@
 Rows never reach the driver. Memory: the table's listing, one line per touched file group and per stage file, and one
 sample of rows for the file sizes.
 
-The commit of log files that tasks have appended themselves. The committing process sees only the files' names.
+`publish_appended` commits log files that tasks have appended themselves; the driver sees only the files' names.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.operation import Operation
 from lakeformat.storage.port import Storage
+from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.hooks import Hooks
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written_file import Written, stage_folder
+from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BucketPlaces, BucketSettings, check_places, may_append_in_tasks
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.stage import StagedTask, rows_by_partition, staged_batches
 from lakeformat.write.session import AFTER_TASKS, WriteSession
+from lakeformat.write.tagging.key_checks import bucket_check, new_file_check
+from lakeformat.write.tagging.steps import check_opened
+from lakeformat.write.tagging.tag_units import TagFile
 from lakeformat.write.workload.buckets import FileSizing, encoded_bytes, file_sizing, measure_row_bytes
-from lakeformat.write.workload.key_checks import bucket_check, new_file_check
-from lakeformat.write.workload.profile import appending_of, check_opened, false_positives, workload_profile
+from lakeformat.write.workload.profile import appending_of, false_positives, workload_profile
 from lakeformat.write.workload.shuffle_plan import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
-from lakeformat.write.workload.tag_units import TagFile
 
 __all__ = ["TASK_BYTES", "Exchange", "ExchangedSession", "RouteTasks", "bucket_places", "publish_appended"]
 
@@ -83,7 +85,7 @@ class Exchange(Protocol):
     def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
         """Run `tag_unit` for each unit. ``tasks`` gives the task of each unit."""
 
-    def write(self, work: RouteTasks) -> list[Written]:
+    def write(self, work: RouteTasks) -> list[WrittenFile]:
         """Run `route_rows` for each stage file, shuffle the rows by bucket, and run `write_buckets` in each task."""
 
 
@@ -137,7 +139,7 @@ class ExchangedSession:
             return self.publish(commit, (), staged, snapshot)
 
     def publish(
-        self, commit: OpenCommit, written: Sequence[Written], staged: Sequence[StagedTask], snapshot: Snapshot
+        self, commit: OpenCommit, written: Sequence[WrittenFile], staged: Sequence[StagedTask], snapshot: Snapshot
     ) -> WriteResult:
         """Run steps 4 to 8 for staged rows: write them to files, and publish these with the files that exist already.
 
@@ -181,7 +183,7 @@ class ExchangedSession:
         job, report = self.job, self.session.transaction.report
         incoming = rows_by_partition(staged)
         slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if job.joins else {}
-        appending = appending_of(self.storage, job, snapshot)
+        appending = appending_of(job, snapshot, self.store.pending_compactions(snapshot.timeline))
         sizing = self._sizing(staged, schema)
         closed = frozenset(self.store.pending_clustering(snapshot.timeline))
         with report.step("tag") as counted:
@@ -250,7 +252,7 @@ def bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> Bucket
         InvalidOptionError, UnsupportedTableError, CorruptTableError: if the table's files do not match the bucket
             index.
     """
-    appending = appending_of(storage, job, snapshot)
+    appending = appending_of(job, snapshot, TimelineStore(storage).pending_compactions(snapshot.timeline))
     if not may_append_in_tasks(job, snapshot, appending):
         return None
     return BucketPlaces.of(snapshot, appending, BucketIndex(job.index_settings).rule(storage, snapshot))
@@ -261,7 +263,7 @@ def publish_appended(
     commit: OpenCommit,
     schema: pa.Schema,
     places: BucketPlaces,
-    written: Sequence[Written],
+    written: Sequence[WrittenFile],
     arrived: int,
 ) -> WriteResult:
     """Move the tasks' files into their partitions and publish them (steps 5 and 7).
@@ -279,7 +281,7 @@ def publish_appended(
     job, snapshot = session.job, session.engine.snapshot()
     session.transaction.report.rows["incoming"] = arrived
     if not session.engine.store.layout.tells_completion:
-        appending = appending_of(session.storage, job, snapshot)
+        appending = appending_of(job, snapshot, session.engine.store.pending_compactions(snapshot.timeline))
         check_places(written, places, BucketPlaces.of(snapshot, appending, places.rule))
     opened = [file for file in written if file.stat.prev_commit == commit.time]
     check_opened(session.storage, snapshot, (), opened)
@@ -288,7 +290,7 @@ def publish_appended(
     return session.publish_written(commit, schema, written, snapshot, (), bucket_check(groups))
 
 
-def _profile(job: WriteJob, written: Sequence[Written], instant_time: str) -> CommitMetadata:
+def _profile(job: WriteJob, written: Sequence[WrittenFile], instant_time: str) -> CommitMetadata:
     stats: dict[str, list[WriteStat]] = {}
     for stat in (file.stat for file in written):
         is_new = stat.prev_commit == instant_time

@@ -47,7 +47,7 @@ MISTAKES: dict[str, tuple[Act, type[Exception], str]] = {
     ),
     "another library's version": (lambda t: t.to_arrow(version=0), InvalidOptionError, "did you mean 'as_of'?"),
     "another library's columns": (
-        lambda t: t.scan(selected_fields=["id"]),
+        lambda t: t.read(selected_fields=["id"]),
         InvalidOptionError,
         "did you mean 'columns'?",
     ),

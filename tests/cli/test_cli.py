@@ -142,7 +142,7 @@ def test_rows_come_from_any_kind_of_file(ending: str, write: Any, run: Any, path
     answer = run("upsert", path, file, "--json", *options)
     assert (answer.code, answer.err) == (0, "")
     assert json.loads(answer.out)["rows"]["updated"] == 2
-    found = lakeformat.open(path).to_arrow(["id", "price", "day"], "id >= 6").sort_by("id")
+    found = lakeformat.open(path).to_arrow(["id", "price", "day"], where="id >= 6").sort_by("id")
     assert found == rows.select(["id", "price", "day"]).cast(found.schema)
 
 
@@ -151,7 +151,7 @@ def test_standard_input_needs_to_be_told_its_kind(run: Any, path: Path, monkeypa
     assert "--format" in run("upsert", path, "-").err
     answer = run("upsert", path, "-", "--format", "json", "-o", "hoodie.write.set.null.for.missing.columns=true")
     assert answer.code == 0
-    rows = lakeformat.open(path).to_arrow(["id", "tags", "price"], "id in (1, 9)").sort_by("id").to_pylist()
+    rows = lakeformat.open(path).to_arrow(["id", "tags", "price"], where="id in (1, 9)").sort_by("id").to_pylist()
     assert rows == [{"id": 1, "tags": ["x"], "price": Decimal("7.50")}, {"id": 9, "tags": None, "price": None}]
 
 

@@ -21,7 +21,7 @@ from lakeformat.config.registry import OPTIONS
 JOB: dict[str, tuple[str, str, bool, str]] = {
     "hoodie.datasource.write.recordkey.field": ("id", "obeyed", False, "Columns that identify a row"),
     "hoodie.schema.on.read.enable": ("true", "refused", True, "reads of such tables need no option"),
-    "hoodie.populate.meta.fields": ("true", "obeyed", False, "the way it works"),
+    "hoodie.populate.meta.fields": ("true", "obeyed", False, "the behaviour of lakeformat"),
     "hoodie.write.lock.provider": ("org.example.Lock", "refused", True, "only lakeformat's own lock"),
     "hoodie.datasource.hive_sync.enable": ("true", "ignored", False, "not registered in a catalog or metastore"),
     "hoodie.upsert.shuffle.parallelism": ("200", "ignored", False, "cores"),

@@ -11,7 +11,7 @@ import lakeformat
 from lakeformat import Table
 from lakeformat.timeline.history import STATEMENT_KEY
 from lakeformat.transaction.hooks import Hooks
-from lakeformat.write.plan.job import plan_job
+from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.session import WriteSession
 from tests.helpers import fixture_tables

@@ -187,9 +187,9 @@ def test_answers_are_one_line(table: Table) -> None:
         table.archive(),
         table.plan_upsert(ROWS),
         table.layout_report(["id"]),
-        table.dedupe(),
+        table.dedupe(dry_run=True),
         table.upgrade(8),
-        table.scan(),
+        table.read(),
         table.changes("000"),
     ]
     assert [each for each in map(repr, answers) if "\n" in each or len(each) > 200 or "object at" in each] == []

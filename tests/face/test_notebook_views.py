@@ -57,7 +57,7 @@ VIEWS: Final[dict[str, tuple[Callable[[Table], Any], str]]] = {
     "skipped": (lambda _: WriteResult("1", "upsert", {}, skipped=EVIL), EVIL),
     "history": (lambda table: table.history(), "upsert"),
     "write plan": (lambda table: table.plan_upsert(ROWS), EVIL),
-    "read plan": (lambda table: table.scan(where="id > 3").plan(count_row_groups=True), "row groups, of 1"),
+    "read plan": (lambda table: table.read(where="id > 3").plan(count_row_groups=True), "row groups, of 1"),
     "layout report": (lambda table: table.layout_report(["id", "x"]), "on x"),
     "description": (lambda table: table.describe(), "newest commit"),
     "check": (lambda table: table.check(), "nothing is wrong"),

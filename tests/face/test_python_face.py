@@ -97,7 +97,7 @@ def test_rows_come_as_people_have_them(name: str, tmp_path: Path) -> None:
 
 def test_another_table_and_a_read_are_rows_too(table: Table, tmp_path: Path) -> None:
     copy = new_table(tmp_path / "copy")
-    copy.upsert(table.scan(meta_columns=False, where="id < 4"))
+    copy.upsert(table.read(meta_columns=False, where="id < 4"))
     assert plain(copy) == ROWS[:4]
 
 
@@ -141,8 +141,8 @@ OUTPUTS: dict[str, Callable[[Table], Any]] = {
     "to_duckdb": lambda table: table.to_duckdb().to_arrow_table(),
     "polars of the table": lambda table: pl.DataFrame(table).to_arrow(),
     "pyarrow of the table": pa.table,
-    "pyarrow of a scan": lambda table: pa.table(table.scan(SCHEMA.names)),
-    "rows as dicts": lambda table: pa.Table.from_pylist(table.scan().to_pylist()),
+    "pyarrow of a scan": lambda table: pa.table(table.read(SCHEMA.names)),
+    "rows as dicts": lambda table: pa.Table.from_pylist(table.read().to_pylist()),
 }
 
 
@@ -155,11 +155,11 @@ def test_rows_leave_as_people_want_them(name: str, table: Table) -> None:
 
 
 def test_pandas_polars_and_duckdb_see_the_filter_and_the_columns(table: Table) -> None:
-    assert isinstance(table.to_pandas(["id"], "id > 3"), pd.DataFrame)
-    assert sorted(table.to_pandas(["id"], "id > 3")["id"]) == [4, 5]
+    assert isinstance(table.to_pandas(["id"], where="id > 3"), pd.DataFrame)
+    assert sorted(table.to_pandas(["id"], where="id > 3")["id"]) == [4, 5]
     assert table.to_polars("id", where=pc.field("id") > 4).rows() == [(5,)]
     assert table.to_duckdb(["small"], limit=2).aggregate("count(*)").fetchall() == [(2,)]
-    named = table.scan(where="id < 2").to_duckdb(duckdb.connect())
+    named = table.read(where="id < 2").to_duckdb(duckdb.connect())
     assert named.filter("part = 'b'").count("*").fetchall() == [(1,)]
 
 
@@ -171,16 +171,16 @@ def test_hudis_columns_come_where_they_are_asked_for(table: Table) -> None:
     whole = [*META_COLUMNS, *table.schema.names]
     assert table.to_arrow(meta_columns=True).column_names == whole
     asked = lakeformat.open(table.engine.storage.location, meta_columns=True)
-    assert asked.to_arrow().column_names == asked.scan().schema.names == whole
+    assert asked.to_arrow().column_names == asked.read().schema.names == whole
     assert asked.to_arrow(meta_columns=False).column_names == table.schema.names
 
 
 def test_a_limit_gives_so_many_rows_of_those(table: Table) -> None:
     for limit in (0, 1, 5, 6, 100):
-        rows = table.to_arrow(["id"], "id >= 1", limit=limit)["id"].to_pylist()
+        rows = table.to_arrow(["id"], where="id >= 1", limit=limit)["id"].to_pylist()
         assert len(rows) == len(set(rows)) == min(limit, 5)
         assert set(rows) <= {1, 2, 3, 4, 5}
-        assert table.scan(where="id >= 1", limit=limit).count() == min(limit, 5)
+        assert table.read(where="id >= 1", limit=limit).count() == min(limit, 5)
     with pytest.raises(InvalidInputError, match="limit=-1"):
         table.to_arrow(limit=-1)
 

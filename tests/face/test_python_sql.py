@@ -14,7 +14,7 @@ import pytest
 import lakeformat
 from lakeformat import InvalidInputError, SchemaMismatchError, Table, UnsupportedTableError
 from lakeformat.config.resolve import resolve
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 from tests.helpers import hudi_rs
 from tests.helpers.counting import CountingStorage
 from tests.helpers.sql_cases import FIRST, REFUSED, STATEMENTS, Held
@@ -95,7 +95,7 @@ def test_procedures_and_what_is_none(table: Table) -> None:
     assert table.history()[0].operation == "cluster"
     with pytest.raises(UnsupportedTableError, match="run_clustering"):
         said("call run_clustring(table => '{t}')", table)
-    with pytest.raises(InvalidInputError, match="rows and no table"):
+    with pytest.raises(InvalidInputError, match="rows, not a table"):
         lakeformat.sql("delete from names where true", names=pa.table({"a": [1]}))
 
 

@@ -12,7 +12,7 @@ from lakeformat.file_system_view.live_files import file_columns
 from lakeformat.model.files import BaseFile, BaseFileName
 from lakeformat.predicate import ColumnBounds
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 from tests.helpers.index_tables import OPTIONS, cold
 
 FAR = 400_000_000_000_000_000  # Microseconds: the year 14645, which Spark has and Python has not.

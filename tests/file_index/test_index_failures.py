@@ -138,9 +138,9 @@ def test_a_scan_made_before_is_read_after_the_index_moved_on_and_commits_were_ar
     table, reader = new_table(LocalStorage(str(tmp_path / "table")), **options), tmp_path / "link"
     for number in range(12):
         table.upsert(rows(number, number + 3, number + 4, bump=number))
-    held, before = lakeformat.open(reader).scan(), repr(table.to_arrow().sort_by("id").to_pylist())
+    held, before = lakeformat.open(reader).read(), repr(table.to_arrow().sort_by("id").to_pylist())
     table.upsert(rows(90))
-    undone = lakeformat.open(reader).scan()
+    undone = lakeformat.open(reader).read()
     table.rollback()
     for number in range(3):
         table.upsert(rows(number, bump=20))

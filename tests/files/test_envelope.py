@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec.log_blocks import blocks_of
+from lakeformat.codec.log_blocks import parse_blocks
 from lakeformat.errors import CorruptTableError, LakeformatError, UnsupportedTableError
 from lakeformat.files.log_reader import decode_blocks, read_blocks, read_parts
 from lakeformat.merge.versions import LogPart, LogRows
@@ -38,7 +38,7 @@ THREE = rows_block("3", {"c": 3})
 
 def instants(data: bytes) -> list[str]:
     source = pa.BufferReader(data)
-    return [one.instant_time for one in blocks_of(source, "f", len(data))]
+    return [one.instant_time for one in parse_blocks(source, "f", len(data))]
 
 
 def told(parts: Any) -> list[tuple[str, Any]]:

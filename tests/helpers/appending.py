@@ -17,7 +17,7 @@ from lakeformat.files.log_writer import parquet_block
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
-from lakeformat.transaction.claims import release, take_instant
+from lakeformat.transaction.claims import release, claim_instant
 
 __all__ = ["Append", "slices"]
 
@@ -47,7 +47,7 @@ class Append:
     def begin(self) -> Append:
         engine = self.table.engine
         self.planned = engine.store.pending_compactions(engine.store.load())
-        taken = take_instant(
+        taken = claim_instant(
             engine.store, engine.store.config(), engine.clock, Action.DELTA_COMMIT, kind="heartbeat", token="0" * 32
         )
         self.time = taken.time

@@ -15,12 +15,13 @@ from lakeformat.index.tagging import TagSettings
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.written_file import stage_folder
 from lakeformat.write.handles.bucket_tasks import BUCKET, TASK, route_rows, write_buckets
-from lakeformat.write.plan.job import WriteJob, plan_job
+from lakeformat.write.intake import plan_job
+from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.stage import StagedTask, StageWriter
-from lakeformat.write.session import Written
+from lakeformat.write.session import WrittenFile
 from lakeformat.write.shuffled_session import ExchangedSession, RouteTasks
+from lakeformat.write.tagging.tag_units import tag_unit
 from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
-from lakeformat.write.workload.tag_units import tag_unit
 
 __all__ = ["HereExchange", "exchanged"]
 
@@ -52,12 +53,12 @@ class HereExchange:
             pairs = zip(units, paths, strict=True)
             return [tag_unit(self.storage, unit, staged, settings, path, pool) for unit, path in pairs]
 
-    def write(self, work: RouteTasks) -> list[Written]:
+    def write(self, work: RouteTasks) -> list[WrittenFile]:
         moved = []
         for number, task in enumerate(work.staged):
             arguments = (number, task, work.tags[number], work.plan.routes, work.tasks, work.buckets.prepare)
             moved += list(route_rows(self.storage, *arguments))
-        written: list[Written] = []
+        written: list[WrittenFile] = []
         if moved:
             rows = pa.Table.from_batches(moved)
             for task in set(rows.column(TASK).to_pylist()):

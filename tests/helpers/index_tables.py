@@ -20,7 +20,7 @@ from lakeformat.storage import Clock, MemoryStorage, Storage, SystemClock
 from lakeformat.storage.port import HOODIE
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline_layout import LAYOUT_1
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.float64()), ("t", pa.string())])
 #: No packing, so that files multiply; snapshots of the index often, and in many shards.

@@ -250,7 +250,7 @@ class KeptTable(WrittenTable):
         """Somebody asks for rows that he reads later, and for changes from now on."""
         now = self.now()
         until = self.table.changes("000").until
-        self.held.append(Held(now, self.table.scan(meta_columns=False), until))
+        self.held.append(Held(now, self.table.read(meta_columns=False), until))
 
     @precondition(lambda self: self.held)
     @rule(which=PLACES)
@@ -338,4 +338,4 @@ class KeptTable(WrittenTable):
     @rule()
     def check(self) -> None:
         assert str(self.table.check()) == "nothing is wrong"
-        assert not self.table.repair()
+        assert not self.table.repair(dry_run=True)

@@ -69,7 +69,7 @@ def refusal(act: Callable[[], object]) -> Refusal:
         act()
     text = re.sub(r"\s+SQLSTATE: \w+$", "", str(caught.value).rstrip()).removeprefix(_WORKER_OF_4_0)
     found = re.fullmatch(
-        r"(?:\[PYTHON_DATA_SOURCE_ERROR\] .*?: )?lakeformat\.errors\.(\w+): (.+)", text.splitlines()[-1]
+        r"(?:\[PYTHON_DATA_SOURCE_ERROR\] .*?: )?lakeformat\.(\w+): (.+)", text.splitlines()[-1]
     )
     assert found, text
     assert len(text.splitlines()) <= 2, text

@@ -14,7 +14,7 @@ import lakeformat
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 
 __all__ = ["COMMIT", "EVENT", "SCHEMA", "TYPES", "contents", "in_memory", "on_disk", "rows_of"]
 

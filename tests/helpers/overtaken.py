@@ -13,8 +13,8 @@ from lakeformat.file_system_view.file_index.load import load_snapshot
 from lakeformat.services.cluster.local_rewriter import Group, rewrite_here
 from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.transaction.written_file import Written
-from lakeformat.write.plan.job import plan_job
+from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.session import WriteSession
 
@@ -40,7 +40,7 @@ def cluster_overtaken_by(table: lakeformat.Table, rows: pa.Table) -> str:
     with older.transaction.locked():
         commit = older.transaction.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
 
-    def overtaken(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[Written]:
+    def overtaken(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[WrittenFile]:
         with older.transaction.locked():
             older.run_direct(commit, [], prepare(rows, job.prepare), rows.num_rows)
         return rewrite_here(engine, groups, settings)

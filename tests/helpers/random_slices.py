@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat import Table
-from lakeformat.codec.log_blocks import BlockKind, HeaderKey, block_bytes
+from lakeformat.codec.log_blocks import BlockKind, HeaderKey, encode_block
 from lakeformat.codec.timeline_files.commit import encode_commit_json
 from lakeformat.files.log_writer import delete_block
 from lakeformat.model.commit import CommitMetadata, WriteStat
@@ -139,13 +139,13 @@ class RandomSlices:
         stored = [{**meta, "_hoodie_record_key": row["id"], **row} for row in rows]
         header = {HeaderKey.INSTANT_TIME: time, HeaderKey.SCHEMA: json.dumps(AVRO)}
         if kind == "avro":
-            return block_bytes(BlockKind.AVRO_DATA, header, _avro(stored))
+            return encode_block(BlockKind.AVRO_DATA, header, _avro(stored))
         if kind == "is_partial":
             header[HeaderKey.IS_PARTIAL] = "true"
         sink, text = io.BytesIO(), pa.schema([(name, pa.string()) for name in META_COLUMNS])
         fields = [field for field in (*text, *SCHEMA) if field.name in {*META_COLUMNS, *rows[0]}]
         pq.write_table(pa.Table.from_pylist(stored, pa.schema(fields)), sink, row_group_size=2)
-        return block_bytes(BlockKind.PARQUET_DATA, header, sink.getvalue())
+        return encode_block(BlockKind.PARQUET_DATA, header, sink.getvalue())
 
     def _deletes(self, time: str, partition: str, keys: list[str]) -> bytes:
         if self.rule != "event" or self.random.random() < 0.5:

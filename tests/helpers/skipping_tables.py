@@ -11,7 +11,7 @@ from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.storage.port import own_path
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 from tests.helpers.thrift_footer import Struct, with_statistics
 
 __all__ = ["Reads", "batch", "edit_footers", "new_table", "rows"]
@@ -44,7 +44,7 @@ def new_table(schema: pa.Schema = IDS, **options: Any) -> Table:
 
 def rows(table: Table, where: str, **arguments: Any) -> list[Any]:
     """Ids of the matching rows, sorted."""
-    return sorted(table.to_arrow(["id"], where, **arguments)["id"].to_pylist())
+    return sorted(table.to_arrow(["id"], where=where, **arguments)["id"].to_pylist())
 
 
 def edit_footers(table: Table, edit: Callable[[str, Struct], None], *, which: slice = slice(None)) -> list[str]:

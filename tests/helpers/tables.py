@@ -21,7 +21,7 @@ import lakeformat
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, Storage, SystemClock
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 
 __all__ = ["NO_PACKING", "a_batch", "a_schema", "a_table"]
 

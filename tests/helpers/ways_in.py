@@ -109,7 +109,7 @@ WAYS: Final[Mapping[str, Way]] = {
     "read(where, source)": lambda spark, path: lambda text: read(spark, path, where=text, via="source"),
     "read": lambda spark, path: _on(read(spark, path)),
     "read(source)": lambda spark, path: _on(read(spark, path, via="source")),
-    "toDF": lambda spark, path: _on(LakehouseTable.forPath(spark, path).toDF()),
+    "table": lambda spark, path: _on(LakehouseTable.forPath(spark, path).read(meta_columns=True, via="native")),
     "load": lambda spark, path: _on(spark.read.format("lakehouse").load(path)),
     "load(where)": lambda spark, path: lambda text: (
         spark.read.format("lakehouse").option("where", text).load(path)

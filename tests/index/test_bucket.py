@@ -22,7 +22,7 @@ from lakeformat.errors import InvalidOptionError, UnsupportedTableError, WriteCo
 from lakeformat.index.bucket import bucket_ids, bucket_of, only_bucket_count
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import LocalStorage, MemoryStorage
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 from lakeformat.write.workload.buckets import derive_file_id
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples

@@ -54,9 +54,9 @@ def assert_filters_go_by_what_is_stored(table: lakeformat.Table) -> None:
     for region in REGIONS:
         wanted = sorted(whole.filter(pc.equal(whole["region"], region))["id"].to_pylist())
         for reader in (table, listing):
-            found = reader.to_arrow(["id"], f"region = '{region}'", verify=True)
+            found = reader.to_arrow(["id"], where=f"region = '{region}'", verify=True)
             assert sorted(found["id"].to_pylist()) == wanted
-            assert found.equals(reader.to_arrow(["id"], f"region = '{region}'"))
+            assert found.equals(reader.to_arrow(["id"], where=f"region = '{region}'"))
 
 
 @pytest.mark.parametrize("moves", [True, False])

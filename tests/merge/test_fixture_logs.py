@@ -13,7 +13,7 @@ import pytest
 
 from lakeformat.arrow.conform import conform, read_schema
 from lakeformat.codec import properties
-from lakeformat.merge import ReadRule, SliceMerge, folded_parts, rules
+from lakeformat.merge import ReadRule, SliceMerge, fold_parts, rules
 from lakeformat.merge.versions import LogRows
 from lakeformat.model.table_config import TableConfig
 from tests.helpers.fixture_slices import Slice, slices
@@ -53,7 +53,7 @@ def merged(found: Slice, rule: ReadRule) -> list[dict[str, Any]]:
     whole = [part.rows.schema for part in found.parts if isinstance(part, LogRows) and not part.is_partial]
     tables = [found.base.schema] if found.base is not None else []
     schema = pa.unify_schemas([read_schema(schema) for schema in [*tables, *whole]])
-    merge = SliceMerge(folded_parts(found.parts, rule, schema), rule)
+    merge = SliceMerge(fold_parts(found.parts, rule, schema), rule)
     base = conform(found.base, schema).to_batches() if found.base is not None else []
     parts = [*map(merge.merge_batch, base), *merge.remaining(1000, 1 << 20)]
     return [{k: as_json(v) for k, v in row.items() if k not in HIDDEN} for part in parts for row in part.to_pylist()]

@@ -15,7 +15,7 @@ import pyarrow.ipc
 import pytest
 
 from lakeformat.errors import SchemaMismatchError
-from lakeformat.merge import ReadRule, SliceMerge, folded_parts
+from lakeformat.merge import ReadRule, SliceMerge, fold_parts
 from lakeformat.merge.order import any_within
 from lakeformat.merge.versions import LogDeletes, LogPart, LogRows
 from lakeformat.model.merge_settings import PartialUpdate
@@ -35,7 +35,7 @@ def delete(ts: int | None) -> LogDeletes:
 
 
 def read(parts: Sequence[LogPart], rule: ReadRule, base: pa.Table, schema: pa.Schema = SCHEMA, **more: Any) -> pa.Table:
-    merge = SliceMerge(folded_parts(parts, rule, schema, **more), rule)
+    merge = SliceMerge(fold_parts(parts, rule, schema, **more), rule)
     changed = [pa.Table.from_batches([merge.merge_batch(batch)]) for batch in base.to_batches()]
     return pa.concat_tables([schema.empty_table(), *changed, *merge.remaining(100, 1 << 20)])
 
@@ -158,7 +158,7 @@ def test_long_histories_are_folded_as_they_come_and_may_be_kept_elsewhere(tmp_pa
             sink.write_table(rows)
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
-    found = folded_parts(map(part, range(20)), EVENT, SCHEMA, keep=keep)
+    found = fold_parts(map(part, range(20)), EVENT, SCHEMA, keep=keep)
     assert len(calls) > 2
     assert max(calls) == len(found) == keys
     ranks = (at * 7 + np.arange(20)[:, None] * 13) % 101
@@ -170,10 +170,10 @@ def test_long_histories_are_folded_as_they_come_and_may_be_kept_elsewhere(tmp_pa
 
 def test_row_groups_are_met_where_a_key_lies_in_their_range() -> None:
     parts = [row(1, "a"), LogDeletes("1", pa.array(["n", "\u00fc"]))]
-    keys = folded_parts(parts, COMMIT, SCHEMA).keys
+    keys = fold_parts(parts, COMMIT, SCHEMA).keys
     ranges = [("a", "j"), ("a", "k"), ("l", "m"), ("n", "n"), ("o", "z"), ("o", "\u00fd"), ("\U0001f600", "\U0001f601")]
     assert [any_within(keys, *ends) for ends in ranges] == [False, True, False, True, False, True, False]
-    assert not any_within(folded_parts([], COMMIT, SCHEMA).keys, "", "z")
+    assert not any_within(fold_parts([], COMMIT, SCHEMA).keys, "", "z")
 
 
 def test_batches_may_be_merged_by_several_threads() -> None:
@@ -182,7 +182,7 @@ def test_batches_may_be_merged_by_several_threads() -> None:
     logs = pa.table(
         [pa.array(range(0, 40_000, 3)).cast(pa.string()), [50_000] * 13_334, ["log"] * 13_334], schema=SCHEMA
     )
-    merge = SliceMerge(folded_parts([LogRows("1", logs)], EVENT, SCHEMA), EVENT)
+    merge = SliceMerge(fold_parts([LogRows("1", logs)], EVENT, SCHEMA), EVENT)
     with ThreadPoolExecutor(4) as pool:
         merged = list(pool.map(merge.merge_batch, base.to_batches(max_chunksize=100)))
     values = pa.Table.from_batches(merged)["v"].to_pylist()

@@ -124,7 +124,7 @@ def test_a_function_by_name_is_imported_where_it_is_used(name: str, module: str,
     [
         ("nowhere:f", "cannot be imported (ModuleNotFoundError"),
         ("my_rules:smallest", "cannot be imported (AttributeError"),
-        ("my_rules:number", "is int and no function"),
+        ("my_rules:number", "is int, not a function"),
         ("my_rules.largest", "write package.module:function"),
         (":f", "write package.module:function"),
         ("my_rules:", "write package.module:function"),

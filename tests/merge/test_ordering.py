@@ -19,7 +19,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.merge import deleted_rows, latest_rows, stored_wins
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 from tests.helpers.examples import examples
 
 NAN = math.nan

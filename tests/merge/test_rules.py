@@ -20,7 +20,7 @@ from lakeformat.codec import properties
 from lakeformat.config.resolve import resolve
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.merge import MergeRule
-from lakeformat.write.plan.job import plan_job
+from lakeformat.write.intake import plan_job
 from tests.helpers.examples import examples
 from tests.helpers.hudi_rs import assert_same_rows
 from tests.helpers.merge_tables import COMMIT, EVENT, SCHEMA, TYPES, contents, in_memory, on_disk, rows_of

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeformat.merge import ReadRule, SliceMerge, folded_parts
+from lakeformat.merge import ReadRule, SliceMerge, fold_parts
 from lakeformat.merge.fold import folded_versions
 from lakeformat.merge.versions import LogDeletes, LogPart, LogRows, Versions, versions_of
 from lakeformat.model.merge_settings import PartialUpdate
@@ -65,7 +65,7 @@ def part(block: Block, rule: ReadRule) -> LogPart:
 
 def read(base: Sequence[Row], parts: Sequence[LogPart], rule: ReadRule, batch_rows: int = 2) -> list[dict[str, Any]]:
     """The merged rows, in order, of a base file that comes in batches, the last one first."""
-    merge = SliceMerge(folded_parts(iter(parts), rule, SCHEMA), rule)
+    merge = SliceMerge(fold_parts(iter(parts), rule, SCHEMA), rule)
     batches = arrow(base, SCHEMA.names).to_batches(max_chunksize=batch_rows)
     found = [*merge.merge(reversed(batches[2:])), *map(merge.merge_batch, reversed(batches[:2]))]
     assert all(batch.schema == SCHEMA for batch in found)
@@ -150,8 +150,8 @@ def test_rows_that_are_pointed_to_fold_as_their_keys_do(data: st.DataObject, rul
     partial = [PARTIAL.map(lambda rows: Block(rows, is_partial=bool(rows)))] if rule.partial is NONE else []
     blocks = data.draw(st.lists(st.one_of(WHOLE, deletes_for(rule), *partial), min_size=1, max_size=6))
     parts = [part(block, rule) for block in blocks]
-    wanted = folded_parts(parts, rule, SCHEMA)
-    found = folded_parts(map(pointing, parts), rule, SCHEMA, base_rows=base_rows)
+    wanted = fold_parts(parts, rule, SCHEMA)
+    found = fold_parts(map(pointing, parts), rule, SCHEMA, base_rows=base_rows)
     assert comparable(rows_by_key(found)) == comparable(rows_by_key(wanted))
     assert [AT[key] for key in found.keys.to_pylist()] == found.position.tolist()
 

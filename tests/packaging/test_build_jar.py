@@ -8,11 +8,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import tomllib
 
+import lakeformat
 from tools.build_jar import ROOT, build
 
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+VERSION = lakeformat.__version__
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,8 @@ def project(folder: Path) -> Path:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name)
-    (folder / "pyproject.toml").write_text('[project]\nversion = "9.8.7"\ndescription = "d"\n')
+    (folder / "lakeformat" / "__init__.py").write_text('__version__ = "9.8.7"\n')
+    (folder / "pyproject.toml").write_text('[project]\ndescription = "d"\n')
     return folder
 
 
@@ -88,7 +89,7 @@ def test_same_sources_give_same_bytes_whatever_their_dates(tmp_path: Path) -> No
 def test_building_again_replaces_the_jar(tmp_path: Path) -> None:
     checkout, out = project(tmp_path / "project"), tmp_path / "m2"
     before = build(checkout, out).read_bytes()
-    (checkout / "lakeformat" / "__init__.py").write_text("changed")
+    (checkout / "lakeformat" / "py.typed").write_text("changed")
     jar = build(checkout, out)
     assert jar.read_bytes() != before
     assert checksum_fits(jar)
@@ -108,3 +109,11 @@ def test_pom_names_the_coordinates(jar: Path) -> None:
         "version": VERSION,
         "packaging": "jar",
     }
+
+
+def test_the_version_is_written_in_one_place() -> None:
+    page = (ROOT / "docs" / "spark-cluster.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"lakeformat-spark:([\d.]+\w*)", page)) == {VERSION}
+    assert not re.search(r'^version = "', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## {re.escape(VERSION)}\b", changelog, re.MULTILINE)

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = (
-    *("setup", "demo", "test", "test-slow", "check", "interop", "bench", "jar"),
+    *("setup", "demo", "test", "test-slow", "format", "check", "interop", "bench", "jar"),
     *("test-matrix", "nightly", "clean", "help", "docs", "dist"),
 )
 # What an outer make hands down would reach the inner one.
@@ -44,6 +44,7 @@ def test_help_lists_exactly_the_targets(fresh: Path) -> None:
         ("demo", r"-m lakeformat\.demo"),
         ("test", r'-m pytest -m "not slow and not interop and not nightly"'),
         ("test-slow", r'-m pytest -m "slow and not interop and not nightly"'),
+        ("format", r"-m ruff format"),
         ("check", r"lint-imports"),
         ("interop", r'-m pytest -m "interop and not nightly" tests/interop'),
         ("bench", r"-m benchmarks"),

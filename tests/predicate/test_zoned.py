@@ -60,7 +60,7 @@ def test_plain_python_takes_the_zone_as_an_argument_and_as_an_option(tmp_path: P
     text = "at >= '2024-03-10' and at < '2024-03-11'"
     near, far = table.count(text), table.count(text, time_zone="Asia/Kathmandu")
     assert near != far
-    assert there.count(text) == far == len(there.scan(where=text).to_arrow()) == there.changes("000").count(text)
+    assert there.count(text) == far == len(there.read(where=text).to_arrow()) == there.changes("000").count(text)
     assert there.count(text, time_zone="UTC") == near
     assert table.changes("000").count(text, time_zone="Asia/Kathmandu") == far
     assert table.update({"text": "seen"}, text, time_zone="Asia/Kathmandu").rows.updated == far

@@ -20,8 +20,8 @@ import pytest
 import lakeformat
 from lakeformat.file_system_view.file_index.stored import FOLDER, IndexName, write_file
 from lakeformat.model.operation import Operation
-from lakeformat.read.plan.file_statistics import told_of
-from lakeformat.read.plan.query import resolve_query
+from lakeformat.read.query import resolve_query
+from lakeformat.read.run.file_statistics import told_of
 from lakeformat.read.run.session import plan_read
 from lakeformat.storage import Storage
 from tests.helpers.here_exchange import exchanged
@@ -71,11 +71,11 @@ def test_a_box_on_doubles_reads_as_few_files_as_one_on_bigints(tmp_path: Path) -
         for where, (a, b, c, d) in list(zip(asked, boxes(x, y, 40), strict=True))[:5]:
             with np.errstate(invalid="ignore"):
                 inside = (floats[0] >= a) & (floats[0] <= b) & (floats[1] >= c) & (floats[1] <= d)
-            assert table.to_arrow(["id"], where)["id"].sort().to_pylist() == np.flatnonzero(inside).tolist()
+            assert table.to_arrow(["id"], where=where)["id"].sort().to_pylist() == np.flatnonzero(inside).tolist()
         a, _, c, _ = boxes(x, y, 1)[0]
         beyond = ((floats[0] >= a) | np.isnan(floats[0])) & ((floats[1] > c) | np.isnan(floats[1]))
         where = f"x >= {a} and y > {c}"
-        assert table.to_arrow(["id"], where)["id"].sort().to_pylist() == np.flatnonzero(beyond).tolist()
+        assert table.to_arrow(["id"], where=where)["id"].sort().to_pylist() == np.flatnonzero(beyond).tolist()
         if not share:
             assert files_read(table, where) < table.snapshot().live.count
 
@@ -185,7 +185,7 @@ def test_what_nobody_counted_may_be_nan(with_nan: Path, tmp_path: Path) -> None:
     lakeformat.open(tmp_path / "t", **OPTIONS, **{"lakeformat.file.index": False}).upsert(some(range(40, 50), 9))
     assert not counted(table)
     assert without_nan(table, newest(table), *paths) == set()
-    assert sorted(table.to_arrow(["id"], "d >= 24")["id"].to_pylist()) == [0, 7, 14, 21, 28, 35, 45, 48, 49]
+    assert sorted(table.to_arrow(["id"], where="d >= 24")["id"].to_pylist()) == [0, 7, 14, 21, 28, 35, 45, 48, 49]
 
 
 def uncounted(storage: Storage, new: Collection[str]) -> None:
@@ -222,7 +222,7 @@ def test_an_index_of_a_release_that_did_not_count(tmp_path: Path) -> None:
         write(start, count)
         assert not counted(table)
         high = start + 10 * count
-        assert table.to_arrow(["id"], f"d > {high / 2 - 3}")["id"].to_pylist() == [
+        assert table.to_arrow(["id"], where=f"d > {high / 2 - 3}")["id"].to_pylist() == [
             high - 4,
             high - 3,
             high - 2,
@@ -231,7 +231,7 @@ def test_an_index_of_a_release_that_did_not_count(tmp_path: Path) -> None:
         assert files_read(table, "d > 25") == 5 + count + (start - 50) // 10, "of five files nothing is known"
         assert files_read(table, "d > 25 and d < 1000") == count + (start - 50) // 10
     write_as_before(100, 2)  # The older release goes on with it.
-    assert len(table.to_arrow(["id"], "d >= 0")) == 120 - 24
+    assert len(table.to_arrow(["id"], where="d >= 0")) == 120 - 24
 
 
 def test_whole_numbers_that_became_floats_hold_no_nan(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_whole_numbers_that_became_floats_hold_no_nan(tmp_path: Path) -> None:
         table.insert(pa.table({"id": [2 * number, 2 * number + 1], "x": [number, number]}, first))
     table.insert(pa.table({"id": [100, 101], "x": [NAN, 9.0]}, last))
     assert files_read(table, "x >= 3") == 2
-    assert sorted(table.to_arrow(["id"], "x >= 3")["id"].to_pylist()) == [6, 7, 100, 101]
+    assert sorted(table.to_arrow(["id"], where="x >= 3")["id"].to_pylist()) == [6, 7, 100, 101]
 
 
 def test_row_groups_are_left_out_where_the_file_holds_no_nan(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_row_groups_are_left_out_where_the_file_holds_no_nan(tmp_path: Path) -> 
         options = {**OPTIONS, "lakeformat.read.split.bytes": split_bytes}
         again = lakeformat.open(tmp_path / "t", **options)
         assert "row groups          1" in again.explain(where="d > 32")
-        assert again.to_arrow(["id"], "d > 32")["id"].to_pylist() == [66, 67, 68, 69]
+        assert again.to_arrow(["id"], where="d > 32")["id"].to_pylist() == [66, 67, 68, 69]
     table.upsert(some(range(1), 1))
     assert "row groups         10" in table.explain(where="d > 32")
-    assert sorted(table.to_arrow(["id"], "d > 32", verify=True)["id"].to_pylist()) == [0, 66, 67, 68, 69]
+    assert sorted(table.to_arrow(["id"], where="d > 32", verify=True)["id"].to_pylist()) == [0, 66, 67, 68, 69]

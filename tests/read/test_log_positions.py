@@ -15,7 +15,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.files.log_reader import decode_blocks, read_blocks
 from lakeformat.merge.versions import LogRows
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 
 KEY = "_hoodie_record_key"
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("part", pa.string()), ("v", pa.int64())])
@@ -48,8 +48,8 @@ def check_rows(table: Table, model: Model) -> None:
     whole = {row["id"]: (row["ts"], row["part"], row["v"]) for row in table.to_arrow().to_pylist()}
     assert whole == model
     assert sorted(table.to_arrow(["v"])["v"].to_pylist()) == sorted(v for _, _, v in model.values())
-    assert table.scan(columns=["part"]).to_arrow().num_rows == len(model)
-    some = sorted(table.to_arrow(["v"], "v > 500")["v"].to_pylist())
+    assert table.read(columns=["part"]).to_arrow().num_rows == len(model)
+    some = sorted(table.to_arrow(["v"], where="v > 500")["v"].to_pylist())
     assert some == sorted(v for _, _, v in model.values() if v > 500)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from lakeformat.predicate import bind
-from lakeformat.read.plan.query import ReadQuery, readable_schema
+from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.parallel import read_all
 from lakeformat.read.run.session import plan_read
 from lakeformat.read.run.verify import read_verified

@@ -13,7 +13,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.file_system_view.folder_values import OFF_FOLDER
 from lakeformat.storage import SystemClock
 from lakeformat.storage.port import HOODIE, own_path
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 from tests.helpers.skipping_tables import SMALL, Reads
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("q", pa.int64()), ("v", pa.int64())])
@@ -78,8 +78,10 @@ def test_filters_updates_and_deletes_find_rows_off_their_folder(kind: str, known
         everything = made.to_arrow(["id", "p", "q"])
         assert {r["id"]: (r["p"], r["q"]) for r in everything.to_pylist()} == wanted
         unskipped = Table(made.engine.storage, resolve({"hoodie.enable.data.skipping": False}))
-        assert made.to_arrow(["id"], where).sort_by("id") == unskipped.to_arrow(["id"], where).sort_by("id"), where
-        assert made.to_arrow(["id"], where, verify=True).num_rows == made.to_arrow(["id"], where).num_rows
+        assert made.to_arrow(["id"], where=where).sort_by("id") == unskipped.to_arrow(["id"], where=where).sort_by(
+            "id"
+        ), where
+        assert made.to_arrow(["id"], where=where, verify=True).num_rows == made.to_arrow(["id"], where=where).num_rows
     assert made.update({"v": 7}, where="q = 2").report["rows"]["updated"] == 1
     assert made.delete(where="p = 'y'").report["rows"]["deleted"] == 2
     assert sorted(made.to_arrow(["id"])["id"].to_pylist()) == ["b", "d"]
@@ -94,7 +96,7 @@ def test_tables_whose_rows_are_in_their_folders_are_pruned_by_name_alone(known: 
     storage = made.engine.storage
     assert isinstance(storage, Reads)
     storage.opened.clear()
-    assert made.to_arrow(["id"], "p = 'x'").num_rows == 2
+    assert made.to_arrow(["id"], where="p = 'x'").num_rows == 2
     assert {path.split("/")[0] for path in storage.opened if not path.startswith(HOODIE)} == {"x"}
 
 
@@ -107,7 +109,7 @@ def test_updates_of_ours_are_measured_and_those_of_others_looked_at() -> None:
     for forget, opened in ((forget_index, {"x"}), (forget_what_commits_say, {"x", "y"})):
         forget(made)
         storage.opened.clear()
-        assert made.to_arrow(["id"], "p = 'x'").num_rows == 1
+        assert made.to_arrow(["id"], where="p = 'x'").num_rows == 1
         assert {path.split("/")[0] for path in storage.opened if not path.startswith(HOODIE)} == opened
 
 
@@ -119,5 +121,5 @@ def test_rows_that_came_home_are_pruned_again() -> None:
     for home, found in (("y", 1), ("x", 0)):
         made.upsert(rows(("a", home, 1, 1)))
         storage.opened.clear()
-        assert made.to_arrow(["id"], "p = 'y'").num_rows == found
+        assert made.to_arrow(["id"], where="p = 'y'").num_rows == found
         assert any(not path.startswith(HOODIE) for path in storage.opened) == bool(found)

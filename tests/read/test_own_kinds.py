@@ -18,7 +18,7 @@ from lakeformat.files.log_writer import parquet_block
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, LogFileName
 from lakeformat.predicate import bind, parse_where
-from lakeformat.read.plan.query import ReadQuery, readable_schema
+from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.session import plan_read
 from lakeformat.timeline.timeline_layout import LAYOUT_2
 from tests.helpers.fixture_tables import expected, names, unpack

@@ -17,7 +17,7 @@ def decoded(table: Table, where: str) -> int:
     """How many files a read opened for more than their footer: those that skipping left."""
     storage = table.engine.storage
     assert isinstance(storage, Reads)
-    table.to_arrow(["id"], where)
+    table.to_arrow(["id"], where=where)
     storage.opened.clear()
     explained = table.explain(where=where)
     return int(explained.splitlines()[2].split()[2])

@@ -6,7 +6,7 @@ import pytest
 
 from lakeformat import SkippingError
 from lakeformat.predicate import bind, parse_where
-from lakeformat.read.plan.query import ReadQuery, readable_schema
+from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.parallel import read_all
 from lakeformat.read.run.session import plan_read
 from lakeformat.read.run.verify import read_verified

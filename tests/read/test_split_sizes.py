@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakeformat
-from lakeformat.read.plan.query import resolve_query
+from lakeformat.read.query import resolve_query
 from lakeformat.read.run.session import plan_read
 
 FILES, ROWS = 12, 2_000

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat.read.plan.file_statistics import FolderValues, Told, folder_values, told_of
+from lakeformat.read.run.file_statistics import FolderValues, Told, folder_values, told_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int32()), ("x", pa.float64())])
 ROWS = pa.table(

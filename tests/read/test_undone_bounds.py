@@ -40,5 +40,5 @@ def test_a_begin_that_was_undone_is_told(
         table.changes(second, images=images)
         (message,) = caplog.messages
         assert f"begin at {second}" in message
-        assert "read the table anew" in message
+        assert "read the table again" in message
         assert "\n" not in message

@@ -22,7 +22,7 @@ from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline_layout import LAYOUT_1
 from lakeformat.transaction.rollback import revert_run
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at, once
 from tests.helpers.flights import NEXT, Model, copy_of, grow_old, leftovers, open_at, rows_of
 
@@ -154,7 +154,7 @@ def test_attempts_at_the_same_group_write_different_files(template: tuple[Path, 
     table = open_at(storage, "clusterer", {"lakeformat.clustering.buffer.bytes": 1})
     written: list[set[str]] = []
 
-    def twice(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[Written]:
+    def twice(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[WrittenFile]:
         for token in ("0-1-1", "0-1-2"):
             seen = len(storage.calls)
             files = rewrite_here(engine, groups, replace(settings, write_token=token))

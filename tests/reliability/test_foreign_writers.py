@@ -18,8 +18,7 @@ from lakeformat.storage import LocalStorage
 from lakeformat.storage.port import OWN
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline_layout import LAYOUT_1
-from lakeformat.transaction.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS
-from lakeformat.transaction.commit import CommitProtocol
+from lakeformat.transaction.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS, claim_instant
 from lakeformat.transaction.rollback import roll_back
 from tests.helpers.faulty import Call, FaultyStorage, SteppingClock, once
 from tests.helpers.flights import NEXT, SCHEMA, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
@@ -189,10 +188,10 @@ def test_a_write_of_ours_that_lives_by_its_heartbeat_is_left_alone(
     storage = copy_of(path, tmp_path)
     store = TimelineStore(storage)
     table = lakeformat.Table(storage)
-    protocol = CommitProtocol(store, table.engine.clock)
     with storage.lock(1):
-        known, token = store.load().commit_times, table.engine.ids.token()
-        job = protocol.begin(table.config, Action.COMMIT, known, token=token, lives_by="heartbeat")
+        job = claim_instant(
+            store, table.config, table.engine.clock, Action.COMMIT, kind="heartbeat", token=table.engine.ids.token()
+        )
     NEXT.run(table)
     assert rows_of(storage) == NEXT.applied(before)
     assert [instant.time for instant in store.load().pending] == [job.time]

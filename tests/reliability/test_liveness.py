@@ -17,8 +17,7 @@ from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.claims import Pulse, read_claim, release
-from lakeformat.transaction.commit import CommitProtocol
+from lakeformat.transaction.claims import PROCESS, Pulse, claim_instant, read_claim, release
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode
 from tests.helpers.flights import NEXT, WRITES, Model, copy_of, grow_old, leftovers, open_at, rows_of
 from tests.helpers.here_exchange import exchanged
@@ -40,6 +39,12 @@ class Unlocked(LocalStorage):
 
 def is_beating(instant_time: str) -> bool:
     return f"heartbeat-{instant_time}" in {thread.name for thread in threading.enumerate()}
+
+
+def claimed(table: lakeformat.Table, store: TimelineStore) -> str:
+    """Claim an instant as a plain write does. Return its time."""
+    clock, token = table.engine.clock, table.engine.ids.token()
+    return claim_instant(store, table.config, clock, Action.COMMIT, kind=PROCESS, token=token).time
 
 
 def exchange(table: lakeformat.Table) -> None:
@@ -121,9 +126,7 @@ def test_a_pulse_beats_until_the_instant_is_released(template: tuple[Path, Model
             looked.set()
 
     with storage.lock(1):
-        protocol = CommitProtocol(store, table.engine.clock)
-        known, token = store.load().commit_times, table.engine.ids.token()
-        time = protocol.begin(table.config, Action.COMMIT, known, token=token).time
+        time = claimed(table, store)
     with Pulse(FaultyStorage(storage, meanwhile=notice), time, every_seconds=0.001):
         assert beaten.wait(LONG)
         beaten.clear()
@@ -139,8 +142,7 @@ def test_a_heartbeat_that_fails_is_tried_again(template: tuple[Path, Model], tmp
     store = TimelineStore(storage)
     table = lakeformat.Table(storage)
     with storage.lock(1):
-        protocol = CommitProtocol(store, table.engine.clock)
-        time = protocol.begin(table.config, Action.COMMIT, frozenset(), token=table.engine.ids.token()).time
+        time = claimed(table, store)
     failed, again = Event(), Event()
 
     def failing(_: int, call: Call) -> bool:

@@ -42,13 +42,13 @@ def version_9(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
 def test_a_crash_at_every_change(kind: str, mode: Mode, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     path, before = request.getfixturevalue(kind)
     recording = FaultyStorage(sickened(copy_of(path, tmp_path)))
-    assert len(open_at(recording, "doctor").repair(dry_run=False)) == 3
+    assert len(open_at(recording, "doctor").repair()) == 3
     changing = [number for number, call in enumerate(recording.calls) if call.changes]
     assert len(changing) > 8
     for number in changing:
         storage = sickened(copy_of(path, tmp_path))
         with pytest.raises(Crash):
-            open_at(FaultyStorage(storage, Fault(at(number), mode)), "doctor").repair(dry_run=False)
-        open_at(storage, "next").repair(dry_run=False)
+            open_at(FaultyStorage(storage, Fault(at(number), mode)), "doctor").repair()
+        open_at(storage, "next").repair()
         assert str(open_at(storage, "next").check()) == "nothing is wrong"
         assert rows_of(storage) == before

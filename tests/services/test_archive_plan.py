@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.services.archive.plan import ArchiveLimits, leaving
+from lakeformat.services.archive.plan import ArchiveLimits, choose_instants
 from lakeformat.timeline.timeline import Timeline
 
 WRITES = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
@@ -54,7 +54,7 @@ def test_what_counts_stays_what_it_was(
 ) -> None:
     begun -= {instant.time for instant in timeline.instants}
     limits = ArchiveLimits(least, least + more, beyond)
-    going = leaving(timeline, limits, begun=begun, hides_files=lambda i: i.time in hiding, at_once=200)
+    going = choose_instants(timeline, limits, begun=begun, hides_files=lambda i: i.time in hiding, at_once=200)
     saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
     pending = {instant.time for instant in timeline.pending_writes} | begun
     for done in range(len(going) + 1):

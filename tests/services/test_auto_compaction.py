@@ -18,7 +18,7 @@ from lakeformat.model.instant import Action, State
 from lakeformat.services.after_write import Hands, after_write
 from lakeformat.services.compact.plan import PlanLimits, plan_compaction
 from lakeformat.storage.local import LocalStorage
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from tests.helpers.appending import Append, slices
 from tests.helpers.fixture_tables import unpack
 from tests.services.test_compaction_plan import MB, a_slice
@@ -173,7 +173,7 @@ def test_a_commit_reads_no_more_of_the_archive_the_longer_it_is(tmp_path: Path) 
     assert len(read) / 12 < len(archive) / 2
 
 
-def _fails(*arguments: Any) -> Sequence[Written]:
+def _fails(*arguments: Any) -> Sequence[WrittenFile]:
     raise StorageError("no space left on device")
 
 

@@ -16,8 +16,8 @@ from lakeformat.model.service_plans import ClusteringPlan
 from lakeformat.services.cluster.local_rewriter import Group, rewrite_here
 from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.transaction.written_file import Written
-from tests.helpers.clustered import SCHEMA, all_rows, all_rows_by_hudi_rs, column_of, rows
+from lakeformat.transaction.written_file import WrittenFile
+from tests.helpers.clustered import SCHEMA, all_rows, all_rows_by_hudi_rs, column_of, rows, sortable
 from tests.helpers.fixture_tables import unpack
 from tests.services.test_compaction import NOT_BY_HUDI_RS, TABLES
 
@@ -58,7 +58,7 @@ def assert_clean(table: lakeformat.Table) -> None:
 def session(table: lakeformat.Table, meanwhile: Callable[[str], object]) -> ClusterSession:
     """A clustering in whose midst something happens."""
 
-    def rewriter(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[Written]:
+    def rewriter(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[WrittenFile]:
         written = rewrite_here(engine, groups, settings)
         meanwhile(settings.instant_time)
         return written

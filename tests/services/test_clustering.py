@@ -16,9 +16,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from lakeformat.codec.avro.schema import from_avro
 
 import lakeformat
+from lakeformat.codec.avro.schema import from_avro
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError
 from tests.helpers.clustered import (
     SCHEMA,

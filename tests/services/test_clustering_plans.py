@@ -13,13 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from lakeformat.codec.timeline_files.service_plans import encode_clustering
-from lakeformat.model.service_plans import ClusteringPlan
-from lakeformat.services.cluster.local_rewriter import Group, rewrite_here
-from lakeformat.file_system_view.context import Engine
-from lakeformat.transaction.written_file import Written
 
 import lakeformat
+from lakeformat.codec.timeline_files.service_plans import encode_clustering
 from lakeformat.errors import (
     CorruptTableError,
     InvalidInputError,
@@ -27,11 +23,15 @@ from lakeformat.errors import (
     UnsupportedTableError,
     WriteConflictError,
 )
+from lakeformat.file_system_view.context import Engine
 from lakeformat.model.instant import State
+from lakeformat.model.service_plans import ClusteringPlan
+from lakeformat.services.cluster.local_rewriter import Group, rewrite_here
 from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.rollback import revert_run
+from lakeformat.transaction.written_file import WrittenFile
 from tests.helpers.clustered import all_rows, all_rows_by_hudi_rs, file_names, rows, scattered_table
 
 #: Bytes: a target that leaves several files in a partition.
@@ -188,7 +188,7 @@ class Disturbed:
     def __init__(self, table: lakeformat.Table, act: Callable[[str], object]) -> None:
         self.table, self.act = table, act
 
-    def __call__(self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[Written]:
+    def __call__(self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[WrittenFile]:
         written = rewrite_here(engine, groups, settings)
         self.act(settings.instant_time)
         return written

@@ -14,7 +14,7 @@ from lakeformat.file_system_view.context import Engine
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.services.compact.rewrite import CompactSettings, SliceToCompact, compact_here
 from lakeformat.services.compact.run import CompactSession
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from tests.helpers import hudi_rs
 from tests.helpers.appending import Append, slices
 from tests.helpers.fixture_tables import unpack
@@ -31,7 +31,7 @@ def opened(name: str, tmp_path: Path) -> lakeformat.Table:
 def session(table: lakeformat.Table, meanwhile: Callable[[], object]) -> CompactSession:
     """A compaction in whose midst something happens."""
 
-    def compactor(engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[Written]:
+    def compactor(engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[WrittenFile]:
         written = compact_here(engine, slices, settings)
         meanwhile()
         return written

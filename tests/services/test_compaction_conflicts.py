@@ -6,7 +6,7 @@ import pytest
 
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId
-from lakeformat.transaction.conflict import OverlapError, beside_compactions, check_conflicts
+from lakeformat.transaction.conflict import OverlapError, reduce_compactions, check_conflicts
 
 T0, BEFORE, PLAN, AFTER = (f"2025112008000000{at}" for at in range(4))
 GROUP = FileGroupId("p", "f")
@@ -24,7 +24,7 @@ def conflicts(ours: str, path: str | None, *, by_name: bool, compacted: bool = T
     """Whether our write of this file, or none but a replaced partition, conflicts with the compaction."""
     theirs = CommitMetadata("COMPACT", {"p": (stat(f"f_0-0-0_{PLAN}.parquet"),)}, compacted=compacted)
     own = CommitMetadata("UPSERT", {"p": (stat(path),)} if path else {})
-    others = beside_compactions(ours, own, [(PLAN, theirs)], by_name=by_name)
+    others = reduce_compactions(ours, own, [(PLAN, theirs)], by_name=by_name)
     try:
         check_conflicts(ours, frozenset({GROUP}), others, None if path else frozenset({"p"}))
     except OverlapError:

@@ -58,10 +58,10 @@ def test_the_newest_row_of_each_key_stays(version: int, kind: str, ordering: str
     rows = table.to_arrow(meta_columns=True)
     by = "ts desc nulls last, _hoodie_commit_time desc" if ordering else "_hoodie_commit_time desc"
     newest = duckdb.sql(NEWEST.format(order=by)).to_arrow_table()
-    would = table.dedupe()
+    would = table.dedupe(dry_run=True)
     assert table.to_arrow(meta_columns=True).equals(rows)
     assert (would.instant_time, would.rows) == ("", rows.num_rows - newest.num_rows)
-    done = table.dedupe(dry_run=False)
+    done = table.dedupe()
     assert done.duplicates.equals(would.duplicates)
     kept = table.to_arrow(meta_columns=True)
     assert sorted(zip(kept["p"].to_pylist(), kept["id"].to_pylist(), strict=True)) == list(
@@ -71,7 +71,7 @@ def test_the_newest_row_of_each_key_stays(version: int, kind: str, ordering: str
     before = {tuple(row.values()) for row in rows.drop("_hoodie_file_name").to_pylist()}
     assert {tuple(row.values()) for row in kept.drop("_hoodie_file_name").to_pylist()} <= before
     assert not table.check()
-    assert table.dedupe().rows == 0
+    assert table.dedupe(dry_run=True).rows == 0
     assert table.history(1)[0].operation == "dedupe"
     assert table.history(1)[0].report is not None
     again = table.upsert([{"id": row["id"], "p": row["p"], "ts": 9, "v": "new"} for row in kept.to_pylist()])
@@ -87,7 +87,7 @@ def ranks(rows: pa.Table, ordering: str | None) -> dict[tuple[str, int], tuple[A
 def test_hudi_rs_reads_what_is_left(tmp_path: Path) -> None:
     table = new(tmp_path)
     fill(table, random.Random(1))
-    table.dedupe(dry_run=False)
+    table.dedupe()
     theirs = hudi_rs.read(tmp_path / "t")
     assert theirs is not None
     assert sorted(theirs["v"].to_pylist()) == sorted(table.to_arrow()["v"].to_pylist())
@@ -97,13 +97,13 @@ def test_the_rows_are_named_and_those_of_one_key_alone_are_not(tmp_path: Path) -
     table = new(tmp_path)
     first = table.insert([{"id": at, "p": "a", "ts": 1, "v": "x"} for at in range(3)]).instant_time
     second = table.insert([{"id": 1, "p": "a", "ts": 1, "v": "y"}, {"id": 1, "p": "b", "ts": 1, "v": "y"}]).instant_time
-    listed = table.dedupe().duplicates.drop("path").to_pylist()
+    listed = table.dedupe(dry_run=True).duplicates.drop("path").to_pylist()
     assert sorted(listed, key=lambda row: row["commit_time"]) == [
         {"partition_path": "a", "record_key": "1", "commit_time": first, "kept": False},
         {"partition_path": "a", "record_key": "1", "commit_time": second, "kept": True},
     ]
-    assert str(table.dedupe()) == "dedupe (dry run): 1 surplus rows of 1 keys"
-    assert table.dedupe(dry_run=False).rows == 1
+    assert str(table.dedupe(dry_run=True)) == "dedupe (dry run): 1 surplus rows of 1 keys"
+    assert table.dedupe().rows == 1
     assert sorted((row["id"], row["p"], row["v"]) for row in table.to_arrow().to_pylist()) == [
         (0, "a", "x"), (1, "a", "y"), (1, "b", "y"), (2, "a", "x"),
     ]  # fmt: skip
@@ -114,15 +114,15 @@ def test_files_without_a_surplus_row_stay(tmp_path: Path) -> None:
     table.insert([{"id": at, "p": "ab"[at % 2], "ts": 1, "v": "x"} for at in range(4)])
     kept = {file for file in table.files()["path"].to_pylist() if file.startswith("b/")}
     table.bulk_insert([{"id": 0, "p": "a", "ts": 1, "v": "y"}])
-    table.dedupe(dry_run=False)
+    table.dedupe()
     assert kept <= set(table.files()["path"].to_pylist())
 
 
 def test_nothing_is_written_where_no_key_comes_twice(tmp_path: Path) -> None:
     table = new(tmp_path)
-    assert str(table.dedupe(dry_run=False)) == "dedupe: no key comes twice"
+    assert str(table.dedupe()) == "dedupe: no key comes twice"
     table.upsert([{"id": 1, "p": "a", "ts": 1, "v": "x"}])
-    assert table.dedupe(dry_run=False).instant_time == ""
+    assert table.dedupe().instant_time == ""
     assert len(table.history()) == 1
 
 
@@ -130,7 +130,7 @@ def test_it_can_be_taken_back(tmp_path: Path) -> None:
     table = new(tmp_path)
     fill(table, random.Random(3))
     before = sorted(table.to_arrow()["v"].to_pylist())
-    table.dedupe(dry_run=False)
+    table.dedupe()
     table.rollback()
     assert sorted(table.to_arrow()["v"].to_pylist()) == before
 
@@ -139,7 +139,7 @@ def test_a_table_without_a_key_has_no_duplicates(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", {"v": "string"})
     table.insert([{"v": "x"}, {"v": "x"}])
     with pytest.raises(InvalidInputError, match="no record key"):
-        table.dedupe()
+        table.dedupe(dry_run=True)
 
 
 def test_a_table_of_buckets_is_refused_and_the_keys_are_named(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_table_of_buckets_is_refused_and_the_keys_are_named(tmp_path: Path) ->
         table.insert([{"id": 7, "p": "a", "ts": 1, "v": "x"}])
     assert table.count() == 2
     with pytest.raises(UnsupportedTableError, match=r"table of buckets.*'7'"):
-        table.dedupe()
+        table.dedupe(dry_run=True)
 
 
 def test_a_pending_plan_is_in_the_way(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_pending_plan_is_in_the_way(tmp_path: Path) -> None:
     table.schedule_clustering("id")
     before = table.count()
     with pytest.raises(WriteConflictError, match="pending"):
-        table.dedupe(dry_run=False)
+        table.dedupe()
     assert table.count() == before
 
 

@@ -69,7 +69,7 @@ def test_a_dedupe_is_not_a_clustering(tmp_path: Path) -> None:
     rows = [{"id": at} for at in range(10)]
     table = lakeformat.create(tmp_path / "t", rows, record_key="id", insert=True)
     table.insert(rows)
-    assert table.dedupe(dry_run=False).rows == 10
+    assert table.dedupe().rows == 10
     assert table.describe().last_clustering is None
     clustered = table.cluster(by="id").instant_time
     assert table.describe().last_clustering == clustered

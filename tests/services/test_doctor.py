@@ -247,9 +247,9 @@ def test_planted_damage_is_found(
     assert found
     assert all(each.path and each.cure for each in found)
     read = rows_or_error(lakeformat.open(path, **{"lakeformat.file.index": False}))
-    told = table.repair()
+    told = table.repair(dry_run=True)
     assert bool(told.of(kind)) == mends
-    assert table.repair(dry_run=False).findings == told.findings
+    assert table.repair().findings == told.findings
     assert bool(table.check().of(kind)) != mends
     if kind is not Kind.NO_PARTITION_FILE:
         assert rows_or_error(lakeformat.open(path, **{"lakeformat.file.index": False})) == read
@@ -273,11 +273,11 @@ def test_what_is_taken_away_is_kept_until_told_otherwise(template: Path, tmp_pat
     sick = Sick(path)
     sick.copy(f"loser-0_9-9-9_{sick.times[-1]}.parquet")
     removed = path / ".hoodie/.lakeformat/removed"
-    sick.table.repair()
+    sick.table.repair(dry_run=True)
     assert not removed.exists()
-    sick.table.repair(dry_run=False)
+    sick.table.repair()
     assert [p.name for p in removed.rglob("*.parquet")] == [f"loser-0_9-9-9_{sick.times[-1]}.parquet"]
-    sick.table.repair(dry_run=False, keep=False)
+    sick.table.repair(keep=False)
     assert not removed.exists()
 
 

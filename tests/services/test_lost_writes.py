@@ -9,7 +9,7 @@ import pytest
 
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.services.doctor.timeline_checks import lost_of_table
+from lakeformat.services.doctor.timeline_checks import lost_writes_of_table
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.lost_writes import lost_writes
@@ -70,7 +70,7 @@ def test_nothing_is_said_of_tables_of_other_programs(tmp_path: Path) -> None:
             store = TimelineStore(LocalStorage(str(properties.parents[1])))
             timeline = store.load()
             commits = [(instant, store.commit(instant)) for instant in timeline.commits]
-            assert lost_of_table(store, timeline, commits) == [], file.name
+            assert lost_writes_of_table(store, timeline, commits) == [], file.name
             stats = (stat for _, said in commits for stat in said.all_stats())
             lines += sum(stat.is_base and stat.prev_commit is not None for stat in stats)
             tables += 1

@@ -14,7 +14,7 @@ import lakeformat
 from lakeformat.config.retention_options import Expiry, Strategy
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.file_system_view.context import Engine
-from lakeformat.services.ttl import ExpireSession, expired
+from lakeformat.services.ttl import ExpireSession, choose_expired
 from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("v", pa.string())])
@@ -137,10 +137,10 @@ def test_what_asks_for_nothing_or_too_much(tmp_path: Path) -> None:
     st.datetimes().map(lambda moment: f"{moment:%Y%m%d%H%M%S}500"),
 )
 def test_the_oldest_go_first_and_none_that_is_young(times: dict[str, str], days: int, most: int, now: str) -> None:
-    going = expired(times, Expiry(Strategy.LAST_WRITE, days, most), now)
+    going = choose_expired(times, Expiry(Strategy.LAST_WRITE, days, most), now)
     assert len(going) <= most
     assert all(times[path] < now for path in going)
     assert [times[path] for path in going] == sorted(times[path] for path in going)
     assert days > 0 or not going
-    longer = expired(times, Expiry(Strategy.LAST_WRITE, max(days, 1) + 1, 9), now)
-    assert set(longer) <= set(expired(times, Expiry(Strategy.LAST_WRITE, max(days, 1), 9), now))
+    longer = choose_expired(times, Expiry(Strategy.LAST_WRITE, max(days, 1) + 1, 9), now)
+    assert set(longer) <= set(choose_expired(times, Expiry(Strategy.LAST_WRITE, max(days, 1), 9), now))

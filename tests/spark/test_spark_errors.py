@@ -159,7 +159,7 @@ def test_a_table_that_cannot_be_made_is_not_begun(
     ("act", "error", "text"),
     [
         (lambda s, p: lakeformat.spark.read(s, p, wher="id = 1"), "InvalidOptionError", r"unknown option 'wher'; .*"),
-        (lambda s, p: lakeformat.spark.read(s, p, "idd = 1"), "InvalidInputError", r"column 'idd' is not in .*"),
+        (lambda s, p: lakeformat.spark.read(s, p, where="idd = 1"), "InvalidInputError", r"column 'idd' is not in .*"),
         (lambda s, p: lakeformat.spark.read(s, p, columns=["y"]), "InvalidInputError", r"unknown column 'y'.*"),
         (lambda s, p: lakeformat.spark.read(s, p + "x"), "TableNotFoundError", r"no table at .*x .*check the path.*"),
         (lambda s, p: lakeformat.spark.write(bad_rows(s), p), "SchemaMismatchError", r".*no column 'part'.*"),

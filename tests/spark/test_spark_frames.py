@@ -117,11 +117,11 @@ def test_ordinary_filters_select_the_rows_that_plain_python_selects(
     assert frame.columns == SCHEMA.names
     assert lines(frame) == lines(read(spark, location, via="source"))
     assert pruning(frame) == known
-    wanted = {at: sorted(table.to_arrow(["id"], text)["id"].to_pylist()) for at, text in enumerate(FILTERS)}
+    wanted = {at: sorted(table.to_arrow(["id"], where=text)["id"].to_pylist()) for at, text in enumerate(FILTERS)}
     answers = [frame.where(text).select(functions.lit(at).alias("at"), "id") for at, text in enumerate(FILTERS)]
     found = reduce(DataFrame.union, answers).collect()
     assert {at: sorted(row.id for row in found if row.at == at) for at in wanted} == wanted
-    assert ids(read(spark, location, FILTERS[2])) == wanted[2]
+    assert ids(read(spark, location, where=FILTERS[2])) == wanted[2]
 
 
 def test_folders_are_left_out_and_counts_need_no_job(spark: SparkSession, tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_an_empty_table_and_one_without_a_kept_file(spark: SparkSession, tmp_pat
     assert read(spark, str(tmp_path)).collect() == []
     assert read(spark, str(tmp_path)).count() == 0
     table.bulk_insert(rows())
-    assert read(spark, str(tmp_path), "n = 7").count() == 0
-    assert LakehouseTable.forPath(spark, str(tmp_path)).read("id < 3", ["n", "id"]).columns == ["n", "id"]
+    assert read(spark, str(tmp_path), where="n = 7").count() == 0
+    assert LakehouseTable.forPath(spark, str(tmp_path)).read(["n", "id"], where="id < 3").columns == ["n", "id"]
     meta = read(spark, str(tmp_path), meta_columns=True)
     assert meta.columns[:2] == ["_hoodie_commit_time", "_hoodie_commit_seqno"]
     assert meta.where("_hoodie_partition_path = '3'").count() == 4
@@ -187,12 +187,12 @@ def test_the_way_is_a_rule_that_is_logged_and_can_be_said(
     assert {known: choose_way(known).name for known in ways} == ways
     lakeformat.create(tmp_path, SCHEMA, record_key="id").insert(rows())
     with caplog.at_level(logging.INFO, "lakeformat.spark"):
-        frames = [read(spark, str(tmp_path), "n = 1", ["id"], via=via) for via in (None, "source")]
+        frames = [read(spark, str(tmp_path), ["id"], where="n = 1", via=via) for via in (None, "source")]
     assert [ids(frame) for frame in frames] == [[1, 5, 9, 13]] * 2
     assert "Spark's own scan: 1 files" in caplog.text
     assert "the data source: as asked for" in caplog.text
     condition = (functions.col("_hoodie_record_key") == "5") & (functions.col("id") > 1)
-    by_column = [read(spark, str(tmp_path), condition, ["n"], via=via) for via in (None, "source")]
+    by_column = [read(spark, str(tmp_path), ["n"], where=condition, via=via) for via in (None, "source")]
     assert [list(map(tuple, frame.collect())) for frame in by_column] == [[(1,)], [(1,)]]
     with pytest.raises(InvalidInputError, match="via='jvm'"):
         read(spark, str(tmp_path), via="jvm")

@@ -92,9 +92,9 @@ def test_every_way_reads_the_same_changes(spark: SparkSession, tmp_path: Path) -
     frames = {
         "load": incremental(spark, path, first),
         "read": lakeformat.spark.read(spark, path, **options),
-        "column": lakeformat.spark.read(spark, path, col("fare") > 0, **options),
+        "column": lakeformat.spark.read(spark, path, where=col("fare") > 0, **options),
         "source": lakeformat.spark.read(spark, path, via="source", **options),
-        "toDF": LakehouseTable.forPath(spark, path, **options).toDF(),
+        "table": LakehouseTable.forPath(spark, path, **options).read(via="native"),
     }
     inserts.where("city = 'sao_paulo'").write.format("lakehouse").options(**KEYED).mode("append").save(path)
     for way, frame in frames.items():

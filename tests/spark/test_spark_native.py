@@ -1,4 +1,4 @@
-"""toDF(): Spark's own Parquet scan gives the rows that the data source gives."""
+"""read(via="native"): Spark's own Parquet scan gives the rows that the data source gives."""
 
 from __future__ import annotations
 
@@ -28,8 +28,16 @@ pytestmark = pytest.mark.spark
 COLUMNS = "id long, part string, ts long, x double"
 
 
-def native(session: SparkSession, path: Path, *arguments: Any, **options: Any) -> DataFrame:
-    return LakehouseTable.forPath(session, str(path), **options).toDF(*arguments)
+def native(
+    session: SparkSession,
+    path: Path,
+    columns: list[str] | None = None,
+    where: str | None = None,
+    as_of: str | None = None,
+    **options: Any,
+) -> DataFrame:
+    table = LakehouseTable.forPath(session, str(path), **{"meta_columns": True, **options})
+    return table.read(columns, where=where, as_of=as_of, via="native")
 
 
 def lines(frame: DataFrame) -> list[str]:
@@ -74,12 +82,12 @@ def test_conditions_select_the_rows_that_plain_python_selects(spark: SparkSessio
     wanted, frames = {}, []
     for at, text in enumerate(CONDITIONS):
         try:
-            wanted[text] = sorted(table.to_arrow(["id"], text, time_zone="Asia/Kathmandu")["id"].to_pylist())
+            wanted[text] = sorted(table.to_arrow(["id"], where=text, time_zone="Asia/Kathmandu")["id"].to_pylist())
         except InvalidInputError:
             with pytest.raises(InvalidInputError):
-                scanned.toDF(where=text)
+                scanned.read(where=text, via="native")
         else:
-            frames.append(scanned.toDF(["id"], text).select(functions.lit(at).alias("at"), "id"))
+            frames.append(scanned.read(["id"], where=text, via="native").select(functions.lit(at).alias("at"), "id"))
     found = reduce(DataFrame.union, frames).collect()
     assert {text: sorted(r.id for r in found if r.at == CONDITIONS.index(text)) for text in wanted} == wanted
     assert len(wanted) > len(CONDITIONS) * 2 // 3
@@ -91,7 +99,7 @@ def test_one_url_names_one_folder_to_spark_and_to_us(spark: SparkSession, tmp_pa
     rows.write.format("lakehouse").options(recordkey="id").mode("append").save(f"{url}/table")
     assert {file.name for file in (tmp_path / "a%20b#c?d").iterdir()} == {"plain", "table"}
     source = spark.read.format("lakehouse").load(f"{url}/table")
-    ours = LakehouseTable.forPath(spark, f"{url}/table").toDF()
+    ours = LakehouseTable.forPath(spark, f"{url}/table").read(meta_columns=True, via="native")
     assert lines(ours) == lines(source)
     assert lines(ours.select(rows.columns)) == lines(rows)
 
@@ -124,9 +132,9 @@ def test_folder_names_make_no_columns_and_no_patterns(spark: SparkSession, tmp_p
     rows = [(n, n % 3, place) for n, place in enumerate(places)]
     table = LakehouseTable.forPath(spark, str(tmp_path / "t [0]"), **options)
     table.bulk_insert(spark.createDataFrame(rows, "id long, month int, place string"))
-    assert sorted(map(tuple, table.toDF(["id", "month", "place"]).collect())) == rows
-    assert sorted(map(tuple, table.toDF(["id", "month", "place"], "month = 1").collect())) == rows[1::3]
-    assert table.toDF().schema["month"].dataType.simpleString() == "int"
+    assert sorted(map(tuple, table.read(["id", "month", "place"], via="native").collect())) == rows
+    assert sorted(map(tuple, table.read(["id", "month", "place"], where="month = 1", via="native").collect())) == rows[1::3]
+    assert table.read(via="native").schema["month"].dataType.simpleString() == "int"
 
 
 OLD = {
@@ -212,11 +220,11 @@ def test_nan_is_found_though_spark_skips_by_statistics_that_leave_it_out(spark: 
     rows = [(1, NAN, (NAN, (NAN, "x"))), (2, 1.0, (1.0, (1.0, None))), (3, -0.0, (2.0, None)), (4, None, None)]
     table = LakehouseTable.forPath(spark, str(tmp_path), recordkey="id")
     table.bulk_insert(spark.createDataFrame(rows, schema).coalesce(1))
-    frame = table.toDF()
+    frame = table.read(meta_columns=True, via="native")
     assert lines(frame) == lines(read(spark, tmp_path))
     for condition in ("d > 100", "not d <= 100", "s.f >= 100", "s.in.d > 1.5D", "d != 1D and not d < 5D"):
         assert [row.id for row in frame.where(condition).collect()] == [1], condition
-        assert [row.id for row in table.toDF(where=condition).collect()] == [1], condition
+        assert [row.id for row in table.read(where=condition, via="native").collect()] == [1], condition
     assert [row.id for row in frame.where("s.in.t is null and d < 100").collect()] == [2, 3]
 
 

@@ -174,11 +174,11 @@ CONDITIONS: list[tuple[Any, int]] = [
 def test_native_reads_takes_a_spark_column(at: int, spark: SparkSession, table: Table) -> None:
     make, files = CONDITIONS[at]
     ours = LakehouseTable.forPath(spark, path_of(table))
-    frame = ours.toDF(["id"], where=make())
-    judged = ours.toDF().where(make()).select("id")
+    frame = ours.read(["id"], where=make(), via="native")
+    judged = ours.read(via="native").where(make()).select("id")
     assert sorted(frame.collect()) == sorted(judged.collect())
     assert frame.columns == ["id"]
-    assert len(ours.toDF(where=make()).inputFiles()) == files
+    assert len(ours.read(where=make(), via="native").inputFiles()) == files
 
 
 @pytest.mark.parametrize(("where", "name"), [(pc.field("id") > 5, "Expression"), (5, "type int"), ([], "type list")])
@@ -186,7 +186,7 @@ def test_native_reads_refuses_other_conditions_by_name(
     where: Any, name: str, spark: SparkSession, table: Table
 ) -> None:
     with pytest.raises(InvalidInputError, match=name):
-        LakehouseTable.forPath(spark, path_of(table)).toDF(where=where)
+        LakehouseTable.forPath(spark, path_of(table)).read(where=where, via="native")
 
 
 def test_columns_of_connect_are_understood_alike(spark: SparkSession) -> None:

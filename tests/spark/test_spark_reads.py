@@ -89,7 +89,7 @@ def test_both_sessions_return_all_columns_meta_columns_first(session: SparkSessi
 def test_as_of_instant(as_of: Any, rows: list[object], spark: SparkSession, dated: Path) -> None:
     frame = read(spark, dated, meta_columns=False, **{"as.of.instant": as_of})
     assert keyed([tuple(row) for row in frame.collect()]) == rows
-    native = LakehouseTable.forPath(spark, str(dated), meta_columns=False).toDF(as_of=as_of)
+    native = LakehouseTable.forPath(spark, str(dated), meta_columns=False).read(as_of=as_of, via="native")
     assert keyed([tuple(row) for row in native.collect()]) == rows
 
 
@@ -98,7 +98,7 @@ def test_no_instant_is_refused(spark: SparkSession, dated: Path) -> None:
         with pytest.raises(Exception, match="is not an instant; give a datetime"):
             read(spark, dated, **{"as.of.instant": given})
         with pytest.raises(InvalidOptionError, match="is not an instant; give a datetime"):
-            LakehouseTable.forPath(spark, str(dated)).toDF(as_of=given)  # type: ignore[arg-type]
+            LakehouseTable.forPath(spark, str(dated)).read(as_of=given, via="native")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_an_outer_join_is_written(way: str, spark: SparkSession, tmp_path: Path)
     WAYS[way](rows, path)
     table = LakehouseTable.forPath(spark, str(path), **FLIGHTS)
     table.upsert(rows)
-    for frame in (read(spark, path), table.toDF()):
+    for frame in (read(spark, path), table.read(meta_columns=True, via="native")):
         found: list[Any] = frame.select(*rows.columns).collect()
         assert sorted(map(str, found)) == wanted
 
@@ -96,4 +96,4 @@ def test_conditions_of_arrow_delete_in_tasks_and_are_refused_where_spark_reads(
     assert table.update({"x": 2.0}, where=pc.field("part") == "a").report["rows"]["updated"] == 2
     assert table.delete(where=pc.field("x") > 1).report["rows"]["deleted"] == 2
     with pytest.raises(InvalidInputError, match=r"Expression; give Spark SQL text"):
-        table.toDF(where=pc.field("x") > 1).collect()
+        table.read(where=pc.field("x") > 1).collect()

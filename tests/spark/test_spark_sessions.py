@@ -70,7 +70,7 @@ path += "-exchanged"
 answers.append(found())
 clustered = table.cluster(by=["x", "id"], curve="z-order").report["rows"]
 answers.append(found())
-scan = table.toDF(["id", "part", "x"], "part = 'p0' and x <= 0")
+scan = table.read(["id", "part", "x"], where="part = 'p0' and x <= 0", via="native")
 answers.append(sorted(map(list, scan.where("not x > 1").collect())))
 
 
@@ -90,13 +90,13 @@ with ThreadPoolExecutor(8) as pool:
     threads = list(map(sorted, pool.map(threaded, range(8))))
 whole = read(spark, path)
 answers.append(sorted(map(list, whole.where("part = 'p0' and x <= 0").select("id", "part", "x").collect())))
-counts = [whole.count(), whole.where("part = 'p0'").count(), table.read(functions.col("x") > 1, ["id"]).count()]
+counts = [whole.count(), whole.where("part = 'p0'").count(), table.read(["id"], where=functions.col("x") > 1).count()]
 try:
     spark.read.format("lakehouse").load(path + "-not-there").count()
 except Exception as error:
     text = str(error)
 spark.stop()
-refusals = [line[at:] for line in text.splitlines() if (at := line.find("lakeformat.errors.")) >= 0]
+refusals = [line[at:] for line in text.splitlines() if (at := line.find("lakeformat.TableNotFoundError")) >= 0]
 seen = {"answers": answers, "counts": counts, "threads": threads}
 print(json.dumps({**seen, "clustered": clustered, "refusals": refusals}))
 """
@@ -114,6 +114,6 @@ def test_spark_connect_writes_and_reads_registered_or_not(tmp_path: Path) -> Non
     assert answer["clustered"] == {"rewritten": 20}
     assert answer["threads"] == [list(range(number, number + 5)) for number in range(8)]
     assert answer["refusals"] == [
-        f"lakeformat.errors.TableNotFoundError: no table at {path}-exchanged-not-there (there is no "
+        f"lakeformat.TableNotFoundError: no table at {path}-exchanged-not-there (there is no "
         ".hoodie/hoodie.properties); check the path, or write to it first"
     ]

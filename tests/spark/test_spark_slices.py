@@ -28,7 +28,7 @@ def frames(spark: SparkSession, path: str, **options: str) -> dict[str, DataFram
         "load": source,
         "read": lakeformat.spark.read(spark, path, meta_columns=True, **options),
         "source": lakeformat.spark.read(spark, path, meta_columns=True, via="source", **options),
-        "toDF": LakehouseTable.forPath(spark, path, **options).toDF(),
+        "table": LakehouseTable.forPath(spark, path, **options).read(meta_columns=True, via="native"),
     }
 
 

@@ -38,7 +38,7 @@ def test_credentials_reach_tasks_and_are_not_shown(
         "fs.s3a.endpoint": server["client_kwargs"]["endpoint_url"],
     }
     loaded = [spark.read.format("lakehouse").options(**said).load(path) for said in (endpoint, hadoops)]
-    frame = read(spark, path, "x < 2", storage_options=server)
+    frame = read(spark, path, where="x < 2", storage_options=server)
     assert [each.count() for each in (*loaded, frame)] == [10, 10, 4]
     table = LakehouseTable.forPath(spark, path, storage_options=server)
     assert table.delete(where="id = 0").rows.deleted == 1

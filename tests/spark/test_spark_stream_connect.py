@@ -52,7 +52,7 @@ nameless = nameless.foreachBatch(each_batch(folder + "/none", recordkey="id")).t
 try:
     nameless.option("checkpointLocation", folder + "/none-checkpoint").start().awaitTermination()
 except Exception as error:
-    refusals += [line.strip() for line in str(error).splitlines() if "lakeformat.errors." in line][:1]
+    refusals += [line.strip() for line in str(error).splitlines() if "lakeformat." in line and "Error: " in line][:1]
 spark.stop()
 print(json.dumps({"answers": answers, "refusals": refusals}))
 """

@@ -48,7 +48,7 @@ def test_eight_threads_write_eight_tables_in_every_way(spark: SparkSession, tmp_
 
     def table(frame: DataFrame, path: str) -> None:
         LakehouseTable.forPath(spark, path, recordkey="id").upsert(frame)
-        assert LakehouseTable.forPath(spark, path).toDF(["id"], "x >= 0").count() == 10
+        assert LakehouseTable.forPath(spark, path).read(["id"], where="x >= 0", via="native").count() == 10
 
     def function(frame: DataFrame, path: str) -> None:
         write(frame, path, recordkey="id")

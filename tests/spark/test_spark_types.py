@@ -94,7 +94,7 @@ def test_all_types_survive_a_merge(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_plain_python_reads_the_instants_spark_wrote(spark: SparkSession, tmp_path: Path) -> None:
     save(spark.createDataFrame(ROWS, SCHEMA), tmp_path)
-    at, wall = (lakeformat.open(tmp_path).to_arrow([name], "id = 1")[name] for name in ("at", "wall"))
+    at, wall = (lakeformat.open(tmp_path).to_arrow([name], where="id = 1")[name] for name in ("at", "wall"))
     # Spark takes a datetime without zone as one of the driver's own.
     assert at.to_pylist() == [datetime(2024, 2, 29, 1, 2, 3, 4).astimezone(UTC)]
     assert wall.to_pylist() == [datetime(2024, 3, 31, 2, 30, 0, 1)]

@@ -69,7 +69,7 @@ def test_going_back_and_looking_over(version: int, spark: SparkSession, tmp_path
     lost = first.with_name(f"{file_id}_9-9-9_{instant}")  # What a task made that lost its race.
     lost.write_bytes(first.read_bytes())
     assert [finding.path for finding in table.check()] == [lost.name]
-    assert table.repair(dry_run=False)
+    assert table.repair()
     assert not table.check()
     assert f"version {version}" in str(table.describe())
     table.delete_savepoint(saved.instant_time)

@@ -275,7 +275,7 @@ USES = [
     odd_literals, many_filters, other_ways_to_run, expressions_over_it, switched_while_in_use,
     a_global_view_of_another_session, from_threads,
 ]  # fmt: skip
-WAYS = ("guarded", "load", "toDF")
+WAYS = ("guarded", "load", "table")
 #: Uses that take seconds each way.
 _LONG_USES = (many_filters, outer_joins, expressions_over_it, correlated_subqueries, odd_literals)
 #: More filters than a frame keeps apart, each planned anew: `test_pushed_filters.py` has the rule of it.
@@ -311,8 +311,8 @@ OPTIONS = {"columns": ",".join(NAMES), "lakeformat.read.split.bytes": "1"}
 
 def reading(way: str, session: SparkSession, table: str) -> DataFrame:
     """The table, in one of the ways that users have."""
-    if way == "toDF":
-        return LakehouseTable.forPath(session, table).toDF(NAMES)
+    if way == "table":
+        return LakehouseTable.forPath(session, table).read(NAMES, via="native")
     if way == "guarded":
         return guarded_frame(session, table, OPTIONS)
     return session.read.format("lakehouse").options(**OPTIONS).load(table)

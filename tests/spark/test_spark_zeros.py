@@ -70,7 +70,7 @@ def test_both_zeros_are_one_value_whatever_way_the_table_is_read(spark: SparkSes
     read(spark, path).createOrReplaceTempView("both_zeros")
     frames = {
         "read": read(spark, path),
-        "toDF": LakehouseTable.forPath(spark, path).toDF(),
+        "table": LakehouseTable.forPath(spark, path).read(via="native"),
         "load": spark.read.format("lakehouse").load(path),
         "view": spark.sql("select * from both_zeros"),
     }

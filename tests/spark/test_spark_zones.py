@@ -63,7 +63,7 @@ def test_plain_python_selects_what_a_session_of_that_zone_selects(zoned: SparkSe
     table, ours = lakeformat.open(folder / "days"), {}
     for text in texts:
         try:
-            ours[text] = sorted(table.to_arrow(["id"], text, time_zone=zone)["id"].to_pylist())
+            ours[text] = sorted(table.to_arrow(["id"], where=text, time_zone=zone)["id"].to_pylist())
         except InvalidInputError as error:
             if "cannot be compared" not in str(error):
                 raise
@@ -93,7 +93,7 @@ def test_every_way_in_selects_the_same_rows(zoned: SparkSession, folder: Path) -
         "read(where=)": lambda text: read(spark, path, where=text),
         "read(where=, via source)": lambda text: read(spark, path, where=text, via="source"),
         "read().where": lambda text: read(spark, path).where(text),
-        "toDF(where=)": lambda text: table.toDF(where=text),
+        "read(where=, via=)": lambda text: table.read(where=text, via="native"),
         "load().where": lambda text: source.load(path).where(text),
         "option(where).load": lambda text: spark.read.format("lakehouse").option("where", text).load(path),
         "view": lambda text: spark.sql(f"select * from zoned_days where {text}"),  # noqa: S608

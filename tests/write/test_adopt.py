@@ -94,7 +94,7 @@ def put(name: str, table: pa.Table | None = None) -> Callable[[Path], None]:
         (put("metadata/v1.metadata.json"), InvalidInputError, "Iceberg"),
         (put("_temporary/0/x"), InvalidInputError, "half-written"),
         (put("_spark_metadata/0"), InvalidInputError, "files that count"),
-        (put("more.csv"), InvalidInputError, "is no Parquet file"),
+        (put("more.csv"), InvalidInputError, "is not a Parquet file"),
         (put("bad.parquet"), CorruptTableError, "cannot be read"),
         (put("x=1/a.parquet", ROWS), InvalidInputError, "adopt one of the two"),
         (put("a.parquet", ROWS), DuplicateKeyError, "9 rows have the key of another"),

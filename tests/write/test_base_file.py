@@ -19,7 +19,7 @@ from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, KeyRan
 from lakeformat.keys.record_keys import seqnos
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 

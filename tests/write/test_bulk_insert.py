@@ -18,7 +18,7 @@ import lakeformat
 from lakeformat import InvalidInputError, InvalidOptionError, SchemaMismatchError, Table
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
 

@@ -15,7 +15,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.publish import Outcome
-from lakeformat.write.plan.job import plan_job
+from lakeformat.write.intake import plan_job
 from lakeformat.write.session import WriteSession
 from tests.helpers import hudi_rs
 
@@ -147,7 +147,7 @@ def test_rows_that_come_to_a_partition_meanwhile_are_not_lost(tmp_path: Path) ->
         commit = session.transaction.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
     other = pa.table({"id": [1000], "month": [1], "place": ["late"]}, schema=SCHEMA)
     lakeformat.open(tmp_path / "t").upsert(other)
-    commit = session.transaction.protocol.inflight(commit, CommitMetadata("DELETE_PARTITION", {}))
+    commit = session.transaction.start(commit, CommitMetadata("DELETE_PARTITION", {}))
     outcome = Outcome(schema=SCHEMA, written=(), snapshot=snapshot, overwritten=frozenset({"month=1"}))
     with session.transaction.locked(), pytest.raises(WriteConflictError):
         session.transaction.publish(commit, outcome)

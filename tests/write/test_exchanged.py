@@ -16,8 +16,9 @@ import lakeformat
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.file_index.load import load_snapshot
 from lakeformat.model.operation import Operation
-from lakeformat.write.plan.job import WriteJob, plan_job
-from lakeformat.write.session import Written
+from lakeformat.write.intake import plan_job
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.session import WrittenFile
 from lakeformat.write.shuffled_session import ExchangedSession, RouteTasks
 from lakeformat.write.workload.shuffle_plan import bundle, key_ranges
 from tests.helpers import hudi_rs
@@ -153,7 +154,7 @@ class Interrupted(HereExchange):
         super().__init__(table, job)
         self.table, self.theirs = table, theirs
 
-    def write(self, work: RouteTasks) -> list[Written]:
+    def write(self, work: RouteTasks) -> list[WrittenFile]:
         written = super().write(work)
         if self.theirs:
             self.table.upsert(self.theirs.pop())

@@ -17,7 +17,7 @@ from lakeformat import InvalidOptionError, Table, UnsupportedTableError
 from lakeformat.config.resolve import resolve
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
 

@@ -10,7 +10,7 @@ import pytest
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import SystemClock
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 from tests.helpers.skipping_tables import Reads
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])

@@ -17,7 +17,7 @@ from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.model.files import BaseFile, BaseFileName, FileSlice
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.plan.table_settings import create_table
+from lakeformat.write.intake import create_table
 from lakeformat.write.workload.buckets import (
     FileSizing,
     SmallFile,

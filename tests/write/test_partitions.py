@@ -239,7 +239,7 @@ def test_a_custom_generator_mixes() -> None:
             "1704164645678 seconds lie outside the years",
         ),
         ([float("nan")], {"timestamp_type": "UNIX_TIMESTAMP"}, "partition column 'p'"),
-        ([True], {"timestamp_type": "UNIX_TIMESTAMP"}, "a bool column is no timestamp"),
+        ([True], {"timestamp_type": "UNIX_TIMESTAMP"}, "a bool column is not a timestamp"),
     ],
 )
 def test_timestamps_that_cannot_be(column: object, options: dict[str, str], reason: str) -> None:

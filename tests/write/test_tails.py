@@ -10,7 +10,7 @@ import pytest
 
 import lakeformat
 from lakeformat.config.resolve import resolve
-from lakeformat.write.plan.job import plan_job
+from lakeformat.write.intake import plan_job
 from lakeformat.write.workload.buckets import tail_bytes
 
 SCHEMA = pa.schema({"id": pa.int64(), "v": pa.string()})

@@ -12,7 +12,7 @@ import pyarrow as pa
 import lakeformat
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import append_in_task
-from lakeformat.write.plan.job import plan_job
+from lakeformat.write.intake import plan_job
 from lakeformat.write.shuffled_session import bucket_places
 
 SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string()})

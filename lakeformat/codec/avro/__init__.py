@@ -1,1 +1,1 @@
-"""Avro bytes and Arrow columns: object containers, schemas, records."""
+"""Avro: object containers, schemas, and conversion between Avro bytes and Arrow columns."""

@@ -1,18 +1,13 @@
 """Decoding of Avro records into Arrow columns, field by field for all records at once.
 
 The start of each record must be known. The positions of all records then advance together, one field at a time. Only
-Arrow copies the bytes of texts.
+Arrow copies the bytes of texts. If a few records hold very long lists, fastavro decodes record by record instead, which
+is then faster and gives the same result.
+
+No input is trusted. `AvroBytes` raises ``IndexError`` for a position past the end and ``ValueError`` for an impossible
+length. A result of it is not larger than the input plus a fixed number of bytes per position.
 
 Memory: the requested columns, and about ten integers per record for the column in progress.
-
-Vectorized decoding of Avro's primitive values: numbers, lengths and texts at many positions at once.
-
-No input is trusted. A position past the end raises ``IndexError``, an impossible length raises ``ValueError``, and a
-result is not larger than the input plus a fixed number of bytes per position.
-
-Decoding of Avro records into Arrow columns record by record, with fastavro.
-
-It gives the same result as `avro_columns`, and is faster if a few records hold very long lists.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Avro object containers with one record, the format of most timeline files that are not JSON.
+"""Avro object containers with one record, the format of most timeline files that are not JSON, and parts of schemas.
 
 A reader must survive any bytes. fastavro decodes the record, but this module unpacks the frame, so that nothing
 inflates without bound. It also copies the writer schema first. The copy has only what decoding needs, and no type
 that can decode to much more than its bytes (a record inside itself, an array of empty items, a chain of references).
-
-Parts of Avro schemas in the form that Hudi's timeline files have.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["AvroEncoder", "bytes_of", "integers", "joined", "plain_bytes", "sized", "varints"]
+__all__ = ["AvroEncoder", "to_bytes", "encode_integers", "join_bytes", "encode_plain", "prefix_length", "encode_varints"]
 
 _NULL: Final = pa.scalar(None, pa.binary())
 _FORMS: Final[Mapping[str, str]] = {"boolean": "u1", "float": "<f4", "double": "<f8"}
@@ -47,43 +47,43 @@ class AvroEncoder:
         if kind == "map":
             entries = column.values
             values = self.encoded(entries.field(1), avro["values"])
-            return _blocks(column, joined(sized(entries.field(0)), values))
+            return _blocks(column, join_bytes(prefix_length(entries.field(0)), values))
         if kind in _INTEGERS:
-            return integers(column)
+            return encode_integers(column)
         if kind in _FORMS:
-            return plain_bytes(column, _FORMS[kind])
-        return sized(column) if kind in {"string", "bytes"} else self.encoded(column, self._named[kind])
+            return encode_plain(column, _FORMS[kind])
+        return prefix_length(column) if kind in {"string", "bytes"} else self.encoded(column, self._named[kind])
 
     def record(self, columns: list[pa.Array], avro: Any) -> pa.Array:
         """Encode records, given the columns of their fields."""
         fields = zip(columns, avro["fields"], strict=True)
-        return joined(b"", *(self.encoded(column, field["type"]) for column, field in fields))
+        return join_bytes(b"", *(self.encoded(column, field["type"]) for column, field in fields))
 
     def _union(self, column: pa.Array, branches: list[Any]) -> pa.Array:
         none = branches.index("null")
-        values = joined(bytes([2 * (1 - none)]), self.encoded(column, branches[1 - none]))
+        values = join_bytes(bytes([2 * (1 - none)]), self.encoded(column, branches[1 - none]))
         return pc.if_else(column.is_valid(), values, pa.scalar(bytes([2 * none]), pa.binary()))
 
 
-def joined(*parts: pa.Array | bytes) -> pa.Array:
+def join_bytes(*parts: pa.Array | bytes) -> pa.Array:
     """Concatenate the values of each row. A part of type ``bytes`` is the same in all rows; null if a part is null."""
     plain = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*plain, pa.scalar(b"", pa.binary()))
 
 
-def sized(texts: pa.Array) -> pa.Array:
+def prefix_length(texts: pa.Array) -> pa.Array:
     """Put the length in bytes before each text."""
-    return joined(integers(pc.binary_length(texts)), texts.cast(pa.binary()))
+    return join_bytes(encode_integers(pc.binary_length(texts)), texts.cast(pa.binary()))
 
 
-def plain_bytes(column: pa.Array, form: str) -> pa.Array:
+def encode_plain(column: pa.Array, form: str) -> pa.Array:
     """Encode numbers or booleans by a numpy dtype, such as ``<f8``; null if the column is null."""
     zero = False if column.type == pa.bool_() else 0.0
     values = column.fill_null(zero).to_numpy(zero_copy_only=False).astype(form)
     return _copy_nulls(_cells(values.view(np.uint8).reshape(len(values), values.itemsize)), column)
 
 
-def varints(numbers: npt.NDArray[np.int64]) -> pa.Array:
+def encode_varints(numbers: npt.NDArray[np.int64]) -> pa.Array:
     """Encode numbers as Avro ints or longs: zigzag, in groups of seven bits."""
     zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     groups = zigzag[:, None] >> np.arange(0, 70, 7, dtype=np.uint64)
@@ -96,21 +96,21 @@ def varints(numbers: npt.NDArray[np.int64]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
-def bytes_of(values: pa.Array) -> bytes:
+def to_bytes(values: pa.Array) -> bytes:
     """Return all values as one byte string, without gaps."""
     ends = _ends(values)
     part: bytes = _data(values).slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes()
     return part
 
 
-def integers(column: pa.Array) -> pa.Array:
+def encode_integers(column: pa.Array) -> pa.Array:
     """Encode integers, dates and timestamps as Avro ints or longs; null if the column is null."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.view(pa.int64())
     elif pa.types.is_date32(kind):
         column = column.view(pa.int32())
-    return _copy_nulls(varints(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)), column)
+    return _copy_nulls(encode_varints(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)), column)
 
 
 def _fixed(column: pa.Array, size: int) -> pa.Array:
@@ -129,7 +129,7 @@ def _blocks(lists: pa.Array, values: pa.Array) -> pa.Array:
     ends = _ends(values)[starts]
     grouped = pa.Array.from_buffers(pa.binary(), len(lists), [None, pa.py_buffer(ends), _data(values)])
     counts = np.diff(starts).astype(np.int64)
-    return pc.if_else(pa.array(counts > 0), joined(varints(counts), grouped, b"\0"), pa.scalar(b"\0", pa.binary()))
+    return pc.if_else(pa.array(counts > 0), join_bytes(encode_varints(counts), grouped, b"\0"), pa.scalar(b"\0", pa.binary()))
 
 
 def _cells(raw: npt.NDArray[np.uint8]) -> pa.Array:

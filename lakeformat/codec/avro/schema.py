@@ -15,7 +15,7 @@ decimal128                fixed, logical type decimal
 list, struct, map         array, record, map (keys are strings)
 ========================= ====================================================
 
-Avro schemas as trees of types; each type knows the form of its bytes and the Arrow type of its values.
+`AvroType` is an Avro schema as a tree of types. Each type has the form of its bytes and the Arrow type of its values.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The timeline's files: bytes to model values and back."""
+"""The files of the timeline: conversion between bytes and model values."""

@@ -1,10 +1,8 @@
-"""Encoding of archived instants, for both timeline layouts; `archive_log` reads the files of layout 1.
+"""Archived instants: encoding for both timeline layouts, and reading of the archive files of layout 1.
 
-The archive of layout 1 has a record for each state of an instant. Hudi needs only the completed record, and the
-requested record for the plan of a replacecommit or a clean. Every text type is marked as Java's ``String``; without the
-mark Hudi 1.x cannot list the archive.
-
-Archive files of timeline layout 1: Hudi's log format with Avro blocks of ``HoodieArchivedMetaEntry``.
+An archive file of layout 1 has Hudi's log format, with Avro blocks of ``HoodieArchivedMetaEntry``. It has a record for
+each state of an instant. Hudi needs only the completed record, and the requested record for the plan of a replacecommit
+or a clean. Every text type is marked as Java's ``String``; without the mark Hudi 1.x cannot list the archive.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from lakeformat.codec.avro.container import (
     is_container,
     optional,
 )
-from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, BlockKind, HeaderKey, LogBlock, block_bytes, blocks_of
+from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, BlockKind, HeaderKey, LogBlock, encode_block, parse_blocks
 from lakeformat.codec.timeline_files.clean import CLEAN_METADATA, CLEAN_PLAN
 from lakeformat.codec.timeline_files.commit import (
     COMMIT_METADATA,
@@ -47,7 +45,7 @@ from lakeformat.codec.timeline_files.service_plans import REQUESTED_REPLACE
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata
 
-__all__ = ["HISTORY", "ArchivedEntry", "LeavingInstant", "encode_archive", "history_rows", "read_archive", "referring"]
+__all__ = ["HISTORY", "ArchivedEntry", "LeavingInstant", "encode_archive", "history_rows", "read_archive", "reference_records"]
 
 _LOG: Final = logging.getLogger("lakeformat.timeline")
 _HEAD: Final = struct.Struct(">ii")
@@ -57,7 +55,7 @@ _COMPLETED: Final = frozenset({None, "COMPLETED"})  # Releases that archived onl
 _ENTRY_FIELDS: Final = (optional("commitTime", TEXT), optional("actionType", TEXT), optional("actionState", TEXT))
 
 
-def referring(schema: Any, defined: set[str]) -> Any:
+def reference_records(schema: Any, defined: set[str]) -> Any:
     """Return the schema with each record defined once and then referenced by name, as Avro requires.
 
     Args:
@@ -68,12 +66,12 @@ def referring(schema: Any, defined: set[str]) -> Any:
             if name in defined:
                 return f"{NAMESPACE}.{name}"
             defined.add(name)
-            fields = [{**field, "type": referring(field["type"], defined)} for field in schema["fields"]]
+            fields = [{**field, "type": reference_records(field["type"], defined)} for field in schema["fields"]]
             return {**schema, "fields": fields}
         case dict():
-            return {key: referring(value, defined) for key, value in schema.items()}
+            return {key: reference_records(value, defined) for key, value in schema.items()}
         case list():
-            return [referring(branch, defined) for branch in schema]
+            return [reference_records(branch, defined) for branch in schema]
     return schema
 
 
@@ -82,8 +80,8 @@ _ENTRY: Final = file_of("HoodieArchivedMetaEntry", *_ENTRY_FIELDS)
 _ENTRY_WITH_COMMIT: Final = file_of(
     "HoodieArchivedMetaEntry",
     *_ENTRY_FIELDS,
-    optional("hoodieCommitMetadata", referring(COMMIT_READER, _DEFINED)),
-    optional("hoodieReplaceCommitMetadata", referring(REPLACE_READER, _DEFINED)),
+    optional("hoodieCommitMetadata", reference_records(COMMIT_READER, _DEFINED)),
+    optional("hoodieReplaceCommitMetadata", reference_records(REPLACE_READER, _DEFINED)),
 )
 
 
@@ -124,7 +122,7 @@ def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Itera
     """
     schema = _ENTRY_WITH_COMMIT if with_commits else _ENTRY
     rest = source.size()
-    for block in blocks_of(source, name, source.size()):
+    for block in parse_blocks(source, name, source.size()):
         rest -= block.size_bytes
         source.seek(block.content_offset)
         try:
@@ -146,7 +144,7 @@ def _decode_entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) 
     version, records = _HEAD.unpack_from(content)
     if block.kind is not BlockKind.AVRO_DATA or version != AVRO_CONTENT_VERSION:
         raise ValueError(f"it holds a block of kind {block.kind.name}, version {version}")
-    reader, at = RecordReader(json.loads(block.told(HeaderKey.SCHEMA)), schema), _HEAD.size
+    reader, at = RecordReader(json.loads(block.require(HeaderKey.SCHEMA)), schema), _HEAD.size
     for _ in range(records):
         (length,) = _LENGTH.unpack_from(content, at)
         at += _LENGTH.size + length
@@ -238,7 +236,7 @@ def encode_archive(instants: Sequence[LeavingInstant], *, per_block: int) -> byt
             fastavro.schemaless_writer(body, parsed, record)
             packed.append(struct.pack(">i", body.tell()) + body.getvalue())
         content = struct.pack(">ii", AVRO_CONTENT_VERSION, len(records)) + b"".join(packed)
-        blocks.append(block_bytes(BlockKind.AVRO_DATA, {HeaderKey.SCHEMA: text}, content))
+        blocks.append(encode_block(BlockKind.AVRO_DATA, {HeaderKey.SCHEMA: text}, content))
     return b"".join(blocks)
 
 
@@ -253,7 +251,7 @@ def _entry_schema() -> tuple[dict[str, Any], Any]:
         VERSION,
         optional("actionState", TEXT),
         optional("stateTransitionTime", TEXT),
-        *(optional(name, referring(avro, defined)) for name, avro in fields.items()),
+        *(optional(name, reference_records(avro, defined)) for name, avro in fields.items()),
     )
     return schema, fastavro.parse_schema(json.loads(json.dumps(schema)))
 

@@ -1,10 +1,7 @@
-"""Commit metadata as JSON, the form of timeline layout 1 (Hudi: ``HoodieCommitMetadata.toJsonString``).
+"""Commit metadata in both forms, and conversion between them. The conversion keeps every field that both forms have.
 
-Commit metadata as Avro, the form of timeline layout 2 (Hudi: ``CommitMetadataSerDeV2``).
-
-Decoding of completed commits in both forms: JSON of timeline layout 1 and Avro of layout 2.
-
-Conversion of commit metadata between JSON and Avro. Every field that both forms have is kept.
+Timeline layout 1 stores JSON (Hudi: ``HoodieCommitMetadata.toJsonString``), layout 2 stores Avro
+(Hudi: ``CommitMetadataSerDeV2``).
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ __all__ = [
 MAX_BYTES: Final = 64 << 20
 
 #: If a user deletes a damaged completed file, its commit is pending and the next write rolls it back.
-_BRING_BACK: Final = "restore it from a copy, and do not delete it: its commit would be undone, rows and all"
+_RESTORE_ADVICE: Final = "restore it from a copy, and do not delete it: its commit would be undone, rows and all"
 _NULL_COMMIT: Final = "null"
 _NOTHING_MERGED: Final = LogsMerged(0, 0, 0, 0)
 
@@ -120,7 +117,7 @@ def decode_json(data: bytes, *, name: str) -> dict[str, Any]:
             the file.
     """
     if not data:
-        raise CorruptTableError(f"{name} is empty; {_BRING_BACK}")
+        raise CorruptTableError(f"{name} is empty; {_RESTORE_ADVICE}")
     if len(data) > MAX_BYTES:
         raise CorruptTableError(f"{name} has {len(data)} bytes, more than any timeline file; restore it")
     try:

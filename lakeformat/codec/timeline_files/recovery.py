@@ -1,11 +1,8 @@
-"""Timeline files that are Avro object containers: rollback, savepoint, restore.
+"""Files of rollbacks, savepoints and restores, which are Avro object containers in every table version.
 
-Like Hudi, lakeformat writes one uncompressed record per file, with the schemas of Hudi 0.15. It reads by field name:
-unknown fields are skipped, and missing fields get their default.
-
-Files of savepoints and restores: a savepoint, the plan of a restore, and what it did.
-
-The same in every table version. Readers of other releases take fields by name, so all of Hudi's are written.
+Like Hudi, lakeformat writes one uncompressed record per file, with the schemas of Hudi 0.15. Readers look up fields by
+name, so lakeformat writes all fields that Hudi writes. When it reads, it skips unknown fields, and missing fields get
+their default.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Compaction plans, the files ``<instant>.compaction.requested`` and ``<instant>.logcompaction.requested``.
+"""Plans of compactions and clusterings.
 
-``<instant>.replacecommit.requested``: what a replacecommit is going to do; of a clustering, its whole plan.
-
-Written with the writer schema of Hudi 0.15, read by field name.
+The plan of a compaction or log compaction is the file ``<instant>.compaction.requested`` or
+``<instant>.logcompaction.requested``. The file ``<instant>.replacecommit.requested`` of a replacecommit holds the plan
+if the replacecommit is a clustering. It is written with the schema of Hudi 0.15 and read by field name.
 """
 
 from __future__ import annotations

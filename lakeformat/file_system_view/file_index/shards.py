@@ -76,7 +76,7 @@ class ShardPart:
         columns = [*FILE_COLUMNS.names, *(f"{kind}{path}" for path in paths for kind in KINDS)]
         stored = read_columns(storage, self.path, columns)
         if stored is None:
-            raise IndexDamagedError(f"{self.path} of the file index is damaged or gone; it is made anew by a write")
+            raise IndexDamagedError(f"{self.path} of the file index is damaged or missing; the next write makes it again")
         if not self.changed:
             return stored
         return newest(together([stored, self.added], schema, paths), self.hidden)
@@ -84,7 +84,7 @@ class ShardPart:
     def _paths(self, storage: Storage) -> list[str]:
         names = column_names(storage, self.path)
         if names is None:
-            raise IndexDamagedError(f"{self.path} of the file index is damaged or gone; it is made anew by a write")
+            raise IndexDamagedError(f"{self.path} of the file index is damaged or missing; the next write makes it again")
         return indexed_paths(names)
 
 

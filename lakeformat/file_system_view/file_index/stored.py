@@ -8,11 +8,10 @@
 
 The read functions return None for a file that is torn, damaged or of another format.
 
-Files and their column bounds as one Arrow table: the form in which deltas and shards are stored.
-
-Besides `FILE_COLUMNS` the table has three columns for each indexed column: ``min/<path>`` and ``max/<path>`` (of the
-table's type when they were written) and ``nulls/<path>`` (int64). A float column also has ``nans/<path>`` (int64). Null
-means unknown. Files written before NaN was counted have no ``nans/`` column, and older releases ignore it.
+Deltas and shards are tables of files with their column bounds. Besides `FILE_COLUMNS` such a table has three columns
+for each indexed column: ``min/<path>`` and ``max/<path>`` (of the column's type when they were written) and
+``nulls/<path>`` (int64). A float column also has ``nans/<path>`` (int64). Null means unknown. Files written before NaN
+was counted have no ``nans/`` column, and older releases ignore it.
 """
 
 from __future__ import annotations
@@ -336,7 +335,7 @@ def with_bounds(table: pa.Table, bounds: Mapping[str, ColumnBounds]) -> pa.Table
 
 
 def indexed_paths(names: Iterable[str]) -> list[str]:
-    """Return the paths of which a table with these columns has bounds."""
+    """Return the paths of the columns whose bounds a table with these columns holds."""
     return [name.removeprefix(NULLS) for name in names if name.startswith(NULLS)]
 
 

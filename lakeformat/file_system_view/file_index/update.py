@@ -4,7 +4,7 @@ The upkeep runs after the commit is visible and must never fail a write. Errors 
 new snapshot. Memory: one list of the files of the changed shards; for the first snapshot of a table without an index,
 one list of all its files.
 
-Update of the file index when lakeformat archives commits: the archiving process knows that no commit was missed.
+When lakeformat archives commits, it also updates the index: the archiving process knows that no commit was missed.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class IndexWriter:
                 self._write_delta(instant, table, replaced)
                 return
         try:
-            self._add_snapshot(base, instant, table, replaced)
+            self._write_snapshot(base, instant, table, replaced)
         except Exception as error:  # It may fail each time; a delta still brings the index up to date.
             _LOG.warning("no new snapshot of the file index of %s could be made: %s", self._storage.location, error)
             self._write_delta(instant, table, replaced)
@@ -325,6 +325,6 @@ def carried_over(
         covered = Covered(manifest.covered.commits - gone, pending, now.archive or "")
         write_manifest(store.storage, [manifest.shards], covered)
     except (LakeformatError, OSError) as error:
-        _LOG.warning("the file index of %s is made anew by the next write: %s", store.storage.location, error)
+        _LOG.warning("the next write makes the file index of %s again: %s", store.storage.location, error)
         return False
     return True

@@ -1,24 +1,19 @@
 """Change data: rows before and after each commit, from the slices of its file groups joined by record key.
 
-A row was written by a commit if its commit time says so: it is an update where the slice before has its key, else an
-insert. What the slice before has and the one after has not was deleted. A version that loses and still fills fields of
-the one that stays (partial updates) is no change here. Within a commit the deletes come first, and a key that one file
-group loses and another one gains is one update; see `lakeformat.read.cdc.images`.
+A row was written by a commit if the row has its commit time. If the slice before has the row's key, the row is an
+update, else an insert. A row of the slice before that the slice after does not have was deleted. If an older version
+loses but still fills fields of the winner (partial updates), this is not a change.
 
-Memory: of one file group at a time, the rows that changed and, where rows were deleted or there are log files, its
-keys and their commit times. Where a commit only appended, the rows of the keys in its blocks, before and after: each
-slice is read once, no other row is kept. Where a commit deletes from one file group and changes others, also up to
-64 MB of the rows that changed in these; more of them go into a temporary folder.
+The order of the changes is one in which a replica can apply them. File groups are read one after the other, so the
+insert of a key may come before the delete of its old row in another group. `in_order` puts the deletes of a commit
+first. A key that is deleted in one group and inserted into another becomes one update, even if its partition changes;
+pairs within one partition are made first. If a key has several rows, each row counts, in the order of the rows.
 
-The changes of one commit in an order in which a replica can apply them.
-
-File groups are read one after the other, so the insert of a key may come before the delete of its old row in another
-group. Here a commit's deletes come first. A key that is deleted in one group and inserted into another becomes one
-update, also where its partition changes: pairs in one partition are made before others. Of a key that is there several
-times each row counts, in the order of the rows.
-
-Memory: the rows that the commit changed in these groups, before and after, up to `_HELD_BYTES`. More of them go into a
-temporary folder, split by key, and one part at a time is in memory; a key's deletes still come first.
+Memory: for one file group at a time, the changed rows and, if rows were deleted or there are log files, the keys and
+their commit times. If a commit only appended, the rows of the keys in its blocks, before and after; each slice is read
+once, and no other row is kept. If a commit deletes from one file group and changes others, also the changed rows of
+these groups, up to `_HELD_BYTES` (64 MB). More rows go into a temporary folder, split by key, and one part at a time is
+in memory; a key's deletes still come first.
 """
 
 from __future__ import annotations
@@ -42,17 +37,18 @@ from lakeformat.errors import InstantNotAvailableError, InvalidInputError, neare
 from lakeformat.file_system_view.context import Engine
 from lakeformat.files.footers import open_parquet
 from lakeformat.files.log_reader import decode_blocks, read_blocks, read_change_data
-from lakeformat.files.missing_files import gone
+from lakeformat.files.missing_files import missing_file_error
 from lakeformat.files.slice_reader import read_appended
 from lakeformat.merge.order import key_codes, pair_keys, pair_rows
 from lakeformat.merge.versions import LogDeletes
 from lakeformat.model.instant import AsOf
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 from lakeformat.predicate import Always, And, Comparison, Predicate, bind
+from lakeformat.public import public
 from lakeformat.read.cdc.plan import ChangePlan, GroupChange, meetings, plan_changes
-from lakeformat.read.plan.incremental import bounds_of
-from lakeformat.read.plan.query import ReadQuery, readable_schema
+from lakeformat.read.incremental import bounds_of
 from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split
+from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.storage.port import Storage
 from lakeformat.storage.scratch import temporary_storage
@@ -70,7 +66,7 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
-#: Columns beside those of an image: record key and partition path of the row.
+#: Columns in addition to those of an image: record key and partition path of the row.
 KEY: Final = "key"
 PARTITION: Final = "partition"
 _HELD_BYTES: Final = 64 << 20
@@ -78,11 +74,11 @@ _PARTS: Final = 64
 
 
 def in_order(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield a commit's images: deletes, then updates, then inserts; key by key where they are many bytes.
+    """Yield a commit's images: deletes, then updates, then inserts. If they are many bytes, this order is per key.
 
     Args:
         batches: images with `KEY` and `PARTITION`, which the results have, too.
-        schema: theirs.
+        schema: schema of the batches.
     """
     held: list[pa.RecordBatch] = []
     size = 0
@@ -181,14 +177,14 @@ def _codes(texts: pa.ChunkedArray) -> Ints:
     return np.arange(len(texts)) if found is None else found.astype(np.int64)
 
 
-#: Of change data that tells keys.
+#: Column of the record key in change data.
 _LOGGED_KEY: Final = "record_key"
 _ALL: Final = Always(True)
 _META: Final = pa.schema([(name, pa.string()) for name in META_COLUMNS])
 
 
 def image_schema(columns: pa.Schema) -> pa.Schema:
-    """The shape of change data: ``op`` (``i``, ``u`` or ``d``), ``ts_ms``, and the row before and after.
+    """Return the schema of change data: ``op`` (``i``, ``u`` or ``d``), ``ts_ms``, and the row before and after.
 
     ``ts_ms`` is the commit's instant time, as in Hudi.
     """
@@ -196,13 +192,14 @@ def image_schema(columns: pa.Schema) -> pa.Schema:
     return pa.schema([("op", pa.string()), ("ts_ms", pa.string()), ("before", image), ("after", image)])
 
 
+@public
 @dataclass(frozen=True)
 class ChangeImages:
     """Every change that the commits of a range made: op, ts_ms, before and after.
 
-    Commits come in the order in which they completed. Within one the deletes come first, and a key that is there before
-    and after is one update, also if its partition changes. So a replica that applies the changes in this order, by key,
-    equals the table. Nothing is read before it is asked for.
+    Commits come in the order in which they completed. Within a commit the deletes come first, and a key that exists
+    before and after it is one update, even if its partition changes. So a replica that applies the changes in this
+    order, by key, equals the table. Nothing is read before a method that returns changes is called.
     """
 
     storage: Storage
@@ -211,26 +208,26 @@ class ChangeImages:
 
     @property
     def since(self) -> str:
-        """Where the range begins, exclusive."""
+        """Return the exclusive begin of the range."""
         return self.plan.since
 
     @property
     def until(self) -> str:
-        """The last commit that it covers: what the next call's ``since`` should be. ``since`` of an empty range."""
+        """Return the last commit of the range, which is the next call's ``since``; ``since`` if the range is empty."""
         return self.plan.until
 
     def __repr__(self) -> str:
         return f"ChangeImages(since={self.since!r}, until={self.until!r})"
 
     def to_batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """The changes as a stream of Arrow batches.
+        """Return the changes as a stream of Arrow batches.
 
         Args:
-            columns: of the images; all of the table's by default, without the meta columns.
+            columns: columns of the images; by default all of the table's without the meta columns.
 
         Raises:
-            InvalidInputError: a column that the table does not have.
-            InstantNotAvailableError, CorruptTableError: while batches are read, a file is gone or damaged.
+            InvalidInputError: the table does not have a column.
+            InstantNotAvailableError, CorruptTableError: while batches are read, a file is missing or damaged.
         """
         table, wanted = self.plan.table, image_columns(self.plan, columns)
         commits = self.plan.by_commit()
@@ -238,12 +235,16 @@ class ChangeImages:
         return pa.RecordBatchReader.from_batches(image_schema(wanted), batches)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The changes in memory."""
+        """Return the changes as an Arrow table, in memory. Arguments and errors as in `to_batches`."""
         return self.to_batches(columns).read_all()
 
 
 def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
-    """Those of the images: all of the table's but for the meta columns, or these. Raises `InvalidInputError`."""
+    """Return the columns of the images: the named ones, by default all of the table's without the meta columns.
+
+    Raises:
+        InvalidInputError: the table does not have a column.
+    """
     full = readable_schema(plan.table, meta_columns=True)
     known = set(full.names)
     for name in columns or ():
@@ -257,7 +258,7 @@ def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
 def change_images(
     engine: Engine, options: Options, *, since: AsOf | None = None, until: AsOf | None = None
 ) -> ChangeImages:
-    """The changes of a range; arguments and errors as of `lakeformat.Table.changes`."""
+    """Return the changes of a range. Arguments and errors as in `lakeformat.Table.changes`."""
     config = engine.store.config()
     since, until = options.read.begin if since is None else since, options.read.end if until is None else until
     plan = plan_changes(engine, options, config, bounds_of(since, until, config))
@@ -267,16 +268,16 @@ def change_images(
 def read_changes(
     storage: Storage, changes: Sequence[GroupChange], table: pa.Schema, columns: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what one commit changed in some file groups, in the shape of `image_schema`.
+    """Yield the changes of one commit in some file groups, with the schema of `image_schema`.
 
     Args:
-        changes: of one commit; groups of which one may delete a key that another one inserts are all among them.
+        changes: changes of one commit. If one file group may delete a key that another one inserts, both are included.
         table: the table's columns.
-        columns: those of the images.
+        columns: columns of the images.
     """
     names = image_schema(columns).names
     met = {id(change) for some in meetings(changes) for change in some}  # By identity: a commit may have many changes.
-    # Groups of which all rows go, and none comes back elsewhere, have nothing but deletes.
+    # Hidden file groups whose rows cannot reappear in another group have only deletes.
     gone = [change for change in changes if change.after is None and not change.logged and id(change) not in met]
     all_go = {id(change) for change in gone}
     rest = [change for change in changes if id(change) not in all_go]
@@ -293,17 +294,17 @@ def read_changes(
 
 
 def _keyed(columns: pa.Schema) -> pa.Schema:
-    """Return the shape of an image behind its record key and partition path."""
+    """Return the schema of images with their record key and partition path in front."""
     return pa.schema([pa.field(KEY, pa.string()), pa.field(PARTITION, pa.string()), *image_schema(columns)])
 
 
 def _group_images(
     storage: Storage, change: GroupChange, table: pa.Schema, columns: pa.Schema, *, by_slices: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what one commit changed in one file group; deletes first, where the commit logged no changes.
+    """Yield the changes of one commit in one file group. Deletes come first if the change data is not used.
 
     Args:
-        by_slices: read the slices where they are there: change data need not tell keys.
+        by_slices: whether to read the slices if they exist, because change data need not hold keys.
     """
     rows, shaped = _Rows(storage, table, columns), _Images(change, columns)
     use_log = change.logged and not set(columns.names).intersection(META_COLUMNS)
@@ -336,7 +337,7 @@ def _group_images(
 
 
 def _logged(storage: Storage, rows: _Rows, shaped: _Images, change: GroupChange) -> Iterator[pa.RecordBatch]:
-    """As the change data of the commit tells; what it does not hold, the slice after has."""
+    """Yield the changes from the commit's change data. If it has no rows after, read them from the slice after."""
     for log in change.logged:
         for told in read_change_data(storage, log):
             ops = told.column("op")
@@ -356,9 +357,9 @@ def _logged(storage: Storage, rows: _Rows, shaped: _Images, change: GroupChange)
 
 
 def _by_counts(rows: _Rows, change: GroupChange, before: Part, after: Part) -> tuple[pa.Table, pa.Table] | None:
-    """The rows that the commit wrote, and what they were; None if rows may have gone, too.
+    """Return the old and the new versions of the rows that the commit wrote; None if it may have deleted rows.
 
-    Of base files alone: their footers tell whether there are as many rows as before and those that came.
+    It is for slices without log files: their footers show whether the row count grew by exactly the inserted rows.
     """
     if not isinstance(before, FilePart) or not isinstance(after, FilePart):
         return None
@@ -375,9 +376,9 @@ def _by_counts(rows: _Rows, change: GroupChange, before: Part, after: Part) -> t
 
 
 def _versions_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Keys of the rows that are new or another version, and of those that are gone.
+    """Return the keys of rows that are new or have another version, and the keys of rows that do not exist any more.
 
-    A version need not be the commit's own: what it deleted may have hidden an older one.
+    A version may be older than the commit: the row that the commit deleted may have hidden it.
     """
     if _is_doubled(_keys_of(old)) or _is_doubled(_keys_of(new)):
         return _doubled_apart(instant_time, old, new)
@@ -390,7 +391,7 @@ def _versions_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa
 
 
 def _doubled_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Return the same of rows some of whose keys are there several times: a key has changed if one of its rows has."""
+    """Return the same for rows that share keys: a key has changed if one of its rows has."""
     before, after = _keys_of(old), _keys_of(new)
     was, now = pair_keys(before, after)
     times = (of.column(COMMIT_TIME).combine_chunks() for of in (old, new))
@@ -420,7 +421,7 @@ def _keys_of(rows: pa.Table) -> pa.Array:
 
 
 class _Rows:
-    """Reads the slices of one group: the columns of the images, and the record key first."""
+    """A reader of the slices of one file group: it reads the record key, then the columns of the images."""
 
     def __init__(self, storage: Storage, table: pa.Schema, columns: pa.Schema) -> None:
         self._storage, self._table = storage, table
@@ -437,7 +438,7 @@ class _Rows:
         return pa.Table.from_batches(self.each(part, predicate), self._schema)
 
     def matching(self, part: Part, keys: pa.Array, schema: pa.Schema | None = None) -> pa.Table:
-        """The rows with these keys; of a base file only the row groups that may hold one are read."""
+        """Return the rows with these keys. Only the row groups of a base file that may hold one are read."""
         schema = schema or self._schema
         if not len(keys):
             return schema.empty_table()
@@ -448,13 +449,13 @@ class _Rows:
         return pa.Table.from_batches(found, schema)
 
     def images(self, told: pa.ChunkedArray) -> pa.Table:
-        """Images of change data as rows; null rows where there is none."""
+        """Convert the images of change data to rows; a missing image becomes a row of nulls."""
         chunks = [pa.RecordBatch.from_arrays(each.flatten(), schema=pa.schema(list(each.type))) for each in told.chunks]
         empty = pa.schema(list(told.type))
         return conform(pa.Table.from_batches(chunks, empty), self._schema)
 
     def appended(self, change: GroupChange) -> pa.Array:
-        """The record keys in the blocks that a commit appended."""
+        """Return the record keys in the blocks that a commit appended."""
         found = [pa.array([], pa.string())]
         for log in change.appended:
             blocks = [block for block in read_blocks(self._storage, log) if block.instant_time == change.instant_time]
@@ -467,7 +468,7 @@ class _Rows:
         return pc.unique(pa.concat_arrays(found))
 
     def of_appended(self, part: SlicePart, keys: pa.Array, instant_time: str) -> tuple[pa.Table, pa.Table]:
-        """The rows with these keys, before a commit appended to the slice and after, and their commit times."""
+        """Return the rows with these keys, and their commit times, before and after a commit appended to the slice."""
         table = readable_schema(self._table, meta_columns=True)
         return read_appended(
             self._storage, part.slice, part.merging, table, self.with_times, keys=keys, instant_time=instant_time
@@ -475,27 +476,27 @@ class _Rows:
 
     @property
     def with_times(self) -> pa.Schema:
-        """What is read of rows whose commit times are compared as well."""
+        """Return the columns to read if commit times are compared: those of the images and the commit time."""
         told = COMMIT_TIME in self._schema.names
         return self._schema if told else self._schema.append(pa.field(COMMIT_TIME, pa.string()))
 
     def versions(self, part: Part) -> pa.Table:
-        """Record key and commit time of each row."""
+        """Return the record key and commit time of each row."""
         schema = pa.schema([pa.field(name, pa.string()) for name in (RECORD_KEY, COMMIT_TIME)])
         return pa.Table.from_batches(self.each(part, schema=schema), schema).combine_chunks()
 
     def count(self, part: FilePart) -> int:
-        """Rows of a base file, by its footer."""
+        """Return the number of rows of a base file, from its footer."""
         where = f"{self._storage.location}/{part.path}"
         try:
             with self._storage.open_input(part.path) as source, open_parquet(source, where) as parquet:
                 return int(parquet.metadata.num_rows)
         except FileNotFoundError:
-            raise gone(self._storage, part.path) from None
+            raise missing_file_error(self._storage, part.path) from None
 
 
 class _Images:
-    """Makes change data out of rows."""
+    """A builder of change data from rows."""
 
     def __init__(self, change: GroupChange, columns: pa.Schema) -> None:
         self._time, self._partition = change.instant_time, change.partition_path
@@ -508,7 +509,7 @@ class _Images:
         return (self._batch("i", None, batch) for batch in after.to_batches() if batch.num_rows)
 
     def told(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Yield the images of the rows with some keys: all that there were before, and all that there are since."""
+        """Yield the changes of some keys, given all their rows before and after: deletes, updates, inserts."""
         was, now = pair_keys(_keys_of(before), _keys_of(after))
         left, right = (np.setdiff1d(np.arange(of.num_rows), at) for of, at in ((before, was), (after, now)))
         yield from (self.deleted(batch) for batch in before.take(pa.array(left)).to_batches() if batch.num_rows)
@@ -516,7 +517,7 @@ class _Images:
         yield from self.inserted(after.take(pa.array(right)))
 
     def paired(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Rows that were updated, in the same order."""
+        """Yield updates. The rows before and after are in the same order."""
         if after.num_rows:
             (old,), (new,) = (of.combine_chunks().to_batches() for of in (before, after))
             yield self._batch("u", old, new)

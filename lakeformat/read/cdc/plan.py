@@ -26,7 +26,7 @@ from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName, join_path
 from lakeformat.model.instant import Instant
 from lakeformat.model.table_config import ChangeLogging, TableConfig
-from lakeformat.read.plan.incremental import Bounds, check_rows_tell, tell_undone, unhollowed
+from lakeformat.read.incremental import Bounds, check_rows_tell, tell_undone, unhollowed
 from lakeformat.read.plan.splits import FilePart, Part, SlicePart
 from lakeformat.timeline.timeline import Timeline
 
@@ -89,12 +89,12 @@ class GroupChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """A range of changes.
+    """The changes of a range.
 
     Attributes:
         since, until: see `lakeformat.read.scan.Changes`.
-        schema: the table's columns of today; None if nobody has ever said.
-        changes: by commit, in the order in which these completed.
+        schema: the table's present columns; None if they are not known.
+        changes: the changes by commit, in the order in which the commits completed.
     """
 
     since: str
@@ -255,8 +255,8 @@ class _Range:
         self._paths = {file.path for file in (*listing.bases, *listing.logs)}
         store, location = engine.store, engine.storage.location
         self.schema = table_schema(store, config, whole.commits, ())
-        message_or_texts = [(i.time, commits[i.time]) for i in whole.commits] if wanted else []
-        self._versions = schema_versions(engine.storage, message_or_texts, location)
+        history = [(i.time, commits[i.time]) for i in whole.commits] if wanted else []
+        self._versions = schema_versions(engine.storage, history, location)
 
     def changes_of(self, instant: Instant) -> Iterator[GroupChange]:
         """Yield the changes of one commit, one per file group."""
@@ -287,7 +287,7 @@ class _Range:
             inserts_only = all(stat.is_base and not stat.num_updates and not stat.num_deletes for stat in written)
             if self._config.change_logging is ChangeLogging.DATA_BEFORE and not lost:
                 logged = ()  # Change data gives the rows after only by key, which is ambiguous if rows share a key.
-            message_or_texts = str(self._gone_error(lost, instant)) if lost else ""
+            message = str(self._gone_error(lost, instant)) if lost else ""
             new = after.part(group) if all(stat.path in self._paths for stat in written) else None
             old, appended = before.part(group), self._appended_logs(group, written)
             # Writers of bucket tables do not look up keys in files, so any row of a log file may be new.
@@ -300,7 +300,7 @@ class _Range:
                 new,
                 inserts_only,
                 logged,
-                message_or_texts,
+                message,
                 appended,
                 may_delete=bool(old or lost) and any(stat.num_deletes for stat in written),
                 may_insert=not counts_inserts or any(stat.num_inserts for stat in written),

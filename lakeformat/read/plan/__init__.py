@@ -1,1 +1,1 @@
-"""Plan a read: which files, row groups and splits. Values in, values out."""
+"""Planning of a read: its query, its files and its splits."""

@@ -1,4 +1,4 @@
-"""Step 5: portions of about equal bytes, by row groups where files are large."""
+"""Step 5: cut the chosen files into splits of about equal bytes, large files by row groups."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ __all__ = ["FilePart", "Part", "SlicePart", "Split", "pack"]
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Row groups of one base file; None means all. ``size_bytes`` is compressed.
+    """Row groups of one base file.
 
     Attributes:
-        nan_free: float columns of the filter, by path, that hold no NaN in the file: its footer does not tell.
-        shape: how the file's columns become the table's; None where they are.
+        size_bytes: compressed bytes of the row groups.
+        row_groups: numbers of the row groups; None means all.
+        nan_free: paths of float columns of the filter that hold no NaN in the file, which its footer does not show.
+        shape: how the file's columns become the table's; None if they are the same.
     """
 
     path: str
@@ -30,21 +32,21 @@ class FilePart:
 
     @property
     def silent(self) -> frozenset[str]:
-        """Columns of which the file's statistics say nothing."""
+        """Return the columns for which the file's statistics are not valid."""
         return frozenset() if self.shape is None else self.shape.silent(self.instant_time)
 
     @property
     def instant_time(self) -> str:
-        """Of the commit that wrote the file."""
+        """Return the instant time of the commit that wrote the file."""
         return BaseFileName.parse(self.path.rpartition("/")[2]).instant_time
 
 
 @dataclass(frozen=True, slots=True)
 class SlicePart:
-    """A file slice that has log files, whole: its rows are known when all of them are merged. Picklable.
+    """A whole file slice with log files: its rows are known only when all files are merged. Picklable.
 
     Attributes:
-        merging: how, and which blocks count.
+        merging: how the files are merged, and which blocks count.
     """
 
     slice: FileSlice
@@ -52,17 +54,17 @@ class SlicePart:
 
     @property
     def path(self) -> str:
-        """Of the base file, else of the first log file."""
+        """Return the path of the base file, else of the first log file."""
         return (self.slice.base or self.slice.logs[0]).path
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Return the bytes of all files."""
         return self.slice.size_bytes
 
     @property
     def log_bytes(self) -> int:
-        """Of its log files, which are read before its first row."""
+        """Return the bytes of the log files, which are read before the first row."""
         return sum(log.size_bytes for log in self.slice.logs)
 
 
@@ -71,13 +73,13 @@ Part: TypeAlias = FilePart | SlicePart
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What one task reads. Picklable."""
+    """The parts that one task reads. Picklable."""
 
     parts: tuple[Part, ...]
 
     @property
     def size_bytes(self) -> int:
-        """Compressed bytes."""
+        """Return the compressed bytes of all parts."""
         return sum(part.size_bytes for part in self.parts)
 
 
@@ -94,19 +96,19 @@ def pack(parts: Iterable[Part], split_bytes: int, at_least: int = 1) -> tuple[Sp
     current: list[Part] = []
     size = 0
     for part in listed:
-        # Closing where the split is nearest its limit keeps the sizes even.
+        # A split ends where its size is nearest to the limit, which keeps the sizes even.
         if current and size + part.size_bytes / 2 > limit:
             splits.append(Split(tuple(current)))
             current, size = [], 0
         current.append(part)
         size += part.size_bytes
     if current:
-        splits.append(Split(_joined(current)))
-    return tuple(Split(_joined(split.parts)) for split in splits)
+        splits.append(Split(_join_parts(current)))
+    return tuple(Split(_join_parts(split.parts)) for split in splits)
 
 
-def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Neighbouring parts of one file as one."""
+def _join_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Join neighbouring parts of one file."""
     joined: list[Part] = []
     for part in parts:
         last = joined[-1] if joined else None

@@ -1,1 +1,1 @@
-"""Carry a planned read out."""
+"""Execution of a read: pruning by statistics, and reading of batches."""

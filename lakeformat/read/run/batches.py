@@ -1,4 +1,4 @@
-"""Step 6: Arrow batches out of base files, filtered and in the shape that was asked for.
+"""Step 6: read splits as Arrow batches, filtered and with the columns of the query.
 
 Memory: one row group's pages of the columns read, plus two batches, each of up to `_MOST_BYTES`.
 """
@@ -16,21 +16,22 @@ from lakeformat.arrow.conform import conform
 from lakeformat.arrow.row_bytes import pieces
 from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.files.footers import open_parquet, repeated_texts, row_batches
-from lakeformat.files.missing_files import gone
+from lakeformat.files.missing_files import missing_file_error
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.files.slice_skipping import Skipping
 from lakeformat.predicate import Always, mask, may_match, path_parts
 from lakeformat.predicate.nodes import leaves
-from lakeformat.read.plan.query import ReadQuery, readable_schema
 from lakeformat.read.plan.splits import FilePart, SlicePart, Split
+from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.storage.port import Storage
 
 __all__ = ["BATCH_ROWS", "read_split"]
 
 BATCH_ROWS = 65_536
-#: Batches of less than half of either bound are put together: each costs its consumer the same, Spark a millisecond.
+#: Batches of less than half of either bound are joined: each batch has a fixed cost for its consumer, a millisecond in
+#: Spark.
 _BATCH_BYTES = 16 << 20
-#: Decoded bytes of a batch, at most, but for a row that takes more.
+#: Most decoded bytes of a batch, except for a single row that takes more.
 _MOST_BYTES = 32 << 20
 
 
@@ -43,17 +44,17 @@ def read_split(
     footers: Mapping[str, pq.FileMetaData] = MappingProxyType({}),
     threads: bool = True,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of a split that match, with exactly the query's columns, in batches of up to `BATCH_ROWS`.
+    """Yield the matching rows of a split, with exactly the query's columns, in batches of up to `BATCH_ROWS`.
 
-    Row groups whose statistics rule out a match are skipped here, whatever the plan knew: the footer is at hand.
+    Row groups whose statistics rule out a match are skipped here, even if the plan did not, as the footer is open.
 
     Args:
         table: the table's schema, without meta columns.
-        footers: by path, those that are at hand.
-        threads: decode columns side by side; see `row_batches`.
+        footers: footers that have been read already, by path.
+        threads: whether threads decode columns in parallel; see `row_batches`.
 
     Raises:
-        CorruptTableError: a file is missing or damaged; names the file.
+        CorruptTableError: a file is missing or damaged; the message names the file.
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0
@@ -85,7 +86,7 @@ def _batches(
     *,
     threads: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """The same as they come, row group by row group."""
+    """Yield the matching rows in batches of any size, row group by row group."""
     full = readable_schema(table, meta_columns=True)
     asked = set(query.schema.names)
     needed = pa.schema([(query.schema if name in asked else full).field(name) for name in query.file_columns()])
@@ -117,11 +118,11 @@ def _rows_of_file(
     *,
     threads: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a base file, of its row groups that may hold a match; columns as the file types them.
+    """Yield the rows in the row groups of a base file that may hold a match, with the file's column types.
 
     Args:
-        names: of the columns wanted.
-        known: the footer, if it is at hand.
+        names: names of the needed columns.
+        known: the footer, if it has been read already.
     """
     where = f"{storage.location}/{part.path}"
     try:
@@ -148,17 +149,17 @@ def _rows_of_file(
             for batch in (each for one in batches for each in pieces(one, BATCH_ROWS, _MOST_BYTES)):
                 yield batch if shape is None else shape.restored(batch, names, part.instant_time)
     except FileNotFoundError:
-        raise gone(storage, part.path) from None
+        raise missing_file_error(storage, part.path) from None
 
 
-def _asked(query: ReadQuery) -> list[str]:
+def _filter_columns(query: ReadQuery) -> list[str]:
     return sorted({leaf.column for leaf in leaves(query.predicate)})
 
 
 def _may_match(footer: pq.FileMetaData, part: FilePart, query: ReadQuery, table: pa.Schema) -> Sequence[int]:
-    """Those row groups of the part that may hold a row the query selects."""
+    """Return the row groups of the part that may hold a row that the query selects."""
     silent = part.silent
-    columns = [path for path in _asked(query) if path_parts(path)[0] not in silent]
+    columns = [path for path in _filter_columns(query) if path_parts(path)[0] not in silent]
     bounds, rows, _ = row_group_bounds([footer], columns, table, [part.nan_free])
     kept: list[int] = np.flatnonzero(may_match(query.predicate, bounds, rows)).tolist()
     return kept if part.row_groups is None else [group for group in part.row_groups if group in kept]

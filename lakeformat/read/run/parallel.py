@@ -1,7 +1,4 @@
-"""A planned read in one process: splits in pieces, which threads read side by side.
-
-Several iterators run at once by threads; their values come out in order.
-"""
+"""A planned read in one process: threads read pieces of the splits in parallel, and the rows come out in order."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ import pyarrow.parquet as pq
 from lakeformat.display import Progress, looked_at, progress
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import group_bytes, open_parquet
-from lakeformat.files.missing_files import gone
-from lakeformat.read.plan.query import ReadQuery
+from lakeformat.files.missing_files import missing_file_error
 from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack
+from lakeformat.read.query import ReadQuery
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.run.session import ReadPlan
 from lakeformat.storage.port import Storage
@@ -34,7 +31,7 @@ _END: Final = object()
 
 @dataclass(eq=False)
 class _Stream(Generic[T]):
-    """One iterator: values that are ready, and the step that makes the next. No two steps of it run at once."""
+    """One iterator with its ready values and the step that makes the next one. Its steps never run in parallel."""
 
     values: Generator[T, None, None]
     size_of: Callable[[T], int]
@@ -44,7 +41,7 @@ class _Stream(Generic[T]):
     ended: bool = False
 
     def collect(self) -> None:
-        """Take what the step has made, if it is done; raises what it raised."""
+        """Take the value of the step if it is done. Raise the error that it raised."""
         if self.step is not None and self.step.done():
             value = self.step.result()
             self.step = None
@@ -54,8 +51,8 @@ class _Stream(Generic[T]):
                 self.ready.append(value)  # type: ignore[arg-type]
                 self.sizes.append(self.size_of(value))  # type: ignore[arg-type]
 
-    def taken(self) -> T:
-        """The next value that is ready."""
+    def take(self) -> T:
+        """Remove and return the next ready value."""
         self.sizes.popleft()
         return self.ready.popleft()
 
@@ -69,20 +66,20 @@ def in_order(
     size_of: Callable[[T], int] = lambda _: 0,
     early: Generator[T, None, None] | None = None,
 ) -> Iterator[T]:
-    """All values of the first stream, then all of the second, and so on.
+    """Yield all values of the first stream, then all of the second, and so on.
 
-    A step of a thread makes one value, so that none waits for whoever takes them: a caller that stops in the middle,
-    or ends its process, leaves no thread behind. When it closes this iterator, the streams are closed.
+    A step of a thread makes one value, so no thread waits for the consumer: if a caller stops in the middle or ends its
+    process, it leaves no thread behind. If the caller closes this iterator, the streams are closed.
 
-    Memory: at most ``held`` values that nobody has asked for yet, or fewer that reach ``held_bytes``, and one in the
-    making per thread; beside them what the early stream has made.
+    Memory: at most ``held`` values that the caller has not taken yet, or fewer that reach ``held_bytes``, and one value
+    in the making per thread; in addition the values of the early stream.
 
     Args:
-        size_of: bytes of a value.
-        early: one of the streams, whose first value takes long: it is begun before all others.
+        size_of: returns the bytes of a value.
+        early: one of the streams, whose first value takes long. It is begun before all others.
 
     Raises:
-        Exception: what a stream raises, maybe before the values of those ahead of it.
+        Exception: an error of a stream, maybe before the values of the streams ahead of it.
     """
     coming = iter(streams)
     active: deque[_Stream[T]] = deque()
@@ -100,9 +97,9 @@ def in_order(
                 if not active:
                     return
                 head = active[0]
-                _go_on(active, pool, held, held_bytes)
+                _begin_steps(active, pool, held, held_bytes)
                 if head.ready:
-                    yield head.taken()
+                    yield head.take()
                 elif head.ended:
                     active.popleft()
                 else:
@@ -112,24 +109,24 @@ def in_order(
             stream.values.close()
 
 
-def _go_on(active: deque[_Stream[T]], pool: ThreadPoolExecutor, held: int, held_bytes: int) -> None:
-    """Begin a step of every stream that has none, as far as there is room for its value."""
+def _begin_steps(active: deque[_Stream[T]], pool: ThreadPoolExecutor, held: int, held_bytes: int) -> None:
+    """Begin a step of each stream that has none, while there is room for its value."""
     room = held - sum(len(stream.ready) + (stream.step is not None) for stream in active)
     if sum(sum(stream.sizes) for stream in active) > held_bytes:
         room = 0
     for stream in active:
-        # The first may always go on: what is held behind it waits for its values.
+        # The first stream may always go on: the held values of the others wait for its values.
         if not stream.ended and stream.step is None and (room > 0 or (stream is active[0] and not stream.ready)):
             stream.step = pool.submit(next, stream.values, _END)
             room -= 1
 
 
-#: What a thread reads in one go, compressed; larger files are cut between their row groups.
+#: Compressed bytes that a thread reads at a time; larger files are cut between their row groups.
 _PIECE_BYTES: Final = 16 << 20
-#: A slice with log files of so many bytes is begun before those ahead of it.
+#: Least bytes of log files for which a slice is begun before those ahead of it.
 _HEAVY_LOGS: Final = 2 << 20
 _MOST_THREADS: Final = 8
-#: Batches that wait for whoever reads them, per thread.
+#: Batches per thread that wait for the consumer.
 _HELD: Final = 4
 _HELD_BYTES: Final = 64 << 20
 
@@ -145,18 +142,18 @@ def read_all(
     shows: bool = False,
     to_the_end: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of all splits, in the order of the plan, whatever the number of cores.
+    """Yield the rows of all splits in the order of the plan, for any number of cores.
 
-    Memory: for each thread, of which there is one per core and at most `_MOST_THREADS`, the pages of one row group and
-    `_HELD` batches of up to `BATCH_ROWS` rows, or fewer of `_HELD_BYTES`; the footers of one split; the log files of
-    a slice per thread, and of the one that has most.
+    Memory: for each thread (one per core, at most `_MOST_THREADS`), the pages of one row group and
+    `_HELD` batches of up to `BATCH_ROWS` rows, or fewer that reach `_HELD_BYTES`; the footers of one split; the log
+    files of a slice per thread, and of the slice with the most.
 
     Args:
-        shows: how far the read has come, where somebody looks.
-        to_the_end: all rows are wanted, so that what takes longest may begin first.
+        shows: whether to show the progress, on a terminal or in a notebook.
+        to_the_end: whether all rows are wanted, so that the slice that takes longest may begin first.
 
     Raises:
-        CorruptTableError: a file is missing or damaged; names the file.
+        CorruptTableError: a file is missing or damaged; the message names the file.
     """
     if not (shows and looked_at()):
         yield from _read_all(storage, snapshot, query, plan, None, to_the_end=to_the_end)
@@ -185,7 +182,7 @@ def _read_all(
 
     def opened(piece: Split, footers: Footers) -> Generator[pa.RecordBatch, None, None]:
         rows = read_split(storage, piece, query, schema, footers=footers, threads=alone)
-        return rows if shown is None else _told(rows, piece, shown, seen)
+        return rows if shown is None else _show_progress(rows, piece, shown, seen)
 
     if alone:
         for piece, footers in chain(first, pieces):
@@ -202,16 +199,16 @@ def _read_all(
 
 
 def _heaviest(plan: ReadPlan) -> SlicePart | None:
-    """The slice whose first row comes latest, if that is worth a thought."""
+    """Return the slice with the most bytes of log files, whose first row comes latest; None if they are few."""
     slices = (part for split in plan.splits for part in split.parts if isinstance(part, SlicePart))
     found = max(slices, key=lambda part: part.log_bytes, default=None)
     return found if found is not None and found.log_bytes >= _HEAVY_LOGS else None
 
 
-def _told(
+def _show_progress(
     rows: Generator[pa.RecordBatch, None, None], piece: Split, shown: Progress, seen: set[str]
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The same rows; their bytes are read when the last of them has come."""
+    """Yield the rows and show the progress. Bytes and files of the piece count after its last row."""
     with closing(rows):
         for batch in rows:
             yield batch
@@ -230,10 +227,10 @@ def _is_small(part: FilePart) -> bool:
 
 
 def _pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[tuple[Split, Footers]]:
-    """The split in portions of about `_PIECE_BYTES`, and the footers that had to be opened to cut it.
+    """Yield the split in pieces of about `_PIECE_BYTES`, each with the footers that were opened to cut it.
 
     Args:
-        alone: a part that makes a portion of its own.
+        alone: a part that becomes a piece of its own.
     """
     footers: dict[str, pq.FileMetaData] = {}
     parts: list[Part] = []
@@ -246,7 +243,7 @@ def _pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[tupl
             with storage.open_input(part.path) as source, open_parquet(source, where) as parquet:
                 footer = footers[part.path] = parquet.metadata
         except FileNotFoundError:
-            raise gone(storage, part.path) from None
+            raise missing_file_error(storage, part.path) from None
         groups = range(footer.num_row_groups) if part.row_groups is None else part.row_groups
         parts += [replace(part, size_bytes=group_bytes(footer, group), row_groups=(group,)) for group in groups]
     at = next((place for place, part in enumerate(parts) if part is alone), len(parts))

@@ -1,8 +1,7 @@
-"""The read path with its effects: pruning by names and the file index, footers where they are needed, splits.
+"""The plan of a read: pruning by names and the file index, reading of the needed footers, and splits.
 
-Where float columns may hold NaN: no Parquet statistic tells, the file index does of files that were counted.
-
-Which base files hold a row that a filter selects: what updates and deletes by predicate have to rewrite.
+`find_matches` uses the plan to find the slices that updates and deletes by predicate rewrite. The file index counts NaN
+in float columns; Parquet statistics do not.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.display import html_rows
-from lakeformat.file_system_view.folder_values import reading_keys
+from lakeformat.errors import CorruptTableError
+from lakeformat.file_system_view.folder_values import own_files, own_logs, reading_keys
 from lakeformat.file_system_view.live_files import FILE_COLUMNS, Portion, file_objects, merged_rows
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footer_bounds import row_group_bounds
@@ -29,13 +30,16 @@ from lakeformat.files.slice_skipping import Skipping
 from lakeformat.model.files import BaseFile, FileSlice
 from lakeformat.predicate import Always, ColumnBounds, Predicate, columns_of, may_match, path_parts
 from lakeformat.predicate.nodes import leaves
-from lakeformat.read.plan.pruning import proven_own, prune_by_name
-from lakeformat.read.plan.query import ReadQuery, readable_schema
+from lakeformat.public import public
+from lakeformat.read.plan.pruning import prune_by_name
 from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack
+from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.storage.port import Storage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["Found", "ReadPlan", "find_matches", "nan_free_columns", "plan_read"]
+__all__ = ["Found", "ReadPlan", "find_matches", "nan_free_columns", "plan_read", "proven_own"]
 
 
 def nan_free_columns(bounds: Mapping[str, ColumnBounds], files: npt.NDArray[np.int64]) -> list[tuple[str, ...]]:
@@ -59,24 +63,26 @@ def nan_free_columns(bounds: Mapping[str, ColumnBounds], files: npt.NDArray[np.i
 
 Flags = npt.NDArray[np.bool_]
 
-#: More files than this are left to the tasks that read them, which open their footers anyway.
+#: Most footers that the plan opens. For more files the tasks that read them do it, as they open the footers anyway.
 _MOST_FOOTERS: Final = 1024
-#: Footers that are held at a time: each has its file's filter.
+#: Footers that are in memory at a time.
 _FOOTERS_AT_A_TIME: Final = 256
-#: Less than this to read is not worth a task of its own.
+#: Least bytes to read of a split.
 _SMALL_SPLIT_BYTES: Final = 4 << 20
-#: The least share of a file that reading it is taken to cost, however few the columns.
+#: Least share of a file's bytes that a read of few columns is estimated to cost.
 _LEAST_SHARE: Final = 1 / 64
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What a read is going to touch, after each pruning step. Bytes are compressed.
+    """The files, row groups and bytes that a read touches after each pruning step. Bytes are compressed.
 
     Attributes:
-        bytes_after: those of row groups, and of the log files that they meet.
-        row_groups, row_groups_after: of the base files whose footers were opened, those under log files, too; None
-            where none had to be.
+        splits: the parts to read.
+        bytes_after: bytes of the row groups to read, and of the log files that are merged with them.
+        row_groups, row_groups_after: row groups before and after pruning, of the base files whose footers were opened,
+            including those with log files; None if no footer was opened.
     """
 
     splits: tuple[Split, ...]
@@ -91,7 +97,7 @@ class ReadPlan:
     row_groups_after: int | None
 
     def _repr_html_(self) -> str:
-        """What notebooks show: what each step of pruning leaves."""
+        """Return HTML for notebooks: the files and bytes that each pruning step leaves."""
         steps = [
             ("all files", self.files, self.bytes),
             ("by name: partition values", self.files_after_names, self.bytes_after_names),
@@ -102,7 +108,7 @@ class ReadPlan:
         return html_rows(("left", "count", "bytes"), steps, caption="what a read touches")
 
     def describe(self) -> str:
-        """For people."""
+        """Return the numbers as a few lines of text."""
         lines = [
             f"files      {self.files:>10,}  {self.bytes:>15,} bytes",
             f"  by name  {self.files_after_names:>10,}  {self.bytes_after_names:>15,} bytes, after partition values",
@@ -124,41 +130,41 @@ def plan_read(
     at_least: int = 1,
     count_row_groups: bool = False,
 ) -> ReadPlan:
-    """Choose files, row groups of large ones, and cut them into splits.
+    """Choose the files, and the row groups of large files, and cut them into splits.
 
-    Files are left out by partition values and names, then by the bounds that the file index knows. Footers are opened
-    of files larger than a split, and of those that the index says nothing of, if these are few; else tasks do it.
+    Files are left out by partition values and names, then by the bounds in the file index. Footers are opened for files
+    larger than a split, and for files that are not in the index if these are few. Else the tasks open them.
 
-    Memory: names, sizes and the filter's bounds of the files of the shards that may hold a match, some 150 bytes a
-    file; an object for each file that is kept.
+    Memory: names, sizes and the filter's bounds of the files of the shards that may hold a match, some 150 bytes per
+    file; one object per chosen file.
 
     Args:
-        split_bytes: of the columns that are read, in each split.
+        split_bytes: bytes of the read columns in each split.
         at_least: make about this many splits, as long as each has a few megabytes to read.
-        count_row_groups: open all footers, to tell how many row groups are left.
+        count_row_groups: whether to open all footers, for exact numbers of row groups.
 
     Raises:
-        CorruptTableError: a footer that is needed is damaged; names the file.
+        CorruptTableError: a needed footer is damaged; the message names the file.
     """
     filtered = query.skipping and not isinstance(query.predicate, Always)
-    found = _kept(storage, snapshot, query, filtered=filtered)
+    found = _find_candidates(storage, snapshot, query, filtered=filtered)
     files = file_objects(found.files)
     total = sum(file.size_bytes for file in files) + sum(each.size_bytes for each in found.slices)
     share = 1.0
-    if files and (_splits_worth(total, at_least) > 1 or total > split_bytes):
-        share = _share_read(storage, files[0], snapshot, query)
-    split_bytes, at_least = int(split_bytes / share), _splits_worth(int(total * share), at_least)
-    few_unknown = filtered and sum(not known for known in found.told) <= _MOST_FOOTERS
+    if files and (_limit_splits(total, at_least) > 1 or total > split_bytes):
+        share = _estimate_share(storage, files[0], snapshot, query)
+    split_bytes, at_least = int(split_bytes / share), _limit_splits(int(total * share), at_least)
+    few_unknown = filtered and sum(not known for known in found.in_index) <= _MOST_FOOTERS
     opened = [
         count_row_groups or file.size_bytes > split_bytes or (few_unknown and not known)
-        for file, known in zip(files, found.told, strict=True)
+        for file, known in zip(files, found.in_index, strict=True)
     ]
     nan_free = zip(files, found.nan_free, strict=True)
     whole = [FilePart(file.path, file.size_bytes, nan_free=free, shape=snapshot.shape(file)) for file, free in nan_free]
     wanted = [(file, part) for file, part, flag in zip(files, whole, opened, strict=True) if flag]
-    by_groups, seen, left = _by_footers(storage, wanted, snapshot, query, filtered=filtered)
+    by_groups, seen, left = _prune_row_groups(storage, wanted, snapshot, query, filtered=filtered)
     in_order = iter(by_groups)
-    slices = _slices_left(storage, found.slices, snapshot, query, filtered=filtered, exact=count_row_groups)
+    slices = _prune_slices(storage, found.slices, snapshot, query, filtered=filtered, exact=count_row_groups)
     mine = [next(in_order) if flag else [part] for part, flag in zip(whole, opened, strict=True)]
     parts: list[Part] = [*slices.parts, *(part for some in mine for part in some)]
     left_over: list[Part | BaseFile] = [*slices.parts, *(file for file, some in zip(files, mine, strict=True) if some)]
@@ -177,13 +183,13 @@ def plan_read(
     )
 
 
-def _splits_worth(size_bytes: int, wanted: int) -> int:
-    """As many as wanted, as long as each has a few megabytes to read."""
+def _limit_splits(size_bytes: int, wanted: int) -> int:
+    """Limit the wanted number of splits so that each has a few megabytes to read."""
     return max(1, min(wanted, size_bytes // _SMALL_SPLIT_BYTES))
 
 
-def _share_read(storage: Storage, sample: BaseFile, snapshot: Snapshot, query: ReadQuery) -> float:
-    """The share of a table's bytes that lie in the columns read, as one footer tells."""
+def _estimate_share(storage: Storage, sample: BaseFile, snapshot: Snapshot, query: ReadQuery) -> float:
+    """Estimate, from one footer, the share of the table's bytes that the read columns take."""
     wanted = set(query.file_columns())
     if wanted.issuperset(readable_schema(snapshot.columns(storage.location), meta_columns=True).names):
         return 1.0
@@ -198,27 +204,27 @@ def _share_read(storage: Storage, sample: BaseFile, snapshot: Snapshot, query: R
 
 
 @dataclass
-class _Kept:
-    """What may hold a match.
+class _Candidates:
+    """The files that may hold a match.
 
     Attributes:
         files: base files without log files: `FILE_COLUMNS`.
-        told: of each, whether the index knows the filter's columns.
-        nan_free: of each, `FilePart.nan_free`.
-        slices: those with log files.
-        files_by_name, bytes_by_name: how many slices, and bytes, their names leave.
+        in_index: for each file, whether the index has bounds of the filter's columns.
+        nan_free: for each file, `FilePart.nan_free`.
+        slices: slices with log files.
+        files_by_name, bytes_by_name: number of slices, and their bytes, after pruning by name.
     """
 
     files: pa.Table = field(default_factory=FILE_COLUMNS.empty_table)
-    told: list[bool] = field(default_factory=list)
+    in_index: list[bool] = field(default_factory=list)
     nan_free: list[tuple[str, ...]] = field(default_factory=list)
     slices: list[FileSlice] = field(default_factory=list)
     files_by_name: int = 0
     bytes_by_name: int = 0
 
 
-def _kept(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: bool) -> _Kept:
-    kept = _Kept()
+def _find_candidates(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: bool) -> _Candidates:
+    kept = _Candidates()
     if not filtered:
         kept.files_by_name, kept.bytes_by_name = snapshot.live.count, snapshot.live.size_bytes
     nothing = isinstance(query.predicate, Always) and not query.predicate.value
@@ -228,7 +234,7 @@ def _kept(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: b
         portions = list(snapshot.live.portions())
         tables = [portion.files.filter(pa.array(~merged_rows(portion))) for portion in portions]
         kept.files = pa.concat_tables([kept.files, *tables])
-        kept.told, kept.nan_free = [True] * kept.files.num_rows, [()] * kept.files.num_rows
+        kept.in_index, kept.nan_free = [True] * kept.files.num_rows, [()] * kept.files.num_rows
         kept.slices = [each for portion in portions for each in portion.slices or () if each is not None]
         return kept
     full = readable_schema(snapshot.schema, meta_columns=True)
@@ -247,7 +253,7 @@ def _kept(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: b
         )
         merged = merged_rows(portion)
         if doubted.any():
-            flags[np.flatnonzero(doubted)[~_own(storage, snapshot, portion, doubted, merged)]] = True
+            flags[np.flatnonzero(doubted)[~_find_proven(storage, snapshot, portion, doubted, merged)]] = True
         kept.files_by_name += int(flags.sum())
         kept.bytes_by_name += int(portion.files.column("size_bytes").to_numpy()[flags].sum())
         flags &= may_match(query.predicate, portion.bounds, portion.files.column("rows").combine_chunks())
@@ -257,14 +263,14 @@ def _kept(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: b
         kept.slices += [each for each, flag in zip(portion.slices or (), flags, strict=False) if flag and each]
         flags &= ~merged
         tables.append(portion.files.filter(pa.array(flags)))
-        kept.told += known[flags].tolist()
+        kept.in_index += known[flags].tolist()
         kept.nan_free += nan_free_columns(portion.bounds, np.flatnonzero(flags))
     kept.files = pa.concat_tables(tables)
     return kept
 
 
-def _own(storage: Storage, snapshot: Snapshot, portion: Portion, doubted: Flags, merged: Flags) -> Flags:
-    """Which of the doubted slices hold nothing but rows that lie in the folder they name."""
+def _find_proven(storage: Storage, snapshot: Snapshot, portion: Portion, doubted: Flags, merged: Flags) -> Flags:
+    """Return a flag per doubted slice: whether all its rows are proven to have the partition values of their folder."""
     alone = file_objects(portion.files.filter(pa.array(doubted & ~merged)))
     pieces = {at: each for at, each in enumerate(portion.slices or ()) if each is not None and doubted[at]}
     for at, base in zip(np.flatnonzero(doubted & ~merged).tolist(), alone, strict=True):
@@ -272,7 +278,7 @@ def _own(storage: Storage, snapshot: Snapshot, portion: Portion, doubted: Flags,
     return proven_own(storage, snapshot.timeline, [pieces[at] for at in sorted(pieces)])
 
 
-def _by_footers(
+def _prune_row_groups(
     storage: Storage,
     files: Sequence[tuple[BaseFile, FilePart]],
     snapshot: Snapshot,
@@ -280,10 +286,10 @@ def _by_footers(
     *,
     filtered: bool,
 ) -> tuple[list[list[FilePart]], int, int]:
-    """Per file, the row groups that may hold a match, and how many there are and are left.
+    """Return the row groups of each file that may hold a match, and the numbers of row groups before and after.
 
     Args:
-        files: each with the part that is all of it.
+        files: each file with a part for all of it.
     """
     if not files or snapshot.schema is None:
         return [], 0, 0
@@ -313,11 +319,11 @@ def _by_footers(
 
 @dataclass(frozen=True, slots=True)
 class _SlicesLeft:
-    """Slices with log files that are read.
+    """The slices with log files to read.
 
     Attributes:
-        row_groups, row_groups_left: of base files whose footers were opened.
-        spared_bytes: of row groups that need not be read.
+        row_groups, row_groups_left: row groups before and after pruning, of base files whose footers were opened.
+        spared_bytes: bytes of the row groups that need not be read.
     """
 
     parts: Sequence[SlicePart]
@@ -326,7 +332,7 @@ class _SlicesLeft:
     spared_bytes: int = 0
 
 
-def _slices_left(
+def _prune_slices(
     storage: Storage,
     slices: Sequence[FileSlice],
     snapshot: Snapshot,
@@ -335,7 +341,7 @@ def _slices_left(
     filtered: bool,
     exact: bool,
 ) -> _SlicesLeft:
-    """What the filter leaves of them; of very many the tasks that read them find out."""
+    """Return the slices that the filter leaves. If there are very many slices, leave the check to the tasks."""
     parts = [SlicePart(each, snapshot.merging(each)) for each in slices]
     if not filtered or snapshot.schema is None or (len(slices) > _MOST_FOOTERS and not exact):
         return _SlicesLeft(parts)
@@ -414,3 +420,31 @@ def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, 
 def _path_of(piece: FileSlice) -> str:
     """Return the path by which a read plan names the slice: its base file, else its first log file."""
     return (piece.base or piece.logs[0]).path
+
+
+def proven_own(storage: Storage, timeline: Timeline, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
+    """Return a flag per slice: whether commits prove that its rows have the partition values of their folder.
+
+    The proof for a log file needs one single commit that wrote all of it.
+    """
+    store = TimelineStore(storage)
+    store.load()
+    wanted = {each.base_instant for each in slices}
+    since = min((each.base_instant for each in slices if each.logs), default=None)
+    own: set[str] = set()
+    logs: dict[str, int | None] = {}
+    for instant in timeline.commits:
+        logged = since is not None and instant.time >= since
+        if instant.time in wanted or logged:
+            with suppress(FileNotFoundError, CorruptTableError):  # An archived or damaged commit proves nothing.
+                metadata = store.commit(instant)
+                own |= own_files(metadata)
+                logs |= {path: None if path in logs else size for path, size in own_logs(metadata).items()}
+    return np.array(
+        [
+            (each.base is None or each.base.path in own)
+            and all(logs.get(log.path) == log.size_bytes for log in each.logs)
+            for each in slices
+        ],
+        np.bool_,
+    )

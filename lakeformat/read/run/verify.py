@@ -16,8 +16,8 @@ import pyarrow as pa
 from lakeformat.errors import SkippingError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.predicate import columns_of
-from lakeformat.read.plan.query import ReadQuery, readable_schema
 from lakeformat.read.plan.splits import Part, SlicePart, Split
+from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.run.session import plan_read
 from lakeformat.storage.port import Storage
@@ -44,7 +44,7 @@ class VerifiedSplit:
 def plan_verified(
     storage: Storage, snapshot: Snapshot, query: ReadQuery, *, split_bytes: int, at_least: int = 1
 ) -> tuple[VerifiedSplit, ...]:
-    """Plan splits of the whole table, each with the parts that skipping leaves. Arguments and errors as in `plan_read`."""
+    """Plan splits of the whole table, each with the parts that skipping leaves; see `plan_read` for the arguments."""
     whole = replace(query, skipping=False)
     everything = plan_read(storage, snapshot, whole, split_bytes=split_bytes, at_least=at_least)
     skipping = replace(query, skipping=True)
@@ -100,7 +100,7 @@ def read_verified(
 
 
 def _intersect(part: Part, other: Part) -> Part:
-    """Return the part with the row groups that both have. The two are of one file, or of one slice, which stays whole."""
+    """Return the part with the row groups that both have; both are of one file, or of one slice, which stays whole."""
     if isinstance(part, SlicePart) or isinstance(other, SlicePart):
         return other
     if part.row_groups is None or other.row_groups is None:

@@ -1,8 +1,6 @@
-"""A snapshot opened for reading: what validators are handed, of the table before a write and after it.
+"""Views of a snapshot for validators, and the aggregates of a pre-commit query on them.
 
-Answers of a pre-commit query, batch by batch.
-
-Memory: one batch, and for ``count(distinct ...)`` the distinct values.
+Memory of an aggregate: one batch, and for ``count(distinct ...)`` the distinct values.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ from lakeformat.files.footers import read_metadata
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 from lakeformat.predicate import Always, Predicate, Where, bind
 from lakeformat.predicate.sql import Aggregate, Select
-from lakeformat.read.plan.query import ReadQuery, readable_schema, resolve_query
+from lakeformat.public import public
+from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
 from lakeformat.read.run.parallel import read_all
 from lakeformat.read.run.session import plan_read
 from lakeformat.storage.port import Storage
@@ -34,29 +33,30 @@ __all__ = ["TableView", "answer", "as_text", "bind_select", "same"]
 _SPLIT_BYTES = 128 << 20
 
 
+@public
 class TableView:
-    """Reads one snapshot, also one that is not published yet. Memory: one row group a stream."""
+    """A view of one snapshot, which may not be published yet. Memory: one row group per stream."""
 
     def __init__(self, storage: Storage, snapshot: Snapshot) -> None:
         self._storage, self._snapshot = storage, snapshot
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, without the meta columns; none in a table that nobody has written to."""
+        """Return the columns without the meta columns; no columns if the table was never written."""
         return read_schema(self._snapshot.schema or pa.schema([]))
 
     def count(self) -> int:
-        """How many rows there are, from the footers where they tell."""
+        """Count the rows: from the footers, or by reading if there are log files."""
         if self._snapshot.live.has_logs:
             return sum(batch.num_rows for batch in self.scan([RECORD_KEY], Always(True)))
         return sum(read_metadata(self._storage, file).num_rows for file in self._snapshot.files)
 
     def seen_as(self, schema: pa.Schema) -> TableView:
-        """The same rows with a later schema's columns; those they lack are null."""
+        """Return a view of the same rows with the columns of a later schema; columns that they lack are null."""
         return TableView(self._storage, replace(self._snapshot, schema=schema))
 
     def scan(self, columns: Sequence[str], predicate: Predicate) -> Iterator[pa.RecordBatch]:
-        """The rows a bound predicate selects; none of a table without files."""
+        """Yield the rows that a bound predicate selects; none if the table has no files."""
         if not self._snapshot.live.count or self._snapshot.schema is None:
             return
         full = readable_schema(self._snapshot.schema, meta_columns=True)

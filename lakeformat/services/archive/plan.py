@@ -21,7 +21,7 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.services.clean.plan import Policy, Retention
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["ArchiveLimits", "archive_limits", "beyond_cleaning", "leaving"]
+__all__ = ["ArchiveLimits", "archive_limits", "choose_instants", "extend_for_cleaning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +42,31 @@ class ArchiveLimits:
 
 
 def archive_limits(
-    options: Options, asked: tuple[int | None, int | None] = (None, None), cleaned_to: str = ""
+    options: Options, requested: tuple[int | None, int | None] = (None, None), cleaned_to: str = ""
 ) -> ArchiveLimits:
     """Return the limits that the arguments set, else the options.
 
     Args:
-        asked: least and most commits of the caller; None for the option's value.
+        requested: least and most commits that the caller requested; None for the option's value.
         cleaned_to: the oldest commit that the last clean kept readable.
 
     Raises:
         InvalidInputError, InvalidOptionError: the most is not greater than the least.
     """
-    least = options[MIN_COMMITS] if asked[0] is None else asked[0]
-    most = options[MAX_COMMITS] if asked[1] is None else asked[1]
-    if asked[1] is None and (asked[0] is not None or not options.given(MAX_COMMITS)):
-        most = max(most, least + 1) if asked[0] is None else least + 1
-    if asked == (None, None) and not options.given(MIN_COMMITS):
+    least = options[MIN_COMMITS] if requested[0] is None else requested[0]
+    most = options[MAX_COMMITS] if requested[1] is None else requested[1]
+    if requested[1] is None and (requested[0] is not None or not options.given(MAX_COMMITS)):
+        most = max(most, least + 1) if requested[0] is None else least + 1
+    if requested == (None, None) and not options.given(MIN_COMMITS):
         least = min(least, most - 1)
     if most <= least or least < 1:
         message = f"{MAX_COMMITS}={most} is not more than {MIN_COMMITS}={least}; give a greater one"
-        raise InvalidOptionError(message) if asked == (None, None) else InvalidInputError(message)
+        raise InvalidOptionError(message) if requested == (None, None) else InvalidInputError(message)
     before = cleaned_to if options[BLOCKED_BY_CLEAN] else "~"
     return ArchiveLimits(least, most, options[BEYOND_SAVEPOINT], before)
 
 
-def beyond_cleaning(
+def extend_for_cleaning(
     limits: ArchiveLimits, timeline: Timeline, retention: Retention, earliest: Instant | None
 ) -> ArchiveLimits:
     """Raise the limits so that the commits that cleaning keeps readable stay, and the commit before them.
@@ -81,7 +81,7 @@ def beyond_cleaning(
     return replace(limits, least=limits.least + more, most=limits.most + more)
 
 
-def leaving(
+def choose_instants(
     timeline: Timeline,
     limits: ArchiveLimits,
     *,

@@ -23,8 +23,9 @@ from lakeformat.model.files import BaseFileName, LogFileName
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State, format_instant_time
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
-from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, beyond_cleaning, leaving
-from lakeformat.services.clean.plan import earliest_kept, retention_of
+from lakeformat.public import public
+from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, choose_instants, extend_for_cleaning
+from lakeformat.services.clean.plan import earliest_to_retain, retention_of
 from lakeformat.services.clean.run import last_clean
 from lakeformat.services.cluster.run import note_clusterings
 from lakeformat.storage.port import FileInfo, own_path
@@ -46,6 +47,7 @@ _AT_ONCE: Final = 200
 _SIDE_BY_SIDE: Final = 16
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class ArchiveResult(OneLine):
     """Instants that were archived.
@@ -99,11 +101,11 @@ class ArchiveSession:
         return result
 
     def _due(
-        self, config: TableConfig, timeline: Timeline, asked: tuple[int | None, int | None]
+        self, config: TableConfig, timeline: Timeline, requested: tuple[int | None, int | None]
     ) -> tuple[Instant, ...]:
-        limits = self._limits(config, timeline, asked)
+        limits = self._limits(config, timeline, requested)
         begun = frozenset(entry.name for entry in self.storage.list(own_path("pending")) if not entry.is_folder)
-        return leaving(
+        return choose_instants(
             timeline,
             limits,
             begun=begun - {instant.time for instant in timeline.instants if instant.state is State.COMPLETED},
@@ -112,12 +114,14 @@ class ArchiveSession:
             at_once=_AT_ONCE,
         )
 
-    def _limits(self, config: TableConfig, timeline: Timeline, asked: tuple[int | None, int | None]) -> ArchiveLimits:
+    def _limits(
+        self, config: TableConfig, timeline: Timeline, requested: tuple[int | None, int | None]
+    ) -> ArchiveLimits:
         last = last_clean(self.engine, timeline)
-        limits = archive_limits(self.options, asked, last.earliest_commit_to_retain if last else "")
+        limits = archive_limits(self.options, requested, last.earliest_commit_to_retain if last else "")
         retention = retention_of(self.options)
-        earliest = earliest_kept(timeline, retention, self.engine.clock.now_ms(), config.zone)
-        return beyond_cleaning(limits, timeline, retention, earliest) if self.options[CLEANS] else limits
+        earliest = earliest_to_retain(timeline, retention, self.engine.clock.now_ms(), config.zone)
+        return extend_for_cleaning(limits, timeline, retention, earliest) if self.options[CLEANS] else limits
 
     def _hides_files(self, commit: Instant) -> bool:
         """Tell whether files are left of the groups that a commit replaced; then they must be cleaned first."""
@@ -129,7 +133,9 @@ class ArchiveSession:
                     return True
         return False
 
-    def _archive_some(self, config: TableConfig, asked: tuple[int | None, int | None]) -> tuple[Sequence[Instant], str]:
+    def _archive_some(
+        self, config: TableConfig, requested: tuple[int | None, int | None]
+    ) -> tuple[Sequence[Instant], str]:
         """Archive one file's worth of instants, under the lock. Return them and "", or none and the reason."""
         before = self.store.load(config.archive_folder)
         pending = next((i for i in before.pending if i.action in {Action.RESTORE, Action.ROLLBACK}), None)
@@ -137,7 +143,7 @@ class ArchiveSession:
             return (), f"{self.store.path(pending)} is pending"
         if config.has_metadata_table:
             return (), "the table has a metadata table, whose compactions say what may go"
-        chosen = self._due(config, before, asked)
+        chosen = self._due(config, before, requested)
         if not chosen:
             return (), "nothing is old enough to archive"
         entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
@@ -173,10 +179,10 @@ class ArchiveSession:
         settings = HistorySettings(options[HISTORY_BATCH], options[HISTORY_BYTES], options[KEPT_MANIFESTS])
         compact_history(self.storage, folder, settings)
 
-    def _delete_archived(self, going: Sequence[Instant], entries: dict[str, FileInfo]) -> None:
+    def _delete_archived(self, chosen: Sequence[Instant], entries: dict[str, FileInfo]) -> None:
         """Delete the files of archived instants from the timeline."""
         layout = self.store.layout
-        families = {(i.time, action) for i in going for action in (i.action, *_PLANS.get(i.action, ()))}
+        families = {(i.time, action) for i in chosen for action in (i.action, *_PLANS.get(i.action, ()))}
         pending = [
             entry.path
             for name, entry in entries.items()
@@ -186,7 +192,7 @@ class ArchiveSession:
         ]
         with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
             list(pool.map(self.storage.delete, pending))
-        for instant in going:
+        for instant in chosen:
             self.storage.delete(self.store.path(instant))
 
 

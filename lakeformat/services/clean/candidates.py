@@ -1,10 +1,9 @@
 """Inputs of a clean's plan: the partitions to search, their files, and the files to keep.
 
-A note of the last search for old files, so that the next search can skip unchanged partitions.
-
-A clean that finds nothing leaves nothing on the timeline, as in Hudi. The note records its search in lakeformat's own
-folder, so that a table that only grows is not searched in full after every commit. The note may be lost: then all
-partitions are searched. It decides only where to search, never what is deleted.
+A note of the last search lets the next search skip unchanged partitions. A clean that finds nothing leaves nothing on
+the timeline, as in Hudi. The note records its search in lakeformat's own folder, so that a table that only grows is not
+searched in full after every commit. The note may be lost: then all partitions are searched. It decides only where to
+search, never what is deleted.
 """
 
 from __future__ import annotations

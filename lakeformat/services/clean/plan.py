@@ -1,12 +1,10 @@
-"""The choice of files to delete in one partition. Pure (Hudi: ``CleanPlanner``).
+"""The choice of commits to keep readable, and of files to delete. Pure (Hudi: ``CleanPlanner``, ``CleanerUtils``).
 
 By commits and by hours, a slice stays if it began at the earliest commit to retain or later, or if it is the newest
 slice before that commit, which the table at that commit needs. By versions, the newest slices stay. All unsaved slices
 of a replaced file group either stay or go together. These always stay: the newest slice of a group that is not
 replaced, slices that a savepoint names, slices that a pending compaction reads, and files that cannot be assigned to a
 slice.
-
-The rule for which commits stay readable. Pure (Hudi: ``CleanerUtils.getEarliestCommitToRetain``).
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from lakeformat.config.retention_options import CLEAN_POLICY, COMMITS_RETAINED, 
 from lakeformat.errors import InvalidInputError
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, format_instant_time
+from lakeformat.public import public
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = [
@@ -32,8 +31,8 @@ __all__ = [
     "Policy",
     "Retention",
     "Slice",
-    "doomed_files",
-    "earliest_kept",
+    "choose_files",
+    "earliest_to_retain",
     "retention_of",
 ]
 
@@ -89,10 +88,11 @@ def retention_of(
     return Retention(policy, options[_COUNTED[policy]])
 
 
-def earliest_kept(timeline: Timeline, retention: Retention, now_ms: int, zone: tzinfo | None) -> Instant | None:
+def earliest_to_retain(timeline: Timeline, retention: Retention, now_ms: int, zone: tzinfo | None) -> Instant | None:
     """Return the oldest commit that stays readable. Return None by versions, and if no commit becomes unreadable.
 
     Never returns a commit after the oldest pending write: the commit that this write started from stays readable.
+    Source: Hudi's ``CleanerUtils.getEarliestCommitToRetain``.
 
     Args:
         zone: time zone of the timeline.
@@ -111,6 +111,7 @@ def earliest_kept(timeline: Timeline, retention: Retention, now_ms: int, zone: t
     return max((commit for commit in commits if commit.time < pending), default=None)
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class CleanedFile:
     """A file to delete: its path, relative to the table, and its bytes."""
@@ -174,7 +175,7 @@ class Doomed:
     is_whole: bool
 
 
-def doomed_files(partition: PartitionFiles, retention: Retention, earliest: str | None, pins: Pins) -> Doomed:
+def choose_files(partition: PartitionFiles, retention: Retention, earliest: str | None, pins: Pins) -> Doomed:
     """Choose the files of a partition to delete.
 
     Args:

@@ -24,6 +24,7 @@ from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, 
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
+from lakeformat.public import public
 from lakeformat.services.clean.candidates import (
     SAVEPOINTS,
     LastLook,
@@ -34,11 +35,19 @@ from lakeformat.services.clean.candidates import (
     pins_of,
     savepoints,
 )
-from lakeformat.services.clean.plan import CleanedFile, Doomed, Pins, Policy, Retention, doomed_files, earliest_kept
+from lakeformat.services.clean.plan import (
+    CleanedFile,
+    Doomed,
+    Pins,
+    Policy,
+    Retention,
+    choose_files,
+    earliest_to_retain,
+)
 from lakeformat.storage.port import Storage, check_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.claims import alive
+from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit_listeners import drop_metadata_table
 
 __all__ = ["CleanResult", "CleanSession", "Deleter", "delete_here", "last_clean"]
@@ -55,6 +64,7 @@ _MOST_FILES: Final = 100_000
 Deleter: TypeAlias = Callable[[Storage, Sequence[str]], Mapping[str, str]]
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class CleanResult(OneLine):
     """Files that a clean deleted, or would delete.
@@ -192,10 +202,10 @@ class CleanSession:
         """Return what `clean` would delete now. Changes nothing and does not take the lock."""
         config = self.store.config()
         config.check_readable(self.storage.location)
-        found, why = self._search(config, retention, False, notes=False)
-        if found is None or not found.files:
+        search, why = self._search(config, retention, False, notes=False)
+        if search is None or not search.files:
             return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
-        return _result(found, retention, "")
+        return _result(search, retention, "")
 
     # --- planning, under the lock ---------------------------------------------------------------------
 
@@ -206,7 +216,7 @@ class CleanSession:
             with self.storage.lock(self.options.lock_seconds):
                 work = plan()
                 if work is not None:
-                    life.enter_context(alive(self.storage, work.instant.time))
+                    life.enter_context(keep_alive(self.storage, work.instant.time))
             yield work
 
     def _claim_dead_clean(self, config: TableConfig) -> _Work | None:
@@ -247,7 +257,7 @@ class CleanSession:
             since = sum(commit.time > last.last_completed for commit in timeline.commits)
             if since < self.options[CLEAN_AFTER]:
                 return None, f"only {since} commits since the last one"
-        earliest = earliest_kept(timeline, retention, self.engine.clock.now_ms(), config.zone)
+        earliest = earliest_to_retain(timeline, retention, self.engine.clock.now_ms(), config.zone)
         if earliest is None and retention.policy is not Policy.VERSIONS:
             return None, ""
         known = last_look(self.storage, last, retention)
@@ -258,10 +268,10 @@ class CleanSession:
         partitions = changed_partitions(self.store, timeline, time, known) if incremental else None
         doomed, is_all = self._choose_files(timeline, retention, time, partitions)
         saved = frozenset(instant.time for instant in savepoints(timeline))
-        found = _Search(earliest, doomed, LastLook(time or known.earliest, timeline.commit_times, saved), is_all)
+        search = _Search(earliest, doomed, LastLook(time or known.earliest, timeline.commit_times, saved), is_all)
         if notes and not doomed:
-            note_look(self.storage, found.look, retention)
-        return found, ""
+            note_look(self.storage, search.look, retention)
+        return search, ""
 
     def _choose_files(
         self, timeline: Timeline, retention: Retention, earliest: str | None, partitions: frozenset[str] | None
@@ -272,7 +282,7 @@ class CleanSession:
         pins, count = pins_of(self.store, timeline), 0
         doomed: list[Doomed] = []
         for partition in partition_files(self.store, timeline, partitions):
-            one = doomed_files(partition, retention, earliest, pins)
+            one = choose_files(partition, retention, earliest, pins)
             if one.files and count and count + len(one.files) > _MOST_FILES:
                 return tuple(doomed), False
             if one.files:
@@ -280,23 +290,23 @@ class CleanSession:
                 count += len(one.files)
         return tuple(doomed), True
 
-    def _put_plan(self, config: TableConfig, retention: Retention, found: _Search) -> _Work:
-        look = found.look
+    def _put_plan(self, config: TableConfig, retention: Retention, search: _Search) -> _Work:
+        look = search.look
         plan = CleanPlan(
             retention.policy.value,
-            (found.earliest.time, found.earliest.action.value) if found.earliest else None,
+            (search.earliest.time, search.earliest.action.value) if search.earliest else None,
             max(look.commits or ()),
-            {each.path: tuple(file.name for file in each.files) for each in found.doomed},
-            found.whole,
+            {each.path: tuple(file.name for file in each.files) for each in search.doomed},
+            search.whole,
             {SAVEPOINTS: ",".join(sorted(look.savepoints))} if look.savepoints else {},
         )
         data = encode_clean_plan(plan, self.storage.location)
-        clean = claims.take_instant(
+        clean = claims.claim_instant(
             self.store, config, self.engine.clock, Action.CLEAN,
             kind=claims.PROCESS, token=self.engine.ids.token(), data=data,
         )  # fmt: skip
         clean = self._start(clean, plan)
-        note_look(self.storage, look, retention, again=not found.is_all)
+        note_look(self.storage, look, retention, again=not search.is_all)
         return _Work(clean, plan)
 
     def _start(self, clean: Instant, plan: CleanPlan) -> Instant:
@@ -380,6 +390,6 @@ def _deletable(path: str, names: Sequence[str], kept: frozenset[str]) -> list[st
     return [name for name in known if join_path(path, name) not in kept]
 
 
-def _result(found: _Search, retention: Retention, instant_time: str) -> CleanResult:
-    earliest = found.earliest.time if found.earliest else None
-    return CleanResult(instant_time, retention.policy.value, earliest, found.files, found.whole)
+def _result(search: _Search, retention: Retention, instant_time: str) -> CleanResult:
+    earliest = search.earliest.time if search.earliest else None
+    return CleanResult(instant_time, retention.policy.value, earliest, search.files, search.whole)

@@ -22,7 +22,7 @@ from lakeformat.services.cluster.rewrite import (
     Spilled,
     TooLargeError,
     divide,
-    gathered,
+    gather_results,
     merge_range,
     open_group,
     spill,
@@ -30,7 +30,7 @@ from lakeformat.services.cluster.rewrite import (
 )
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.rows.arrow_pool import reused_memory
 
 __all__ = ["Group", "GroupRewrite", "groups_of", "rewrite_here"]
@@ -84,7 +84,7 @@ class GroupRewrite:
     ) -> None:
         self.storage, self.settings, self.pool, self.threads, self.shown = storage, settings, pool, threads, shown
 
-    def run(self, number: str, group: Group) -> list[Written]:
+    def run(self, number: str, group: Group) -> list[WrittenFile]:
         """Write the group's new files to the settings' folder."""
         schema = self.settings.files.schema
         source = self.pool.submit(open_group, self.storage, group.partition_path, group.slices, schema).result()
@@ -100,11 +100,11 @@ class GroupRewrite:
         stream = self.pool.submit(lambda: [*stream_group(self.storage, self.settings, number, source)])
         return self._report_progress(stream.result(), group)
 
-    def _report_progress(self, files: list[Written], group: Group) -> list[Written]:
+    def _report_progress(self, files: list[WrittenFile], group: Group) -> list[WrittenFile]:
         self.shown.advance(group.size_bytes, rows=sum(file.stat.num_writes for file in files), files=len(files))
         return files
 
-    def _through_storage(self, number: str, source: GroupSource, size_bytes: int) -> list[Written]:
+    def _through_storage(self, number: str, source: GroupSource, size_bytes: int) -> list[WrittenFile]:
         settings, tasks = self.settings, min(self.threads, len(source.slices))
         ranges = self.pool.submit(divide, source, settings).result()
         part = replace(settings, buffer_bytes=settings.buffer_bytes // tasks)
@@ -115,21 +115,21 @@ class GroupRewrite:
             self.shown.advance(size_bytes // (2 * tasks))  # Sorting the rows is half of the work, merging the other.
             return runs
 
-        def merged(at: int) -> list[Written]:
+        def merged(at: int) -> list[WrittenFile]:
             place = number, source.partition_path
             files = [*merge_range(self.storage, spills, place, at, ranges, settings)]
             rows = sum(file.stat.num_writes for file in files)
             self.shown.advance(size_bytes // (2 * ranges.count), rows=rows, files=len(files))
             return files
 
-        spills = gathered([self.pool.submit(spilled, at) for at in range(tasks)])
-        files = gathered([self.pool.submit(merged, at) for at in range(ranges.count)])
+        spills = gather_results([self.pool.submit(spilled, at) for at in range(tasks)])
+        files = gather_results([self.pool.submit(merged, at) for at in range(ranges.count)])
         for one in spills:
             self.storage.delete(one.path)
         return [file for written in files for file in written]
 
 
-def rewrite_here(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> list[Written]:
+def rewrite_here(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> list[WrittenFile]:
     """Write the new files of all groups to the settings' folder.
 
     Memory: the settings' buffer, whatever the size of the groups; see `lakeformat.services.cluster.rewrite`.
@@ -146,4 +146,4 @@ def rewrite_here(engine: Engine, groups: Sequence[Group], settings: RewriteSetti
     ):
         worker = GroupRewrite(engine.storage, own, pool, threads, shown)
         jobs = [waiting.submit(worker.run, str(at), group) for at, group in enumerate(groups)]
-        return [file for files in gathered(jobs) for file in files]
+        return [file for files in gather_results(jobs) for file in files]

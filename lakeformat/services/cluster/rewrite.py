@@ -1,22 +1,17 @@
 """Rewriting of one clustering group into base files (Hudi: ``MultipleSparkJobExecutionStrategy``).
 
 Rows keep commit time, sequence number, key and partition; the file name is new. A group that fits into the buffer is
-read whole and sorted in memory. Each output file gathers its own rows, so that files are encoded in parallel. A larger
-group is sorted through storage (`lakeformat.services.cluster.rewrite`). Rows that keep their order are streamed.
+read whole and sorted in memory. Each output file gathers its own rows, so that files are encoded in parallel. Rows that
+keep their order are streamed.
+
+A larger group is divided along its order, and each range becomes its own files. There are two steps, each of many
+tasks, in threads or on executors. *Spill*: file slices are read in blocks. Each block is sorted, cut at the ends of the
+ranges and written as runs into one Arrow file. *Merge*: the runs of one range, from all spill files, are merged into
+base files. A sample of the whole group determines the ends of the ranges.
 
 Memory: the buffer, shared by all groups at work; one row group per thread; for the bloom filters, the keys of open
-files.
-
-Clustering of a group too large for memory: it is divided along its order, and each range becomes its own files.
-
-There are two steps, each of many tasks, in threads or on executors. *Spill*: file slices are read in blocks. Each block
-is sorted, cut at the ends of the ranges and written as runs into one Arrow file. *Merge*: the runs of one range, from
-all spill files, are merged into base files. A sample of the whole group determines the ends of the ranges.
-
-Memory: spilling holds the buffer; merging holds one block of about `BLOCK_BYTES` per run, and a row group. There is a
+files. Spilling holds the buffer; merging holds one block of about `BLOCK_BYTES` per run, and a row group. There is a
 run for every block of the group.
-
-Rows of one clustering group: those of its base files, merged with log files if there are any.
 """
 
 from __future__ import annotations
@@ -48,14 +43,13 @@ from lakeformat.files.base_file import (
 from lakeformat.files.footers import open_base, open_parquet, read_metadata, row_batches
 from lakeformat.files.open_slice import SliceMerging
 from lakeformat.files.slice_reader import LOGS_IN_MEMORY, merged_slice
-from lakeformat.layout import Curve, Positions, cell_ends, curve
-from lakeformat.layout import cut
+from lakeformat.layout import Curve, Positions, cell_ends, cut
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.direct import RunCursor, merge_sorted
 from lakeformat.write.rows.stage import BLOCK_BYTES, Run, split_into_blocks
 from lakeformat.write.workload.buckets import derive_file_id, measure_row_bytes, split_evenly
@@ -69,7 +63,7 @@ __all__ = [
     "Spilled",
     "TooLargeError",
     "divide",
-    "gathered",
+    "gather_results",
     "merge_range",
     "open_group",
     "rows_per_file",
@@ -257,7 +251,7 @@ class FileMaker:
     number: str
     encoded: frozenset[str] = frozenset()
 
-    def write(self, at: int, tables: Iterable[pa.Table]) -> Written:
+    def write(self, at: int, tables: Iterable[pa.Table]) -> WrittenFile:
         """Write one file of these rows. Each table makes one row group or several."""
         settings = self.settings
         file_id = derive_file_id(f"{settings.write_id}/{self.number}", 0, at)
@@ -279,9 +273,9 @@ class FileMaker:
             num_inserts=writer.rows,
             size_bytes=writer.size_bytes,
         )
-        return Written(path, stat, writer.facts)
+        return WrittenFile(path, stat, writer.facts)
 
-    def stream(self, tables: Iterator[pa.Table], rows: int, per_file: int) -> Iterator[Written]:
+    def stream(self, tables: Iterator[pa.Table], rows: int, per_file: int) -> Iterator[WrittenFile]:
         """Write files of nearly equal numbers of rows from a stream of ``rows`` rows.
 
         Memory: a row group and a table.
@@ -306,10 +300,12 @@ class _RowGroups:
 
     def _group(self, wanted: int) -> pa.Table:
         """Return the next ``wanted`` rows, or fewer if they reach the byte limit."""
-        held = sum(map(decoded_bytes, self._rest))
-        while sum(table.num_rows for table in self._rest) < wanted and (held < self._most_bytes or not self._rest):
+        held_bytes = sum(map(decoded_bytes, self._rest))
+        while sum(table.num_rows for table in self._rest) < wanted and (
+            held_bytes < self._most_bytes or not self._rest
+        ):
             self._rest.append(next(self._tables))
-            held += decoded_bytes(self._rest[-1])
+            held_bytes += decoded_bytes(self._rest[-1])
         whole = pa.concat_tables(self._rest)
         rest = whole.slice(wanted)
         self._rest = [rest] if rest.num_rows else []
@@ -330,7 +326,7 @@ class MemoryRewrite:
     def __init__(self, storage: Storage, settings: RewriteSettings, pool: Executor) -> None:
         self.storage, self.settings, self.pool = storage, settings, pool
 
-    def run(self, number: str, source: GroupSource) -> list[Written]:
+    def run(self, number: str, source: GroupSource) -> list[WrittenFile]:
         """Write the group's new files. Memory: at most twice the group's rows, and one row group per file at work.
 
         Raises:
@@ -339,13 +335,13 @@ class MemoryRewrite:
         rows = self._read(source)
         if not rows.num_rows:
             return []
-        found = self.pool.submit(self.settings.ordering.order, rows).result()
-        order, places = (np.arange(rows.num_rows), None) if found is None else found
+        sorted_rows = self.pool.submit(self.settings.ordering.order, rows).result()
+        order, places = (np.arange(rows.num_rows), None) if sorted_rows is None else sorted_rows
         per_file = self.pool.submit(rows_per_file, rows, order, source.stored_bytes, self.settings).result()
         maker = FileMaker(self.storage, self.settings, source.partition_path, number, frozenset(source.encoded))
         parts = np.split(order, _starts(len(order), per_file, places))
         most = self.settings.files.row_group_bytes
-        return gathered(
+        return gather_results(
             [
                 self.pool.submit(maker.write, at, (gather(rows, run) for run in runs(rows, part, ROW_GROUP_ROWS, most)))
                 for at, part in enumerate(parts)
@@ -365,10 +361,10 @@ class MemoryRewrite:
                     raise TooLargeError
             return pa.Table.from_batches(batches, source.shape)
 
-        tables = gathered([self.pool.submit(read, at) for at in range(len(source.slices))])
+        tables = gather_results([self.pool.submit(read, at) for at in range(len(source.slices))])
         rows = pa.concat_tables(tables).unify_dictionaries()
         del tables
-        arrays = gathered([self.pool.submit(joined, column) for column in rows.columns])
+        arrays = gather_results([self.pool.submit(joined, column) for column in rows.columns])
         names, copies = rows.schema.names, self.settings.files.key_texts
         keys = arrays[names.index(RECORD_KEY)]
         # If the record key is a copy of a column, both share one array.
@@ -378,7 +374,7 @@ class MemoryRewrite:
         return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
-def gathered(jobs: Sequence[Future[Any]]) -> list[Any]:
+def gather_results(jobs: Sequence[Future[Any]]) -> list[Any]:
     """Return the results of all jobs. If one fails, cancel the others and wait for them before raising."""
     try:
         return [job.result() for job in jobs]
@@ -394,7 +390,7 @@ def gathered(jobs: Sequence[Future[Any]]) -> list[Any]:
 def _starts(rows: int, per_file: int, places: Positions | None) -> Ints:
     """Return the first row of every file except the first: evenly spaced, or at the best cuts of the curve."""
     counts = split_evenly(rows, per_file)
-    return np.cumsum(counts)[:-1] if places is None else curve(places, len(counts))
+    return np.cumsum(counts)[:-1] if places is None else cut(places, len(counts))
 
 
 def rows_per_file(rows: pa.Table, order: Ints, stored_bytes: int, settings: RewriteSettings) -> int:
@@ -409,7 +405,7 @@ def rows_per_file(rows: pa.Table, order: Ints, stored_bytes: int, settings: Rewr
     return max(1, int(target / measure_row_bytes(rows, order, settings.files)))
 
 
-def stream_group(storage: Storage, settings: RewriteSettings, number: str, source: GroupSource) -> Iterator[Written]:
+def stream_group(storage: Storage, settings: RewriteSettings, number: str, source: GroupSource) -> Iterator[WrittenFile]:
     """Write new files with the rows in their stored order. Memory: a row group."""
     tables = (pa.Table.from_batches([batch]) for one in source.slices for batch in source.batches(one, threads=False))
     first = next(tables)
@@ -460,11 +456,11 @@ def divide(source: GroupSource, settings: RewriteSettings) -> Ranges:
     """Fit the curve to a sample of the group and cut it into files. Reads the sort columns and one block of rows."""
     ordering = settings.ordering
     sample = source.sample(ordering.top_columns(source.schema), ordering.sample_rows)
-    curve = ordering.fitted(sample)
+    curve = ordering.fit_curve(sample)
     per_file = _rows_per_file(source, settings)
     places = np.sort(curve.positions(sample))
     count = min(-(-source.rows // per_file), max(len(places), 1))
-    if ordering.curved:
+    if ordering.is_curved:
         return Ranges(curve, np.unique(cell_ends(places, cut(places, count))), per_file)
     cuts = np.arange(1, count) * len(places) // count
     return Ranges(curve, np.unique(places[cuts]), per_file)
@@ -502,7 +498,7 @@ def spill(
     with source.storage.open_output(path) as sink, pa.ipc.new_file(sink, schema) as writer:
         for block in _blocks(source, slices, settings.buffer_bytes // 3):
             places = ranges.curve.positions(block)
-            order = np.argsort(places) if settings.ordering.curved else settings.ordering.by_columns(block)
+            order = np.argsort(places) if settings.ordering.is_curved else settings.ordering.by_columns(block)
             places = places[order]
             ends = [*np.searchsorted(places, ranges.ends, side="right").tolist(), len(places)]
             start = 0
@@ -526,13 +522,13 @@ def _blocks(source: GroupSource, slices: Sequence[SliceToCluster], limit: int) -
             waiting.append(batch)
             size += batch.nbytes
             if size >= limit:
-                yield _whole(waiting)
+                yield _join_batches(waiting)
                 waiting, size = [], 0
     if waiting:
-        yield _whole(waiting)
+        yield _join_batches(waiting)
 
 
-def _whole(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+def _join_batches(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     return one_chunk(pa.Table.from_batches(batches).unify_dictionaries())
 
 
@@ -547,13 +543,13 @@ def merge_range(
     number: int,
     ranges: Ranges,
     settings: RewriteSettings,
-) -> Iterator[Written]:
+) -> Iterator[WrittenFile]:
     """Write the files of one range: one file, or more if many rows share a place.
 
     Args:
         group: number and partition path of the group.
     """
-    order = _by_place if settings.ordering.curved else settings.ordering.by_columns
+    order = _by_place if settings.ordering.is_curved else settings.ordering.by_columns
     with ExitStack() as stack:
         cursors: list[RunCursor] = []
         rows = 0

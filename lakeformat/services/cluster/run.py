@@ -4,8 +4,6 @@ The lock is held to plan and to publish, not while files are rewritten. Others m
 groups of the plan. `ClusterSession.cluster` plans and runs at once, and leaves nothing if it fails. A plan that was
 scheduled separately stays when its run fails. Only `ClusterSession.cancel` removes it, or a run that finds that it can
 never be carried out.
-
-Clustering plans on the timeline.
 """
 
 from __future__ import annotations
@@ -47,18 +45,18 @@ from lakeformat.services.cluster.settings import (
     plan_params,
     target_of_plan,
 )
-from lakeformat.services.scheduled_service import PlannedService, carried_schema, closed_groups, not_pending
+from lakeformat.services.scheduled_service import PlannedService, closed_groups, newest_schema_text, not_pending
 from lakeformat.storage.port import Storage, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.claims import alive
+from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.hooks import Hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import roll_back
-from lakeformat.transaction.written_file import Written, stage_folder
+from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.plan.job import rewrite_job
 from lakeformat.write.session import WriteSession
 
@@ -66,7 +64,7 @@ __all__ = [
     "ClusterRequest",
     "ClusterSession",
     "Rewriter",
-    "clustered_by",
+    "clustering_params",
     "may_cluster",
     "note_clusterings",
     "pending_plans",
@@ -100,13 +98,13 @@ def stale_file(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineStore) -
     later: set[str] = set()
     for one in (one for group in plan.groups for one in group.slices):
         piece = live.get(one.group)
-        there = {str(log.name): log.path for log in piece.logs} if piece else {}
+        path_of = {str(log.name): log.path for log in piece.logs} if piece else {}
         if piece is None or (str(piece.base.name) if piece.base else "") != one.name:
             return f"was planned for {one.name or one.file_id}, which is not the table's any more"
-        gone = next((name for name in one.log_names if name not in there), None)
-        if gone is not None:
-            return f"was planned for {gone}, which is not the table's any more"
-        later.update(path for name, path in there.items() if name not in one.log_names)
+        missing = next((name for name in one.log_names if name not in path_of), None)
+        if missing is not None:
+            return f"was planned for {missing}, which is not the table's any more"
+        later.update(path for name, path in path_of.items() if name not in one.log_names)
     commits = (store.commit(instant) for instant in snapshot.timeline.commits) if later else ()
     for commit in commits:
         written = next((stat.path for stat in commit.all_stats() if stat.path in later), None)
@@ -115,7 +113,7 @@ def stale_file(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineStore) -
     return None
 
 
-def clustered_by(store: TimelineStore, timeline: Timeline, instant_time: str) -> Mapping[str, str] | None:
+def clustering_params(store: TimelineStore, timeline: Timeline, instant_time: str) -> Mapping[str, str] | None:
     """Return the parameters of the clustering that committed at this time; None if it was not one, or is unknown."""
     instant = timeline.find(instant_time)
     if instant is None:
@@ -134,7 +132,8 @@ def note_clusterings(store: TimelineStore, timeline: Timeline, leaving: Iterable
     params_of = {
         instant.time: dict(params)
         for instant in leaving
-        if instant.action in REPLACE_ACTIONS and (params := clustered_by(store, timeline, instant.time)) is not None
+        if instant.action in REPLACE_ACTIONS
+        and (params := clustering_params(store, timeline, instant.time)) is not None
     }
     if params_of:
         noted = {**_read_note(store.storage), **params_of}
@@ -168,7 +167,7 @@ _ROW_GROUP: Final = "lakeformat.parquet.row.group.rows"
 _ORDERED_GROUP_ROWS: Final = 16_384
 
 #: Rewrites groups, in this or other processes, and returns their new files in the settings' folder.
-Rewriter: TypeAlias = Callable[[Engine, Sequence[Group], RewriteSettings], Sequence[Written]]
+Rewriter: TypeAlias = Callable[[Engine, Sequence[Group], RewriteSettings], Sequence[WrittenFile]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +228,7 @@ class ClusterSession:
         self.engine, self._rewriter = engine, rewriter or rewrite_here
         # The batch that the options name has been written by now.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
-        job = rewrite_job(snapshot, self.options, Operation.CLUSTER, engine.ids)
+        job = rewrite_job(snapshot, self.options, Operation.CLUSTER, engine.ids.token())
         self.session = WriteSession(engine, job, hooks or Hooks())
         self.planned = PlannedService(self.session.transaction, "clustering")
 
@@ -255,7 +254,7 @@ class ClusterSession:
             request.limits,
             plan_params(ordering, request.limits.target_file_bytes),
             location,
-            cache(partial(clustered_by, store, snapshot.timeline)),
+            cache(partial(clustering_params, store, snapshot.timeline)),
         )
 
     def _check_index(self, snapshot: Snapshot) -> None:
@@ -291,14 +290,14 @@ class ClusterSession:
                 snapshot = self.engine.snapshot()
                 plan = self.plan(snapshot, request)
                 if plan is not None:
-                    commit = self.planned.started(
+                    commit = self.planned.start(
                         self.planned.begin(snapshot.timeline, encode_clustering(plan)), keeps_plan=False
                     )
-                    life.enter_context(alive(self.engine.storage, commit.time))
+                    life.enter_context(keep_alive(self.engine.storage, commit.time))
                     counted.update(groups=len(plan.groups), files=len(plan.file_groups))
             if plan is None:
                 return self.session.transaction.nothing(snapshot, "no file groups are worth rewriting")
-            with self.planned.undone_on_failure(commit, keeps_plan=False):
+            with self.planned.undo_on_failure(commit, keeps_plan=False):
                 return self._execute(commit, plan, snapshot, request.ordering, request.limits.target_file_bytes)
 
     def run(self, instant_time: str | None = None) -> WriteResult:
@@ -318,11 +317,11 @@ class ClusterSession:
                 found = self._claim_one(snapshot, instant_time)
                 if found is not None:
                     commit, (plan, ordering) = found
-                    life.enter_context(alive(self.engine.storage, commit.time))
+                    life.enter_context(keep_alive(self.engine.storage, commit.time))
                     counted.update(groups=len(plan.groups), files=len(plan.file_groups))
             if found is None:
                 return self.session.transaction.nothing(snapshot, "no clustering is pending")
-            with self.planned.undone_on_failure(commit, keeps_plan=True):
+            with self.planned.undo_on_failure(commit, keeps_plan=True):
                 return self._execute(commit, plan, snapshot, ordering, target_of_plan(plan, self.options))
 
     def _claim_one(
@@ -381,7 +380,7 @@ class ClusterSession:
                 replaced[group.partition_path] = (*replaced.get(group.partition_path, ()), group.file_id)
             # A write that began before this one may have changed the columns meanwhile.
             now = self.engine.snapshot()
-            text, columns = carried_schema(self.engine, now), now.columns(location)
+            text, columns = newest_schema_text(self.engine, now), now.columns(location)
             outcome = Outcome(
                 schema=columns,
                 written=placed,
@@ -416,5 +415,5 @@ class ClusterSession:
             if instant_time not in pending:
                 raise not_pending(self.planned.name, instant_time, pending)
             if claims.read_claim(self.engine.storage, instant_time) is not None:
-                raise self.planned.runs_elsewhere(pending[instant_time])
+                raise self.planned.runs_elsewhere_error(pending[instant_time])
             roll_back(store, self.session.job.config, self.engine.clock, pending[instant_time])

@@ -57,7 +57,7 @@ class Ordering:
     sample_rows: int = 200_000
 
     @property
-    def curved(self) -> bool:
+    def is_curved(self) -> bool:
         """Tell whether rows are ordered by places on a curve, not by the columns themselves."""
         return bool(self.columns) and self.strategy is not Strategy.LINEAR
 
@@ -68,9 +68,9 @@ class Ordering:
             InvalidInputError, SchemaMismatchError: a column is missing, cannot be sorted, or is named twice.
         """
         if self.columns:
-            self.fitted(schema.empty_table())
+            self.fit_curve(schema.empty_table())
 
-    def fitted(self, sample: pa.Table) -> Curve:
+    def fit_curve(self, sample: pa.Table) -> Curve:
         """Fit the curve to a sample of rows. The curve of LINEAR only divides rows into ranges."""
         return fit(self.strategy, self.columns, sample, build=self.build)
 
@@ -82,10 +82,10 @@ class Ordering:
         if not self.columns:
             return None
         keys = self.keys(rows)
-        if not self.curved:
+        if not self.is_curved:
             return self.by_columns(keys), None
         chosen = sample_positions(rows.num_rows, self.sample_rows)
-        curve = self.fitted(keys if chosen is None else keys.take(pa.array(chosen)))
+        curve = self.fit_curve(keys if chosen is None else keys.take(pa.array(chosen)))
         places = curve.positions(keys)
         order = np.argsort(places)
         return order, places[order]

@@ -1,10 +1,8 @@
 """The choice of file slices to compact (Hudi: ``HoodieCompactionPlanGenerator`` and its strategies). Pure.
 
-The rule for when file slices are compacted without a request. Pure.
-
-A slice has outgrown its base file if it has many log files (`lakeformat.compact.auto.log.files`), or if they are larger
-than both the base file and 64 MB. The newest commit's stats decide whether to search for such slices, so that most
-commits need no listing of the table.
+Compaction without a request: a slice has outgrown its base file if it has many log files
+(`lakeformat.compact.auto.log.files`), or if they are larger than both the base file and 64 MB. The newest commit's
+stats decide whether to search for such slices, so that most commits need no listing of the table.
 """
 
 from __future__ import annotations

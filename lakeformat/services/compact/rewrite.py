@@ -31,7 +31,7 @@ from lakeformat.files.slice_reader import LOGS_IN_MEMORY, MergedSlice, merged_sl
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.base_file_handles import decode_ahead
 from lakeformat.write.rows.arrow_pool import reused_memory
 
@@ -70,10 +70,10 @@ class CompactSettings:
 
 
 #: Compacts slices, in this or other processes, and returns their new base files in the settings' folder.
-Compactor: TypeAlias = Callable[[Engine, Sequence[SliceToCompact], CompactSettings], Sequence[Written]]
+Compactor: TypeAlias = Callable[[Engine, Sequence[SliceToCompact], CompactSettings], Sequence[WrittenFile]]
 
 
-def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettings, *, threads: bool) -> Written:
+def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettings, *, threads: bool) -> WrittenFile:
     """Write the slice's new base file to the settings' folder.
 
     Args:
@@ -90,7 +90,7 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
         merged_slice(storage, piece, one.merging, table, stored_shape(table).names) as merged,
         storage.open_output(path) as sink,
     ):
-        inherited, most = _inherited(storage, piece, merged), settings.files.row_group_bytes
+        inherited, most = _inherit_keys(storage, piece, merged), settings.files.row_group_bytes
         rows = merged.log_records + (merged.footer.num_rows if merged.footer else 0)
         known = inherited or KeyFacts(roomy_filter(rows, settings.files.fpp))
         nothing = pa.array([], pa.string())
@@ -115,10 +115,10 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
         base_name=str(piece.base.name) if piece.base and settings.names_base else "",
         merged=LogsMerged(len(piece.logs), sum(log.size_bytes for log in piece.logs), merged.blocks, counts.records),
     )
-    return Written(path, stat, writer.facts)
+    return WrittenFile(path, stat, writer.facts)
 
 
-def _inherited(storage: Storage, piece: FileSlice, merged: MergedSlice) -> KeyFacts | None:
+def _inherit_keys(storage: Storage, piece: FileSlice, merged: MergedSlice) -> KeyFacts | None:
     """Return filter and key range of the old base file if only the logs' keys must be added to them; else None."""
     if piece.base is None or merged.footer is None:
         return None
@@ -139,7 +139,7 @@ def side_by_side(log_bytes: Sequence[int], buffer_bytes: int, cores: int) -> int
     return max(1, min(cores, len(log_bytes)))
 
 
-def compact_here(engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[Written]:
+def compact_here(engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[WrittenFile]:
     """Write the new base files of all slices, largest first, as many at once as cores and memory allow."""
     cores = max(1, pa.cpu_count())
     order = sorted(slices, key=lambda one: -one.piece.size_bytes)
@@ -153,7 +153,7 @@ def compact_here(engine: Engine, slices: Sequence[SliceToCompact], settings: Com
         ThreadPoolExecutor(threads) as pool,
     ):
 
-        def compact(one: SliceToCompact) -> Written:
+        def compact(one: SliceToCompact) -> WrittenFile:
             written = compact_slice(engine.storage, one, settings, threads=idle)
             shown.advance(one.piece.size_bytes, rows=written.stat.num_writes, files=1)
             return written

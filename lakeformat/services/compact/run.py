@@ -2,8 +2,6 @@
 
 The lock is held to plan and to publish, not while files are rewritten. Meanwhile others write to the slices that the
 plan has opened. A plan therefore stays on the timeline when its run fails.
-
-Compaction plans compared with the current table: which are pending, and which files a run merges.
 """
 
 from __future__ import annotations
@@ -29,11 +27,11 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.service_plans import CompactionOperation, CompactionPlan
 from lakeformat.services.compact.plan import PlanLimits, plan_compaction
 from lakeformat.services.compact.rewrite import Compactor, CompactSettings, SliceToCompact, compact_here
-from lakeformat.services.scheduled_service import PlannedService, carried_schema, closed_groups, not_pending
+from lakeformat.services.scheduled_service import PlannedService, closed_groups, newest_schema_text, not_pending
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.claims import alive
+from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.conflict import is_hidden
 from lakeformat.transaction.hooks import Hooks
@@ -94,10 +92,10 @@ def slice_to_merge(
     if by_name:
         known = set(operation.log_names)
         logs += [log for log in piece.logs if str(log.name) not in known and log.name.instant_time < instant_time]
-    return FileSlice(operation.group, operation.base_instant, piece.base, _ordered(logs))
+    return FileSlice(operation.group, operation.base_instant, piece.base, _sort_logs(logs))
 
 
-def _ordered(logs: Sequence[LogFile]) -> tuple[LogFile, ...]:
+def _sort_logs(logs: Sequence[LogFile]) -> tuple[LogFile, ...]:
     return tuple(sorted(logs, key=lambda log: log.name.order))
 
 
@@ -164,7 +162,7 @@ class CompactSession:
         # The batch that the options name has been written by now.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
         self._by_name = not engine.store.layout.tells_completion
-        job = rewrite_job(snapshot, self.options, Operation.COMPACT, engine.ids)
+        job = rewrite_job(snapshot, self.options, Operation.COMPACT, engine.ids.token())
         self.session = WriteSession(engine, job, Hooks())
         self.transaction = self.session.transaction
         self.planned = PlannedService(self.transaction, _NAME)
@@ -184,10 +182,10 @@ class CompactSession:
             WriteConflictError: a write is running whose log files the plan could not include.
         """
         with self.transaction.locked():
-            begun = self._put_plan(self.engine.snapshot())
-            if begun is None:
+            opened = self._put_plan(self.engine.snapshot())
+            if opened is None:
                 return None
-            commit, _ = begun
+            commit, _ = opened
             self.planned.leave(commit)
         return commit.time
 
@@ -245,21 +243,21 @@ class CompactSession:
                 found = self._claim_one(snapshot, instant_time) or (self._begin_new_plan(snapshot) if plans else None)
                 if found is not None:
                     commit, merged = found
-                    life.enter_context(alive(self.engine.storage, commit.time))
+                    life.enter_context(keep_alive(self.engine.storage, commit.time))
                     counted.update(slices=len(merged), log_files=sum(len(piece.logs) for piece in merged.values()))
             if found is None:
                 why = "no file slice is to be compacted" if plans else "no compaction is pending"
                 return self.transaction.nothing(snapshot, why)
-            with self.planned.undone_on_failure(commit, keeps_plan=True):
+            with self.planned.undo_on_failure(commit, keeps_plan=True):
                 return self._execute(commit, merged, snapshot)
 
     def _begin_new_plan(self, snapshot: Snapshot) -> tuple[OpenCommit, _Merged] | None:
-        begun = self._put_plan(snapshot)
-        if begun is None:
+        opened = self._put_plan(snapshot)
+        if opened is None:
             return None
-        commit, plan = begun
+        commit, plan = opened
         merged = self._slices_of_plan(plan, snapshot, commit.time)
-        return self.planned.started(commit, keeps_plan=True), merged
+        return self.planned.start(commit, keeps_plan=True), merged
 
     def _claim_one(self, snapshot: Snapshot, instant_time: str | None) -> tuple[OpenCommit, _Merged] | None:
         def check(instant: Instant, plan: CompactionPlan) -> _Merged:
@@ -271,7 +269,7 @@ class CompactSession:
 
     def _slices_of_plan(self, plan: CompactionPlan, snapshot: Snapshot, time: str) -> _Merged:
         live = {piece.group: piece for piece in _slices(snapshot)}
-        replaced = _replaced(self.engine, snapshot.timeline)
+        replaced = _replaced_groups(self.engine, snapshot.timeline)
         pieces = (slice_to_merge(one, live, replaced, time, by_name=self._by_name) for one in plan.operations)
         return {piece.group: piece for piece in pieces if piece is not None}
 
@@ -311,7 +309,7 @@ class CompactSession:
                 written=placed,
                 snapshot=snapshot,
                 check_new_keys=check,
-                schema_text=carried_schema(self.engine, now),
+                schema_text=newest_schema_text(self.engine, now),
                 files_schema=schema,
             )
             transaction.publish(commit, outcome)
@@ -334,7 +332,7 @@ class CompactSession:
                 raise not_pending(_NAME, instant_time, pending)
             instant = pending[instant_time]
             if instant.state is not State.REQUESTED or claims.read_claim(storage, instant_time) is not None:
-                raise self.planned.runs_elsewhere(instant)
+                raise self.planned.runs_elsewhere_error(instant)
             self._check_no_writer(timeline, None)
             if self._by_name and (log := _log_of(self.engine, instant_time)) is not None:
                 raise WriteConflictError(
@@ -366,7 +364,7 @@ def _slices(snapshot: Snapshot) -> Iterator[FileSlice]:
             yield FileSlice(file.group, file.name.instant_time, file)
 
 
-def _replaced(engine: Engine, timeline: Timeline) -> frozenset[FileGroupId]:
+def _replaced_groups(engine: Engine, timeline: Timeline) -> frozenset[FileGroupId]:
     commits = (engine.store.commit(one) for one in timeline.commits if one.action is Action.REPLACE_COMMIT)
     return frozenset(FileGroupId(path, id_) for one in commits for path, ids in one.replaced.items() for id_ in ids)
 

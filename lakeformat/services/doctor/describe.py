@@ -15,6 +15,7 @@ from lakeformat.model.files import FileSlice
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
+from lakeformat.public import public
 from lakeformat.read.scan import known_files, known_rows
 from lakeformat.services.clean.plan import retention_of
 from lakeformat.services.clean.run import CleanSession
@@ -31,6 +32,7 @@ _FEW_FILES = 8
 _FOOTERS = 256
 
 
+@public
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Description(OneLine):
     """Description of a table at its newest commit.
@@ -93,7 +95,7 @@ class Description(OneLine):
             lines.append(f"cluster(): {self.small_files:,} of {self.files:,} files are small")
         if self.cleanable_bytes:
             lines.append(f"clean(): {_bytes(self.cleanable_bytes)} are of older versions that need not be kept")
-        lines += [f"{each}: check() tells whether its writer lives" for each in self.pending if "plan" not in each]
+        lines += [f"{each}: check() shows whether its writer lives" for each in self.pending if "plan" not in each]
         lines += [f"{each} waits: run or cancel it" for each in self.pending if "plan" in each]
         return tuple(lines)
 

@@ -1,8 +1,6 @@
-"""Checks of the contents of live files: keys, filters, key ranges, statistics, blocks of log files.
+"""Checks of live files: keys, filters, key ranges, statistics, log blocks; and of the file index against them.
 
-Memory: the keys of one partition; of everything else, one batch of a file.
-
-Checks of the file index against the folders and the files' footers. Readers skip files by this index.
+Readers skip files by the file index. Memory: the keys of one partition; of everything else, one batch of a file.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.bloom import BloomFilter, hash_chain_blocks
-from lakeformat.codec.log_blocks import blocks_of
+from lakeformat.codec.log_blocks import parse_blocks
 from lakeformat.errors import CorruptTableError, InvalidInputError, LakeformatError, UnsupportedTableError
 from lakeformat.file_system_view.context import Engine
 from lakeformat.file_system_view.file_index.shards import IndexedFiles, ShardPart
@@ -39,11 +37,11 @@ from lakeformat.files.slice_reader import read_slice
 from lakeformat.model.files import BaseFile, FileSlice, LogFile
 from lakeformat.model.record import PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import ColumnBounds
-from lakeformat.read.plan.query import readable_schema
+from lakeformat.read.query import readable_schema
 from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.storage.port import Storage
 
-__all__ = ["check_partition", "lying_index", "other_files", "parquet_facts"]
+__all__ = ["check_index_bounds", "check_index_files", "check_partition", "footer_key_range"]
 
 _ROWS: Final = 1 << 16
 _BYTES: Final = 64 << 20
@@ -62,7 +60,7 @@ def check_partition(
         rows_of: filled with base file path -> number of rows.
     """
     has_keys = not snapshot.config.has_virtual_keys
-    found: list[tuple[FileSlice, pa.ChunkedArray]] = []
+    keys_of_slices: list[tuple[FileSlice, pa.ChunkedArray]] = []
     for piece in slices:
         parts: list[pa.Array] = []
         try:
@@ -71,17 +69,17 @@ def check_partition(
             for log in piece.logs:
                 yield from _check_log(storage, log)
             if piece.logs and has_keys:
-                parts = [batch.column(0) for batch in _merged(storage, snapshot, piece)]
+                parts = [batch.column(0) for batch in _merged_keys(storage, snapshot, piece)]
         except (CorruptTableError, UnsupportedTableError) as error:
             damaged = piece.base.path if piece.base else piece.logs[0].path
             yield Finding(Kind.DAMAGED, damaged, f"{error}", size_bytes=piece.size_bytes)
             continue
         if parts:
-            found.append((piece, pa.chunked_array(parts)))
-    yield from _find_duplicates(found)
+            keys_of_slices.append((piece, pa.chunked_array(parts)))
+    yield from _find_duplicates(keys_of_slices)
 
 
-def _merged(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> Iterator[pa.RecordBatch]:
+def _merged_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> Iterator[pa.RecordBatch]:
     table = readable_schema(snapshot.columns(storage.location), meta_columns=True)
     return read_slice(storage, piece, snapshot.merging(piece), table, [RECORD_KEY], most_rows=_ROWS, most_bytes=_BYTES)
 
@@ -108,13 +106,13 @@ def _check_base(
                 keys.append(column)
                 seen.add(column)
                 misplaced += _count_true(pc.not_equal(batch.column(PARTITION_PATH), base.partition_path))
-                denied += _denied(bloom, column)
+                denied += _count_denied(bloom, column)
     if misplaced:
         cure = "delete these keys and upsert the rows again"
         yield Finding(Kind.WRONG_PARTITION, base.path, cure, misplaced, base.size_bytes)
     if denied:
         yield Finding(Kind.FILTER_DENIES, base.path, _REWRITE, denied, footer.filter_bytes)
-    if has_keys and _is_outside(parquet_facts(footer.metadata), seen):
+    if has_keys and _is_outside(footer_key_range(footer.metadata), seen):
         yield Finding(Kind.KEY_RANGE, base.path, _REWRITE, size_bytes=base.size_bytes)
     for name, rows in sorted(wrong_statistics.items()):
         cure = f"read column {name} with lakeformat.read.skipping=false until cluster() has written the file again"
@@ -125,7 +123,7 @@ def _count_true(flags: pa.Array) -> int:
     return int(pc.sum(flags).as_py() or 0)
 
 
-def _denied(bloom: BloomFilter | None, keys: pa.Array) -> int:
+def _count_denied(bloom: BloomFilter | None, keys: pa.Array) -> int:
     if bloom is None or not len(keys):
         return 0
     try:
@@ -135,7 +133,7 @@ def _denied(bloom: BloomFilter | None, keys: pa.Array) -> int:
         return 0
 
 
-def parquet_facts(metadata: Any) -> tuple[bytes | None, bytes | None]:
+def footer_key_range(metadata: Any) -> tuple[bytes | None, bytes | None]:
     """Return the least and the greatest key that the footer records; None for each that is missing."""
     entries = (metadata.metadata or {}) if metadata is not None else {}
     return entries.get(MIN_KEY), entries.get(MAX_KEY)
@@ -172,34 +170,34 @@ def _compare(parquet: OpenParquet, group: int, batch: pa.RecordBatch, wrong_stat
 
 def _check_log(storage: Storage, log: LogFile) -> Iterator[Finding]:
     with storage.open_input(log.path) as source:
-        whole = sum(block.size_bytes for block in blocks_of(source, log.path, log.size_bytes))
+        whole = sum(block.size_bytes for block in parse_blocks(source, log.path, log.size_bytes))
     if whole != log.size_bytes:
         cure = "readers pass it over; compact() leaves it behind"
         yield Finding(Kind.TORN_LOG, log.path, cure, size_bytes=log.size_bytes - whole)
 
 
-def _find_duplicates(found: Sequence[tuple[FileSlice, pa.ChunkedArray]]) -> Iterator[Finding]:
+def _find_duplicates(keys_of_slices: Sequence[tuple[FileSlice, pa.ChunkedArray]]) -> Iterator[Finding]:
     """Yield keys that occur more than once, in one file group or in two. `insert` allows such keys."""
-    if not found:
+    if not keys_of_slices:
         return
-    keys = pa.chunked_array([chunk for _, column in found for chunk in column.chunks], pa.string())
-    owners = np.repeat(np.arange(len(found), dtype=np.int32), [len(column) for _, column in found])
+    keys = pa.chunked_array([chunk for _, column in keys_of_slices for chunk in column.chunks], pa.string())
+    owners = np.repeat(np.arange(len(keys_of_slices), dtype=np.int32), [len(column) for _, column in keys_of_slices])
     rows = pa.table({"key": keys, "owner": owners})
     counts = rows.group_by("key").aggregate([("owner", "min"), ("owner", "max"), ("owner", "count")])
-    again = counts.filter(pc.greater(counts.column("owner_count"), 1))
-    pairs = again.group_by(["owner_min", "owner_max"]).aggregate(
+    repeated = counts.filter(pc.greater(counts.column("owner_count"), 1))
+    pairs = repeated.group_by(["owner_min", "owner_max"]).aggregate(
         [("owner_count", "sum"), ("key", "count"), ("key", "min")]
     )
     for pair in pairs.sort_by([("owner_min", "ascending"), ("owner_max", "ascending")]).to_pylist():
-        first, last = found[pair["owner_min"]][0], found[pair["owner_max"]][0]
+        first, last = keys_of_slices[pair["owner_min"]][0], keys_of_slices[pair["owner_max"]][0]
         extra = pair["owner_count_sum"] - pair["key_count"]
         path = first.files[0].path
         others = f" and {pair['key_count'] - 1:,} more" if pair["key_count"] > 1 else ""
-        named = f"{pair['key_min']!r}{others}: lakeformat dedupe, or dedupe(), lists the rows and keeps the newest"
+        text = f"{pair['key_min']!r}{others}: lakeformat dedupe, or dedupe(), lists the rows and keeps the newest"
         if first is last:
-            yield Finding(Kind.KEY_TWICE, path, f"key {named}", extra, first.size_bytes)
+            yield Finding(Kind.KEY_TWICE, path, f"key {text}", extra, first.size_bytes)
         else:
-            cure = f"the other one is {last.files[0].path}; key {named}"
+            cure = f"the other one is {last.files[0].path}; key {text}"
             yield Finding(Kind.KEY_IN_TWO_GROUPS, path, cure, extra, first.size_bytes)
 
 
@@ -207,7 +205,7 @@ def _find_duplicates(found: Sequence[tuple[FileSlice, pa.ChunkedArray]]) -> Iter
 _AT_ONCE: Final = 1000
 
 
-def other_files(engine: Engine, files: frozenset[BaseFile]) -> Iterator[Finding]:
+def check_index_files(engine: Engine, files: frozenset[BaseFile]) -> Iterator[Finding]:
     """Yield a finding if the index is in use and lists other files than the folders hold."""
     try:
         live = _index_in_use(engine)
@@ -223,13 +221,13 @@ def other_files(engine: Engine, files: frozenset[BaseFile]) -> Iterator[Finding]
     yield _finding(why)
 
 
-def lying_index(engine: Engine) -> Iterator[Finding]:
+def check_index_bounds(engine: Engine) -> Iterator[Finding]:
     """Yield a finding if the index's row counts or bounds contradict the footers of the files.
 
     Reads the footers of all files that the index lists. Other checks report damaged and missing files. Memory: one
     shard of the index and a thousand footers.
     """
-    with suppress(LakeformatError):  # `other_files` reports it.
+    with suppress(LakeformatError):  # `check_index_files` reports it.
         live = _index_in_use(engine)
         wrong = sum(_count_wrong_files(engine.storage, live, part) for part in live.parts) if live is not None else 0
         if wrong:
@@ -261,12 +259,12 @@ def _count_wrong_files(storage: Storage, live: IndexedFiles, part: ShardPart) ->
         wrong = known.num_rows * _count_wrong_bounds(row, rows, bounds_of(row, paths, live.schema), summed)
     for start in range(0, known.num_rows, _AT_ONCE):
         some = known.slice(start, _AT_ONCE)
-        footers, there = [], []
+        footers, positions = [], []
         for at, file in enumerate(file_objects(some)):
             with suppress(CorruptTableError):
                 footers.append(read_metadata(storage, file))
-                there.append(at)
-        some = some.take(pa.array(there, pa.int64()))
+                positions.append(at)
+        some = some.take(pa.array(positions, pa.int64()))
         bounds, rows, owner = row_group_bounds(footers, paths, live.schema)
         folded, rows = fold_files(bounds, rows, owner, len(footers))
         wrong += _count_wrong_bounds(some, rows, bounds_of(some, paths, live.schema), folded)

@@ -8,6 +8,7 @@ from enum import Enum
 
 from lakeformat.display import html_rows
 from lakeformat.model.one_line import OneLine
+from lakeformat.public import public
 
 __all__ = ["Finding", "Findings", "Kind"]
 
@@ -51,6 +52,7 @@ class Kind(Enum):
         return self in {Kind.KEY_TWICE, Kind.KEY_IN_TWO_GROUPS}
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One problem of a table.
@@ -71,6 +73,7 @@ class Finding:
     mends: bool = False
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class Findings(OneLine):
     """Findings in order. Falsy if there are none.

@@ -12,7 +12,16 @@ from lakeformat.model.instant import Instant
 from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["Facts", "forgotten", "gaps", "incomplete", "miscounted", "orphans", "saved_and_gone", "written_otherwise"]
+__all__ = [
+    "Facts",
+    "find_gaps",
+    "find_incomplete",
+    "find_lost_saved_files",
+    "find_miscounts",
+    "find_orphans",
+    "find_row_mismatches",
+    "find_unarchived",
+]
 
 _BACK = "restore it from a copy, or restore() to an earlier instant"
 
@@ -47,7 +56,7 @@ class Facts:
                 yield instant, stat
 
 
-def orphans(facts: Facts) -> Iterator[Finding]:
+def find_orphans(facts: Facts) -> Iterator[Finding]:
     """Yield data files whose instant is known, but whose instant did not write them.
 
     Files of an instant older than the timeline are skipped: nothing is known about that instant. Files of a pending
@@ -55,7 +64,7 @@ def orphans(facts: Facts) -> Iterator[Finding]:
     are skipped: they carry the instant of their slice, not of their writer.
     """
     timeline = facts.timeline
-    named = {stat.path for _, stat in facts.stats()}
+    committed = {stat.path for _, stat in facts.stats()}
     pending = {instant.time for instant in timeline.pending}
     newest = timeline.last_time or ""
     logs: Iterable[LogFile] = facts.listing.logs if timeline.layout.tells_completion else ()
@@ -64,27 +73,27 @@ def orphans(facts: Facts) -> Iterator[Finding]:
         time = file.name.instant_time
         if file.path in facts.saved or time in pending or time > newest:
             continue
-        loser = isinstance(file, BaseFile) and time in timeline.commit_times and file.path not in named
-        if loser or not timeline.is_committed(time):
+        is_unnamed = isinstance(file, BaseFile) and time in timeline.commit_times and file.path not in committed
+        if is_unnamed or not timeline.is_committed(time):
             yield Finding(
                 Kind.ORPHAN, file.path, "lakeformat repair --yes puts it aside", size_bytes=file.size_bytes, mends=True
             )
 
 
-def incomplete(facts: Facts, exists: Callable[[str], bool]) -> Iterator[Finding]:
+def find_incomplete(facts: Facts, exists: Callable[[str], bool]) -> Iterator[Finding]:
     """Yield files of the newest slices that are missing, or whose size differs from the commit's.
 
     Args:
-        exists: tells whether a path exists, even in a folder that the listing skips.
+        exists: returns whether a path exists, even in a folder that the listing skips.
     """
     live = {each.group: each for each in facts.slices}
-    promised: dict[FileGroupId, tuple[str, str, int]] = {}
+    expected: dict[FileGroupId, tuple[str, str, int]] = {}
     for instant, stat in facts.stats():
         if stat.is_base:
             group = FileGroupId(stat.partition_path, stat.file_id)
-            promised[group] = max(promised.get(group, ("", "", 0)), (instant.time, stat.path, stat.size_bytes))
+            expected[group] = max(expected.get(group, ("", "", 0)), (instant.time, stat.path, stat.size_bytes))
     unmarked: set[str] = set()
-    for group, (time, path, size_bytes) in sorted(promised.items()):
+    for group, (time, path, size_bytes) in sorted(expected.items()):
         if group in facts.replaced:
             continue
         base = live[group].base if group in live else None
@@ -101,19 +110,19 @@ def incomplete(facts: Facts, exists: Callable[[str], bool]) -> Iterator[Finding]
 
 
 def _incomplete_logs(facts: Facts, live: Mapping[FileGroupId, FileSlice]) -> Iterator[Finding]:
-    there = {log.path: log.size_bytes for log in facts.listing.logs}
+    size_of = {log.path: log.size_bytes for log in facts.listing.logs}
     for _, stat in facts.stats():
         name = LogFileName.match(stat.path.rpartition("/")[2])
         piece = live.get(FileGroupId(stat.partition_path, stat.file_id))
         if name is None or name.is_cdc or piece is None:
             continue
-        if stat.path in there and there[stat.path] < stat.size_bytes:
-            yield Finding(Kind.OTHER_SIZE, stat.path, _BACK, size_bytes=there[stat.path])
-        elif stat.path not in there and (stat.prev_commit or name.instant_time) >= piece.base_instant:
+        if stat.path in size_of and size_of[stat.path] < stat.size_bytes:
+            yield Finding(Kind.OTHER_SIZE, stat.path, _BACK, size_bytes=size_of[stat.path])
+        elif stat.path not in size_of and (stat.prev_commit or name.instant_time) >= piece.base_instant:
             yield Finding(Kind.MISSING, stat.path, _BACK, size_bytes=stat.size_bytes)
 
 
-def miscounted(facts: Facts) -> Iterator[Finding]:
+def find_miscounts(facts: Facts) -> Iterator[Finding]:
     """Yield files whose counts in the commit contradict each other, whatever the files hold.
 
     A file has as many rows as were inserted, updated and carried over from the file before. A deleted key may not have
@@ -138,7 +147,7 @@ def miscounted(facts: Facts) -> Iterator[Finding]:
             yield Finding(Kind.OTHER_COUNTS, stat.path, f"{cure}: bring commit {instant.time} back from a copy")
 
 
-def gaps(facts: Facts) -> Iterator[Finding]:
+def find_gaps(facts: Facts) -> Iterator[Finding]:
     """Yield instants that commits name as the one before, and that should be on the timeline but are not."""
     timeline = facts.timeline
     seen: set[str] = set()
@@ -152,13 +161,13 @@ def gaps(facts: Facts) -> Iterator[Finding]:
             yield Finding(Kind.TIMELINE_GAP, f"{timeline.layout.folder}/{before}", cure)
 
 
-def forgotten(facts: Facts) -> Iterator[Finding]:
+def find_unarchived(facts: Facts) -> Iterator[Finding]:
     """Yield instants older than the timeline that the archive does not hold: those that live files or commits name."""
     oldest = facts.timeline.oldest_write
-    made = {file.name.instant_time for file in facts.listing.bases}
+    file_times = {file.name.instant_time for file in facts.listing.bases}
     before = {stat.prev_commit for _, stat in facts.stats() if stat.is_base}
     known = facts.archived | facts.timeline.commit_times
-    for time in sorted(each for each in made | before if each and each.isdigit()):
+    for time in sorted(each for each in file_times | before if each and each.isdigit()):
         if oldest is not None and time < oldest and time not in known:
             cure = (
                 f"the archive does not hold commit {time}: bring it back from a copy; rows are right, history lacks it"
@@ -166,20 +175,20 @@ def forgotten(facts: Facts) -> Iterator[Finding]:
             yield Finding(Kind.TIMELINE_GAP, f"{facts.archive}/{time}", cure)
 
 
-def saved_and_gone(saved: Mapping[str, Iterable[str]], listing: Listing) -> Iterator[Finding]:
+def find_lost_saved_files(saved: Mapping[str, Iterable[str]], listing: Listing) -> Iterator[Finding]:
     """Yield base files that savepoints name but that do not exist.
 
     Args:
         saved: instant time of the savepoint -> paths.
     """
-    there = {file.path for file in listing.bases}
+    present = {file.path for file in listing.bases}
     for time, paths in saved.items():
         for path in paths:
-            if BaseFileName.match(path.rpartition("/")[2]) and path not in there:
+            if BaseFileName.match(path.rpartition("/")[2]) and path not in present:
                 yield Finding(Kind.SAVEPOINT, path, f"bring it back from a copy, or delete_savepoint('{time}')")
 
 
-def written_otherwise(facts: Facts, rows_of: Mapping[str, int]) -> Iterator[Finding]:
+def find_row_mismatches(facts: Facts, rows_of: Mapping[str, int]) -> Iterator[Finding]:
     """Yield live base files whose row count differs from their commit's.
 
     Args:

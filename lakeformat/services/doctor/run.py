@@ -65,13 +65,15 @@ class DoctorSession:
             contents: whether to read the rows of all live files.
         """
         state = self._inspect()
-        found = list(state.found)
+        findings = list(state.found)
         if state.facts is not None:
-            found += timeline_checks.hidden_writes(state.lost, state.facts.listing, self.storage if contents else None)
+            findings += timeline_checks.describe_lost_writes(
+                state.lost, state.facts.listing, self.storage if contents else None
+            )
         if state.facts is not None and contents:
-            found += self._contents(state, state.facts)
-            found += self._index_errors(found)
-        return Findings(tuple(found))
+            findings += self._contents(state, state.facts)
+            findings += self._index_errors(findings)
+        return Findings(tuple(findings))
 
     def repair(self, *, dry_run: bool, keep: bool) -> Findings:
         """Repair what can be repaired without a guess.
@@ -87,8 +89,8 @@ class DoctorSession:
             if any(each.kind is Kind.DEAD_INSTANT for each in mended):
                 recover(self.store, self.store.config(), self.engine.clock)
                 after = self._mendable()
-                done = tuple(each for each in mended if each.kind is Kind.DEAD_INSTANT)
-                mended = (*done, *(each for each in after if each.kind is not Kind.DEAD_INSTANT))
+                finished = tuple(each for each in mended if each.kind is Kind.DEAD_INSTANT)
+                mended = (*finished, *(each for each in after if each.kind is not Kind.DEAD_INSTANT))
             aside = f"{REMOVED}/{self.engine.clock.now_ms()}"
             for finding in mended:
                 self._mend(finding, aside, keep=keep)
@@ -101,10 +103,10 @@ class DoctorSession:
         found = self._inspect().found
         return tuple(each for each in (*found, *self._index_errors(found)) if each.mends)
 
-    def _index_errors(self, found: Sequence[Finding]) -> Iterator[Finding]:
+    def _index_errors(self, findings: Sequence[Finding]) -> Iterator[Finding]:
         """Yield what is wrong with a file index that no other check found fault with."""
-        if not any(each.kind in {Kind.FILE_INDEX, Kind.DAMAGED_INSTANT} for each in found):
-            yield from file_checks.lying_index(self.engine)
+        if not any(each.kind in {Kind.FILE_INDEX, Kind.DAMAGED_INSTANT} for each in findings):
+            yield from file_checks.check_index_bounds(self.engine)
 
     def _mend(self, finding: Finding, aside: str, *, keep: bool) -> None:
         match finding.kind:
@@ -129,28 +131,30 @@ class DoctorSession:
         config = self.store.config()
         config.check_readable(self.storage.location)
         timeline = self.store.load()
-        torn, archived, newest = timeline_checks.archive(self.store)
-        found = [*timeline_checks.instants(self.store, timeline), *torn]
-        if any(each.kind is Kind.DAMAGED_INSTANT for each in found):
-            return _TableState(config, timeline, tuple(found))  # Files cannot be assigned to commits then.
+        torn, archived, newest = timeline_checks.check_archive(self.store)
+        findings = [*timeline_checks.check_instants(self.store, timeline), *torn]
+        if any(each.kind is Kind.DAMAGED_INSTANT for each in findings):
+            return _TableState(config, timeline, tuple(findings))  # Files cannot be assigned to commits then.
         facts = self._facts(config, timeline, archived)
-        saved = self._saved(timeline)
-        found += plan.incomplete(facts, lambda path: self.storage.info(path) is not None)
-        found += plan.miscounted(facts)
-        lost = timeline_checks.lost_of_table(self.store, timeline, [*newest, *facts.commits])
-        found += plan.orphans(facts)
-        found += plan.gaps(facts)
+        saved = self._saved_files(timeline)
+        findings += plan.find_incomplete(facts, lambda path: self.storage.info(path) is not None)
+        findings += plan.find_miscounts(facts)
+        lost = timeline_checks.lost_writes_of_table(self.store, timeline, [*newest, *facts.commits])
+        findings += plan.find_orphans(facts)
+        findings += plan.find_gaps(facts)
         if not torn:
-            found += plan.forgotten(facts)
-        found += plan.saved_and_gone(saved, facts.listing)
-        found += timeline_checks.markers(self.storage, timeline)
-        found += timeline_checks.dead_instants(self.engine, timeline)
-        found += file_checks.other_files(self.engine, frozenset(each.base for each in facts.slices if each.base))
-        found += timeline_checks.metadata_table(self.store, timeline)
-        found += timeline_checks.foreign_folders(self.storage)
-        return _TableState(config, timeline, tuple(found), facts, tuple(lost))
+            findings += plan.find_unarchived(facts)
+        findings += plan.find_lost_saved_files(saved, facts.listing)
+        findings += timeline_checks.check_markers(self.storage, timeline)
+        findings += timeline_checks.find_dead_instants(self.engine, timeline)
+        findings += file_checks.check_index_files(
+            self.engine, frozenset(each.base for each in facts.slices if each.base)
+        )
+        findings += timeline_checks.check_metadata_table(self.store, timeline)
+        findings += timeline_checks.find_foreign_folders(self.storage)
+        return _TableState(config, timeline, tuple(findings), facts, tuple(lost))
 
-    def _saved(self, timeline: Timeline) -> dict[str, tuple[str, ...]]:
+    def _saved_files(self, timeline: Timeline) -> dict[str, tuple[str, ...]]:
         done = (i for i in timeline.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED)
         return {
             instant.time: tuple(
@@ -163,15 +167,18 @@ class DoctorSession:
         """Collect the table's facts as `list_snapshot` does, but without its refusals. Memory: one object per file."""
         commits = [(instant, self.store.commit(instant)) for instant in timeline.commits]
         replaced = frozenset(
-            FileGroupId(path, file_id) for _, said in commits for path, ids in said.replaced.items() for file_id in ids
+            FileGroupId(path, file_id)
+            for _, metadata in commits
+            for path, ids in metadata.replaced.items()
+            for file_id in ids
         )
         listing = list_files(self.storage)
-        names = Names({instant.time: said for instant, said in commits})
+        names = Names({instant.time: metadata for instant, metadata in commits})
         bases = visible_files(listing.bases, timeline, replaced, names)
         logs = listing.logs if config.table_type is TableType.MERGE_ON_READ else ()
         counts = log_positions(self.store, timeline, logs)
         slices: tuple[FileSlice, ...] = slices_of(bases, logs, replaced, counts)
-        saved = frozenset(path for paths in self._saved(timeline).values() for path in paths)
+        saved = frozenset(path for paths in self._saved_files(timeline).values() for path in paths)
         listing = Listing(listing.bases, tuple(logs))
         is_cow = config.table_type is TableType.COPY_ON_WRITE
         return plan.Facts(timeline, commits, listing, slices, replaced, saved, archived, config.archive_folder, is_cow)
@@ -194,4 +201,4 @@ class DoctorSession:
         rows_of: dict[str, int] = {}
         for path, slices in by_partition.items():
             yield from check_partition(self.storage, snapshot, path, slices, rows_of)
-        yield from plan.written_otherwise(facts, rows_of)
+        yield from plan.find_row_mismatches(facts, rows_of)

@@ -1,6 +1,6 @@
 """Checks of everything except data files: timeline, archive, markers, metadata table, folders without partitions.
 
-Finds rows that two concurrent writers have lost: which commit hides which file, and the keys in the file.
+Also finds rows that two concurrent writers have lost: which commit hides which file, and the keys in the file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from lakeformat.codec.log_blocks import blocks_of
+from lakeformat.codec.log_blocks import parse_blocks
 from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.file_system_view.context import Engine
 from lakeformat.file_system_view.file_groups import Listing
@@ -30,14 +30,14 @@ from lakeformat.transaction import claims
 from lakeformat.transaction.lost_writes import LostWrite, lost_writes, plan_sources
 
 __all__ = [
-    "archive",
-    "dead_instants",
-    "foreign_folders",
-    "hidden_writes",
-    "instants",
-    "lost_of_table",
-    "markers",
-    "metadata_table",
+    "check_archive",
+    "check_instants",
+    "check_markers",
+    "check_metadata_table",
+    "describe_lost_writes",
+    "find_dead_instants",
+    "find_foreign_folders",
+    "lost_writes_of_table",
 ]
 
 _METADATA: Final = f"{HOODIE}/metadata"
@@ -60,7 +60,7 @@ _FINISHED_BY: Final = {
 }
 
 
-def instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
+def check_instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
     """Yield completed instants that cannot be read."""
     for instant in timeline.instants:
         if instant.state is not State.COMPLETED:
@@ -76,7 +76,7 @@ def instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
             yield Finding(Kind.DAMAGED_INSTANT, store.path(instant), str(error))
 
 
-def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], list[tuple[Instant, CommitMetadata]]]:
+def check_archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], list[tuple[Instant, CommitMetadata]]]:
     """Check the archive.
 
     Returns:
@@ -111,11 +111,11 @@ def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], list[t
 def _whole_blocks(storage: Storage, entry: FileInfo) -> int:
     """Return how many bytes of an archive file of timeline layout 1 are whole blocks."""
     with storage.open_input(entry.path) as source, suppress(CorruptTableError):
-        return sum(block.size_bytes for block in blocks_of(source, entry.path, entry.size_bytes))
-    return entry.size_bytes  # `archive` has reported already that the file cannot be decoded.
+        return sum(block.size_bytes for block in parse_blocks(source, entry.path, entry.size_bytes))
+    return entry.size_bytes  # `check_archive` has reported already that the file cannot be decoded.
 
 
-def markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
+def check_markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
     """Yield marker folders of instants that are over: their writer died after publishing, or was rolled back."""
     pending = {instant.time for instant in timeline.pending}
     newest = timeline.last_time or ""
@@ -124,7 +124,7 @@ def markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
             yield Finding(Kind.STALE_MARKERS, entry.path, "lakeformat repair --yes removes them", mends=True)
 
 
-def dead_instants(engine: Engine, timeline: Timeline) -> Iterator[Finding]:
+def find_dead_instants(engine: Engine, timeline: Timeline) -> Iterator[Finding]:
     """Yield pending instants whose writers are dead. Plans that wait to be run are not reported."""
     for instant in timeline.pending:
         if not _is_plan(engine.store, instant) and _is_dead(engine, instant):
@@ -155,7 +155,7 @@ def _is_dead(engine: Engine, instant: Instant) -> bool:
     return not claims.heartbeat_alive(engine.store, instant, engine.clock, without=claims.FOREIGN_GRACE_MS)
 
 
-def metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
+def check_metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
     """Yield a finding if Hudi's metadata table lacks commits. Hudi's readers list files from that table."""
     if not store.config().has_metadata_table:
         return
@@ -169,7 +169,7 @@ def metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[Finding
         yield Finding(Kind.METADATA_TABLE, _METADATA, cure, mends=True)
 
 
-def foreign_folders(storage: Storage) -> Iterator[Finding]:
+def find_foreign_folders(storage: Storage) -> Iterator[Finding]:
     """Yield folders inside partitions: no reader looks into them. Links are not followed."""
     yield from _foreign_folders_of(storage, "")
 
@@ -193,7 +193,7 @@ _ROWS: Final = 1 << 16
 _MAX_KEYS: Final = 5
 
 
-def lost_of_table(
+def lost_writes_of_table(
     store: TimelineStore, timeline: Timeline, commits: Sequence[tuple[Instant, CommitMetadata]]
 ) -> list[LostWrite]:
     """Find the lost files where the losing or the hiding commit is on the timeline.
@@ -202,23 +202,23 @@ def lost_of_table(
         commits: the commits of the timeline and the newest archived ones.
     """
     sources = plan_sources(store, timeline, timeline.commit_times)
-    found = lost_writes(commits, sources, by_name=not timeline.layout.tells_completion)
-    return [each for each in found if {each.lost, each.kept} & timeline.commit_times]
+    lost = lost_writes(commits, sources, by_name=not timeline.layout.tells_completion)
+    return [each for each in lost if {each.lost, each.kept} & timeline.commit_times]
 
 
-def hidden_writes(lost: Iterable[LostWrite], listing: Listing, storage: Storage | None) -> Iterator[Finding]:
+def describe_lost_writes(lost: Iterable[LostWrite], listing: Listing, storage: Storage | None) -> Iterator[Finding]:
     """Yield a finding for each lost file that names the commit whose rows must be written again.
 
     Args:
         storage: used to read the keys in the files; None names no keys.
     """
     bases = {file.path: file for file in listing.bases}
-    there = bases.keys() | {file.path for file in listing.logs}
+    present = bases.keys() | {file.path for file in listing.logs}
     for each in lost:
         stat = each.stat
         counts = f"{stat.num_inserts:,} inserted, {stat.num_updates:,} updated, {stat.num_deletes:,} deleted"
         keys = _keys(storage, bases[stat.path], each.lost) if storage is not None and stat.path in bases else ""
-        where = "they are in this file" if stat.path in there else "the file has been cleaned"
+        where = "they are in this file" if stat.path in present else "the file has been cleaned"
         yield Finding(
             Kind.LOST_WRITE,
             stat.path,
@@ -231,17 +231,17 @@ def hidden_writes(lost: Iterable[LostWrite], listing: Listing, storage: Storage 
 
 def _keys(storage: Storage, base: BaseFile, instant_time: str) -> str:
     """Return text that names some keys that the commit wrote to its file; "" if the file cannot be read."""
-    named: list[str] = []
+    names: list[str] = []
     try:
         with open_base(storage, base) as source, open_parquet(source, base.path) as parquet:
             if not {RECORD_KEY, COMMIT_TIME} <= set(parquet.schema_arrow.names):
                 return ""
             for batch in row_batches(parquet, base.path, _ROWS, columns=[RECORD_KEY, COMMIT_TIME]):
                 written = batch.filter(pc.equal(batch.column(COMMIT_TIME), instant_time))
-                named += written.column(RECORD_KEY).slice(0, _MAX_KEYS + 1 - len(named)).to_pylist()
-                if len(named) > _MAX_KEYS:
+                names += written.column(RECORD_KEY).slice(0, _MAX_KEYS + 1 - len(names)).to_pylist()
+                if len(names) > _MAX_KEYS:
                     break
     except CorruptTableError:
         return ""
-    more = ", ..." if len(named) > _MAX_KEYS else ""
-    return f"; keys {', '.join(map(repr, named[:_MAX_KEYS]))}{more}" if named else ""
+    more = ", ..." if len(names) > _MAX_KEYS else ""
+    return f"; keys {', '.join(map(repr, names[:_MAX_KEYS]))}{more}" if names else ""

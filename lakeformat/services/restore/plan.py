@@ -8,7 +8,7 @@ from lakeformat.errors import InstantNotAvailableError, InvalidInputError
 from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["after", "check_not_saved", "last_commit", "target_of"]
+__all__ = ["check_not_saved", "instants_after", "last_commit", "target_of"]
 
 
 def target_of(timeline: Timeline, instant_time: str, location: str, *, doing: str) -> Instant:
@@ -31,7 +31,7 @@ def target_of(timeline: Timeline, instant_time: str, location: str, *, doing: st
     raise InstantNotAvailableError(f"{location}: cannot {doing}: instant {instant_time} {why}")
 
 
-def after(timeline: Timeline, target: Instant, plans: Iterable[str] = ()) -> tuple[Instant, ...]:
+def instants_after(timeline: Timeline, target: Instant, plans: Iterable[str] = ()) -> tuple[Instant, ...]:
     """Return the instants that a restore undoes: pending clusterings first, then the newest first.
 
     Completed writes are ordered by completion time (in timeline layout 1, by instant time), pending ones by instant
@@ -41,7 +41,7 @@ def after(timeline: Timeline, target: Instant, plans: Iterable[str] = ()) -> tup
         plans: times of pending clustering plans.
     """
     clustering = frozenset(plans)
-    found = [
+    undone = [
         instant
         for instant in timeline.instants
         if instant.action in WRITE_ACTIONS
@@ -56,7 +56,7 @@ def after(timeline: Timeline, target: Instant, plans: Iterable[str] = ()) -> tup
         is_done = instant.state is State.COMPLETED
         return instant.time in clustering, not is_done, instant.completed_at, instant.time
 
-    return tuple(sorted(found, key=order, reverse=True))
+    return tuple(sorted(undone, key=order, reverse=True))
 
 
 def last_commit(timeline: Timeline) -> Instant | None:

@@ -1,9 +1,8 @@
 """Restores and rollbacks (Hudi: ``BaseHoodieWriteClient.restoreToInstant``, ``rollback``).
 
-All checks come first. Hudi's own restore and rollback can fail half-way and leave a table that no process can write to.
-`lakeformat.transaction.undo` has the steps that follow and says how they are finished after a crash.
-
-Checks before a restore or rollback: the resulting state, and whether all of its files exist.
+All checks come first: the resulting state, and whether all of its files exist. Hudi's own restore and rollback can fail
+half-way and leave a table that no process can write to. `lakeformat.transaction.undo` has the steps that follow and
+says how they are finished after a crash.
 """
 
 from __future__ import annotations
@@ -24,14 +23,15 @@ from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
-from lakeformat.services.restore.plan import after, check_not_saved, last_commit, target_of
+from lakeformat.public import public
+from lakeformat.services.restore.plan import check_not_saved, instants_after, last_commit, target_of
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.claims import alive
+from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit_listeners import drop_metadata_table
 from lakeformat.transaction.rollback import recover
-from lakeformat.transaction.undo import Undoing, files_of, kept_logs
+from lakeformat.transaction.undo import CommitUndo, files_to_undo, remaining_logs
 
 __all__ = ["RestoreResult", "RestoreSession", "clustering_plans", "state_at", "state_before"]
 
@@ -57,7 +57,7 @@ def state_at(engine: Engine, config: TableConfig, timeline: Timeline, target: In
             f"{location}: cannot {doing}: commit {newer[0].time}, which came after {target.time}, has been archived, "
             "and what it did cannot be undone any more"
         )
-    undone = after(timeline, target, clustering_plans(store, timeline))
+    undone = instants_after(timeline, target, clustering_plans(store, timeline))
     return state_before(engine, config, timeline, undone, doing=doing)
 
 
@@ -80,6 +80,7 @@ _IN_THE_WAY: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, A
 _PLANS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class RestoreResult(OneLine):
     """Result of a restore or rollback.
@@ -112,7 +113,7 @@ class RestoreSession:
         """Return what `restore` would undo, and raise what it would raise. Takes no lock and changes nothing."""
         config, timeline = self._config(), self.store.load()
         target = target_of(timeline, to, self.storage.location, doing="restore")
-        undone = after(timeline, target, clustering_plans(self.store, timeline))
+        undone = instants_after(timeline, target, clustering_plans(self.store, timeline))
         if undone:
             check_not_saved(timeline, undone, self.storage.location)
             state_at(self.engine, config, timeline, target, doing="restore")
@@ -130,11 +131,11 @@ class RestoreSession:
 
     def restore(self, to: str) -> RestoreResult:
         """Undo everything that came after a commit."""
-        with self._locked(restoring=to) as config:
+        with self._lock(restoring=to) as config:
             timeline = self.store.load()
             target = target_of(timeline, to, self.storage.location, doing="restore")
             plans = clustering_plans(self.store, timeline)
-            undone = after(timeline, target, plans)
+            undone = instants_after(timeline, target, plans)
             if not undone:
                 return RestoreResult("", to, ())
             self._check(timeline, undone, plans)
@@ -143,30 +144,30 @@ class RestoreSession:
             self._check_logs(timeline, undone)
             self._drop_metadata_table()
             plan = RestorePlan(tuple((i.time, i.action.value) for i in undone), to)
-            restore = claims.take_instant(
+            restore = claims.claim_instant(
                 self.store, config, self.engine.clock, Action.RESTORE,
                 kind=claims.PROCESS, token="", data=encode_restore_plan(plan),
             )  # fmt: skip
-            with alive(self.storage, restore.time):
-                Undoing(self.store, config, self.engine.clock).restore(restore, plan)
+            with keep_alive(self.storage, restore.time):
+                CommitUndo(self.store, config, self.engine.clock).restore(restore, plan)
         return self._log_result(RestoreResult(restore.time, to, tuple(i.time for i in undone)))
 
     def rollback(self, instant_time: str | None) -> RestoreResult:
         """Undo the commit that completed last."""
-        with self._locked() as config:
+        with self._lock() as config:
             timeline = self.store.load()
             commit = self._commit_to_undo(timeline, instant_time)
             self._check(timeline, (commit,), clustering_plans(self.store, timeline))
             self._check_plans_after(timeline, commit)
             before = state_before(self.engine, config, timeline, (commit,), doing=f"roll {commit.time} back")
-            files = files_of(
+            files = files_to_undo(
                 commit, self.store.commit(commit), list_files(self.storage), self._kept_logs(timeline, (commit,))
             )
             self._drop_metadata_table()
-            undoing = Undoing(self.store, config, self.engine.clock)
+            undoing = CommitUndo(self.store, config, self.engine.clock)
             rollback = undoing.begin(commit, files)
             try:
-                with alive(self.storage, rollback.time):
+                with keep_alive(self.storage, rollback.time):
                     undoing.roll_back(rollback)
             except Exception:
                 with suppress(LakeformatError):  # If this fails, the next writer gives it up.
@@ -181,7 +182,7 @@ class RestoreSession:
         return config
 
     @contextmanager
-    def _locked(self, *, restoring: str | None = None) -> Iterator[TableConfig]:
+    def _lock(self, *, restoring: str | None = None) -> Iterator[TableConfig]:
         config = self._config()
         with self.storage.lock(self.options.lock_seconds):
             recover(self.store, config, self.engine.clock, restoring=restoring)
@@ -258,13 +259,13 @@ class RestoreSession:
                         )
 
     def _kept_logs(self, timeline: Timeline, undone: Sequence[Instant]) -> frozenset[str]:
-        return kept_logs(self.store, timeline, frozenset(instant.time for instant in undone))
+        return remaining_logs(self.store, timeline, frozenset(instant.time for instant in undone))
 
     def _check_logs(self, timeline: Timeline, undone: Sequence[Instant]) -> None:
         """Check, before anything is undone, that no log file mixes rows of undone and of remaining commits."""
         kept, listing = self._kept_logs(timeline, undone), list_files(self.storage)
         for instant in undone:
-            files_of(instant, self.store.commit(instant) if instant.state is State.COMPLETED else None, listing, kept)
+            files_to_undo(instant, self.store.commit(instant) if instant.state is State.COMPLETED else None, listing, kept)
 
     # --- effects --------------------------------------------------------------------------------------
 

@@ -1,13 +1,12 @@
-"""The move of a timeline's files to another layout. Pure.
+"""The files and properties of a table that moves to another version. Pure.
 
 Layout 1 stores no completion times. Hudi's upgrade uses the files' modification times, which a copy of the table has
 lost; log files of older slices then move to newer ones. Therefore completion times are chosen that are also earlier
 than the next instant.
 
-``hoodie.properties`` of a table that moves to another version. Pure.
-
-Source: Hudi's ``SixToEightUpgradeHandler``, ``EightToNineUpgradeHandler`` and their inverses, and tables that Hudi
-1.2.0 has moved. Two things differ from Hudi: the types of a custom key generator and the payload class are always kept.
+Source of the properties: Hudi's ``SixToEightUpgradeHandler``, ``EightToNineUpgradeHandler`` and their inverses, and
+tables that Hudi 1.2.0 has moved. Two things differ from Hudi: the types of a custom key generator and the payload class
+are always kept.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def moves(
         clusterings: times of the replacecommits that were planned as clusterings.
         completed_at: see `completion_times`; used only if the new layout stores completion times.
     """
-    found = [Move(one, _to_layout(one, to, clusterings, completed_at or {})) for one in instants]
-    return tuple(sorted(found, key=lambda move: (move.old.time, move.old.state, move.old.action.value)))
+    all_moves = [Move(one, _to_layout(one, to, clusterings, completed_at or {})) for one in instants]
+    return tuple(sorted(all_moves, key=lambda move: (move.old.time, move.old.state, move.old.action.value)))
 
 
 def _to_layout(one: Instant, to: TimelineLayout, clusterings: Collection[str], ends: Mapping[str, str]) -> Instant:

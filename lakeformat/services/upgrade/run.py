@@ -27,6 +27,7 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TIMELINE_PATH, TableConfig
+from lakeformat.public import public
 from lakeformat.services.upgrade.plan import completion_times, moved_properties, moves
 from lakeformat.timeline.archive import read_archive_logs, read_lsm_history, write_archive_log, write_history
 from lakeformat.timeline.store import MOVED
@@ -53,6 +54,7 @@ class _UncompactedError(WriteConflictError):
     """There are log files, or a compaction of them is pending."""
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class VersionChange(OneLine):
     """Result of a change of version.
@@ -96,14 +98,14 @@ class VersionSession:
         """
         if to not in VERSIONS:
             raise InvalidInputError(f"table version {to!r} is not one of {', '.join(map(str, VERSIONS))}; name one")
-        left = _TRIES
+        remaining_tries = _TRIES
         while True:
-            left -= 1
+            remaining_tries -= 1
             with self.storage.lock(self.options.lock_seconds):
                 try:
                     return self._move_locked(to, is_upgrade=is_upgrade)
                 except _UncompactedError:
-                    if not left:
+                    if not remaining_tries:
                         raise
             self._compact()
 
@@ -166,7 +168,7 @@ class VersionSession:
     def _copy(self, config: TableConfig, moved: TableConfig) -> int:
         """Write the timeline in the other layout. Return the number of files."""
         old, new = _layout(config), _layout(moved)
-        found = [
+        entries = [
             (one, entry)
             for entry in self.storage.list(old.folder)
             if not entry.is_folder and (one := old.parse(entry.name)) is not None
@@ -174,14 +176,14 @@ class VersionSession:
         ends: dict[str, str] = {}
         if new.tells_completion:
             self.storage.delete_folder(new.folder)  # Files of another attempt, or of an earlier move.
-            done = ((one, entry) for one, entry in found if one.state is State.COMPLETED)
+            done = ((one, entry) for one, entry in entries if one.state is State.COMPLETED)
             ends = completion_times({i.time: format_instant_time(e.modified_ms, config.zone) for i, e in done})
         self._copy_archive(config, moved)
-        planned = moves(
-            (one for one, _ in found), new, clusterings=self._clusterings([i for i, _ in found]), completed_at=ends
+        planned_moves = moves(
+            (one for one, _ in entries), new, clusterings=self._clusterings([i for i, _ in entries]), completed_at=ends
         )
         recode = avro_of if new.tells_completion else json_of
-        for move in planned:
+        for move in planned_moves:
             data, path = self.storage.read(old.path(move.old)), old.path(move.old)
             if move.old.action in COMMIT_ACTIONS and move.old.state is not State.REQUESTED:
                 replaces = move.old.action is Action.REPLACE_COMMIT and move.old.state is State.COMPLETED
@@ -190,7 +192,7 @@ class VersionSession:
                 # Hudi 0.15 archives the plan from both files.
                 data = self.storage.read(old.path(move.old.at(State.REQUESTED)))
             self.storage.create(new.path(move.new), data)
-        return len(planned)
+        return len(planned_moves)
 
     def _copy_archive(self, config: TableConfig, moved: TableConfig) -> None:
         """Copy the archived commits to the new layout's archive, except those there already from an earlier move."""

@@ -17,7 +17,9 @@ from lakeformat.file_system_view.context import Engine, open_engine
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.instant import AsOf
 from lakeformat.predicate import column_path, refused_where
-from lakeformat.read.plan.query import ReadQuery, question, readable_schema
+from lakeformat.public import spark_public
+from lakeformat.read.query import ReadQuery, question, readable_schema
+from lakeformat.read.scan import check_limit
 from lakeformat.spark.host import in_session_zone, storage_secrets
 from lakeformat.spark.pushdown import guarded_frame
 from lakeformat.spark.reads.native_scan import check_skipping, native_scan, plan_native
@@ -29,7 +31,7 @@ from lakeformat.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["NATIVE", "Known", "Way", "choose_way", "read", "read_table"]
+__all__ = ["NATIVE", "Known", "Way", "choose_way", "read", "read_rows", "read_table"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 NATIVE: Final = "native"

@@ -32,10 +32,10 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import read_metadata
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, column_path
-from lakeformat.read.plan.file_statistics import NO_FOLDERS, FolderValues, Told, folder_values, may_be_zero, told_of
-from lakeformat.read.plan.query import ReadQuery, readable_schema
 from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack
+from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
+from lakeformat.read.run.file_statistics import NO_FOLDERS, FolderValues, Told, folder_values, may_be_zero, told_of
 from lakeformat.read.run.session import plan_read
 from lakeformat.spark.host import plain_errors
 from lakeformat.spark.jobs import Batches, context_of, cores, described, numbered, numbers, task_errors

@@ -29,9 +29,9 @@ from lakeformat.predicate import Always, And, Predicate, ZonedCondition, bind_le
 from lakeformat.read.cdc.images import image_columns, read_changes
 from lakeformat.read.cdc.json import json_text
 from lakeformat.read.cdc.plan import ChangePlan, GroupChange, plan_changes
-from lakeformat.read.plan.incremental import bounds_of
-from lakeformat.read.plan.query import ReadQuery, asks_for_images, question, readable_schema
+from lakeformat.read.incremental import bounds_of
 from lakeformat.read.plan.splits import Split
+from lakeformat.read.query import ReadQuery, asks_for_images, question, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.run.session import plan_read
 from lakeformat.read.run.verify import VerifiedSplit, plan_verified, read_verified_split

@@ -22,9 +22,9 @@ from lakeformat.errors import InvalidOptionError, SchemaMismatchError
 from lakeformat.file_system_view.context import Engine
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.predicate import Always, And, Predicate, ZonedCondition
-from lakeformat.read.plan.incremental import changed_snapshot
-from lakeformat.read.plan.query import ReadQuery, asks_for_images, readable_schema
+from lakeformat.read.incremental import changed_snapshot
 from lakeformat.read.plan.splits import Split
+from lakeformat.read.query import ReadQuery, asks_for_images, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.run.session import plan_read
 from lakeformat.read.stream import Limits, StreamPositions, check_stream_options

@@ -33,8 +33,8 @@ from lakeformat.spark.writes.sessions import write
 from lakeformat.storage.port import Storage
 from lakeformat.table import Table
 from lakeformat.transaction.written_file import stage_folder
+from lakeformat.write.intake import open_or_create
 from lakeformat.write.plan.job import chosen_operation
-from lakeformat.write.plan.table_settings import open_or_create
 from lakeformat.write.rows.schema import incoming_schema
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from lakeformat.spark.jobs import ANSWER, Batches, answers, attempt, collected, 
 from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.spark.writes.writer import DirectSparkWriter, StagedWriter
 from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.written_file import Written, stage_folder
+from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BUCKET, TASK, route_rows, routed_schema, write_buckets
 from lakeformat.write.handles.direct import write_runs
@@ -33,9 +33,9 @@ from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.stage import Run, StagedTask
 from lakeformat.write.shuffled_session import TASK_BYTES, RouteTasks
 from lakeformat.write.statements.rewrite import rewrite_bucket
+from lakeformat.write.tagging.tag_units import tag_unit
 from lakeformat.write.workload.buckets import Bucket
 from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit, bundle, shuffle_values
-from lakeformat.write.workload.tag_units import tag_unit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +70,7 @@ class SparkExchange:
 
     def write_direct(
         self, rows: DataFrame, commit: OpenCommit, schema: pa.Schema, closed: Mapping[str, str]
-    ) -> tuple[list[Written], list[StagedTask], int]:
+    ) -> tuple[list[WrittenFile], list[StagedTask], int]:
         """Base files made without an exchange.
 
         Args:
@@ -95,7 +95,7 @@ class SparkExchange:
 
     def write_runs(
         self, runs: Sequence[StagedTask], commit: OpenCommit, schema: pa.Schema, layout: Layout
-    ) -> list[Written]:
+    ) -> list[WrittenFile]:
         """Merge sorted runs into base files, a partition's (or its part's, by file number) in one task.
 
         Memory of a task: a block per run, and a row group.
@@ -162,7 +162,7 @@ class SparkExchange:
         found = {answer.pop("unit"): answer for answer in self._collected(frame, "tag")}
         return [_tag_result(found[at]) for at in range(len(units))]
 
-    def write(self, work: RouteTasks) -> list[Written]:
+    def write(self, work: RouteTasks) -> list[WrittenFile]:
         """See `Exchange`."""
         storage, settings = self._engine.storage, work.buckets
         count = max(work.tasks) + 1
@@ -188,7 +188,7 @@ class SparkExchange:
         sorted_ = routed.repartition(count, TASK).sortWithinPartitions(BUCKET)
         return [written(answer) for answer in self._collected(sorted_.mapInArrow(write, ANSWER), "write")]
 
-    def rewrite(self, buckets: Sequence[Bucket], handles: HandleSettings) -> list[Written]:
+    def rewrite(self, buckets: Sequence[Bucket], handles: HandleSettings) -> list[WrittenFile]:
         """The next versions of base files that take no rows, several files a task (`lakeformat.write.rewrite`)."""
         if not buckets:
             return []

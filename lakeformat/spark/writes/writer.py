@@ -22,12 +22,12 @@ from lakeformat.spark.types import arrow_schema
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import Pulse
 from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.written_file import Written, stage_folder
+from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BucketPlaces, append_in_task, task_folder
 from lakeformat.write.handles.direct import DirectSettings, DirectWriter, stage_runs, write_rows, write_runs
-from lakeformat.write.plan.job import WriteJob, plan_job
-from lakeformat.write.plan.table_settings import open_existing, open_or_create
+from lakeformat.write.intake import open_existing, open_or_create, plan_job
+from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.schema import incoming_schema
@@ -135,7 +135,7 @@ class StagedWriter(DataSourceArrowWriter):
 class _DirectMessage(WriterCommitMessage):
     task: int
     rows: int
-    written: tuple[Written, ...]
+    written: tuple[WrittenFile, ...]
     staged: StagedTask | None
 
 
@@ -203,7 +203,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
         """What writes them."""
         return DirectWriter(self._engine.storage, self._job.prepare, self._job.files(self._schema), settings, pool)
 
-    def _lay_down(self, runs: Sequence[StagedTask], layout: Layout) -> tuple[Written, ...]:
+    def _lay_down(self, runs: Sequence[StagedTask], layout: Layout) -> tuple[WrittenFile, ...]:
         """Merge the runs of all tasks into base files. Memory: a block per run, and a row group."""
         rows = sum(task.rows for task in runs)
         if rows > _LARGE_STAGE_ROWS:
@@ -222,7 +222,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
         """On the driver: pack or merge, move, publish."""
         with plain_errors(), reused_memory():
             done = sorted((m for m in messages if isinstance(m, _DirectMessage)), key=lambda m: m.task)
-            claims.beat(self._engine.storage, self._commit.time)
+            claims.renew_heartbeat(self._engine.storage, self._commit.time)
             session = WriteSession(self._engine, self._job)
             staged = [m.staged for m in done if m.staged is not None]
             written = [file for m in done for file in m.written]
@@ -248,7 +248,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
 class _AppendedMessage(WriterCommitMessage):
     task: int
     rows: int
-    written: tuple[Written, ...]
+    written: tuple[WrittenFile, ...]
 
 
 def _appending(engine: Engine, job: WriteJob) -> AppendingWriter | None:
@@ -291,7 +291,7 @@ class AppendingWriter(DataSourceArrowWriter):
         """On the driver: move and publish."""
         with plain_errors():
             done = sorted((m for m in messages if isinstance(m, _AppendedMessage)), key=lambda m: m.task)
-            claims.beat(self._engine.storage, self._commit.time)
+            claims.renew_heartbeat(self._engine.storage, self._commit.time)
             session = WriteSession(self._engine, self._job)
             written = [file for m in done for file in m.written]
             arrived = sum(m.rows for m in done)

@@ -31,7 +31,7 @@ from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
 from lakeformat.model.record import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.base_file_handles import HandleSettings, check_inserts, mask_of_deletes
 from lakeformat.write.handles.slice_changes import (
     NotAppendableError,
@@ -63,7 +63,7 @@ def log_file_name(bucket: Bucket, place: LogPlace, task: int, settings: HandleSe
 
 def append(
     storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
-) -> Written | None:
+) -> WrittenFile | None:
     """Write the bucket's rows to the next log file of a slice, or to the first of a new file group.
 
     If readers of log files would not see the change, write a base file instead; see
@@ -84,7 +84,7 @@ def append(
     deleted = mask_of_deletes(incoming, settings)
     deleted[: bucket.leaving] = True
     gone, kept = np.flatnonzero(deleted), np.flatnonzero(~deleted)
-    if bucket.changes is None:
+    if bucket.opened_at is None:
         gone = gone[:0]  # A new file group has no rows to delete.
     try:
         if place.deleting and len(kept):
@@ -127,7 +127,7 @@ def _append_rows(
     rows: tuple[Ints, Ints],
     task: int,
     settings: HandleSettings,
-) -> Written | None:
+) -> WrittenFile | None:
     """Append the rows unchanged: first the rows to keep, then the keys to delete."""
     kept, gone = rows
     if not len(kept) and not len(gone):
@@ -137,7 +137,7 @@ def _append_rows(
     with _log_file(storage, bucket, place, task, settings) as file:
         for part in incoming.runs(kept, ROW_GROUP_ROWS):
             rows = stamped_with(
-                incoming.taken(part), settings.files.schema, settings.instant_time, gather_column(numbers, part)
+                incoming.take(part), settings.files.schema, settings.instant_time, gather_column(numbers, part)
             )
             file.add(check_inserts(rows, settings), _base_rows(part, bucket, place))
         if len(gone):
@@ -171,7 +171,7 @@ def _base_rows(rows: Ints, bucket: Bucket, place: LogPlace) -> BaseRows | None:
 
 def _append_changes(
     storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
-) -> Written | None:
+) -> WrittenFile | None:
     """Append the rows that the merger makes. Raise `NotAppendableError`, and leave no file, if readers would not see
     them.
     """
@@ -219,7 +219,7 @@ class _LogFile:
         self._sink.write(block)
         self._size += len(block)
 
-    def written(self, *, updates: int, inserts: int, deletes: int) -> Written:
+    def written(self, *, updates: int, inserts: int, deletes: int) -> WrittenFile:
         """Return the finished file with its write statistics."""
         bucket, name = self._bucket, self._target.rpartition("/")[2]
         stat = WriteStat(
@@ -235,7 +235,7 @@ class _LogFile:
             base_name=self._place.base_name,
             log_names=(*self._place.log_names, name),
         )
-        return Written(self._target, stat)
+        return WrittenFile(self._target, stat)
 
 
 @contextmanager
@@ -288,7 +288,7 @@ def _ordering_values(incoming: Incoming, rows: Ints, settings: HandleSettings) -
     ordering = settings.rule.ordering
     assert ordering is not None  # noqa: S101  The caller checks this.
     top = ordering if ordering in incoming.rows.schema.names else ordering.partition(".")[0]
-    values = field_column(incoming.taken(rows, [top]), ordering, "ordering").combine_chunks()
+    values = field_column(incoming.take(rows, [top]), ordering, "ordering").combine_chunks()
     return values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
 
 

@@ -3,8 +3,6 @@
 Memory: one row group of the base file, and as many bytes of the bucket's rows, which are taken from the source when
 they are needed. Merges also hold the bucket's keys, and a few copies of the footer's filter, of about three bytes per
 row of the file.
-
-Replacing and dropping rows of a batch of a base file, as merge handles do.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from lakeformat.model.files import BaseFile, BaseFileName, LogFileName, join_pat
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.cdc_log import ChangeLog, ChangeLogSettings, Merger, log_changes
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.incoming import Incoming
@@ -161,7 +159,7 @@ class HandleSettings:
         """Return the write token in the name of a bucket's file."""
         return self.write_token or f"{task}-{self.mark}-0"
 
-    def written_to(self, bucket: Bucket, name: BaseFileName | LogFileName) -> str:
+    def path_of(self, bucket: Bucket, name: BaseFileName | LogFileName) -> str:
         """Return the path that the file is written to."""
         return join_path(bucket.partition_path if self.folder is None else self.folder, str(name))
 
@@ -169,13 +167,13 @@ class HandleSettings:
         """Return the path of the change data of a bucket's base file; None if changes are not logged."""
         if self.logs is None:
             return None
-        return self.written_to(bucket, LogFileName(bucket.file_id, self.instant_time, 1, self.token(task), is_cdc=True))
+        return self.path_of(bucket, LogFileName(bucket.file_id, self.instant_time, 1, self.token(task), is_cdc=True))
 
 
-def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> Written | None:
+def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> WrittenFile | None:
     """Write the first base file of a new file group. If all rows are deletes, return None and leave no file."""
     name = settings.file_name(bucket, task)
-    path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
+    path, target = join_path(bucket.partition_path, str(name)), settings.path_of(bucket, name)
     written = 0
     with (
         storage.open_output(target) as sink,
@@ -194,12 +192,12 @@ def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settin
         storage.delete(target)
         return None
     stat = WriteStat(bucket.file_id, path, bucket.partition_path, None, written, num_inserts=written, size_bytes=size)
-    return Written(target, stat, writer.facts)
+    return WrittenFile(target, stat, writer.facts)
 
 
 def merge(
     storage: Storage, bucket: Bucket, base: BaseFile, source: pa.Table, task: int, settings: HandleSettings
-) -> Written | None:
+) -> WrittenFile | None:
     """Write the next base file of a file group, from its ``base`` and the bucket's rows. If nothing changes, return
     None and leave no file.
 
@@ -207,7 +205,7 @@ def merge(
     keeps its meta columns, except the file name.
     """
     name = settings.file_name(bucket, task)
-    path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
+    path, target = join_path(bucket.partition_path, str(name)), settings.path_of(bucket, name)
     stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0, base_name=str(base.name))
     where = f"{storage.location}/{base.path}"
     with (
@@ -243,7 +241,7 @@ def merge(
         storage.delete(target)
         return None
     stat = replace(stat, cdc_stats=log.stats(bucket.partition_path) if log else ())
-    return Written(target, stat, writer.facts, missed=merger.missed)
+    return WrittenFile(target, stat, writer.facts, missed=merger.missed)
 
 
 @contextmanager
@@ -373,7 +371,7 @@ class KeyMerger:
     def _stamp_rows(self, rows: npt.NDArray[np.int64]) -> pa.Table:
         """Return incoming rows with their meta columns."""
         numbers = gather_column(self._seqnos, rows)
-        return stamped_with(self.incoming.taken(rows), self.settings.files.schema, self.settings.instant_time, numbers)
+        return stamped_with(self.incoming.take(rows), self.settings.files.schema, self.settings.instant_time, numbers)
 
     def _stored_is_newer(
         self, batch: pa.RecordBatch, hit: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]
@@ -383,7 +381,7 @@ class KeyMerger:
             return np.zeros(len(rows), bool)
         stored = field_column(batch, ordering, "ordering").filter(pa.array(hit))
         top = ordering if ordering in self.incoming.rows.schema.names else ordering.partition(".")[0]
-        incoming = field_column(self.incoming.taken(rows, [top]), ordering, "ordering")
+        incoming = field_column(self.incoming.take(rows, [top]), ordering, "ordering")
         return stored_wins(stored, incoming.combine_chunks())
 
     def rest(self) -> Iterator[pa.Table]:

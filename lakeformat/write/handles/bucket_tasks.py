@@ -1,15 +1,13 @@
-"""Both sides of the shuffle, in tasks: rows are routed to buckets (step 5), then buckets are written to files (step 6).
+"""The tasks of a shuffled write: rows are routed to buckets (step 5), then buckets are written to files (step 6).
 
 Between the two sides Spark moves the rows. Memory: on the first side a stage file's record batch (`StageWriter`'s
 buffer, mapped on local disks); on the second side one bucket's rows and a row group of its base file.
 
-Appending to buckets in tasks: a hash gives the file group, so rows are neither shuffled nor looked up.
-
-When the write begins, the driver makes one value with all that a task must know: the slices of the buckets, and the
-places of their next log files. Several tasks may append to one bucket. Each task writes its own file, and readers read
-these files in the order of the tasks' numbers, which are part of the files' names.
-
-Memory: the write buffer, and what `append` needs for one bucket's rows.
+With a bucket index, tasks may append rows without a shuffle or a lookup, because a hash gives the file group. When the
+write begins, the driver makes one value with all that a task must know: the slices of the buckets, and the places of
+their next log files. Several tasks may append to one bucket. Each task writes its own file, and readers read these
+files in the order of the tasks' numbers, which are part of the files' names. Memory: the write buffer, and what
+`append` needs for one bucket's rows.
 """
 
 from __future__ import annotations
@@ -35,15 +33,15 @@ from lakeformat.index.stored_keys import deleted_pairs, one_place_each
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import Written, stage_folder
+from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.append_handle import append
 from lakeformat.write.handles.base_file_handles import HandleSettings, create, merge
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.prepare import PrepareSettings, combine, prepare
 from lakeformat.write.rows.stage import StagedTask, staged_batches
+from lakeformat.write.tagging.tag_units import TagFile, read_hits
 from lakeformat.write.workload.buckets import Appending, Bucket, LogPlace, derive_file_id
 from lakeformat.write.workload.shuffle_plan import PartitionRoute, RoutedBucket
-from lakeformat.write.workload.tag_units import TagFile, read_hits
 
 __all__ = [
     "ARRIVAL",
@@ -225,7 +223,7 @@ class BucketSettings:
 
 def write_buckets(
     storage: Storage, batches: Iterable[pa.RecordBatch], settings: BucketSettings, attempt: str
-) -> Iterator[Written]:
+) -> Iterator[WrittenFile]:
     """Write each bucket to a file, one after the other.
 
     Args:
@@ -248,13 +246,13 @@ def write_buckets(
 
 def _write_bucket(
     storage: Storage, number: int, batches: Sequence[pa.RecordBatch], settings: BucketSettings, attempt: str
-) -> Iterator[Written]:
+) -> Iterator[WrittenFile]:
     if not batches:
         return
     routed = settings.buckets[number]
     handles = replace(settings.handles, write_token=f"{number}-{attempt}")
     rows, bucket = _make_bucket(pa.Table.from_batches(batches), routed, settings)
-    written: Written | None
+    written: WrittenFile | None
     if routed.onto is not None:
         written = append(storage, bucket, routed.onto, rows, settings.first_task + number, handles)
     elif routed.base is None:
@@ -329,14 +327,14 @@ def append_in_task(
     batches: Iterable[pa.RecordBatch],
     task: int,
     attempt: int,
-) -> tuple[int, tuple[Written, ...]]:
+) -> tuple[int, tuple[WrittenFile, ...]]:
     """Write rows to log files in the handles' folder. Return the number of rows taken, and the files.
 
     Args:
         task: the task's number; rows of a task with a higher number are later rows.
         attempt: a number that no other attempt has.
     """
-    arrived, written = 0, list[Written]()
+    arrived, written = 0, list[WrittenFile]()
     for round_number, rows in enumerate(_in_buffers(batches, job.options.write.buffer_bytes)):
         arrived += rows.num_rows
         named = replace(handles, write_token=f"{task:010d}-{round_number:06d}-{attempt}")
@@ -377,7 +375,7 @@ def _buckets(path: str, rows: pa.Table, places: BucketPlaces, job: WriteJob) -> 
         yield Bucket(path, file_id, base, at, len(at) if known else 0, onto=place), place
 
 
-def check_places(written: Iterable[Written], then: BucketPlaces, now: BucketPlaces) -> None:
+def check_places(written: Iterable[WrittenFile], then: BucketPlaces, now: BucketPlaces) -> None:
     """Refuse to publish log files whose slice has been closed since the write began, by a compaction planned meanwhile.
 
     Raises:

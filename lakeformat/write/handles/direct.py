@@ -1,19 +1,16 @@
-"""Direct writing: base files are written as rows come in (bulk_insert, large inserts, overwrites).
+"""Direct writing (step 6 without step 4): base files are written as rows come in (bulk_insert, inserts, overwrites).
 
 Such rows need not be tagged or combined. The files are written into the stage folder; ``commit()`` moves the files that
 it is given into their partitions. So readers never see the files of failed, repeated or slow task attempts.
 
-An external sort: sorted runs on storage are merged into one sorted stream per file group, batch by batch.
+Sorted runs on storage are merged into one sorted stream per file group, batch by batch. Memory: one block of about
+`BLOCK_BYTES` per run of a partition, and a copy of the blocks that a merge step uses. A task's input has one run per
+``lakeformat.write.buffer.bytes``.
 
-Memory: one block of about `BLOCK_BYTES` per run of a partition, and a copy of the blocks that a merge step uses. A
-task's input has one run per ``lakeformat.write.buffer.bytes``.
-
-Repacking for ``insert``: small files that tasks have just written are merged with the table's small files.
-
-A task divides its rows over files without knowing the table's small files, which could take the rows. Without this step
-a thousand inserts of half a row group would leave a thousand files.
-
-Memory: the rows of at most the wanted bytes of Parquet, and of at most `_SPREAD` times as many decoded.
+An ``insert`` repacks: small files that tasks have just written are merged with the table's small files. A task divides
+its rows over files without knowing the table's small files, which could take the rows. Without this step a thousand
+inserts of half a row group would leave a thousand files. Memory: the rows of at most the wanted bytes of Parquet, and
+of at most `_SPREAD` times as many decoded.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ from lakeformat.keys.record_keys import GeneratedKeys
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.rows.bulk_insert_order import Layout, sort_order
 from lakeformat.write.rows.prepare import PrepareSettings, deleted_rows_of, prepare
 from lakeformat.write.rows.stage import Run, StagedTask, StageWriter
@@ -136,7 +133,7 @@ class DirectWriter:
         self._incoming: list[pa.RecordBatch] = []
         self._incoming_bytes = self._incoming_rows = 0
         self._partitions: dict[str, _Partition] = {}
-        self._written: list[Written] = []
+        self._written: list[WrittenFile] = []
         self._counter = 0
         generated = prepare_settings.keys.generated
         self._new_keys = GeneratedKeys(settings.instant_time, settings.task) if generated else None
@@ -278,9 +275,9 @@ class DirectWriter:
             num_inserts=writer.rows,
             size_bytes=writer.size_bytes,
         )
-        self._written.append(Written(opened.path, stat, writer.facts, decoded_bytes=writer.decoded_bytes))
+        self._written.append(WrittenFile(opened.path, stat, writer.facts, decoded_bytes=writer.decoded_bytes))
 
-    def finish(self) -> tuple[tuple[Written, ...], Mapping[str, pa.Table]]:
+    def finish(self) -> tuple[tuple[WrittenFile, ...], Mapping[str, pa.Table]]:
         """Close all files. Return them, and the remaining rows by partition that were too few for a file."""
         self._distribute()
         tails: dict[str, pa.Table] = {}
@@ -449,13 +446,13 @@ _SPREAD: Final = 4
 
 
 def choose_small(
-    written: Sequence[Written],
+    written: Sequence[WrittenFile],
     tails: Mapping[str, pa.Table],
     snapshot: Snapshot,
     *,
     small_bytes: int,
     at_most_bytes: int,
-) -> tuple[Written, ...]:
+) -> tuple[WrittenFile, ...]:
     """Return the new files worth packing again, smallest first: small ones whose partition has other small files or
     rows.
 
@@ -470,7 +467,7 @@ def choose_small(
     mates.update(path for path, rows in tails.items() if rows.num_rows)
     for path in {file.stat.partition_path for file in small}:
         mates[path] += sum(file.size_bytes < small_bytes for file in snapshot.by_partition.get(path, ()))
-    chosen: list[Written] = []
+    chosen: list[WrittenFile] = []
     decoded = _SPREAD * at_most_bytes
     for file in sorted(small, key=lambda file: (file.stat.size_bytes, file.staged_path)):
         at_most_bytes -= file.stat.size_bytes
@@ -483,7 +480,7 @@ def choose_small(
 
 
 def read_back(
-    storage: Storage, chosen: Sequence[Written], tails: Mapping[str, pa.Table], prepared: pa.Schema
+    storage: Storage, chosen: Sequence[WrittenFile], tails: Mapping[str, pa.Table], prepared: pa.Schema
 ) -> Mapping[str, pa.Table]:
     """Return the tails, in the prepared schema, with the rows of the chosen files before them."""
     parts: dict[str, list[pa.Table]] = {}

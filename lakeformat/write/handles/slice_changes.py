@@ -49,7 +49,7 @@ from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.base_file_handles import HandleSettings, KeyMerger, open_merger
 from lakeformat.write.handles.cdc_log import Merger
 from lakeformat.write.workload.buckets import Bucket, LogPlace
@@ -237,7 +237,7 @@ def _any_wins(before: Any, at: Any, rows: pa.Table, ordering: str) -> bool:
 
 def rewrite_slice(
     storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
-) -> Written | None:
+) -> WrittenFile | None:
     """Write a base file of all the slice's rows after the change. If nothing changes, return None and leave no file.
 
     Raises:
@@ -249,7 +249,7 @@ def rewrite_slice(
             "compaction first"
         )
     name = settings.file_name(bucket, task)
-    target = settings.written_to(bucket, name)
+    target = settings.path_of(bucket, name)
     with (
         _open_merged(storage, place, settings) as merged,
         storage.open_output(target) as sink,
@@ -281,7 +281,7 @@ def rewrite_slice(
         base_name=place.base_name,
         cdc_stats=log.stats(bucket.partition_path) if log else (),
     )
-    return Written(target, stat, writer.facts)
+    return WrittenFile(target, stat, writer.facts)
 
 
 @contextmanager

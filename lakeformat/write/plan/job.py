@@ -1,6 +1,6 @@
 """Step 1 of a write: a `WriteJob` holds what the options, the table and the input's columns mean together.
 
-The index of a write, from its options and, for ``AUTO``, from the table's files.
+The index comes from the options and, for ``AUTO``, from the table's files.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ import pyarrow as pa
 from lakeformat.codec.avro.schema import to_avro, with_meta
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError, nearest
-from lakeformat.file_system_view.context import check_bucket_layout
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
-from lakeformat.index.bucket import has_bucket_files, only_bucket_count
 from lakeformat.index.factory import make_index
 from lakeformat.index.port import Index, IndexSettings
 from lakeformat.merge import MergeRule
@@ -26,15 +24,11 @@ from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionKind
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import IS_DELETED, RECORD_KEY
 from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, TableConfig
-from lakeformat.storage.port import Ids, Storage
-from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.settings import Purpose, purpose_of
-from lakeformat.write.plan.merging import merge_rule
-from lakeformat.write.plan.table_settings import key_settings, probe_keys
-from lakeformat.write.rows.bulk_insert_order import Layout, plan_layout
-from lakeformat.write.rows.prepare import PrepareSettings, delete_marker
-from lakeformat.write.rows.schema import check_key_types, check_ordering, evolve, incoming_schema, required_as
+from lakeformat.write.rows.bulk_insert_order import Layout
+from lakeformat.write.rows.prepare import PrepareSettings
+from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schema, required_as
 
 __all__ = [
     "WriteJob",
@@ -42,10 +36,8 @@ __all__ = [
     "check_unpartitioned",
     "chosen_operation",
     "index_settings",
-    "plan_job",
     "rewrite_job",
     "spelt_columns",
-    "with_bucket_index",
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
@@ -90,30 +82,6 @@ def check_index(index: IndexSettings, config: TableConfig, rule: MergeRule) -> N
                 f"{_HASH_FIELD} names {name!r}, which is not a record key field{nearest(name, config.record_fields)}; "
                 f"use {', '.join(config.record_fields)}"
             )
-
-
-def with_bucket_index(storage: Storage, snapshot: Snapshot, options: Options) -> Options:
-    """Return the options with the bucket index set if the table's files are buckets.
-
-    A file that is not a bucket would make every later write with the bucket index fail. If the index is AUTO and the
-    stored keys determine the number of buckets, AUTO becomes BUCKET.
-
-    Raises:
-        InvalidOptionError: if the options name another index, or if the number of buckets must be given.
-    """
-    keys = snapshot.config.record_fields
-    write_options = options.write
-    if write_options.index == "BUCKET" or not keys or not has_bucket_files(snapshot.each_slice()):
-        return options
-    is_auto = write_options.index == "AUTO"
-    found = only_bucket_count(storage, snapshot, write_options.hash_fields or keys) if is_auto else None
-    if found is None or (write_options.buckets != found and options.given(_BUCKETS)):
-        raise InvalidOptionError(
-            f"the files of {storage.location} are buckets, and new ones must be, too; set {_TYPE}=BUCKET with the "
-            f"{_BUCKETS} and {_HASH_FIELD} that it was written with"
-        )
-    _LOG.info("%s was written with %s=BUCKET and %d buckets, and so is this write", storage.location, _TYPE, found)
-    return options.with_values(**{_TYPE: "BUCKET", _BUCKETS: found})
 
 
 _CODEC: Final = "hoodie.parquet.compression.codec"
@@ -299,14 +267,6 @@ def _drops_stored_keys(operation: Operation, options: Options) -> bool:
     return operation is Operation.INSERT and options.write.dup_policy == "drop"
 
 
-def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:
-    """Return the key settings that match the keys in the table's files."""
-    if not snapshot.config.partition_fields:
-        check_unpartitioned(snapshot, store.storage.location)
-    keys = key_settings(snapshot.config, options)
-    return probe_keys(store.storage, snapshot.each_file(), keys, options) if snapshot.live.count else keys
-
-
 def _input_schema(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys: KeySettings) -> pa.Schema:
     """Return the schema that the input brings; it is empty if the operation removes rows."""
     schema = pa.schema([]) if operation.removes else incoming_schema(rows)
@@ -329,69 +289,9 @@ def _check_operation(operation: Operation, config: TableConfig, options: Options
             raise InvalidOptionError(f"{key}=false would write one key twice; leave it out, or use operation insert")
 
 
-def plan_job(
-    store: TimelineStore,
-    snapshot: Snapshot,
-    options: Options,
-    rows: pa.Schema,
-    ids: Ids,
-    *,
-    overwrite: bool = False,
-) -> WriteJob:
-    """Plan a write (step 1). Refuse here whatever the schema and the settings alone rule out.
-
-    Args:
-        snapshot: the table's present state.
-        rows: the input's Arrow schema.
-        overwrite: whether Spark's save mode is ``overwrite``.
-
-    Raises:
-        InvalidOptionError, SchemaMismatchError, UnsupportedTableError: with the reason. Nothing was written.
-    """
-    config = snapshot.config
-    snapshot.check_writable(store.storage.location)
-    check_bucket_layout(store.storage)
-    write_options, has_key = options.write, bool(config.record_fields)
-    operation = chosen_operation(write_options.operation, options, has_key=has_key, overwrite=overwrite)
-    combine = operation.tags or write_options.combine or _drops_stored_keys(operation, options)
-    _check_operation(operation, config, options, store.storage.location)
-    if operation is Operation.DELETE_PARTITION and write_options.partitions:
-        # The options name the partitions, so the input's rows and columns do not matter.
-        nothing = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
-        return WriteJob(operation, config, options, nothing, combine=False, write_id=ids.token())
-    keys = _table_keys(store, snapshot, options)
-    if keys.generated:
-        _check_keyless(operation, options, store.storage.location)
-    removes = operation.removes
-    has_partitions = {f.name.partition(".")[0] for f in keys.partition_fields}.issubset(rows.names)
-    schema = _input_schema(snapshot, operation, rows, keys)
-    rule = MergeRule() if removes else merge_rule(config, options, keys, schema, meets_stored=operation.tags)
-    if rule.ordering:
-        check_ordering(schema, rule.ordering)
-    marker = None if removes else delete_marker(options, config.merge_settings, schema, snapshot.schema)
-    if not removes and operation is not Operation.INSERT_OVERWRITE_TABLE:
-        options = with_bucket_index(store.storage, snapshot, options)
-    index = index_settings(config, options)
-    check_index(index, config, rule)
-    compares_keys = operation.tags or combine or (operation is Operation.INSERT and options.write.dup_policy != "none")
-    is_global = index.is_global and compares_keys
-    search_all = operation is Operation.DELETE and (is_global or not has_partitions)
-    job = WriteJob(
-        operation,
-        config,
-        options,
-        PrepareSettings(schema, keys, rule, search_all=search_all, marker=marker, whole=is_global),
-        combine,
-        ids.token(),
-        plan_layout(options, schema, combine=combine) if operation is Operation.BULK_INSERT else None,
-    )
-    check_hooks(options, job.final_schema(snapshot))
-    return job
-
-
-def rewrite_job(snapshot: Snapshot, options: Options, operation: Operation, ids: Ids) -> WriteJob:
+def rewrite_job(snapshot: Snapshot, options: Options, operation: Operation, write_id: str) -> WriteJob:
     """Return the job of a write that changes stored rows in place. It has no input rows and makes no keys."""
     check_hooks(options, snapshot.schema or pa.schema([]))
     keys = KeySettings(KeyGeneratorKind.NON_PARTITIONED, snapshot.config.record_fields)
     prepare = PrepareSettings(pa.schema([]), keys, MergeRule())
-    return WriteJob(operation, snapshot.config, options, prepare, combine=False, write_id=ids.token())
+    return WriteJob(operation, snapshot.config, options, prepare, combine=False, write_id=write_id)

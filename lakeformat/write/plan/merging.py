@@ -1,6 +1,6 @@
 """The merge rule of a write, from the table's config, the options and the input's columns.
 
-The merge mode that options select: by mode, payload class or the id of a merge strategy. Pure.
+Options select the merge mode by its name, a payload class or the id of a merge strategy.
 """
 
 from __future__ import annotations

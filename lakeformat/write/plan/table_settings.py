@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timezone
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.codec import properties
 from lakeformat.codec.avro.schema import to_avro
 from lakeformat.codec.java import java_text
 from lakeformat.config.resolve import TIMESTAMP_PREFIXES, Options
@@ -17,14 +14,9 @@ from lakeformat.errors import (
     InvalidInputError,
     InvalidOptionError,
     SchemaMismatchError,
-    TableNotFoundError,
-    UnsupportedTableError,
     nearest,
 )
-from lakeformat.files.footers import open_base, open_parquet, row_batches
-from lakeformat.keys.record_keys import GENERATED_KEY, record_keys
 from lakeformat.model import table_config as names
-from lakeformat.model.files import BaseFile
 from lakeformat.model.keys import (
     KeyGeneratorKind,
     KeySettings,
@@ -32,7 +24,6 @@ from lakeformat.model.keys import (
     PartitionKind,
     TimestampSettings,
 )
-from lakeformat.model.record import RECORD_KEY
 from lakeformat.model.table_config import (
     ChangeLogging,
     MergeMode,
@@ -44,20 +35,10 @@ from lakeformat.model.table_config import (
     ordering_of,
     table_checksum,
 )
-from lakeformat.storage.port import Clock, Storage
-from lakeformat.timeline.path_probe import check_free
-from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.plan.merging import merge_mode, payload_name
 from lakeformat.write.rows.schema import check_log_ordering, check_ordering, field_type
 
-__all__ = [
-    "check_options",
-    "create_table",
-    "key_settings",
-    "open_existing",
-    "open_or_create",
-    "probe_keys",
-]
+__all__ = ["NEW_ENCODING", "check_options", "key_settings", "new_table_values"]
 
 _W: Final = "hoodie.datasource.write."
 _TYPE: Final = _W + "table.type"
@@ -65,79 +46,34 @@ _RECORD: Final = _W + "recordkey.field"
 _PARTITION: Final = _W + "partitionpath.field"
 _GENERATOR: Final = _W + "keygenerator.class"
 _GENERATOR_TYPE: Final = _W + "keygenerator.type"
-_NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
+NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
 _ORDERING: Final = "hoodie.table.ordering.fields"
 _PAYLOAD: Final = _W + "payload.class"
 _MARKS_DELETES: Final = ("hoodie.payload.delete.field", "hoodie.payload.delete.marker")
 _VERSION: Final = "hoodie.write.table.version"
 
 
-def open_or_create(store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock) -> TableConfig:
-    """Return the table's config. If the table does not exist, create it from the options by put-if-absent."""
-    try:
-        return open_existing(store, options)
-    except TableNotFoundError:
-        check_free(store.storage)
-        return create_table(store, options, schema, clock)
-
-
-def open_existing(store: TimelineStore, options: Options) -> TableConfig:
-    """Return the config of an existing table that is to be written to.
-
-    Raises:
-        TableNotFoundError: if there is no table.
-        UnsupportedTableError: if lakeformat must not write to the table.
-        InvalidOptionError: if the options contradict the table's config.
-    """
-    config = store.config()
-    config.check_writable(store.storage.location)
-    check_options(config, options, store.storage.location)
-    return config
-
-
-def create_table(
-    store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock, *, must_be_new: bool = False
-) -> TableConfig:
-    """Write ``hoodie.properties`` for a new, empty table. If another writer created it first, return that writer's
-    config.
+def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapping[str, str]:
+    """Return the ``hoodie.properties`` of a new table.
 
     Args:
-        must_be_new: whether an existing table is refused.
+        schema: the columns of the first rows.
+        location: the table's path; its last part is the table's name if the options give none.
 
     Raises:
-        InvalidOptionError: if there is no record key but an option needs one, if the options contradict each other or
-            the existing table, or if the table exists and must be new.
+        InvalidOptionError: if options contradict each other or need a record key that is not given.
         SchemaMismatchError: if a named column is not in the schema or has an unsuitable type.
     """
-    config = TableConfig(_new_values(options, schema, store.storage))
-    config.check_writable(store.storage.location)
-    key_settings(config, options)
-    saved = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
-    data = properties.encode(dict(config.values), comments=[f"Properties saved on {saved}"])
-    try:
-        store.storage.create(names.PROPERTIES_PATH, data)
-    except FileExistsError:
-        if must_be_new:
-            raise InvalidOptionError(
-                f"a table is at {store.storage.location} already; choose another path, or open it"
-            ) from None
-        config = store.config()
-        config.check_writable(store.storage.location)
-        check_options(config, options, store.storage.location)
-    return config
-
-
-def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mapping[str, str]:
     record_fields: tuple[str, ...] = options[_RECORD]
     partitions = tuple(PartitionField.parse(text) for text in options[_PARTITION])
     ordering = options[_ORDERING]
     if not record_fields:
-        _check_keyless(options, storage.location)
+        _check_keyless(options, location)
     if ordering and "," in ordering:
         raise InvalidOptionError(f"{_ORDERING}={ordering}: several ordering columns are not supported; name one")
     _check_roles(schema, record_fields, partitions, ordering)
     kind = _generator(options) or KeyGeneratorKind.infer(record_fields, options[_PARTITION])
-    name = options["hoodie.table.name"] or storage.location.rstrip("/").rpartition("/")[2]
+    name = options["hoodie.table.name"] or location.rstrip("/").rpartition("/")[2]
     database = options["hoodie.database.name"]
     mode = merge_mode(None, options)
     if mode == MergeMode.EVENT_TIME and not ordering:
@@ -322,62 +258,6 @@ def key_settings(config: TableConfig, options: Options) -> KeySettings:
         url_encode=config.url_encode,
         single_key_prefixed=kind is KeyGeneratorKind.COMPLEX
         and len(config.record_fields) == 1
-        and options[_NEW_ENCODING] is False,
+        and options[NEW_ENCODING] is False,
         timestamp=timestamp,
-    )
-
-
-def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySettings, options: Options) -> KeySettings:
-    """Return the settings whose keys equal those in the first base file that has a row.
-
-    The spelling of a one-column complex key depends on the writer, so the stored keys decide. Without such a file the
-    settings are returned as they are.
-
-    Raises:
-        InvalidOptionError: if an option requires the other form of a complex key.
-        UnsupportedTableError: if the stored key has a form that lakeformat does not know, such as timestamps as text,
-            or if the table names no record key but its keys were not generated.
-        CorruptTableError: if the file cannot be read.
-    """
-    columns = sorted({RECORD_KEY, *(name.partition(".")[0] for name in settings.record_fields)})
-    for file in files:
-        rows = _first_row(storage, file, columns)
-        if rows is not None:
-            return _settings_of_stored(file, rows, settings, options)
-    return settings
-
-
-def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.Table | None:
-    """Return the first row of a base file; None if the file has no rows or lacks one of the columns."""
-    where = f"{storage.location}/{file.path}"
-    with open_base(storage, file) as source, open_parquet(source, where) as parquet:
-        if not set(columns) <= set(parquet.schema_arrow.names):
-            return None
-        batch = next(row_batches(parquet, where, 1, columns=columns), None)
-    return pa.Table.from_batches([batch]) if batch is not None and batch.num_rows else None
-
-
-def _settings_of_stored(file: BaseFile, rows: pa.Table, settings: KeySettings, options: Options) -> KeySettings:
-    stored = rows.column(RECORD_KEY)[0].as_py()
-    if settings.generated:
-        if GENERATED_KEY.fullmatch(stored):
-            return settings
-        raise UnsupportedTableError(
-            f"{file.path} holds the record key {stored!r}, which is not a generated one, but {names.PROPERTIES_PATH} "
-            f"has no {names.RECORD_FIELDS}; restore that file from a copy"
-        )
-    made_key = record_keys(rows, settings)[0].as_py()
-    if made_key == stored:
-        return settings
-    other = replace(settings, single_key_prefixed=not settings.single_key_prefixed)
-    if len(settings.record_fields) == 1 and record_keys(rows, other)[0].as_py() == stored:
-        if options.given(_NEW_ENCODING):
-            raise InvalidOptionError(
-                f"{_NEW_ENCODING}={str(options[_NEW_ENCODING]).lower()} would write keys like {made_key!r} where "
-                f"{file.path} holds {stored!r}; leave the option out"
-            )
-        return other
-    raise UnsupportedTableError(
-        f"{file.path} holds the record key {stored!r} where lakeformat would write {made_key!r}; writing would double "
-        "rows, so it is refused"
     )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakeformat.arrow.conform import VIEWS, conform, is_any_list
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
+from lakeformat.public import public
 from lakeformat.timeline.store import TimelineStore
 
 __all__ = [
@@ -85,6 +86,7 @@ def _column(name: str, values: Any, kind: pa.DataType | None) -> pa.Array | pa.C
 _LOG: Final = logging.getLogger("lakeformat.write")
 
 
+@public
 class ArrowStream(Protocol):
     """Anything that exports an Arrow stream by the PyCapsule protocol: frames of pandas, polars and duckdb, tables."""
 
@@ -92,6 +94,7 @@ class ArrowStream(Protocol):
         """Return the rows as a PyCapsule named ``arrow_array_stream``."""
 
 
+@public
 class LazyRows(Protocol):
     """A lazy frame of polars: `collect` gives its rows."""
 
@@ -99,6 +102,7 @@ class LazyRows(Protocol):
         """Return the rows."""
 
 
+@public
 class ArrowDataset(Protocol):
     """A dataset or scanner of pyarrow."""
 

@@ -53,7 +53,7 @@ class Incoming:
         column = joined(column.slice(0, count) if self._at is None else gather_column(column, self._at[:count]))
         return column.chunk(0) if column.num_chunks == 1 else column
 
-    def taken(self, at: Ints, columns: Sequence[str] | None = None) -> pa.Table:
+    def take(self, at: Ints, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows at these positions, with all columns or some."""
         rows = self.rows if columns is None else self.rows.select(columns)
         return gather(rows, at if self._at is None else self._at[at])

@@ -17,7 +17,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.keys.partition_paths import partition_paths
 from lakeformat.keys.record_keys import field_column, record_keys
-from lakeformat.merge import MergeRule, deleted_rows, folded_rows, latest_rows, marked_rows
+from lakeformat.merge import MergeRule, deleted_rows, fold_rows, latest_rows, marked_rows
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.merge_settings import MergeSettings
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
@@ -242,7 +242,7 @@ def combine(rows: pa.Table, rule: MergeRule) -> pa.Table:
     If the rule folds rows, nulls of that row are filled from the others.
     """
     if rule.folds:
-        return folded_rows(rows, RECORD_KEY, _ordering(rows, rule))
+        return fold_rows(rows, RECORD_KEY, _ordering(rows, rule))
     winners = winning_rows(rows, rule)
     return rows if winners is None else gather(rows, winners)
 

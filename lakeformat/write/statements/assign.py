@@ -100,10 +100,10 @@ def plan_assignments(given: Mapping[str, Any], schema: pa.Schema, config: TableC
 
 
 def find_settable(name: str, schema: pa.Schema, config: TableConfig) -> pa.Field:
-    """The column of that name, in any letter case, if its values may change without moving the row.
+    """Return the column of that name, in any letter case, if its values may change without moving the row.
 
     Raises:
-        SchemaMismatchError: there is none, or it is a key, partition or meta column.
+        SchemaMismatchError: if there is no such column, or it is a key, partition or meta column.
     """
     lower, at = str(name).lower(), schema.get_field_index(str(name))
     found = [schema.field(at)] if at >= 0 else [field for field in schema if field.name.lower() == lower]

@@ -35,6 +35,7 @@ from lakeformat.predicate import (
     refused_where,
     resolve,
 )
+from lakeformat.public import public
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.statements.assign import Assignment, find_settable, plan_assignments
 
@@ -81,6 +82,7 @@ class _FromSource:
         return rows.column(SOURCE + self.column)
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class Merge:
     """A merge that is not yet run: add clauses, then call `execute`. Each call returns a new value.

@@ -37,8 +37,9 @@ from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.handles.base_file_handles import HandleSettings, drop_rows, replace_rows
-from lakeformat.write.plan.job import WriteJob, check_unpartitioned, spelt_columns, with_bucket_index
-from lakeformat.write.plan.table_settings import key_settings, probe_keys
+from lakeformat.write.intake import probe_keys, with_bucket_index
+from lakeformat.write.plan.job import WriteJob, check_unpartitioned, spelt_columns
+from lakeformat.write.plan.table_settings import key_settings
 from lakeformat.write.rows.incoming import Incoming
 from lakeformat.write.rows.prepare import PrepareSettings, deleted_rows_of
 from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schema
@@ -46,10 +47,11 @@ from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.assign import Assignment, check_type
 from lakeformat.write.statements.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, columns_used
 from lakeformat.write.statements.rewrite import as_readers_see, check_columns, columns_for_readers
+from lakeformat.write.tagging.duplicates import repeated_keys
+from lakeformat.write.tagging.key_checks import commit_check
+from lakeformat.write.tagging.steps import plan_buckets
 from lakeformat.write.workload.buckets import Bucket
-from lakeformat.write.workload.duplicates import repeated_keys
-from lakeformat.write.workload.key_checks import late_check
-from lakeformat.write.workload.profile import false_positives, plan_buckets, workload_profile
+from lakeformat.write.workload.profile import false_positives, workload_profile
 
 __all__ = ["STORED_KEY", "MergePlan", "check_distinct", "merge_into", "plan_merge"]
 
@@ -260,7 +262,7 @@ def _attempt(
             counted.update(buckets=len(plan_of_buckets.buckets), **false_positives(job, written))
         if plan.exact:
             _check_changed(arrived, [each.stat for each in written])
-        check = late_check(session.storage, job, plan_of_buckets)
+        check = commit_check(session.storage, job, plan_of_buckets)
         outcome = Outcome(schema=plan.schema, written=written, snapshot=snapshot, check_new_keys=check)
         session.transaction.publish(commit, outcome)
     return session.transaction.closed(commit)
@@ -347,7 +349,7 @@ class _ClauseMerger:
     def _pairs(self, batch: pa.RecordBatch, hit: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns that clauses use, one row per match."""
         stored = pa.table(as_readers_see(batch.take(pa.array(hit)), self.bucket, self._target))
-        pairs = self.plan.source(self._rows.taken(rows))
+        pairs = self.plan.source(self._rows.take(rows))
         names = [*pairs.schema.names, *(TARGET + name for name in stored.schema.names)]
         return pa.table([*pairs.columns, *stored.columns], names)
 
@@ -370,7 +372,7 @@ class _ClauseMerger:
         schema, time = self.settings.files.schema, self.settings.instant_time
         first = self.updates
         for part in self._rows.runs(np.flatnonzero(~self._found), ROW_GROUP_ROWS):
-            left = self._rows.taken(part)
+            left = self._rows.take(part)
             inserted = left.filter(pa.array(self.plan.insertable(left)))
             yield stamped(inserted, schema, time, self.task, first)
             first += inserted.num_rows

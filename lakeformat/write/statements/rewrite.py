@@ -26,7 +26,7 @@ from lakeformat.read.run.session import Found
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.append_handle import append
 from lakeformat.write.handles.base_file_handles import HandleSettings, drop_rows, merge, replace_rows
 from lakeformat.write.rows.schema import optional_within
@@ -39,7 +39,7 @@ __all__ = ["Handle", "Rewrite", "as_readers_see", "check_columns", "columns_for_
 
 
 #: A function that writes buckets to files, in this or another process.
-Handle: TypeAlias = Callable[[Sequence[Bucket], HandleSettings], Sequence[Written]]
+Handle: TypeAlias = Callable[[Sequence[Bucket], HandleSettings], Sequence[WrittenFile]]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def _attempt(
         found = find(snapshot)
         counted.update(found.counts)
     nothing = np.empty(0, np.int64)
-    appending = appending_of(session.storage, session.job, snapshot, looks=True)
+    compacting = session.engine.store.pending_compactions(snapshot.timeline)
+    appending = appending_of(session.job, snapshot, compacting, looks=True)
     buckets = tuple(
         Bucket(
             piece.group.partition_path,
@@ -114,11 +115,11 @@ def _attempt(
     return session.transaction.closed(commit)
 
 
-def rewrite_bucket(storage: Storage, bucket: Bucket, task: int, handles: HandleSettings) -> Iterator[Written]:
+def rewrite_bucket(storage: Storage, bucket: Bucket, task: int, handles: HandleSettings) -> Iterator[WrittenFile]:
     """Write a slice's changes to the handles' folder: a log file or the next base file; nothing if no row matches."""
     if handles.folder is None:
         return
-    written: Written | None = None
+    written: WrittenFile | None = None
     if bucket.onto is not None:
         written = append(storage, bucket, bucket.onto, pa.table({}), task, handles)
     elif bucket.base is not None:

@@ -1,1 +1,1 @@
-"""Steps 4 and 5 of a write: tag the rows, count them, assign them to buckets."""
+"""Step 5 of a write: count the tagged rows per file group, and assign them to buckets."""

@@ -1,21 +1,14 @@
-"""Buckets of step 5: which rows go into which file group (Hudi: ``UpsertPartitioner``).
+"""Buckets of step 5: which rows go into which file group (Hudi: ``UpsertPartitioner``), and how large files get.
 
-Step 5: the bytes of a row in a base file. A sample of the rows is encoded and measured.
+File sizes: a sample of the rows is encoded and measured. Hudi takes ``averageBytesPerRecord`` from earlier commits, or
+``hoodie.copyonwrite.record.size.estimate``. Neither fits rows that are wider or narrower than the earlier ones. Here
+the writer of base files writes a run of the new rows into memory, with the meta columns, filter, footer, codec and
+dictionaries of a real file. Memory: the rows of half a row group, and the same rows encoded.
 
-Hudi takes ``averageBytesPerRecord`` from earlier commits, or ``hoodie.copyonwrite.record.size.estimate``. Neither fits
-rows that are wider or narrower than the earlier ones. Here the writer of base files writes a run of the new rows into
-memory, with the meta columns, filter, footer, codec and dictionaries of a real file.
-
-Memory: the rows of half a row group, and the same rows encoded.
-
-The limit below which a partition's remaining rows are packed together instead of becoming a file of their own.
-
-Which buckets of a write become log files, and what these files are called (Hudi:
-``BaseSparkDeltaCommitActionExecutor``).
-
-Rows for a file slice are appended to it; new rows open file groups with a base file. New rows may also go into a small
-slice without log files. Then its base file is rewritten, so that an index that reads base files finds the rows. In a
-table with a bucket index all rows are appended, and new file groups begin with a log file.
+Log files (Hudi: ``BaseSparkDeltaCommitActionExecutor``): rows for a file slice are appended to it; new rows open file
+groups with a base file. New rows may also go into a small slice without log files. Then its base file is rewritten, so
+that an index that reads base files finds the rows. In a table with a bucket index all rows are appended, and new file
+groups begin with a log file.
 """
 
 from __future__ import annotations
@@ -155,7 +148,7 @@ class BucketLoad(Protocol):
         """Return the id of the file group."""
 
     @property
-    def changes(self) -> str | None:
+    def opened_at(self) -> str | None:
         """Return the instant that opened the slice which takes the rows; None for a new file group."""
 
     @property
@@ -191,7 +184,7 @@ class Bucket:
     base_rows: Ints | None = None
 
     @property
-    def changes(self) -> str | None:
+    def opened_at(self) -> str | None:
         """Return the instant that opened the slice which takes the rows; None for a new file group."""
         return opening_instant(self.base, self.onto)
 
@@ -493,7 +486,9 @@ class Appending:
     upserting: frozenset[str] = frozenset()
     merging: Callable[[FileSlice], SliceMerging] | None = None
 
-    def closed(self, slices: Sequence[FileSlice], small_bytes: int, added_bytes: float) -> frozenset[FileGroupId]:
+    def closed_groups(
+        self, slices: Sequence[FileSlice], small_bytes: int, added_bytes: float
+    ) -> frozenset[FileGroupId]:
         """Return the slices that take no new rows.
 
         At most `_TOPPED_UP` small slices without log files take new rows; all other slices are closed. If nothing is
@@ -512,7 +507,7 @@ class Appending:
         small.sort(key=lambda each: (each.size_bytes, each.group))
         return frozenset({each.group for each in slices} - {each.group for each in small[:_TOPPED_UP]})
 
-    def placed(self, buckets: Iterable[Bucket], slices: Sequence[FileSlice]) -> tuple[Bucket, ...]:
+    def place_buckets(self, buckets: Iterable[Bucket], slices: Sequence[FileSlice]) -> tuple[Bucket, ...]:
         """Return the buckets of one partition; those that append rows have the place of their log file."""
         if not self.is_on:
             return tuple(buckets)

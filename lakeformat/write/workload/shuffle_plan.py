@@ -111,7 +111,7 @@ class RoutedBucket:
     onto: LogPlace | None = None
 
     @property
-    def changes(self) -> str | None:
+    def opened_at(self) -> str | None:
         """Return the instant that opened the slice which takes the rows; None for a new file group."""
         return opening_instant(self.base, self.onto)
 
@@ -200,7 +200,7 @@ def _small_files(
     slices: Sequence[FileSlice], rows: int, sizing: FileSizing, closed: frozenset[FileGroupId], appending: Appending
 ) -> list[SmallFile]:
     """Return the slices that may take some of this many new rows."""
-    closed |= appending.closed(slices, sizing.small_file_bytes, rows * sizing.row_bytes)
+    closed |= appending.closed_groups(slices, sizing.small_file_bytes, rows * sizing.row_bytes)
     return [
         SmallFile(at, piece.group.file_id, piece.size_bytes)
         for at, piece in enumerate(slices)

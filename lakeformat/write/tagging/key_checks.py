@@ -1,12 +1,12 @@
-"""Checks right before a commit is published: keys or buckets that another commit has added since the write began.
+"""Checks of new keys: for other commits right before publishing (step 7), and for other partitions after it (step 8).
 
-The conflict check by file groups does not see them, because the other commit uses other file groups.
+Before publishing, the checks look for keys or buckets that another commit has added since the write began. The conflict
+check by file groups does not find them, because the other commit uses other file groups.
 
-A warning for upserts that give a key a second row, in another partition. Part of step 8.
-
-Without a global index a row is identified by its key within its partition (Hudi allows a key in each partition). Such
-an upsert is therefore not an error, but it often is a mistake. To find every case, all files of the table would have to
-be searched. So only cheap cases are searched: the new keys of the batch, and tables with few, small files.
+After the commit, an upsert that gives a key a second row, in another partition, logs a warning. Without a global index
+a row is identified by its key within its partition (Hudi allows a key in each partition). Such an upsert is therefore
+not an error, but it often is a mistake. To find every case, all files of the table would have to be searched. So only
+cheap cases are searched: the new keys of the batch, and tables with few, small files.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.commit import NewKeyCheck
-from lakeformat.transaction.written_file import Written
+from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.workload.profile import BucketPlan
 
-__all__ = ["bucket_check", "late_check", "new_file_check", "warn_of_moved_keys"]
+__all__ = ["bucket_check", "commit_check", "new_file_check", "warn_of_moved_keys"]
 
 
-def late_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck | None:
+def commit_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck | None:
     """Return the check for new keys or buckets that another writer may also have added; None if none is necessary."""
     if job.index_settings.has_buckets:
-        return bucket_check(FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.changes is None)
+        return bucket_check(FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.opened_at is None)
     if not job.tags or job.operation is Operation.DELETE:
         return None
     return _new_key_check(storage, plan, anywhere=job.prepare.whole)
@@ -87,7 +87,7 @@ def _new_key_check(storage: Storage, plan: BucketPlan, *, anywhere: bool) -> New
     return check
 
 
-def new_file_check(storage: Storage, written: Sequence[Written]) -> NewKeyCheck:
+def new_file_check(storage: Storage, written: Sequence[WrittenFile]) -> NewKeyCheck:
     """Return the check of `_new_key_check` for files that are written already; it reads them one by one.
 
     Memory: the keys of one written file. A key that was in two file groups before is also taken for a conflict. That is

@@ -19,7 +19,7 @@ from lakeformat.model.instant import AsOf, parse_as_of
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.model.zones import time_zone as zone_named
 from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bind_where, columns_of
-from lakeformat.read.plan.incremental import changed_snapshot
+from lakeformat.read.incremental import changed_snapshot
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What is known of the files of a read without a look at their rows: for engines that scan them themselves."""
+"""Statistics of the files of a read, for engines that scan the files themselves. No rows are read."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["NO_FOLDERS", "FolderValues", "Told", "folder_values", "may_be_zero", "told_of"]
 
-#: More files of which nobody has noted bounds are left alone: each costs a look at its footer.
+#: Most files without bounds in the index whose footers are read.
 _MOST_FOOTERS: Final = 1024
 
 
 @dataclass(frozen=True)
 class Told:
-    """Files and bounds of some of their columns, from the file index.
+    """Files, and bounds of some of their columns, from the file index.
 
     Attributes:
         files: `FILE_COLUMNS`, a row per file.
-        bounds: by column path, an entry per file; a column of which nothing is known may be left out.
-        without_nan: paths of floating columns that are known to hold no NaN in any of the files.
+        bounds: by column path, an entry per file. A column without known bounds may be left out.
+        without_nan: paths of float columns that are known to hold no NaN in any of the files.
     """
 
     files: pa.Table
@@ -41,18 +41,18 @@ class Told:
 
     @property
     def rows(self) -> int | None:
-        """How many rows the files hold; None if that is not known of each."""
+        """Return the number of rows of all files; None if it is not known for each file."""
         counts = self.files.column("rows")
         return None if counts.null_count else pc.sum(counts, min_count=0).as_py()
 
 
 @dataclass(frozen=True)
 class FolderValues:
-    """Folders all whose rows have the same values in some columns.
+    """The folders in which all rows have the same values of some columns.
 
     Attributes:
-        values: a row per folder, a column for each of those columns.
-        rows: folder -> its row in ``values``; folders that mix values, or may, are left out.
+        values: a row per folder, with the values of these columns.
+        rows: folder -> its row in ``values``. Folders that hold, or may hold, several values are left out.
     """
 
     values: pa.Table
@@ -65,14 +65,14 @@ NO_FOLDERS: Final = FolderValues(pa.table({}), {})
 def told_of(
     snapshot: Snapshot, kept: Collection[str], columns: Mapping[str, pa.DataType], predicate: Predicate | None = None
 ) -> Told:
-    """What the file index knows of the files kept.
+    """Return the statistics of some files from the file index.
 
-    Memory: some 150 bytes a file and the bounds asked for.
+    Memory: some 150 bytes per file, and the requested bounds.
 
     Args:
-        kept: paths; files that are none of them are left out.
-        columns: paths of columns and their types.
-        predicate: that the files were kept by: shards of the index without a match need not be opened.
+        kept: paths of the files; other files are left out.
+        columns: paths of the columns whose bounds are requested, and their types.
+        predicate: the filter that chose the files. Shards of the index without a match need not be opened.
     """
     wanted = pa.array(sorted(kept), pa.string())
     files, parts = [FILE_COLUMNS.empty_table()], list[dict[str, ColumnBounds]]()
@@ -85,14 +85,14 @@ def told_of(
         for path in [*without_nan]:
             of = portion.bounds.get(path)
             counts = None if of is None else of.nan_count
-            if not _no_nan(None if counts is None else counts.filter(flags), parts[-1][path].null_count, rows):
+            if not _is_nan_free(None if counts is None else counts.filter(flags), parts[-1][path].null_count, rows):
                 without_nan.discard(path)
     bounds = {path: _joined([part[path] for part in parts]) for path in columns} if parts else {}
     return Told(pa.concat_tables(files), bounds, frozenset(without_nan))
 
 
 def may_be_zero(told: Told, column: str) -> bool:
-    """Say whether any of the files may hold a zero in a floating column, by its bounds."""
+    """Tell whether any of the files may hold a zero in a float column, by its bounds."""
     if column not in told.bounds:
         return True
     zero = Comparison(column, "=", pa.scalar(0.0, told.bounds[column].minimum.type))
@@ -100,8 +100,8 @@ def may_be_zero(told: Told, column: str) -> bool:
     return bool(may_match(zero, {column: told.bounds[column]}, rows).any())
 
 
-def _no_nan(counts: pa.Array | None, nulls: pa.Array, rows: pa.Array) -> bool:
-    """Whether no file may have NaN: it counted none, or has nothing but nulls."""
+def _is_nan_free(counts: pa.Array | None, nulls: pa.Array, rows: pa.Array) -> bool:
+    """Tell whether no file may hold NaN: its count of NaN is 0, or all its values are null."""
     none = pc.fill_null(pc.equal(nulls, rows), False)
     if counts is not None:
         none = pc.or_(none, pc.fill_null(pc.equal(counts, 0), False))
@@ -115,7 +115,7 @@ def _paths(files: pa.Table) -> pa.Array:
 
 
 def _bounds(found: ColumnBounds | None, of: pa.DataType, flags: pa.BooleanArray) -> ColumnBounds:
-    """Of the flagged files; nothing where nothing is known of the type wanted."""
+    """Return the bounds of the flagged files; unknown bounds if there are none of the requested type."""
     if found is None or not found.minimum.type.equals(of):
         count = pc.sum(flags, min_count=0).as_py()
         return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), pa.nulls(count, pa.int64()))
@@ -124,14 +124,14 @@ def _bounds(found: ColumnBounds | None, of: pa.DataType, flags: pa.BooleanArray)
 
 
 def folder_values(storage: Storage, told: Told, columns: Sequence[str], schema: pa.Schema) -> FolderValues:
-    """Which of the columns have one value in all files of a folder: by statistics, no folder's name is trusted.
+    """Find the folders in whose files some columns have one value. Statistics decide; folder names are not trusted.
 
-    A row may lie in a folder of another value's name, where a global index does not move rows; and a name may stand
-    for several values, where dates become folders. Footers are asked where the file index knows nothing, if these
-    files are few. A column that varies in every other folder or more is left out.
+    A row may lie in a folder that names another value, if a global index does not move rows. A name may mean several
+    values, if dates become folders. Footers are read for files without statistics in the index, if these are few. A
+    column is left out if it varies in half of the folders or more.
 
     Args:
-        columns: names of columns of the table; those that `told_of` was not asked for give nothing.
+        columns: names of columns of the table. Columns without bounds in ``told`` give no values.
         schema: the table's columns.
     """
     wanted = [name for name in columns if name in told.bounds and _compares(schema.field(name).type)]
@@ -154,7 +154,7 @@ def folder_values(storage: Storage, told: Told, columns: Sequence[str], schema: 
 def _one_value(
     bounds: ColumnBounds, rows: pa.Array, of_file: npt.NDArray[np.int64], folders: int
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """By folder, a value of the column, and whether all rows of the folder are known to have it."""
+    """Return, for each folder, a value of the column, and whether all rows of the folder are known to have it."""
     nulls = bounds.null_count
     empty = pc.fill_null(pc.equal(nulls, rows), False)
     single = pc.fill_null(pc.and_(pc.equal(nulls, 0), pc.equal(bounds.minimum, bounds.maximum)), False)
@@ -172,7 +172,7 @@ def _one_value(
 def _with_footers(
     storage: Storage, told: Told, columns: Sequence[str], schema: pa.Schema
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
-    """Bounds and rows of every file, from footers where the index has none."""
+    """Return the bounds and rows of every file, from footers for files that the index has none of."""
     rows = told.files.column("rows").combine_chunks()
     known = np.asarray(pc.is_valid(rows))
     for name in columns:
@@ -193,7 +193,7 @@ def _with_footers(
 
 
 def _compares(of: pa.DataType) -> bool:
-    """Types of which folders are made, and whose equal bounds mean one value: not so with NaN and two zeros."""
+    """Tell whether folders are made of this type and equal bounds mean one value, which NaN and -0.0 prevent."""
     return bool(pa.types.is_string(of) or pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_date32(of))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,13 @@ from lakeformat.merge import MergeRule, stored_wins
 from lakeformat.model.files import FileSlice
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
+from lakeformat.timeline.write_report import Report
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.incoming import slice_batches
-from lakeformat.write.rows.prepare import deleted_rows_of, split_by_partition
+from lakeformat.write.rows.prepare import ANY_PARTITION, deleted_rows_of, split_by_partition
+from lakeformat.write.tagging.tagger import PartitionTagger, TaggedRows, combine_rows, locate_rows
 
-__all__ = ["SpreadSettings", "own_partitions", "spread"]
+__all__ = ["GlobalTagger", "SpreadSettings", "own_partitions", "spread"]
 
 Bools = npt.NDArray[np.bool_]
 
@@ -56,6 +58,38 @@ class SpreadSettings:
         """Return the settings of a write to a table with this schema."""
         moves = may_move and job.index_settings.update_partition
         return cls(schema, job.rule, job.config.partition_fields, moves)
+
+
+@dataclass(frozen=True)
+class GlobalTagger(PartitionTagger):
+    """The tagger of global indexes, which look for a key in all partitions.
+
+    Attributes:
+        schema: the table's columns after this write.
+    """
+
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+
+    def tag(self, rows: Mapping[str, pa.Table], report: Report) -> TaggedRows:
+        """Tag rows in the whole table, then route each row to a partition.
+
+        If the operation does not look keys up, the rows are only divided over their own partitions.
+        """
+        rows, winners = combine_rows(self.job, rows, report)
+        is_routed = ANY_PARTITION in rows
+        if is_routed and not self.job.tags:
+            rows, is_routed = own_partitions(rows[ANY_PARTITION]), False
+            winners = dict.fromkeys(rows)
+        with report.step("tag") as counted:
+            tagged = locate_rows(self, rows, winners, counted)
+            if is_routed:
+                settings = SpreadSettings.of(self.job, self.schema, may_move=self.insertable is None)
+                whole, tagged = spread(
+                    self.storage, self.snapshot, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings
+                )
+                rows = dict.fromkeys(tagged, whole)
+                counted["moved"] = sum(len(np.unique(found.keys[found.leaving])) for found in tagged.values())
+        return TaggedRows(rows, tagged)
 
 
 def own_partitions(rows: pa.Table) -> Mapping[str, pa.Table]:

@@ -1,11 +1,12 @@
 """Incremental queries: the rows that commits of a range wrote, in the state at its end (Hudi: ``IncrementalRelation``).
 
-A range is of completion times in timeline layout 2, of instant times in layout 1; its begin is exclusive. Rows tell by
-their commit time whether one of its commits wrote them last, so the files of the snapshot at the end of the range are
-all that is needed: clustering and compaction keep commit times, and a begin that has been archived loses nothing. Of
-slices with log files base rows and log records are chosen before they are merged.
+A range is of completion times in timeline layout 2, of instant times in layout 1; its begin is exclusive. The commit
+time of a row says which commit wrote it last. So only the files of the snapshot at the end of the range are needed:
+clustering and compaction keep commit times, and an archived begin loses nothing. In slices with log files, base rows
+and log records are chosen before they are merged.
 
-A range that begins at a commit which was undone since: nobody's changes tell what undoing it brought back.
+If a range begins at a commit that has been undone since, `tell_undone` logs a warning: the changes do not include what
+the rollback or restore brought back.
 """
 
 from __future__ import annotations
@@ -36,28 +37,28 @@ _LOG: Final = logging.getLogger("lakeformat.read")
 
 
 def tell_undone(store: TimelineStore, whole: Timeline, since: str) -> None:
-    """Log a warning if whoever has read up to ``since`` has seen a commit that a rollback or restore took away.
+    """Log a warning if a reader up to ``since`` has seen a commit that a rollback or restore has undone.
 
-    Nothing is read where ``since`` is a commit that stands. In layout 2 an undone commit has no completion time any
-    more: there it is the last one begun before ``since``, if none that stands completed in between.
+    If ``since`` is a completed commit, nothing is read. In layout 2 an undone commit has no completion time any more.
+    There the undone commit is taken to be the last one begun before ``since``, unless another commit completed between.
 
     Args:
-        since: where the range begins; "" for everything.
+        since: begin of the range; "" for everything.
     """
     if not since or any(commit.completed_at == since for commit in whole.commits):
         return
-    for time, by in _undone(store, whole, since):
+    for time, by in _find_undone(store, whole, since):
         if time == since or (whole.layout.tells_completion and not whole.completed_in(time, since)):
             _LOG.warning(
-                "the changes of %s begin at %s, where commit %s stood, which %s has undone since: what that brought "
-                "back is not among them; read the table anew",
+                "the changes of %s begin at %s, at commit %s, which %s has undone since: rows that this brought back "
+                "are not among them; read the table again",
                 store.storage.location, since, time, by,
             )  # fmt: skip
             return
 
 
-def _undone(store: TimelineStore, whole: Timeline, since: str) -> Iterator[tuple[str, str]]:
-    """Instants begun up to a time and undone after it, newest first, and by what."""
+def _find_undone(store: TimelineStore, whole: Timeline, since: str) -> Iterator[tuple[str, str]]:
+    """Yield the newest instant begun up to `since` and undone after it, with the path of the rollback; or nothing."""
     found: dict[str, str] = {}
     for each in whole.of_action(Action.ROLLBACK):
         plan = store.rollback_plan(each) if each.time > since else None
@@ -70,7 +71,7 @@ def _undone(store: TimelineStore, whole: Timeline, since: str) -> Iterator[tuple
     yield from sorted(((time, by) for time, by in found.items() if time <= since), reverse=True)[:1]
 
 
-#: What means "from the first commit on", but for any number of zeros.
+#: A begin that means "from the first commit on"; any number of zeros means the same.
 EVERYTHING: Final = "earliest"
 _COMMIT_TIMES: Final = pa.schema([(COMMIT_TIME, pa.string())])
 
@@ -92,29 +93,29 @@ def changed_snapshot(
     as_of: str | None = None,
     unseen: frozenset[str] = frozenset(),
 ) -> Snapshot:
-    """The table at the end of a range of commits, with the range by which its rows are chosen.
+    """Return the table at the end of a range of commits, with the range by which its rows are chosen.
 
     Args:
-        since, until: go before the options of begin and end.
-        as_of, unseen: what is known of the table; see `Engine.snapshot`.
+        since, until: begin and end; by default the options.
+        as_of, unseen: limits of the visible timeline; see `Engine.snapshot`.
 
     Raises:
-        InvalidOptionError: no begin, or a bound that is none.
+        InvalidOptionError: there is no begin, or a bound is not an instant.
         InstantNotAvailableError: the range ends in the past, and its files have been cleaned away or archived.
-        UnsupportedTableError: rows of the table do not tell their commit.
+        UnsupportedTableError: rows of the table do not hold their commit time.
     """
     config = engine.store.config()
     check_rows_tell(config, engine.storage.location)
     asked = options.read
     bounds = bounds_of(asked.begin if since is None else since, asked.end if until is None else until, config)
     try:
-        return _changed(engine, options, config, bounds, as_of, unseen)
+        return _load_changed(engine, options, config, bounds, as_of, unseen)
     except FileNotFoundError as error:
         _LOG.info("%s was archived while the timeline was read, which is read again", error)
-        return _changed(engine, options, config, bounds, as_of, unseen)
+        return _load_changed(engine, options, config, bounds, as_of, unseen)
 
 
-def _changed(
+def _load_changed(
     engine: Engine,
     options: Options,
     config: TableConfig,
@@ -122,7 +123,7 @@ def _changed(
     as_of: str | None,
     unseen: frozenset[str],
 ) -> Snapshot:
-    loaded = engine.timeline(config)  # Once: what completes from here on is no part of the range, nor of its rows.
+    loaded = engine.timeline(config)  # Load only once: later commits belong neither to the range nor to its rows.
     whole = loaded.without(unseen)
     whole = whole if as_of is None else whole.as_of(as_of)
     whole, held = unhollowed(engine, options, whole)
@@ -147,19 +148,19 @@ def _changed(
 
 
 def _with_newest_columns(engine: Engine, snapshot: Snapshot, whole: Timeline) -> Snapshot:
-    """The same files with the table's columns of today (Hudi: ``HoodieBaseRelation``)."""
-    said = [(instant.time, engine.store.commit(instant)) for instant in whole.commits]
+    """Return the snapshot with the table's present columns (Hudi: ``HoodieBaseRelation``)."""
+    commits = [(instant.time, engine.store.commit(instant)) for instant in whole.commits]
     schema = table_schema(engine.store, snapshot.config, whole.commits, ())
     if schema is None:
         return snapshot
     if snapshot.schema is not None and OPERATION in snapshot.schema.names and OPERATION not in schema.names:
         schema = pa.schema([pa.field(OPERATION, pa.string()), *schema])
-    versions = schema_versions(engine.storage, said, engine.storage.location)
+    versions = schema_versions(engine.storage, commits, engine.storage.location)
     return replace(snapshot, schema=schema, versions=versions)
 
 
 def bounds_of(since: AsOf | None, until: AsOf | None, config: TableConfig) -> Bounds:
-    """The range that is asked for. Raises `InvalidOptionError`: no begin, or a bound that is none."""
+    """Parse the bounds of a range. Raise `InvalidOptionError` if there is no begin, or if a bound is not an instant."""
     if since is None:
         raise InvalidOptionError(
             'changes need a begin: give since="000" for everything, or since=an instant of history(), after which they '
@@ -173,16 +174,20 @@ def bounds_of(since: AsOf | None, until: AsOf | None, config: TableConfig) -> Bo
 
 
 def check_rows_tell(config: TableConfig, location: str) -> None:
-    """Refuse tables whose rows do not tell their commit. Raises `UnsupportedTableError`."""
+    """Raise `UnsupportedTableError` if the rows of a table do not hold their commit time."""
     if config.has_virtual_keys:
         raise UnsupportedTableError(
-            f"rows of {location} do not tell which commit wrote them (hoodie.populate.meta.fields=false), so there are "
+            f"rows of {location} do not hold their commit time (hoodie.populate.meta.fields=false), so there are "
             "no incremental queries of it; read snapshots"
         )
 
 
 def unhollowed(engine: Engine, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
-    """The timeline up to the oldest commit that may still complete in the past, and what that hides (layout 1)."""
+    """Cut the timeline before the oldest pending commit with completed ones behind it (layout 1).
+
+    Returns:
+        the timeline, and the times of the commits that were cut off.
+    """
     plans = frozenset(engine.store.pending_clustering(whole).values())
     hollow = whole.hollow_commit(plans)
     if hollow is None:
@@ -213,7 +218,7 @@ def _range(engine: Engine, whole: Timeline, bounds: Bounds) -> ChangeRange:
 
 
 def _check_reach(engine: Engine, whole: Timeline, bounds: Bounds) -> None:
-    """Refuse ends before the active timeline: which files stood then nobody knows any more."""
+    """Refuse ends before the active timeline, where the files of the table are not known any more."""
     first = min((i.completed_at for i in whole.commits), default=None)
     if first is None or bounds.until is None or bounds.until >= first or bounds.until <= bounds.since:
         return

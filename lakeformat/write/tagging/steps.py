@@ -1,0 +1,87 @@
+"""Steps 4 and 5 of a write together: tag the rows, then put them into buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.write_report import Report
+from lakeformat.transaction.nested_partitions import check_new_folders
+from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.tagging.global_index import GlobalTagger
+from lakeformat.write.tagging.tagger import Insertable, PartitionTagger, Tagger
+from lakeformat.write.workload.buckets import Bucket
+from lakeformat.write.workload.profile import BucketPlan, appending_of, assign_buckets
+from lakeformat.write.workload.shuffle_plan import RoutedBucket
+
+__all__ = ["check_opened", "make_tagger", "plan_buckets"]
+
+
+def make_tagger(
+    storage: Storage, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, insertable: Insertable | None
+) -> Tagger:
+    """Return the tagger that the job's index needs; arguments as in `plan_buckets`."""
+    if job.prepare.whole:
+        return GlobalTagger(storage, job, snapshot, insertable, schema)
+    return PartitionTagger(storage, job, snapshot, insertable)
+
+
+def plan_buckets(
+    storage: Storage,
+    job: WriteJob,
+    rows: Mapping[str, pa.Table],
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    report: Report,
+    *,
+    insertable: Insertable | None = None,
+) -> BucketPlan:
+    """Decide which file group each row goes to.
+
+    Args:
+        rows: partition path -> prepared rows, not combined.
+        snapshot: the table.
+        schema: the table's columns after this write.
+        report: takes the counts and seconds of each step.
+        insertable: returns a mask of the rows that may be inserted; None allows all rows.
+
+    Raises:
+        DuplicateKeyError: if the job's duplicate policy refuses a key.
+        InvalidInputError: if the folder of a new partition lies in another partition's folder.
+    """
+    found = make_tagger(storage, job, snapshot, schema, insertable).tag(rows, report)
+    store = TimelineStore(storage)
+    plan = assign_buckets(
+        job,
+        found.rows,
+        found.tagged,
+        snapshot,
+        schema,
+        report,
+        appending=appending_of(
+            job, snapshot, store.pending_compactions(snapshot.timeline), looks=insertable is not None
+        ),
+        closed=frozenset(store.pending_clustering(snapshot.timeline)),
+    )
+    check_opened(storage, snapshot, plan.buckets)
+    return plan
+
+
+def check_opened(
+    storage: Storage, snapshot: Snapshot, buckets: Iterable[Bucket | RoutedBucket], written: Iterable[WrittenFile] = ()
+) -> None:
+    """Refuse new partitions whose folders lie in another partition's folder, or contain one.
+
+    Args:
+        written: files that tasks have written already.
+
+    Raises:
+        InvalidInputError: names the two folders; see `check_new_folders`.
+    """
+    opened = {bucket.partition_path for bucket in buckets if bucket.opened_at is None}
+    check_new_folders(storage, snapshot, opened.union(file.stat.partition_path for file in written))
