@@ -1,1 +1,1 @@
-"""One workload, many engines, side by side in one run: ``python -m benchmarks``."""
+"""One workload for several engines, which run side by side: ``python -m benchmarks``."""

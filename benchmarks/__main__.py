@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: run the workload, print the table, keep the results.
+"""``python -m benchmarks``: run the workload, print the table and store the results.
 
 Environment: ``ROWS`` (default 4,000,000; 40,000,000 for growth), ``KEYS`` (``random``, ``ordered`` or ``mixed``),
 ``PEERS`` (comma-separated: delta-rs, delta, iceberg, hudi, or ``all``; default: those that are installed),
@@ -30,7 +30,7 @@ _ENVIRONMENT: Final = ("ROWS", "KEYS", "PEERS", "HUDI_INDEX")
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line; defaults come from the environment."""
+    """Parse the command line. The environment gives the defaults."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("--engines", help=f"comma-separated, of: {', '.join(ENGINES)}")
     parser.add_argument("--steps", help=f"comma-separated, of: {', '.join(step.name for step in STEPS)}")
@@ -46,7 +46,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def chosen_engines(wanted: str | None) -> list[str]:
-    """The named engines, else ours, the floor, Spark's Parquet and the peers of ``PEERS``, in table order."""
+    """Return the named engines, in the order of the table.
+
+    Without names, return lakeformat, the floor, Spark's Parquet and the peers in ``PEERS``.
+    """
     if wanted is None:
         peers = [name for name, spec in ENGINES.items() if spec.peer and not spec.by_name]
         asked = os.environ.get("PEERS")
@@ -61,13 +64,16 @@ def chosen_engines(wanted: str | None) -> list[str]:
 
 
 def reading_engines(chosen: Sequence[str]) -> list[str]:
-    """All ways of ours to read on Spark, and of the chosen peers those that do."""
+    """Return all ways in which lakeformat reads on Spark, and the chosen peers that have the read steps."""
     ours = {name for name, spec in ENGINES.items() if not spec.peer}
     return [name for name, spec in ENGINES.items() if name in ours | {*chosen} and "partition" in spec.steps]
 
 
 def merging_engines() -> list[str]:
-    """Ours that write copy-on-write, all that leave merging to reads, and delta-rs: of the peers ``PEERS``, or all."""
+    """Return lakeformat's copy-on-write engines and the merge-on-read engines of all, with delta-rs.
+
+    ``PEERS`` selects the peers (default: all).
+    """
     asked = os.environ.get("PEERS", "all")
     named = {name.strip() for name in asked.split(",")}
 
@@ -80,19 +86,19 @@ def merging_engines() -> list[str]:
 
 
 def command_line() -> str:
-    """What to type for the same run."""
+    """Return the shell command that repeats this run."""
     settings = [f"{name}={shlex.quote(os.environ[name])}" for name in _ENVIRONMENT if os.environ.get(name)]
     return shlex.join([*settings, "python", "-m", "benchmarks", *sys.argv[1:]])
 
 
 def kept_as(arguments: argparse.Namespace) -> str:
-    """The name of a run among the results."""
+    """Return the name under which the results of a run are stored."""
     kind = "reads-" if arguments.reads else "logs-" if arguments.logs else ""
     return kind + Variant(arguments.rows, arguments.keys).name
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """One run side by side; the exit code is 1 if an engine failed or two disagree."""
+    """Run the engines side by side. Return 1 if an engine fails or two engines disagree."""
     variant = Variant(arguments.rows, arguments.keys)
     engines = chosen_engines(arguments.engines)
     every = {step.name for step in STEPS} - LOGS_ALONE
@@ -124,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Run, or work on what the last run found."""
+    """Run the workload, or process the results of the last run."""
     arguments = parse()
     if not (arguments.readme or arguments.targets):
         try:

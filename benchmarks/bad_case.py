@@ -1,10 +1,11 @@
 """``python -m benchmarks.bad_case``: random keys into many files whose key ranges all overlap.
 
-The case of apache/hudi issue 13090, where tagging with the bloom index grows with keys times files: 100,000 random
-keys, nine in ten of them there already, are upserted into 2,000,000 rows in 1,000 files of one partition, and no
-file is topped up. Hudi 1.1.1 took 707 s with BLOOM and 133 s with SIMPLE on 2 cores, after a load of 82 s.
+This is the case of apache/hudi issue 13090, where the cost of tagging with the bloom index grows with keys times files:
+100,000 random keys, nine in ten of them already stored, are upserted into 2,000,000 rows in 1,000 files of one
+partition. No file is topped up. Hudi 1.1.1 took 707 s with BLOOM and 133 s with SIMPLE on 2 cores, after a load of 82
+s.
 
-The table is loaded once; every index type then gets a copy of it and a process of its own. About one minute.
+The table is loaded once. Each index type gets a copy of it and a process of its own. The run takes about one minute.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ Out = TypeVar("Out")
 
 @dataclass(frozen=True)
 class Load:
-    """The table as it was made."""
+    """The result of the load."""
 
     seconds: float
     files: int
@@ -60,7 +61,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Upsert:
-    """One upsert; ``tag`` is the report's step: seconds, candidates after each narrowing, bytes read."""
+    """The result of one upsert. ``tag`` is the report's step: seconds, candidates after each narrowing, bytes read."""
 
     seconds: float
     tag: dict[str, Any]
@@ -70,7 +71,10 @@ class Upsert:
 
 
 def load(dataset: Dataset, table: Path, files: int) -> Load:
-    """Make the table: ``ts`` counts the rows and deals them to the files in turn, so all key ranges overlap."""
+    """Create and load the table.
+
+    ``ts`` counts the rows and deals them to the files in turn, so all key ranges overlap.
+    """
     pa.set_cpu_count(CORES)
     created = lakeformat.create(
         str(table),
@@ -86,7 +90,7 @@ def load(dataset: Dataset, table: Path, files: int) -> Load:
 
 
 def upsert(rows: Path, table: Path, index: str) -> Upsert:
-    """Upsert the rows with an index type."""
+    """Upsert the rows with this index type."""
     pa.set_cpu_count(CORES)
     opened = lakeformat.open(str(table), **_PACKING_OFF, **{"hoodie.index.type": index})
     os.sync()
@@ -104,14 +108,14 @@ def _files_of(table: Any) -> int:
 
 
 def _alone(call: Callable[..., Out], *arguments: Any) -> Out:
-    """The call in a process of its own, on warm memory."""
+    """Run the call in a process of its own, after warming the memory."""
     warm()
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(call, *arguments).result()
 
 
 def row(index: str, found: Upsert) -> str:
-    """A line of the table."""
+    """Return one row of the result table."""
     tag = found.tag
     cells = [
         index,
@@ -125,7 +129,7 @@ def row(index: str, found: Upsert) -> str:
 
 
 def main() -> int:
-    """Measure and print Markdown; the exit code is 1 if AUTO misses the target or the contents are wrong."""
+    """Measure and print Markdown. Return 1 if AUTO misses the target or the contents are wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bad_case", description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--files", type=int, default=1_000)

@@ -1,4 +1,4 @@
-"""What an engine is to the benchmark."""
+"""The interface between the benchmark and an engine."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Protocol
 
 from benchmarks.workload import Content
 
-#: What a read step answers: it must be equal in all engines. None where a step has nothing to compare.
+#: The result of a read step, which must be equal in all engines; None if the step has nothing to compare.
 Answer = int | list[int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a step may return beside its answer.
+    """An answer with figures or with a time of its own.
 
     Attributes:
-        figures: the engine's own, by name.
-        seconds: what the part took that the step is about, where that is not all it did.
+        figures: the engine's own figures, by name.
+        seconds: the time of the part that the step measures, if the step does other work, too.
     """
 
     answer: Answer
@@ -28,11 +28,12 @@ class Told:
 
 
 class Engine(Protocol):
-    """What every engine offers; a step of the registry's table names a method, and only those are called.
+    """The methods of an engine. Each step names one method; an engine needs only the methods of its steps.
 
-    An engine that maps files has a method ``unmapped()``, too, which gives an engine that reads the same by calls.
+    An engine that maps files also has a method ``unmapped()``, which returns an engine that reads the same files by
+    calls.
 
-    ``upsert``, ``delete``, ``tag`` and ``inserts50`` read their rows from a Parquet file themselves: that is
+    ``upsert``, ``delete``, ``tag`` and ``inserts50`` read their rows from a Parquet file themselves. This reading is
     part of the step.
     """
 
@@ -46,14 +47,14 @@ class Engine(Protocol):
         """Delete the rows of these keys."""
 
     def content(self) -> Content:
-        """Row count and sum(amount)."""
+        """Return the row count and sum(amount)."""
 
     def versions(self) -> dict[str, str]:
-        """Names and versions of what was measured."""
+        """Return the names and versions of the measured packages."""
 
     def close(self) -> None:
         """End the session."""
 
 
 class StepUnavailableError(Exception):
-    """The engine's installed version has no such operation: the step is left out of the table."""
+    """The error of a step that the installed version of the engine lacks. The table then leaves out the step."""

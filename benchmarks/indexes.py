@@ -1,7 +1,8 @@
-"""``python -m benchmarks.indexes``: tagging u1 with each index type, for each kind of keys, in one table.
+"""``python -m benchmarks.indexes``: time the tagging of u1 with each index type and each kind of keys.
 
-An upsert is planned, and its tag step timed: from combined keys to their files, footers read included. Environment:
-``ROWS`` (default 4,000,000). About three minutes on 2 cores. ``tag`` of the targets is AUTO here: it is the default.
+The step ``tag`` of a planned upsert is timed: from combined keys to their files, including the read of footers.
+Environment: ``ROWS`` (default 4,000,000). The run takes about three minutes on 2 cores. ``tag`` in the targets is AUTO
+here, because AUTO is the default.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _STEPS: Final = select({"load", "keys", "tag", *(f"tag-{kind}" for kind in _KIND
 
 
 def table(runs: dict[str, RunResult]) -> str:
-    """Kinds of keys as rows: seconds of the first run and a warm one, candidates and megabytes read."""
+    """Return the result table, with a row for each kind of keys.
+
+    A cell has the seconds of the first run and of a warm run, the candidates and the megabytes read.
+    """
     lines = [
         "| keys | key column read once | AUTO | BLOOM | SIMPLE | AUTO / better one | AUTO / keys |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -54,7 +58,7 @@ def _cell(run: RunResult, kind: str) -> str:
 
 
 def measure(rows: int, kinds_of_keys: list[str]) -> Iterator[tuple[str, RunResult]]:
-    """One process for each kind of keys."""
+    """Yield each kind of keys with its result, each measured in a process of its own."""
     for keys in kinds_of_keys:
         variant = Variant(rows, keys)
         print(f"{variant.name}:", file=sys.stderr, flush=True)
@@ -65,7 +69,7 @@ def measure(rows: int, kinds_of_keys: list[str]) -> Iterator[tuple[str, RunResul
 
 
 def main() -> int:
-    """Measure, print Markdown, hold it against the targets; the exit code is 1 if one is missed."""
+    """Measure, print Markdown and check the targets. Return 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.indexes", description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=int(os.environ.get("ROWS", "4000000")))
     parser.add_argument("--keys", nargs="+", choices=KEYS, default=list(KEYS))

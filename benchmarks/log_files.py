@@ -1,8 +1,8 @@
-"""``python -m benchmarks.log_files``: what reading a merge-on-read table of Hudi costs with a percent in its logs.
+"""``python -m benchmarks.log_files``: the cost of reading a merge-on-read table of Hudi with one percent in its logs.
 
 Apache Hudi itself makes the table: a bulk insert, then one upsert of the workload's first percent, into Avro and into
-Parquet log blocks. All of it is then read with the log files and without them (read_optimized, what copy-on-write
-costs) by us, by hudi-rs and by Hudi on Spark; the fastest of three counts. ``--rows`` makes it smaller.
+Parquet log blocks. lakeformat, hudi-rs and Hudi on Spark then read the whole table with the log files and without them
+(read_optimized, the cost of copy-on-write). The fastest of three reads counts. ``--rows`` makes the table smaller.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from benchmarks.workload import ORDERING, PARTITION, RECORD_KEY, WORK, Dataset, 
 TABLES: Final = ROOT / ".work" / "log_files"
 FORMATS: Final = ("avro", "parquet")
 SAMPLE: Final = "u1-1"
-#: A read with a percent in the log files, as a multiple of one of base files alone.
+#: The limit of a read with one percent of the rows in log files, as a multiple of a read of base files alone.
 LIMIT: Final = 1.5
 _RUNS: Final = 3
 
 
 def fastest(read: Callable[[], Any]) -> float:
-    """Seconds of the fastest of some reads."""
+    """Return the seconds of the fastest of `_RUNS` reads."""
     found = []
     for _ in range(_RUNS):
         started = time.perf_counter()
@@ -41,7 +41,7 @@ def fastest(read: Callable[[], Any]) -> float:
 
 
 def make(dataset: Dataset, path: Path, log_format: str) -> None:
-    """In Hudi's own environment: make the table, and print what Hudi's reads take."""
+    """Make the table and print the seconds of Hudi's reads. This runs in the environment of Hudi."""
     from benchmarks.engines.hudi import _SETTINGS
     from benchmarks.engines.spark_session import consume, open_spark
 
@@ -70,7 +70,7 @@ def make(dataset: Dataset, path: Path, log_format: str) -> None:
 
 
 def by_us(path: Path) -> dict[str, float]:
-    """Plain Python, all columns, batch by batch."""
+    """Read all columns with plain Python, batch by batch. Return the seconds by query type, and the number of rows."""
     import lakeformat
 
     def read(kind: str) -> int:
@@ -82,7 +82,7 @@ def by_us(path: Path) -> dict[str, float]:
 
 
 def by_hudi_rs(path: Path) -> dict[str, float]:
-    """All columns; it has no read of base files alone."""
+    """Read all columns with hudi-rs, which cannot read base files alone. Return the seconds and the number of rows."""
     from hudi import HudiReadOptions, HudiTableBuilder
 
     def read() -> int:
@@ -93,7 +93,7 @@ def by_hudi_rs(path: Path) -> dict[str, float]:
 
 
 def main() -> int:
-    """Make the tables, read them, print the table; the exit code is 1 where the limit is missed or rows differ."""
+    """Make and read the tables and print the result. Return 1 if the limit is missed or rows differ."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.log_files", description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--again", action="store_true", help="make the tables anew")

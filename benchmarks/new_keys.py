@@ -1,7 +1,8 @@
-"""``python -m benchmarks.new_keys``: what an upsert of nothing but new, random keys writes, by index type.
+"""``python -m benchmarks.new_keys``: the bytes that an upsert of new random keys writes, by index type.
 
-SIMPLE reads every key column and never errs; the others must not write more than a fifth above it. About a minute on
-2 cores for 2,000,000 rows in 100 files; ``--rows``, ``--files`` and ``--keys`` make it smaller or larger.
+SIMPLE reads every key column, so it finds no key by mistake. The other types may write at most a fifth more than
+SIMPLE. The run takes about a minute on 2 cores for 2,000,000 rows in 100 files; ``--rows``, ``--files`` and ``--keys``
+change its size.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from benchmarks.results import machine
 
 WORK: Final = ROOT / ".work" / "new_keys"
 KINDS: Final = ("SIMPLE", "AUTO", "BLOOM")
-#: Bytes written, as a multiple of SIMPLE's.
+#: The limit of the bytes written, as a multiple of those that SIMPLE writes.
 LIMIT: Final = 1.2
-#: No small file is topped up, so that a file made anew has been taken for one that holds a key.
+#: No small file is topped up, so an upsert rewrites a file only if the index takes it for the file of a key.
 OPTIONS: Final[Mapping[str, Any]] = {"hoodie.parquet.small.file.limit": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One upsert: what it wrote, how many file groups it made anew, and what tagging cost."""
+    """The result of one upsert: bytes written, file groups rewritten, and the cost of tagging."""
 
     written_bytes: int
     rewritten: int
@@ -42,7 +43,7 @@ class Found:
 
 
 def rows(seed: int, count: int) -> pa.Table:
-    """Random keys of 32 letters, as UUIDs are, and two columns."""
+    """Return rows with random keys of 32 letters, like UUIDs, and two other columns."""
     rng = np.random.default_rng(seed)
     parts = rng.integers(0, 1 << 62, (2, count))
     keys = [f"{high:016x}{low:016x}" for high, low in zip(*parts.tolist(), strict=True)]
@@ -50,7 +51,7 @@ def rows(seed: int, count: int) -> pa.Table:
 
 
 def load(path: Path, count: int, files: int) -> None:
-    """A table of files whose key ranges all overlap."""
+    """Create a table of files whose key ranges all overlap."""
     shutil.rmtree(path, ignore_errors=True)
     data = rows(0, count)
     table = lakeformat.create(str(path), data.schema, record_key="id")
@@ -76,7 +77,7 @@ def upsert(source: Path, kind: str, new: pa.Table) -> Found:
 
 
 def line(count: int, kind: str, found: Found, simple: Found) -> str:
-    """A row of the table."""
+    """Return one row of the result table."""
     return (
         f"| {count:,} | {kind} | {found.written_bytes / 1e6:.2f} | {found.written_bytes / simple.written_bytes:.2f} | "
         f"{found.rewritten} | {found.false_positives} | {found.read_bytes / 1e6:.1f} | {found.seconds:.2f} |"
@@ -84,7 +85,7 @@ def line(count: int, kind: str, found: Found, simple: Found) -> str:
 
 
 def main() -> int:
-    """Measure, print Markdown; the exit code is 1 if a type writes more than it may."""
+    """Measure and print Markdown. Return 1 if an index type writes more than the limit."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.new_keys", description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--files", type=int, default=100)

@@ -1,7 +1,6 @@
-"""The environments of the engines that do not run in the benchmark's own: made on demand, kept for later
-runs.
+"""The environments of the engines that need one of their own. They are made on demand and kept for later runs.
 
-Jars are no matter of this module: Spark resolves them itself when the engine's session opens.
+This module does not handle jars: Spark resolves them when the engine's session opens.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from typing import Final
 from benchmarks.engines import ENGINES, EngineSpec
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-#: Packages by which an engine may already be at home in the benchmark's own environment.
+#: Packages that let an engine run in the benchmark's own environment.
 _IMPORTABLE: Final = {"delta-rs": "deltalake"}
 
 
 class SetupError(Exception):
-    """An engine's environment could not be made; the text is one line that says what to do."""
+    """An engine's environment could not be made. The message is one line that says what to do."""
 
 
 def at_home(spec: EngineSpec) -> bool:
-    """Whether the benchmark's own environment can run the engine."""
+    """Tell whether the benchmark's own environment can run the engine."""
     package = _IMPORTABLE.get(spec.name)
     return not spec.venv or (package is not None and importlib.util.find_spec(package) is not None)
 
 
 def default_peers() -> tuple[str, ...]:
-    """The peers that a run without ``PEERS`` includes: those at home, at no set-up's cost."""
+    """Return the peers of a run without ``PEERS``: those that the benchmark's own environment can run."""
     return tuple(spec.name for spec in ENGINES.values() if spec.peer and at_home(spec))
 
 
 def python_for(spec: EngineSpec) -> Path:
-    """The interpreter that runs the engine, its environment made if need be; raises `SetupError`."""
+    """Return the interpreter that runs the engine, after making its environment if needed. Raise `SetupError`."""
     if at_home(spec):
         return Path(sys.executable)
     python = ROOT / spec.venv / "bin" / "python"
@@ -49,7 +48,7 @@ def python_for(spec: EngineSpec) -> Path:
 
 
 def _missing(spec: EngineSpec, python: Path) -> list[str]:
-    """The requirements that the environment does not hold, by distribution name."""
+    """Return the requirements that the environment lacks, by distribution name."""
     probe = (
         "import re, sys\nfrom importlib.metadata import PackageNotFoundError, version\n"
         "for wanted in sys.argv[1:]:\n"

@@ -1,8 +1,9 @@
-"""``python -m benchmarks.planning``: plan reads of a table of a million files, of which only the index is there.
+"""``python -m benchmarks.planning``: plan reads of a table of a million files that exist in the index only.
 
-A thousand partitions of a thousand files each, ten columns with bounds: one follows the partitions, one is clustered
-within them, the others are random. Every question is planned in a process of its own that has read nothing before.
-The target: a selective query in 3 s and 2 GB, and no folder of the table listed. About a minute.
+The table has a thousand partitions of a thousand files each and ten columns with bounds: one follows the partitions,
+one is clustered within them, the others are random. Each query is planned in a new process that has read nothing
+before. The target: a selective query in 3 s and 2 GB, without listing a folder of the table. The run takes about a
+minute.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pyarrow as pa
 import lakeformat
 from benchmarks.process_tree import peak_bytes
 from benchmarks.workload import WORK
-from lakeformat.file_system_view.file_index.replay import covered_by
+from lakeformat.file_system_view.file_index.replay import cover_timeline
 from lakeformat.file_system_view.file_index.stored import bounds_schema, with_bounds
 from lakeformat.file_system_view.file_index.update import write_manifest, write_shard
 from lakeformat.file_system_view.live_files import FILE_COLUMNS
@@ -59,7 +60,7 @@ QUESTIONS: Final = {
 
 @dataclass(frozen=True)
 class Planned:
-    """What planning one question took."""
+    """The cost and the result of planning one query."""
 
     seconds: float
     bytes: int
@@ -68,7 +69,7 @@ class Planned:
 
 
 def main() -> int:
-    """Make the index, plan, print. Returns 1 if a target is missed."""
+    """Make the index, plan the queries and print the figures. Return 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=int, default=1000, help="of a thousand files each")
     partitions = parser.parse_args().partitions
@@ -94,10 +95,10 @@ def main() -> int:
 
 
 def make(path: Path, partitions: int) -> None:
-    """A table whose index tells of many files."""
+    """Create a table whose index lists the files of ``partitions`` partitions."""
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="day")
     table.upsert(pa.Table.from_pylist([dict.fromkeys(SCHEMA.names, None) | {"id": "0", "day": "d0000"}], SCHEMA))
-    store = table.engine.store
+    store = table.context.store
     timeline = store.load(store.config().archive_folder)
     random, schema = np.random.default_rng(7), bounds_schema(SCHEMA)
     of_shard = SHARD_FILES // FILES_A_PARTITION
@@ -107,11 +108,11 @@ def make(path: Path, partitions: int) -> None:
         )
         for start in range(0, partitions, of_shard)
     ]
-    write_manifest(store.storage, shards, covered_by(timeline))
+    write_manifest(store.storage, shards, cover_timeline(timeline))
 
 
 def files(first: int, partitions: int, instant: str, random: np.random.Generator) -> pa.Table:
-    """Live files of some partitions, with bounds of ten columns."""
+    """Return the index rows of live files in some partitions, with bounds of ten columns."""
     count = partitions * FILES_A_PARTITION
     days = np.repeat(np.arange(first, first + partitions), FILES_A_PARTITION)
     numbers = np.tile(np.arange(FILES_A_PARTITION), partitions)
@@ -141,12 +142,12 @@ def files(first: int, partitions: int, instant: str, random: np.random.Generator
 
 
 def plan(path: str, where: str) -> Planned:
-    """In a new process: open the table, plan one read."""
+    """Open the table in a new process and plan one read."""
     started = time.perf_counter()
     table = lakeformat.open(path)
     snapshot = table.snapshot()
     query = resolve_query(snapshot.columns(path), table.options, where=where)
-    found = plan_read(table.engine.storage, snapshot, query, split_bytes=128 << 20)
+    found = plan_read(table.context.storage, snapshot, query, split_bytes=128 << 20)
     return Planned(time.perf_counter() - started, peak_bytes(), found.files, found.files_after_stats)
 
 

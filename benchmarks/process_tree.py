@@ -14,7 +14,7 @@ _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
 def descendants(root: int) -> list[int]:
-    """``root`` and all processes below it."""
+    """Return ``root`` and all processes below it."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for entry in _PROC.glob("[0-9]*"):
         if fields := _text(entry / "stat").rpartition(")")[2].split():
@@ -27,10 +27,10 @@ def descendants(root: int) -> list[int]:
 
 
 class TreeMemory:
-    """Resident memory of a tree, sampled again and again.
+    """Resident memory of a process tree, sampled repeatedly.
 
-    A process counts from the second sample that sees it: a JVM that starts a program shows all its memory
-    twice for the instant between fork and exec.
+    A process counts from the second sample that sees it: between fork and exec, a JVM that starts a program shows all
+    its memory twice.
     """
 
     def __init__(self, root: int) -> None:
@@ -38,7 +38,7 @@ class TreeMemory:
         self._seen: frozenset[int] = frozenset({root})
 
     def sample_bytes(self) -> int:
-        """Memory now; pages that lasting processes share count once for each."""
+        """Return the memory now. Pages that several lasting processes share count once for each process."""
         present = frozenset(descendants(self._root))
         lasting, self._seen = present & self._seen, present
         fields = (_text(_PROC / str(process) / "statm").split() for process in lasting)
@@ -46,13 +46,13 @@ class TreeMemory:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process and its living descendants."""
+    """Return the resident memory of this process and its living descendants."""
     fields = (_text(_PROC / str(process) / "statm").split() for process in descendants(os.getpid()))
     return sum(int(field[1]) * _PAGE_BYTES for field in fields if field)
 
 
 def bytes_read() -> int:
-    """Bytes that this process and its living descendants got from read calls; see `mapped_away` of the worker."""
+    """Return the bytes that this process and its living descendants read by calls; see `mapped_away` of the worker."""
     total = 0
     for process in descendants(os.getpid()):
         for line in _text(_PROC / str(process) / "io").splitlines():
@@ -62,7 +62,7 @@ def bytes_read() -> int:
 
 
 def cpu_seconds() -> float:
-    """Processor time of this process and its living descendants, with that of the ended ones they waited for."""
+    """Return the processor time of this process, its living descendants and the ended ones that they waited for."""
     total = 0
     for process in descendants(os.getpid()):
         if fields := _text(_PROC / str(process) / "stat").rpartition(")")[2].split():
@@ -71,15 +71,15 @@ def cpu_seconds() -> float:
 
 
 def reset_peak() -> None:
-    """Let `peak_bytes` of this process start anew; where the system forbids it, the peak stays the process's."""
+    """Reset the peak that `peak_bytes` returns. If the system forbids it, the peak of the whole process remains."""
     with suppress(OSError):
         (_PROC / "self" / "clear_refs").write_text("5")
 
 
 def peak_bytes() -> int:
-    """Largest resident memory of this process since `reset_peak`.
+    """Return the largest resident memory of this process since `reset_peak`.
 
-    Not ``ru_maxrss``: that one begins with the peak of the process which started this one.
+    ``ru_maxrss`` would begin with the peak of the parent process.
     """
     for line in _text(_PROC / "self" / "status").splitlines():
         if line.startswith("VmHWM:"):
@@ -88,7 +88,7 @@ def peak_bytes() -> int:
 
 
 def available_bytes() -> int:
-    """Memory that could be had without swapping."""
+    """Return the memory that is available without swapping."""
     for line in _text(_PROC / "meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -96,7 +96,7 @@ def available_bytes() -> int:
 
 
 def _text(path: Path) -> str:
-    """The file's text, or nothing: a process may end at any time."""
+    """Return the text of the file, or "" if the process has ended."""
     try:
         return path.read_text()
     except OSError:

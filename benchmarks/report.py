@@ -1,4 +1,4 @@
-"""A run as a Markdown table, and the block of the page that holds it."""
+"""A run as a Markdown table, and the block of the documentation page that holds the table."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from benchmarks.engines import ENGINES
 from benchmarks.results import EngineResult, Measured, RunResult
 from benchmarks.steps import READS, STEP_BY_NAME, STEPS, Step
 
-#: Steps whose own peak memory the table shows; other steps may not be in every engine.
+#: Steps for which the table shows peak memory; other steps may be missing in some engines.
 _MEMORY_STEPS: Final = ("load", "u1", "u50")
 
 
 class ReadmeError(Exception):
-    """The page has no place for the table."""
+    """The page has no block for the table."""
 
 
 def table(run: RunResult) -> str:
-    """Engines as columns, steps as rows: seconds of the first run and of a warm one, and its ratio to the floor's."""
+    """Return the result table, engines as columns and steps as rows.
+
+    A cell has the seconds of the first run, those of a warm run, and its ratio to the floor.
+    """
     names = [name for name in ENGINES if name in run.engines]
     lines = [
         "| seconds, first / warm run | " + " | ".join(ENGINES[name].title for name in names) + " |",
@@ -50,7 +53,7 @@ def table(run: RunResult) -> str:
 
 
 def section(run: RunResult) -> str:
-    """The table with what it takes to judge and repeat it: date, machine, versions, command."""
+    """Return the table with date, machine, versions and command, so that a reader can judge and repeat the run."""
     variant, machine = run.variant, run.machine
     versions = "; ".join(
         f"{ENGINES[name].title}: " + ", ".join(f"{what} {v}" for what, v in result.versions.items())
@@ -73,7 +76,7 @@ def section(run: RunResult) -> str:
 
 
 def reads_section(run: RunResult) -> str:
-    """Reads on Spark: engines as rows, queries as columns, seconds of the fastest run."""
+    """Return the table of reads on Spark: engines as rows, queries as columns, seconds of the fastest run."""
     steps = [STEP_BY_NAME[name] for name in READS]
     lines = [
         "| seconds, fastest run | " + " | ".join(step.label for step in steps) + " |",
@@ -87,7 +90,7 @@ def reads_section(run: RunResult) -> str:
 
 
 def update_block(readme: Path, mark: str, text: str) -> None:
-    """Replace what stands between ``<!-- mark:begin -->`` and ``<!-- mark:end -->``; raises `ReadmeError` without."""
+    """Replace the text between ``<!-- mark:begin -->`` and ``<!-- mark:end -->``. Raise `ReadmeError` without marks."""
     first, last = f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->"
     before, begin, rest = readme.read_text().partition(first)
     _, end, after = rest.partition(last)
@@ -108,7 +111,7 @@ def _cell(run: RunResult, engine: EngineResult, step: Step) -> str:
 
 
 def both_seconds(measured: Measured) -> str:
-    """Seconds of the first run and of a warm one; of a step that ran once, of that run."""
+    """Return the seconds of the first run and of a warm run; if the step ran once, those of this run."""
     return _both(measured.seconds, measured.warm)
 
 

@@ -1,4 +1,4 @@
-"""What a run found, as values and as ``results.json``: one entry per variant, the latest run of it."""
+"""The results of a run, as values and as ``results.json``, which holds the latest run of each variant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.workload import Content
 
 @dataclass(slots=True)
 class Measured:
-    """One step of one engine; the lists have one item per run, cold first."""
+    """One step of one engine. The lists have one item per run, the cold run first."""
 
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
@@ -28,18 +28,18 @@ class Measured:
 
     @property
     def warm(self) -> float | None:
-        """Seconds of a warm run: the median of all after the first; of a step that ran once, that run."""
+        """Return the seconds of a warm run: the median of all runs after the first, or the only run."""
         return _warm(self.seconds)
 
     @property
     def warm_cpu(self) -> float | None:
-        """Processor seconds of a warm run, likewise."""
+        """Return the processor seconds of a warm run: the median of all runs after the first, or the only run."""
         return _warm(self.cpu_seconds)
 
 
 @dataclass(slots=True)
 class EngineResult:
-    """One engine's run; ``peak_bytes`` is the resident memory of all its processes together."""
+    """One engine's run. ``peak_bytes`` is the resident memory of all its processes together."""
 
     versions: dict[str, str] = field(default_factory=dict)
     steps: dict[str, Measured] = field(default_factory=dict)
@@ -50,19 +50,19 @@ class EngineResult:
     failure: str = ""
 
     def warm(self, step: str) -> float | None:
-        """Seconds of a warm run of the step."""
+        """Return the seconds of a warm run of the step, None if it was not measured."""
         measured = self.steps.get(step)
         return measured.warm if measured else None
 
     def peak(self, step: str) -> int:
-        """Largest resident memory in any run of a step, 0 if it was not measured."""
+        """Return the largest resident memory in any run of a step, 0 if it was not measured."""
         measured = self.steps.get(step)
         return max(measured.peak_bytes, default=0) if measured else 0
 
 
 @dataclass(slots=True)
 class RunResult:
-    """One run over one variant."""
+    """One run of one variant."""
 
     variant: dict[str, Any]
     date: str
@@ -71,7 +71,7 @@ class RunResult:
     engines: dict[str, EngineResult] = field(default_factory=dict)
 
     def warm(self, engine: str, step: str) -> float | None:
-        """Seconds of a warm run of an engine's step, if it came so far, whatever failed later."""
+        """Return the seconds of a warm run of an engine's step. A later failure of the engine does not matter."""
         result = self.engines.get(engine)
         return result.warm(step) if result else None
 
@@ -81,7 +81,7 @@ def _warm(runs: list[float]) -> float | None:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures hold for."""
+    """Describe the machine for which the figures hold."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": os.cpu_count(),
@@ -91,7 +91,7 @@ def machine() -> dict[str, Any]:
 
 
 def load_results(path: Path) -> dict[str, RunResult]:
-    """The runs by variant name; none if the file is not there."""
+    """Return the runs by variant name; an empty dict if there is no file."""
     if not path.exists():
         return {}
     return {name: _run_of(value) for name, value in json.loads(path.read_text()).items()}

@@ -1,4 +1,4 @@
-"""Run engines one after another, each in processes of its own, and hold their contents against each other."""
+"""A runner of engines: it starts each one in processes of its own and compares their contents."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _SAMPLING_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """How engines are run: ``work`` takes tables, logs and events; ``keep`` leaves the tables there.
+    """Settings of the runs: ``work`` is the folder of tables, logs and events; ``keep`` keeps the tables there.
 
-    ``warm_bytes``: at most so much memory is touched before each process, see `benchmarks.warm_memory`.
+    ``warm_bytes`` limits the memory that is touched before each process, see `benchmarks.warm_memory`.
     """
 
     dataset: Dataset
@@ -40,7 +40,7 @@ class Runner:
     warm_bytes: int = LIMIT_BYTES
 
     def run(self, spec: EngineSpec, steps: Sequence[Step]) -> EngineResult:
-        """All steps that the engine has; a failure is told in the result, not raised."""
+        """Run all requested steps that the engine has. The result records a failure; no error is raised."""
         own = [step for step in steps if step.name in spec.steps]
         folder = self.work / spec.name
         shutil.rmtree(folder, ignore_errors=True)
@@ -68,7 +68,7 @@ class Runner:
             *("--steps", ",".join(step.name for step in steps)),
         ]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # Compiled once, as an installed package is.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # An installed package is compiled once, too.
         with log.open("wb") as output, events.open() as told:
             process = subprocess.Popen(
                 command,
@@ -92,7 +92,7 @@ class Runner:
             result.failure += f" (log: {log.relative_to(ROOT) if log.is_relative_to(ROOT) else log})"
 
     def _watch(self, process: subprocess.Popen[bytes], told: Any, result: EngineResult) -> None:
-        """Take in the engine's events and its memory until it ends or its time is over."""
+        """Record the engine's events and its memory until it ends or its time is over."""
         deadline = time.monotonic() + self.timeout_seconds
         pending, current, memory = "", Measured(), TreeMemory(process.pid)
         while True:
@@ -115,7 +115,7 @@ class Runner:
 
 
 def contradictions(dataset: Dataset, results: dict[str, EngineResult]) -> list[str]:
-    """Where engines disagree with the content to expect, or with each other's answers; one line each."""
+    """Return one line for each engine whose content is wrong and each pair of engines with different answers."""
     sound = {name: result for name, result in results.items() if not result.failure}
     found = []
     expected: dict[tuple[str, ...], Content] = {}
@@ -139,13 +139,13 @@ def contradictions(dataset: Dataset, results: dict[str, EngineResult]) -> list[s
 
 
 def _samples_before_reads(result: EngineResult) -> tuple[str, ...]:
-    """What was written before the read steps: later sessions write after them."""
+    """Return the samples written before the read steps. Later sessions write after these."""
     later = {name for step in STEPS if step.session for name in step.sample_names()}
     return tuple(sample for sample in result.samples if sample not in later)
 
 
 def _take_in(event: dict[str, Any], result: EngineResult, current: Measured) -> Measured:
-    """Put one event into the result; returns the measurement that memory samples now belong to."""
+    """Put one event into the result. Return the measurement to which later memory samples belong."""
     match event.pop("event"):
         case "opened":
             result.opened_seconds = result.opened_seconds or event["seconds"]
@@ -175,7 +175,7 @@ def _take_in(event: dict[str, Any], result: EngineResult, current: Measured) -> 
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End what the engine's process group still runs: a JVM, Python workers."""
+    """Kill the remaining processes of the engine's process group, such as a JVM or Python workers."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

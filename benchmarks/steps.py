@@ -1,8 +1,8 @@
 """The steps of the workload, in the order in which every engine runs them.
 
-A step runs one or more times: the first run is cold, the others are warm. Every run of a write step takes a
-sample of its own, so a second upsert is never the first one again. Reads last a moment and vary, so they run more
-often: their figure is the median of the warm runs.
+A step runs one or more times: the first run is cold, the others are warm. Every run of a write step takes a sample of
+its own, so a second upsert does not repeat the first. Reads are short and vary, so they run more often: their figure is
+the median of the warm runs.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _READ_SAMPLES: Final = 2
 
 
 class Kind(Enum):
-    """What a step does to the table."""
+    """The effect of a step on the table."""
 
     LOAD = "load"
     UPSERT = "upsert"
     DELETE = "delete"
     LAYOUT = "layout"
     READ = "read"
-    ASIDE = "aside"  #: Writes a table of its own, beside the one that all other steps share.
+    ASIDE = "aside"  # The step writes a table of its own beside the table that all other steps share.
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One row of the result table.
 
-    ``sample`` names the rows that the step takes; its runs take the samples ``first_run``, ``first_run + 1``, …,
-    and reads take two in turn. Steps of one ``session`` share a process; each later session is a new process on the
-    table as the one before left it. ``figures`` names those of the step's own figures that the table shows;
-    ``shows_bytes`` adds the bytes that its last run reads, ``shows_cpu`` the processor seconds of all its processes.
+    ``sample`` names the rows that the step takes. Its runs take the samples ``first_run``, ``first_run + 1``, …; reads
+    take two in turn. Steps of one ``session`` share a process. Each later session is a new process on the table as the
+    session before left it. ``figures`` names the step's own figures that the table shows. ``shows_bytes`` adds the
+    bytes that its last run reads, ``shows_cpu`` the processor seconds of all its processes.
     """
 
     name: str
@@ -61,16 +61,16 @@ class Step:
 
     @property
     def method(self) -> str:
-        """What the engine calls a step that is no load, upsert or delete."""
+        """Return the name of the engine's method for a step that is neither a load, an upsert nor a delete."""
         return self.name.replace("-", "_")
 
     @property
     def writes(self) -> bool:
-        """Whether the step changes the rows of the table."""
+        """Tell whether the step changes the rows of the table."""
         return self.kind in {Kind.LOAD, Kind.UPSERT, Kind.DELETE}
 
     def sample_names(self) -> tuple[str, ...]:
-        """The sample of each run, e.g. ``("u1-1", "u1-2")``; empty for a step that takes none."""
+        """Return the sample of each run, such as ``("u1-1", "u1-2")``; empty for a step that takes none."""
         if not self.sample:
             return ()
         distinct = self.runs if self.writes or self.kind is Kind.ASIDE else _READ_SAMPLES
@@ -78,7 +78,7 @@ class Step:
 
 
 STEPS: Final = (
-    # The first run is the first of a session, in every engine.
+    # In every engine, the first run is the first of a session.
     Step("load", "load (bulk insert)", Kind.LOAD, runs=2, shows_cpu=True),
     Step("u1", "upsert u1, 1 % of the rows", Kind.UPSERT, runs=2, sample="u1"),
     Step("u5", "upsert u5, 5 %, last partition only", Kind.UPSERT, runs=2, sample="u5"),
@@ -107,7 +107,7 @@ STEPS: Final = (
         first_run=3,
         session=1,
     ),
-    # Last, so that all engines read the same table before: not every engine has these.
+    # These steps are last, so that all engines read the same table before: not every engine has them.
     Step("u5all", "upsert u5all, 5 % of all rows", Kind.UPSERT, runs=2, sample="u5all", session=2),
     Step("u50", "upsert u50, 50 % of all rows", Kind.UPSERT, runs=2, sample="u50", session=2),
     Step(
@@ -139,16 +139,16 @@ STEPS: Final = (
 STEP_BY_NAME: Final = {step.name: step for step in STEPS}
 
 
-#: What ``--reads`` runs, and the queries in the order of its table.
+#: The steps of ``--reads``, and the queries in the order of its table.
 READS: Final = ("scan", "agg", "count", "group", "point", "key", "partition")
-#: What ``--logs`` runs: reads merge what the writes before them left.
+#: The steps of ``--logs``: reads merge the log files of the writes before them.
 LOGS: Final = ("load", "u1", "u5", "d1", "scan", "agg", "compact", "u20", "dc50")
-#: What only ``--logs`` runs, or who names them.
+#: The steps that run only with ``--logs`` or if they are named.
 LOGS_ALONE: Final = frozenset({"compact", "u20", "dc50"})
 
 
 def select(names: Iterable[str]) -> tuple[Step, ...]:
-    """The named steps in workload order; raises `ValueError` for a name that is none."""
+    """Return the named steps in workload order. Raise `ValueError` for an unknown name."""
     wanted = set(names)
     if unknown := sorted(wanted - STEP_BY_NAME.keys()):
         raise ValueError(f"no such step: {', '.join(unknown)}; steps are {', '.join(STEP_BY_NAME)}")

@@ -1,10 +1,10 @@
-"""``python -m benchmarks.streams``: what a batch of a stream costs, and a read of changes.
+"""``python -m benchmarks.streams``: the cost of a batch of a stream and of a read of changes.
 
-Two queries of one Spark session follow folders of Parquet files: one's sink is a merge-on-read table of ``--rows``
-rows, the other's Spark's own Parquet. They take equal batches in turns: of 10,000 rows, half of them updates, of 1,000
-and of none. The milliseconds are Spark's own (``triggerExecution``), the median of ``--turns``, after one turn more.
-Then a percent of the keys, beside one another, is upserted, and the changes of that commit are read, and those of all:
-seconds of CPU in this process.
+Two queries of one Spark session follow folders of Parquet files. The sink of one query is a merge-on-read table of
+``--rows`` rows, the sink of the other is plain Parquet. They take equal batches in turns: 10,000 rows, half of them
+updates, then 1,000 and none. The milliseconds are Spark's own (``triggerExecution``): the median of ``--turns`` after
+one more turn. Then one percent of the keys, next to one another, is upserted, and the changes of that commit and of all
+commits are read: seconds of CPU in this process.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ SEED: Final = 17
 
 
 def rows_of(ids: Any, at: int) -> pa.Table:
-    """Rows with these keys."""
+    """Return rows with these keys."""
     texts = pa.array(np.char.add("value ", (ids % 9973).astype(str)))
     return pa.table({"id": pa.array(ids), "at": pa.array(np.full(len(ids), at)), "x": ids / 7, "text": texts})
 
 
 class Follower:
-    """A query, and the folder that feeds it."""
+    """A streaming query and the folder that feeds it."""
 
     def __init__(self, spark: Any, name: str, sink: str, target: Path, **options: Any) -> None:
         self.files, self._turn = FOLDER / f"{name}-files", 0
         self.files.mkdir(parents=True)
         source = spark.readStream.schema("id long, at long, x double, text string").parquet(str(self.files))
-        # A filter leaves the batches of none without rows, but not without a batch.
+        # This filter lets Spark run batches without rows.
         writer = source.where("id >= 0").writeStream.format(sink).queryName(name).options(**options)
         writer = writer.option("checkpointLocation", str(FOLDER / f"{name}-checkpoint"))
         self.query = writer.trigger(processingTime="100 milliseconds").start(str(target))
 
     def take(self, rows: pa.Table) -> int:
-        """Milliseconds of the batch that brings these rows."""
+        """Return the milliseconds of the batch that takes these rows."""
         self._turn += 1
         hidden = FOLDER / "next.parquet"
         pq.write_table(rows, hidden)
         hidden.rename(self.files / f"{self._turn:05}.parquet")
-        while True:  # Progress is told some time after the batch is done.
+        while True:  # Spark publishes progress some time after the batch.
             self.query.processAllAvailable()
             done = {each["batchId"]: each for each in self.query.recentProgress if "addBatch" in each["durationMs"]}
             if self._turn - 1 in done:
@@ -62,7 +62,7 @@ class Follower:
 
 
 def batches(table: Path, rows: int, turns: int) -> dict[int, dict[str, float]]:
-    """Size of the batches -> sink -> median milliseconds."""
+    """Return the median milliseconds of a batch by number of rows, then by sink."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
@@ -85,7 +85,7 @@ def batches(table: Path, rows: int, turns: int) -> dict[int, dict[str, float]]:
 
 
 def change_reads(table: Path, rows: int) -> dict[str, tuple[int, float]]:
-    """What changed -> changes, and seconds of CPU to read them."""
+    """Return, for each range of changes, their number and the CPU seconds of the read."""
     opened = lakeformat.open(table)
     begin = opened.changes("000").until
     opened.upsert(rows_of(np.arange(rows // 100), 1_000))
@@ -100,7 +100,7 @@ def change_reads(table: Path, rows: int) -> dict[str, tuple[int, float]]:
 
 
 def main() -> None:
-    """Print two tables."""
+    """Print the table of batches and the table of change reads."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.streams", description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--turns", type=int, default=7)

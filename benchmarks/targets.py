@@ -1,4 +1,4 @@
-"""The project's performance targets: ratios and differences within one run, of warm steps unless said."""
+"""The project's performance targets: ratios and differences within one run, of warm steps unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGE: Final = 40_000_000
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One target held against a run; ``got`` and ``limit`` share ``unit``."""
+    """The comparison of one target with a run. ``got`` and ``limit`` have the same ``unit``."""
 
     what: str
     got: float
@@ -26,7 +26,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the target is met."""
+        """Tell whether the target is met."""
         return self.got >= self.limit if self.at_least else self.got <= self.limit
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """``engine``'s step takes at most ``limit`` times as long as ``of_step`` ("": the same) of ``of``."""
+    """A limit for the time of ``engine``'s step: ``limit`` times that of ``of_step`` ("": the same step) of ``of``."""
 
     engine: str
     step: str
@@ -46,7 +46,7 @@ class Ratio:
     of_step: str = ""
 
     def verdict(self, run: RunResult) -> Verdict | None:
-        """None if either side was not measured."""
+        """Return the verdict, None if either side was not measured."""
         ours, theirs = run.warm(self.engine, self.step), run.warm(self.of, self.of_step or self.step)
         if ours is None or not theirs:
             return None
@@ -56,7 +56,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """``engine``'s step is at least ``limit`` times faster than the peer's."""
+    """The demand that ``engine``'s step is at least ``limit`` times faster than the peer's."""
 
     engine: str
     step: str
@@ -64,7 +64,7 @@ class Speedup:
     peer: str
 
     def verdict(self, run: RunResult) -> Verdict | None:
-        """None if either side was not measured."""
+        """Return the verdict, None if either side was not measured."""
         ours, theirs = run.warm(self.engine, self.step), run.warm(self.peer, self.step)
         if not ours or theirs is None:
             return None
@@ -74,7 +74,7 @@ class Speedup:
 
 @dataclass(frozen=True, slots=True)
 class FloorPlus:
-    """``engine``'s step takes at most ``factor`` times the floor's seconds, and ``extra_seconds``."""
+    """A limit for the time of ``engine``'s step: ``factor`` times the floor's seconds plus ``extra_seconds``."""
 
     engine: str
     step: str
@@ -82,7 +82,7 @@ class FloorPlus:
     extra_seconds: float
 
     def verdict(self, run: RunResult) -> Verdict | None:
-        """None if either side was not measured."""
+        """Return the verdict, None if either side was not measured."""
         ours, floor = run.warm(self.engine, self.step), run.warm("floor", self.step)
         if ours is None or floor is None:
             return None
@@ -92,13 +92,13 @@ class FloorPlus:
 
 @dataclass(frozen=True, slots=True)
 class FirstWrite:
-    """The first write of a fresh session takes at most ``limit_seconds`` more than the next one."""
+    """The demand that the first write of a fresh session takes at most ``limit_seconds`` more than the next one."""
 
     engine: str
     limit_seconds: float
 
     def verdict(self, run: RunResult) -> Verdict | None:
-        """None if it was not measured."""
+        """Return the verdict, None if the step was not measured."""
         result = run.engines.get(self.engine)
         if result is None or result.failure or "fresh" not in result.steps:
             return None
@@ -110,13 +110,13 @@ class FirstWrite:
 
 @dataclass(frozen=True, slots=True)
 class FewerBytes:
-    """``engine``'s second point query after z-ordering reads fewer bytes than the peer's."""
+    """The demand that ``engine``'s second point query after z-ordering reads fewer bytes than the peer's."""
 
     engine: str
     peer: str
 
     def verdict(self, run: RunResult) -> Verdict | None:
-        """None unless both sides z-ordered and measured it."""
+        """Return the verdict, None unless both sides z-ordered and ran the point query."""
         both = [run.engines.get(name) for name in (self.engine, self.peer)]
         if any(one is None or not {"zorder", "point"} <= one.steps.keys() for one in both):
             return None
@@ -126,14 +126,14 @@ class FewerBytes:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """``engine``'s last commits of a step take at most ``limit`` times as long as its fifth."""
+    """The demand that ``engine``'s last commits of a step take at most ``limit`` times as long as its fifth."""
 
     engine: str
     step: str
     limit: float
 
     def verdict(self, run: RunResult) -> Verdict | None:
-        """None if it was not measured."""
+        """Return the verdict, None if the step was not measured."""
         result = run.engines.get(self.engine)
         if result is None or result.failure or self.step not in result.steps:
             return None
@@ -163,7 +163,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Ratio("lakeformat-spark", "scan", 1.3, "spark-parquet"),
     Ratio("lakeformat-spark", "agg", 1.8, "spark-parquet"),
     Ratio("lakeformat-spark", "native", 1.1, "spark-parquet", of_step="scan"),
-    # What log files are for, and what reads pay for them (``--logs``).
+    # The benefit of log files for writes, and their cost for reads (``--logs``).
     Ratio("lakeformat-mor", "u1", 0.3, "lakeformat"),
     Speedup("lakeformat-mor", "u1", 5, "delta-rs"),
     *(Ratio("lakeformat-spark-mor", step, 0.6, "lakeformat-spark") for step in ("u1", "d1")),
@@ -175,24 +175,24 @@ TARGETS: Final[tuple[Target, ...]] = (
     *(Later(ours, "dc50", 1.2) for ours in ("lakeformat-mor", "lakeformat-spark-mor")),
 )
 
-#: Tagging against reading the key column once, by kind of keys.
+#: Limit of the time of tagging, as a multiple of one read of the key column, by kind of keys.
 TAGGING: Final = {"random": 2.0, "ordered": 0.1, "mixed": 2.0}
-#: Index AUTO against the better one of BLOOM and SIMPLE.
+#: Limit of the time of index AUTO, as a multiple of the better one of BLOOM and SIMPLE.
 CHOICE: Final = 1.2
-#: Seconds of the whole upsert of `benchmarks.bad_case` on 2 cores.
+#: Limit in seconds for the whole upsert of `benchmarks.bad_case` on 2 cores.
 BAD_CASE: Final = 20.0
-#: The same 40,000-row upsert with time-ordered keys into ten times the rows.
+#: Limit for the same 40,000-row upsert with time-ordered keys into ten times the rows.
 GROWTH: Final = 1.3
 
 
 def verdicts(run: RunResult, runs: Runs) -> list[Verdict]:
-    """Every target that the run measured; growth needs both sizes with time-ordered keys in ``runs``."""
+    """Return the verdict on every measured target. Growth needs both sizes with time-ordered keys in ``runs``."""
     found: Iterator[Verdict | None] = (target.verdict(run) for target in TARGETS)
     return [*(verdict for verdict in found if verdict is not None), *tagging(run), *growth(runs)]
 
 
 def tagging(run: RunResult) -> Iterator[Verdict]:
-    """Tagging against reading the keys, and the choice of AUTO against the better index."""
+    """Compare tagging with reading the keys, and AUTO with the better index."""
     keys = run.variant["keys"]
     read, tagged = run.warm("lakeformat", "keys"), run.warm("lakeformat", "tag")
     if read and tagged:
@@ -204,7 +204,7 @@ def tagging(run: RunResult) -> Iterator[Verdict]:
 
 
 def growth(runs: Runs) -> Iterator[Verdict]:
-    """Cost of the same time-ordered upsert at 40 M rows over that at 4 M rows, for each of our engines."""
+    """Compare the time of the same time-ordered upsert at 40 M rows with that at 4 M rows, for each of our engines."""
     small, large = (runs.get(f"ordered-{rows}") for rows in (_SMALL, _LARGE))
     if small is None or large is None:
         return

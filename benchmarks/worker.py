@@ -1,7 +1,6 @@
-"""One engine in a process of its own: ``python -m benchmarks.worker <name> …`` runs its steps, timing each.
+"""``python -m benchmarks.worker <name> …``: one engine runs and times its steps in a process of its own.
 
-What happens is told through the events file, one JSON object a line, so that an engine may print what it
-likes.
+The worker reports through the events file, one JSON object a line, so that an engine may print what it likes.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from benchmarks.workload import Dataset, Variant
 
 
 def operation(engine: Engine, step: Step, dataset: Dataset, table: Path, run: int) -> Callable[[], Answer | Told]:
-    """The call to time, with the arguments of this run."""
+    """Return the call to time, with the arguments of this run."""
     samples = step.sample_names()
     match step.kind:
         case Kind.LOAD:
-            # The first table is the one that all other steps use; later loads go beside it.
+            # The first load makes the table of all other steps. Later loads make other tables beside it.
             return lambda: engine.load(_loaded(table, run))
         case Kind.UPSERT:
             return lambda: engine.upsert(dataset.sample(samples[run]))
@@ -43,7 +42,10 @@ def operation(engine: Engine, step: Step, dataset: Dataset, table: Path, run: in
 
 
 def mapped_away(engine: Engine, step: Step) -> Callable[[], object] | None:
-    """The step once more on files that are not mapped, if the engine maps them: mapped bytes are counted nowhere."""
+    """Return the call of the step on files that are not mapped, because the system does not count mapped bytes.
+
+    Return None if the engine maps no files or the step takes a sample.
+    """
     unmapped = getattr(engine, "unmapped", None)
     return None if unmapped is None or step.sample else getattr(unmapped(), step.method, None)
 
@@ -59,13 +61,13 @@ def _loaded(table: Path, run: int) -> Path:
 
 
 def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, tell: Callable[..., None]) -> None:
-    """Run and time every step; the content is told once after the last write."""
+    """Run and time every step. Report the content once, after the last write."""
     last_write = max((i for i, step in enumerate(steps) if step.writes), default=-1)
     for position, step in enumerate(steps):
         for run in range(step.runs):
             call = operation(engine, step, dataset, table, run)
             tell("begin", step=step.name, run=run)
-            os.sync()  # What the last step left unwritten must not slow down this one.
+            os.sync()  # Data that the last step left unwritten must not slow down this step.
             reset_peak()
             read_before, cpu_before, started = bytes_read(), cpu_seconds(), time.perf_counter()
             try:
@@ -96,7 +98,7 @@ def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, 
 
 
 def main() -> int:
-    """Entry of the engine's process."""
+    """Run the engine's process."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.worker")
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("--data", type=Path, required=True)

@@ -1,8 +1,7 @@
-"""The data of the workload: sizes, deterministic rows, samples to write, and the content to expect.
+"""The data of the workload: sizes, deterministic rows, samples to write, and the expected content.
 
-All of it lies in one folder per `Variant`, made once and used by every engine. ``rows`` files are numpy
-arrays of the base rows that a sample updates or deletes; with them the content after any steps follows from
-arithmetic, by no engine's word.
+The data of a `Variant` are in one folder, made once and used by every engine. ``rows`` files are numpy arrays of the
+base rows that a sample updates or deletes. The content after any steps is computed from them, without an engine.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 WORK: Final = Path(__file__).resolve().parents[1] / ".work" / "bench"
-FORMAT: Final = 2  #: Bump when the generated rows change: older folders are then made anew.
+FORMAT: Final = 2  # Increase it when the generated rows change: older folders are then replaced.
 SEED: Final = 20251121
 CORES: Final = 2
 
@@ -48,17 +47,17 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
-#: Every sample, in the order of writing: the ordering values of each lie above all those before it.
+#: All samples, in the order of writing. The ordering values of each are greater than those of all samples before.
 SAMPLES: Final = (
     *("u1-1", "u1-2", "u5-1", "u5-2", "d1-1", "d1-2", "u1-3", "u1-4"),
     *("u5all-1", "u5all-2", "u50-1", "u50-2", "new-1", "u20-1", "dc50-1"),
 )
-#: Commits in which the rows of ``new-1`` are inserted.
+#: The number of commits that insert the rows of ``new-1``.
 COMMITS: Final = 50
-#: Upserts in which ``u20-1`` and ``dc50-1`` are written.
+#: The number of upserts that write ``u20-1`` and ``dc50-1``.
 ROUNDS: Final = 20
 DELTACOMMITS: Final = 50
-#: Kinds of keys: random; sorting by time; sorting by time, with half of what u1 writes coming late.
+#: Kinds of keys: random; sorted by time; sorted by time, but half of the keys of u1 are late.
 KEYS: Final = ("random", "ordered", "mixed")
 
 _FIRST_TS_MS: Final = 1_700_000_000_000
@@ -72,14 +71,15 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Which workload: ``rows`` base rows and the kind of their ``keys``, of `KEYS`.
+    """The size of the workload, ``rows`` base rows, and the kind of its ``keys``, one of `KEYS`.
 
-    With ``random`` keys u1 is spread over all rows, with time-``ordered`` keys it is near the end. ``mixed``
-    keys are time-ordered, and u1 is half near the end and half anywhere, its new keys as well as the others.
+    With ``random`` keys the rows of u1 are spread over all rows. With time-``ordered`` keys they are near the end. With
+    ``mixed`` keys, which are time-ordered, half of the updates and half of the new keys of u1 are near the end and half
+    anywhere.
 
-    Beyond 4,000,000 rows the table grows by input files and, with time-ordered keys, by dates, of 500,000
-    rows each: a table that has run for longer. Samples stop growing there, so that costs can be compared by
-    size: u1 is then the same 40,000 rows, counted from the table's end.
+    Beyond 4,000,000 rows the number of input files and, with time-ordered keys, the number of dates grow: one for each
+    500,000 rows. Such a table has run for longer. Samples stop growing there, so that costs can be compared by size: u1
+    is then the same 40,000 rows, counted from the table's end.
     """
 
     rows: int = 4_000_000
@@ -91,27 +91,27 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """The folder's name, e.g. ``random-4000000``."""
+        """Return the folder's name, such as ``random-4000000``."""
         return f"{self.keys}-{self.rows}"
 
     @property
     def files(self) -> int:
-        """Input files: 8, or one per 500,000 rows."""
+        """Return the number of input files: 8, or one per 500,000 rows."""
         return max(8, self.rows // 500_000)
 
     @property
     def partitions(self) -> int:
-        """Dates: 8; with time-ordered keys one per input file."""
+        """Return the number of dates: 8, or one per input file with time-ordered keys."""
         return self.files if self.timed else 8
 
     @property
     def timed(self) -> bool:
-        """Whether keys and dates follow the row number."""
+        """Tell whether keys and dates follow the row number."""
         return self.keys != "random"
 
     @property
     def sample_rows(self) -> dict[str, int]:
-        """Rows of each sample by the first part of its name; a percent is 40,000 rows at most."""
+        """Return the rows of each sample by the first part of its name. One percent is at most 40,000 rows."""
         one_percent = max(10, min(self.rows // 100, 40_000))
         return {
             "u1": one_percent,
@@ -125,30 +125,30 @@ class Variant:
         }
 
     def first_ts(self, sample: str) -> int:
-        """The ordering value with which a sample begins, in milliseconds."""
+        """Return the first ordering value of a sample, in milliseconds."""
         rows = self.sample_rows
         before = SAMPLES[: SAMPLES.index(sample)]
         return _FIRST_TS_MS + self.rows + sum(max(1_000_000, rows[name.partition("-")[0]]) for name in before)
 
     def file_bounds(self) -> list[tuple[int, int]]:
-        """First row and end of each input file."""
+        """Return (first row, end) of each input file."""
         edges = [self.rows * i // self.files for i in range(self.files + 1)]
         return list(pairwise(edges))
 
     def dates(self) -> list[str]:
-        """The values of ``part``."""
+        """Return the values of ``part``."""
         return [(_FIRST_DATE + timedelta(days=day)).isoformat() for day in range(self.partitions)]
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the engines must agree on: row count and sum(amount)."""
+    """The content on which engines must agree: row count and sum(amount)."""
 
     rows: int
     amount: float
 
     def agrees(self, other: Content) -> bool:
-        """Equal counts, and sums equal but for the order in which doubles were added."""
+        """Tell whether the counts are equal, and the sums except for the order in which doubles were added."""
         return self.rows == other.rows and abs(self.amount - other.amount) <= 1e-9 * max(1.0, abs(other.amount))
 
 
@@ -160,27 +160,27 @@ class Dataset:
     variant: Variant
 
     def base_files(self) -> list[Path]:
-        """The Parquet files to load, in row order."""
+        """Return the Parquet files to load, in row order."""
         return [self.root / f"base-{i:04d}.parquet" for i in range(self.variant.files)]
 
     def some_key(self) -> str:
-        """The record key of one base row."""
+        """Return the record key of one base row."""
         return str(next(pq.ParquetFile(self.base_files()[0]).iter_batches(1, columns=[RECORD_KEY]))[0][0])
 
     def sample(self, name: str) -> Path:
-        """The Parquet file of a sample such as ``u1-2``; ``d1`` samples hold keys, partitions, ``ts``."""
+        """Return the Parquet file of a sample such as ``u1-2``. ``d1`` samples hold keys, partitions and ``ts``."""
         return self.root / f"{name}.parquet"
 
     def touched(self, name: str) -> Rows:
-        """The base rows that a sample updates or deletes; its further rows are new."""
+        """Return the base rows that a sample updates or deletes. Its other rows are new."""
         rows: Rows = np.load(self.root / f"{name}.rows.npy")
         return rows
 
 
 def prepare(work: Path, variant: Variant, samples: Iterable[str] = SAMPLES) -> Dataset:
-    """The data set of a variant below ``work`` with the named samples; what is there already is not made anew.
+    """Make the data set of a variant with the named samples below ``work``, except for parts that exist already.
 
-    Memory: two input files of 500,000 rows, the largest sample, and 16 bytes a base row for its choice.
+    Memory: two input files of 500,000 rows, the largest sample, and 16 bytes a base row for the choice of its rows.
     """
     dataset = Dataset(work / variant.name, variant)
     done = dataset.root / "done.json"
@@ -205,7 +205,7 @@ def prepare(work: Path, variant: Variant, samples: Iterable[str] = SAMPLES) -> D
 
 
 def expected_content(dataset: Dataset, samples: Iterable[str]) -> Content:
-    """The content after the load and the named samples in this order."""
+    """Return the content after the load and the named samples, in this order."""
     amounts = np.concatenate([_column(path, "amount") for path in dataset.base_files()])
     alive = np.ones(len(amounts), dtype=bool)
     new_rows, new_amount = 0, 0.0
@@ -262,7 +262,7 @@ def _write_sample(dataset: Dataset, sample: str, rng: np.random.Generator) -> No
 
 
 def _new_keys(variant: Variant, name: str, count: int, first_ts: int, rng: np.random.Generator) -> tuple[Any, Rows]:
-    """Keys that no base row has, and the numbers of their partitions."""
+    """Return keys that no base row has, and the numbers of their partitions."""
     last = variant.partitions - 1
     if not variant.timed:
         ids = _hex_strings(rng, count)
@@ -274,7 +274,7 @@ def _new_keys(variant: Variant, name: str, count: int, first_ts: int, rng: np.ra
 
 
 def _choose(dataset: Dataset, name: str, count: int, rng: np.random.Generator) -> Rows:
-    """Base rows to touch, ascending: any, the last partition's, or with time-ordered keys the latest."""
+    """Choose base rows to touch, ascending: any, those of the last partition or, with time-ordered keys, the latest."""
     variant = dataset.variant
     if variant.timed and name == "u1":
         late = count // 2 if variant.keys == "mixed" else 0
@@ -293,7 +293,7 @@ def _choose(dataset: Dataset, name: str, count: int, rng: np.random.Generator) -
 
 
 def _keys_of(dataset: Dataset, rows: Rows) -> tuple[Any, Any]:
-    """Record keys and partitions of base rows (ascending)."""
+    """Return the record keys and the partitions of base rows (ascending)."""
 
     def chunks() -> Iterator[pa.Table]:
         yield pa.table({"id": pa.array([], pa.string()), "part": pa.array([], pa.string())})
@@ -325,7 +325,7 @@ def _rows(rng: np.random.Generator, ids: Any, ts: Rows, parts: Any) -> pa.Table:
 
 
 def _parts_of(variant: Variant, numbers: Rows) -> Rows:
-    """Partitions of time-ordered rows by their numbers; numbers beyond the base rows have larger ones."""
+    """Return the partitions of time-ordered rows. Row numbers beyond the base rows give greater partitions."""
     return numbers * variant.partitions // variant.rows
 
 
@@ -338,7 +338,7 @@ def _hex_strings(rng: np.random.Generator, count: int) -> Any:
 
 
 def _ordered_ids(rng: np.random.Generator, numbers: Rows) -> Any:
-    """Keys that sort by row number: 8 bytes of it, 8 random ones, in hex."""
+    """Return keys that sort by row number: 8 bytes of it and 8 random bytes, in hex."""
     raw = rng.integers(0, 256, (len(numbers), 16), dtype=np.uint8)
     raw[:, :8] = numbers.astype(">i8").view(np.uint8).reshape(-1, 8)
     return _strings_of(raw)

@@ -239,9 +239,9 @@ def adopt_folder(
     settings = {**hive, **{name: value for name, value in arguments.items() if value}, **given}
     options = resolve(settings, table=storage.location)
     table = Table(storage, options)
-    config = create_table(table.engine.store, options, incoming_schema(schema), table.engine.clock)
+    config = create_table(table.context.store, options, incoming_schema(schema), table.context.clock)
     check_options(config, options, storage.location)
-    token = table.engine.ids.token()
+    token = table.context.ids.token()
     note = {"token": token, "files": [asdict(file) for file in sources]}
     storage.replace(_NOTE, json.dumps(note).encode())
     rows = sum(_row_count(storage, file) for file in sources)
@@ -360,21 +360,21 @@ def _has_unfinished_adoption(table: Table) -> bool:
     Raises:
         InvalidInputError: the folder is a Hudi table without an unfinished adoption.
     """
-    storage, timeline = table.engine.storage, table.engine.store.load()
+    storage, timeline = table.context.storage, table.context.store.load()
     if not timeline.commits:
         return False
     if storage.info(_NOTE) is not None:
         token = json.loads(storage.read(_NOTE))["token"]
-        if any(commit.extra.get(_ADOPTED) == token for commit in map(table.engine.store.commit, timeline.commits)):
+        if any(commit.extra.get(_ADOPTED) == token for commit in map(table.context.store.commit, timeline.commits)):
             return True
     raise InvalidInputError(f"{storage.location} is a Hudi table already; open it")
 
 
 def _move_sources_aside(table: Table) -> Table:
     """Move the source files aside, since their rows are in the table now."""
-    storage = table.engine.storage
+    storage = table.context.storage
     files = json.loads(storage.read(_NOTE))["files"]
-    aside = f"{REMOVED}/{table.engine.clock.now_ms()}"
+    aside = f"{REMOVED}/{table.context.clock.now_ms()}"
     for file in files:
         if storage.info(file["path"]) is not None:
             storage.move(file["path"], f"{aside}/{file['path']}")

@@ -17,7 +17,7 @@ from html import escape
 from threading import Lock
 from typing import Any, Final, Protocol
 
-__all__ = ["BYTES", "FILES", "SILENT", "Progress", "html_pairs", "html_rows", "html_text", "looked_at", "progress"]
+__all__ = ["BYTES", "FILES", "SILENT", "Progress", "html_pairs", "html_rows", "html_text", "is_visible", "progress"]
 
 _LEFT: Final = "text-align:left;padding:2px 12px 2px 0"
 _RIGHT: Final = "text-align:right;padding:2px 12px 2px 0;font-variant-numeric:tabular-nums"
@@ -103,21 +103,21 @@ class _Bar:
 
     def __init__(self, bar: Any) -> None:
         self._bar, self._lock = bar, Lock()
-        self._counts = {"rows": 0, "files": 0, "bytes": 0}
+        self._is_committed = {"rows": 0, "files": 0, "bytes": 0}
 
     def advance(self, done: int, *, rows: int = 0, files: int = 0, size_bytes: int = 0) -> None:
         """Advance the bar; see `Progress`."""
         with self._lock:
             for name, count in (("rows", rows), ("files", files), ("bytes", size_bytes)):
-                self._counts[name] += count
-            counts = [f"{self._counts[name]:,} {name}" for name in ("rows", "files") if self._counts[name]]
-            written = [f"{self._counts['bytes'] / 1e6:,.1f} MB"] if self._counts["bytes"] else []
+                self._is_committed[name] += count
+            counts = [f"{self._is_committed[name]:,} {name}" for name in ("rows", "files") if self._is_committed[name]]
+            written = [f"{self._is_committed['bytes'] / 1e6:,.1f} MB"] if self._is_committed["bytes"] else []
             self._bar.set_postfix_str(", ".join(counts + written), refresh=False)
             # A total in bytes is an estimate; the work may do a few more.
             self._bar.update(max(0, min(done, self._bar.total - self._bar.n)))
 
 
-def looked_at() -> bool:
+def is_visible() -> bool:
     """Tell whether a bar would be visible: in a notebook, or if stderr is a terminal."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel") or (sys.stderr is not None and sys.stderr.isatty())
@@ -131,7 +131,7 @@ def progress(what: str, total: int, unit: str = BYTES) -> Iterator[Progress]:
         what: Name of the work, such as ``compact``.
         total: Amount of work in ``unit``. `BYTES` are shown with unit prefixes.
     """
-    bar = _open_bar(what, total, unit) if looked_at() else None
+    bar = _open_bar(what, total, unit) if is_visible() else None
     if bar is None:
         yield SILENT
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from lakeformat.config.resolve import Options
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.operation import Operation
 from lakeformat.predicate import Always, Predicate, Where, bind_where
@@ -20,13 +20,13 @@ from lakeformat.transaction.result import WriteResult
 from lakeformat.write.intake import prepare_input
 from lakeformat.write.plan.job import WriteJob, rewrite_job
 from lakeformat.write.rows.arrow_input import fit_to_table
-from lakeformat.write.rows.arrow_pool import reused_memory
-from lakeformat.write.rows.schema import optional_within
+from lakeformat.write.rows.arrow_pool import reuse_memory
+from lakeformat.write.rows.schema import make_nested_nullable
 from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.assign import plan_assignments
 from lakeformat.write.statements.clauses import Clause
 from lakeformat.write.statements.merge_into import check_distinct, merge_into, plan_merge
-from lakeformat.write.statements.rewrite import Handle, Rewrite, rewrite
+from lakeformat.write.statements.rewrite import BucketWriter, Rewrite, rewrite
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 __all__ = ["Runner", "condition", "delete_where", "merge_rows", "update"]
 
 #: A function that returns, for one write, the function that writes its files in other processes.
-Runner: TypeAlias = Callable[[WriteJob], Handle]
+Runner: TypeAlias = Callable[[WriteJob], BucketWriter]
 
 
 def update(
-    engine: Engine,
+    context: TableContext,
     options: Options,
     values: Mapping[str, Any],
     where: Where | None,
@@ -48,53 +48,53 @@ def update(
     """Run `lakeformat.Table.update`. ``runner`` makes the function that writes the files; None writes them in this
     process.
     """
-    snapshot = engine.writable()
-    schema = snapshot.columns(engine.storage.location)
-    nullable_schema = optional_within(schema)
+    snapshot = context.writable_snapshot()
+    schema = snapshot.columns(context.storage.location)
+    nullable_schema = make_nested_nullable(schema)
     change = Rewrite(
         nullable_schema, condition(where, schema, options), plan_assignments(values, nullable_schema, snapshot.config)
     )
-    return _run_rewrite(engine, options, snapshot, Operation.UPSERT, change, runner, hooks)
+    return _run_rewrite(context, options, snapshot, Operation.UPSERT, change, runner, hooks)
 
 
 def delete_where(
-    engine: Engine,
+    context: TableContext,
     options: Options,
     where: Where,
     runner: Runner | None = None,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
     """Run `lakeformat.Table.delete` with a condition. ``runner`` is as for `update`."""
-    snapshot = engine.writable()
-    schema = snapshot.columns(engine.storage.location)
+    snapshot = context.writable_snapshot()
+    schema = snapshot.columns(context.storage.location)
     change = Rewrite(schema, condition(where, schema, options))
-    return _run_rewrite(engine, options, snapshot, Operation.DELETE, change, runner, hooks)
+    return _run_rewrite(context, options, snapshot, Operation.DELETE, change, runner, hooks)
 
 
 def merge_rows(
-    engine: Engine,
+    context: TableContext,
     options: Options,
     rows: pa.RecordBatchReader,
     clauses: Sequence[Clause],
-    seen: Snapshot | None = None,
+    source_snapshot: Snapshot | None = None,
     *,
-    exact: bool = False,
+    requires_one_match: bool = False,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
     """Run `lakeformat.Merge.execute`. Memory: that of `prepare_input`, plus two row groups per thread.
 
     Args:
-        seen: the snapshot that the rows were computed from. If another writer has changed the rows' files since, it is
+        source_snapshot: the snapshot that the rows were computed from. If another writer has changed the rows' files since, it is
             a conflict.
-        exact: whether each row must change exactly one row of the table.
+        requires_one_match: whether each row must change exactly one row of the table.
     """
-    snapshot = seen or engine.writable()
+    snapshot = source_snapshot or context.writable_snapshot()
     rows = fit_to_table(rows, snapshot.schema)
-    job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids, exact=exact)
-    session = _session(engine, job, snapshot, plan.schema, hooks, "merge")
-    with reused_memory(), prepare_input(engine.storage, job, rows) as (prepared, arrived):
-        check_distinct(prepared, anywhere=plan.anywhere, engine=engine, seen=seen)
-        return merge_into(session, plan, prepared, arrived, seen)
+    job, plan = plan_merge(context.store, snapshot, options, rows.schema, clauses, context.ids, requires_one_match=requires_one_match)
+    session = _session(context, job, snapshot, plan.schema, hooks, "merge")
+    with reuse_memory(), prepare_input(context.storage, job, rows) as (prepared, input_rows):
+        check_distinct(prepared, is_global=plan.is_global, context=context, source_snapshot=source_snapshot)
+        return merge_into(session, plan, prepared, input_rows, source_snapshot)
 
 
 def condition(where: Where | None, schema: pa.Schema, options: Options) -> Predicate:
@@ -105,16 +105,16 @@ def condition(where: Where | None, schema: pa.Schema, options: Options) -> Predi
 
 
 def _session(
-    engine: Engine, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, arguments: HookArguments, verb: str
+    context: TableContext, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, arguments: HookArguments, verb: str
 ) -> WriteSession:
-    hooks = hooks_of(job.options, **arguments).of_verb(verb)
+    hooks = hooks_of(job.options, **arguments).with_verb(verb)
     check_validators(hooks.validators, schema)
     check_services(job.options, snapshot, schema)
-    return WriteSession(engine, job, hooks)
+    return WriteSession(context, job, hooks)
 
 
 def _run_rewrite(
-    engine: Engine,
+    context: TableContext,
     options: Options,
     snapshot: Snapshot,
     operation: Operation,
@@ -122,17 +122,17 @@ def _run_rewrite(
     runner: Runner | None,
     hooks: HookArguments,
 ) -> WriteResult:
-    job = rewrite_job(snapshot, options, operation, engine.ids.token())
+    job = rewrite_job(snapshot, options, operation, context.ids.token())
     verb = "update" if change.assignments else "delete"
-    session = _session(engine, job, snapshot, change.schema, hooks, verb)
+    session = _session(context, job, snapshot, change.schema, hooks, verb)
     handle = runner(session.job) if runner else None
     skipping = options.read.skipping
     try:
-        with reused_memory():
+        with reuse_memory():
             return rewrite(
                 session,
                 change,
-                lambda now: find_matches(engine.storage, now, change.predicate, skipping=skipping),
+                lambda now: find_matches(context.storage, now, change.predicate, skipping=skipping),
                 handle,
             )
     except BaseException:

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.errors import InvalidInputError, InvalidOptionError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.model.operation import Operation
 from lakeformat.predicate import Where
 from lakeformat.public import public, public_as
-from lakeformat.read.verbs import Reading
-from lakeformat.services.after_write import check_services, with_services
-from lakeformat.services.maintenance import Clustering, Compaction, Life, Versioning
+from lakeformat.read.verbs import ArrowReadVerbs
+from lakeformat.services.after_write import check_services, run_services_after_write
+from lakeformat.services.maintenance import Clustering, Compaction, Maintenance, Versioning
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
 from lakeformat.timeline.history import HistoryEntry
@@ -39,15 +39,15 @@ from lakeformat.write.plan.table_settings import check_options
 from lakeformat.write.rows.arrow_input import (
     Rows,
     arrow_reader,
-    check_fillable,
+    check_insert_allowed,
     drop_index_columns,
     fit_to_table,
     is_python_data,
     is_schema,
     schema_of,
-    warn_of_rows,
+    warn_of_ignored_rows,
 )
-from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.session import WriteSession, write_direct
 from lakeformat.write.statements.clauses import Clause
@@ -104,16 +104,16 @@ def create(
     roles = [*said[_RECORD_KEY], *(name.partition(":")[0] for name in said[_PARTITION_PATH]), said[_ORDERING] or ""]
     rows = None if is_schema(schema) else arrow_reader(schema)
     if insert:
-        check_fillable(table.engine.store, has_rows=rows is not None)
+        check_insert_allowed(table.context.store, has_rows=rows is not None)
     stored = incoming_schema(drop_index_columns(schema_of(schema) if rows is None else rows.schema, roles))
-    check_free(table.engine.storage)
+    check_free(table.context.storage)
     new = if_exists == "error"
-    config = create_table(table.engine.store, table.options, stored, table.engine.clock, must_be_new=new)
-    check_options(config, table.options, table.engine.storage.location)
-    if insert:
+    config = create_table(table.context.store, table.options, stored, table.context.clock, must_be_new=new)
+    check_options(config, table.options, table.context.storage.location)
+    if insert and rows is not None:
         table.insert(rows)
     elif rows is not None:
-        warn_of_rows(table.location, schema)
+        warn_of_ignored_rows(table.location, schema)
     return table
 
 
@@ -134,8 +134,8 @@ def open_table(path: str | os.PathLike[str], **options: Any) -> Table:
     """
     table = _make(path, options)
     config = table.config
-    config.check_readable(table.engine.storage.location)
-    check_options(config, table.options, table.engine.storage.location)
+    config.check_readable(table.context.storage.location)
+    check_options(config, table.options, table.context.storage.location)
     return table
 
 
@@ -182,7 +182,7 @@ def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
 
 
 @public
-class Table(Reading, WriteVerbs[Rows], Clustering, Compaction, Life, Versioning):
+class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Maintenance, Versioning):
     """A Hudi table in plain Python. Make one with `lakeformat.open` or `lakeformat.create`.
 
     A table holds its settings and no data: each call reads the table as it is at that moment. Rows come and go as
@@ -200,30 +200,30 @@ class Table(Reading, WriteVerbs[Rows], Clustering, Compaction, Life, Versioning)
             raise InvalidInputError(f"a Table is made of a storage; write lakeformat.open({os.fspath(storage)!r})")
         self.options = options if options is not None else resolve({})
         use_index = self.options.write.file_index
-        self.engine = Engine(storage, clock or SystemClock(), ids or RandomIds(), use_index)
+        self.context = TableContext(storage, clock or SystemClock(), ids or RandomIds(), use_index)
 
     def __repr__(self) -> str:
-        return f"Table({self.engine.storage.location!r})"
+        return f"Table({self.context.storage.location!r})"
 
     def _delete_where(self, where: Where, options: Options, hooks: HookArguments) -> WriteResult:
-        return self._served(delete_where(self.engine, options, where, **hooks))
+        return self._served(delete_where(self.context, options, where, **hooks))
 
     def _update(
         self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
     ) -> WriteResult:
-        return self._served(update(self.engine, options, values, where, **hooks))
+        return self._served(update(self.context, options, values, where, **hooks))
 
     def _merge(self, rows: Rows, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments) -> WriteResult:
         # The table gives types only to rows that have none of their own.
-        schema = self.engine.snapshot().schema if is_python_data(rows) else None
-        return self._served(merge_rows(self.engine, options, arrow_reader(rows, schema), clauses, **hooks))
+        schema = self.context.snapshot().schema if is_python_data(rows) else None
+        return self._served(merge_rows(self.context, options, arrow_reader(rows, schema), clauses, **hooks))
 
     def _arrow_rows(self, rows: Rows) -> Rows:
         return rows
 
     def _served(self, result: WriteResult) -> WriteResult:
         """Run the table services that are due after a write, and return the result with theirs."""
-        return with_services(result, self.engine, self.options)
+        return run_services_after_write(result, self.context, self.options)
 
     def _write(
         self,
@@ -239,23 +239,23 @@ class Table(Reading, WriteVerbs[Rows], Clustering, Compaction, Life, Versioning)
         if combine and config.record_fields:
             values["hoodie.combine.before.insert"] = True
         resolved = self.options.with_values(**values)
-        config.check_writable(self.engine.storage.location)
-        snapshot = self.engine.snapshot(config=config)
-        given = pa.table({}) if rows is None and operation is Operation.DELETE_PARTITION else rows
+        config.check_writable(self.context.storage.location)
+        snapshot = self.context.snapshot(config=config)
+        given: Any = pa.table({}) if rows is None and operation is Operation.DELETE_PARTITION else rows
         reader = fit_to_table(arrow_reader(given, snapshot.schema), snapshot.schema)
-        job = plan_job(self.engine.store, snapshot, resolved, reader.schema, self.engine.ids)
+        job = plan_job(self.context.store, snapshot, resolved, reader.schema, self.context.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
         check_services(resolved, snapshot, job.final_schema(snapshot))
-        session = WriteSession(self.engine, job, parsed)
-        with reused_memory():
+        session = WriteSession(self.context, job, parsed)
+        with reuse_memory():
             if operation is Operation.DELETE_PARTITION:
                 of_rows = (frozenset(), 0) if job.named_partitions else distinct_partitions(reader, job.prepare.keys)
                 result = session.run_delete_partitions(*of_rows)
-            elif job.staged:
+            elif job.needs_staging:
                 known = snapshot.timeline.commit_times
-                with prepare_input(self.engine.storage, job, reader) as (prepared, arrived):
+                with prepare_input(self.context.storage, job, reader) as (prepared, arrived):
                     result = session.run_staged(prepared, arrived, known, snapshot)
             else:
                 result = write_direct(session, reader)
-        return with_services(result, self.engine, resolved)
+        return run_services_after_write(result, self.context, resolved)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lakeformat.config.foreign_names import check_write_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.merge import MergeFunction
 from lakeformat.model.operation import Operation, operation_of
 from lakeformat.predicate import Where
@@ -57,7 +57,7 @@ def _checked(method: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Res
 class WriteVerbs(Generic[RowsT]):
     """The verbs that write rows. The host is the table's class: it says how rows are taken and who writes the files."""
 
-    engine: Engine
+    context: TableContext
     options: Options
     #: Where to give options, for the message about an unknown argument.
     _options_are_given: ClassVar[str]
@@ -376,4 +376,4 @@ class WriteVerbs(Generic[RowsT]):
             InvalidInputError: an unknown operation.
             LakeformatError: as in the write itself, except errors of storing values.
         """
-        return plan_rows(self.engine, self.options, self._arrow_rows(rows), operation_of(operation))
+        return plan_rows(self.context, self.options, self._arrow_rows(rows), operation_of(operation))

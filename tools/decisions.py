@@ -13,7 +13,7 @@ from typing import Final
 __all__ = ["FOLDER", "PAGES", "index", "next_number", "slug"]
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "decisions"
-#: The pages in the order of the index: from the disk up to the faces.
+#: The pages in the order of the index, from storage up to the interfaces.
 PAGES: Final = (
     *("storage", "timeline", "transaction", "keys-and-index", "files", "file-slices-and-merging"),
     *("file-index-and-layout", "read", "changes-and-streams", "write", "clustering-and-compaction"),
@@ -43,7 +43,8 @@ def index() -> str:
         title = text.partition("\n")[0].removeprefix("# Decisions: ")
         lines.append(f"## {title[0].upper()}{title[1:]}\n")
         lines += (
-            f"- [{number}]({name}.md#{slug(f'{number}. {said}')}) {said}" for number, said in _ENTRY.findall(text)
+            f"- [{number}]({name}.md#{slug(f'{number}. {decision}')}) {decision}"
+            for number, decision in _ENTRY.findall(text)
         )
         lines.append("")
     return "\n".join(lines)

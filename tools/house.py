@@ -2,13 +2,16 @@
 
 The rules: limits of the sizes of modules and functions. ``__all__`` of each module is a literal list of all that it
 offers. No loop searches the list of a schema's names. No test sets constants of the project. The number of places
-outside `lakeformat.config` that look up options may only fall.
+outside `lakeformat.config` that look up options may only fall. Docstrings and comments avoid the phrases of `PHRASES`.
 """
 
 from __future__ import annotations
 
 import ast
+import io
+import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +19,31 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("lakeformat", "pyspark_lakehouse", "tools")
-MODULE_LINES: Final = 450
+MODULE_LINES: Final = 600
 TEST_LINES: Final = 600
 FUNCTION_LINES: Final = 60
 #: Places outside `lakeformat.config` that look up an option. Lower it whenever one is removed; never raise it.
 OPTIONS_BY_TEXT: Final = 123
+#: Phrases that hide who does what. Name the subject and say what it does. ``there is no X`` is plain English.
+PHRASES: Final = re.compile(
+    r"\b(told|tells of|stands|whoever|nobody|of what|but for|as far as|goes by)\b"
+    r"|(?<!\bthere )\b(is|are|was|were) no\b(?! (longer|more|later|earlier|greater|smaller|less)\b)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module: its path relative to the project's root, number of lines, and syntax tree."""
+    """A module: its path relative to the project's root, text and syntax tree."""
 
     path: str
-    lines: int
+    text: str
     tree: ast.Module
+
+    @property
+    def lines(self) -> int:
+        """Return the number of lines."""
+        return self.text.count("\n")
 
     @property
     def name(self) -> str:
@@ -42,7 +56,7 @@ def modules(root: Path, *folders: str) -> list[Module]:
     found = []
     for path in sorted(path for folder in folders for path in (root / folder).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        found.append(Module(str(path.relative_to(root)), text.count("\n"), ast.parse(text)))
+        found.append(Module(str(path.relative_to(root)), text, ast.parse(text)))
     return found
 
 
@@ -189,6 +203,23 @@ def listed_names(module: Module) -> Iterator[str]:
         yield f"{module.path}:{line} looks a name up in a list in a loop: make a set of the names before it"
 
 
+def unclear_phrases(module: Module) -> Iterator[str]:
+    """Yield a message for each phrase of `PHRASES` in a docstring or a comment."""
+    prose = [
+        (token.start[0], token.string)
+        for token in tokenize.generate_tokens(io.StringIO(module.text).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node)
+            if docstring is not None:
+                prose.append((node.body[0].lineno, docstring))
+    for line, text in prose:
+        for match in PHRASES.finditer(text):
+            yield f"{module.path}:{line}: write plainly instead of {match.group()!r}"
+
+
 def problems(root: Path) -> Iterator[str]:
     """Yield all violations, one line each."""
     project_modules, tests = modules(root, *PACKAGES), modules(root, "tests")
@@ -197,6 +228,7 @@ def problems(root: Path) -> Iterator[str]:
         yield from too_long(module, MODULE_LINES)
         yield from wrong_exports(module, used.get(module.name, frozenset()))
         yield from listed_names(module)
+        yield from unclear_phrases(module)
     for module in tests:
         yield from too_long(module, TEST_LINES)
         yield from set_constants(module)

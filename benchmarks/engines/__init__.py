@@ -1,6 +1,6 @@
-"""The engines by name: where each one's code, environment and steps are.
+"""The engines by name: the module, the environment and the steps of each.
 
-Only standard-library imports here: the orchestrator reads this table without having any engine installed.
+This module imports only the standard library, because the orchestrator reads it without having any engine installed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _ROUNDS: Final = ("u20", "dc50")
 class EngineSpec:
     """One column of the result table.
 
-    ``module`` defines ``open_engine(dataset, table)``. ``venv`` is the environment's folder below the
-    project root ("" for the one that runs the benchmark) and ``requirements`` what it must hold. ``peer``
-    engines run on demand, those ``by_name`` when they are named or ``--reads`` is given.
+    ``module`` defines ``open_engine(dataset, table)``. ``venv`` is the environment's folder below the project root (""
+    for the environment of the benchmark) and ``requirements`` the packages that it must have. ``peer`` engines run on
+    demand. ``by_name`` engines run if they are named or ``--reads`` is given.
     """
 
     name: str

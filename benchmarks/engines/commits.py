@@ -16,7 +16,10 @@ from benchmarks.workload import COMMITS
 def insert_in_commits(
     rows: pa.Table, insert: Callable[[pa.Table], Any], files: Callable[[], int], count: Callable[[], Answer]
 ) -> Told:
-    """Insert the rows in `COMMITS` parts of the same size; answers ``count()``, the table's rows afterwards."""
+    """Insert the rows in `COMMITS` parts of the same size.
+
+    Answer ``count()``, the table's number of rows afterwards.
+    """
     part = rows.num_rows // COMMITS
     seconds = []
     for commit in range(COMMITS):

@@ -52,5 +52,5 @@ class Delta(SparkReads):
 
 
 def open_engine(dataset: Dataset, table: Path) -> Delta:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return Delta(dataset, table)

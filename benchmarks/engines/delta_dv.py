@@ -10,7 +10,7 @@ from benchmarks.workload import Dataset
 
 
 class DeltaWithVectors(Delta):
-    """The same table, whose updates and deletes mark rows and write new ones beside."""
+    """A Delta table with deletion vectors: updates and deletes mark old rows and write new rows into new files."""
 
     deletion_vectors = True
 
@@ -22,5 +22,5 @@ class DeltaWithVectors(Delta):
 
 
 def open_engine(dataset: Dataset, table: Path) -> DeltaWithVectors:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return DeltaWithVectors(dataset, table)

@@ -67,7 +67,7 @@ class DeltaRs:
         return {"deltalake": version("deltalake"), "pyarrow": pa.__version__}
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: the engine holds nothing open."""
 
     def _delta(self) -> Any:
         return DeltaTable(str(self._table))
@@ -80,6 +80,6 @@ class DeltaRs:
 
 
 def open_engine(dataset: Dataset, table: Path) -> DeltaRs:
-    """The engine of this module."""
+    """Return the engine of this module."""
     pa.set_cpu_count(CORES)
     return DeltaRs(dataset, table)

@@ -1,8 +1,8 @@
-"""The floor: what tuned pyarrow needs for the same work with no table format at all.
+"""The floor: the time that tuned pyarrow needs for the same work without a table format.
 
-One Parquet file per value of ``part``, zstd, a dictionary only where it pays, row groups of 131,072 rows,
-files in parallel on all cores. Nothing is logged, locked or indexed, and ordering values are not compared:
-no engine that keeps a table's promises can do less.
+The table has one Parquet file per value of ``part``: zstd, dictionaries only for columns that they make smaller, row
+groups of 131,072 rows. All cores process files in parallel. Nothing is logged, locked or indexed, and ordering values
+are not compared: an engine that keeps a table's promises cannot do less.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Out = TypeVar("Out")
 
 
 class Floor:
-    """See the module; ``table`` is a folder of ``part=<date>/data.parquet``."""
+    """A folder of ``part=<date>/data.parquet`` files (see the module)."""
 
     def __init__(self, dataset: Dataset, table: Path) -> None:
         self._dataset, self._table = dataset, table
@@ -38,7 +38,7 @@ class Floor:
     def load(self, table: Path) -> None:
         parts = self._dataset.variant.dates()
         writers = {part: _writer(table / f"part={part}" / "data.parquet") for part in parts}
-        # In waves of eight files: the memory stays flat, and a row group still gets enough rows.
+        # Read eight files at a time: memory use stays flat, and a row group still gets enough rows.
         files = self._dataset.base_files()
         for wave in (files[i : i + 8] for i in range(0, len(files), 8)):
             pieces = self._map(_split_by_part, wave)
@@ -99,7 +99,7 @@ class Floor:
         return ds.dataset(self._files(), schema=SCHEMA)
 
     def _rewrite(self, rows: pa.Table, *, inserts: bool) -> None:
-        """Each touched file without the rows of these keys, and with the rows themselves if ``inserts``."""
+        """Rewrite each touched file without the rows of these keys. Add the given rows if ``inserts``."""
         by_part = _split(rows)
 
         def rewrite(part: str) -> None:
@@ -120,7 +120,7 @@ class Floor:
 
 
 def open_engine(dataset: Dataset, table: Path) -> Floor:
-    """The engine of this module."""
+    """Return the engine of this module."""
     pa.set_cpu_count(CORES)
     return Floor(dataset, table)
 
@@ -139,7 +139,7 @@ def _split_by_part(path: Path) -> dict[str, pa.Table]:
 
 
 def _split(rows: pa.Table) -> dict[str, pa.Table]:
-    """Rows by their value of ``part``: one stable sort, then slices of it that copy nothing."""
+    """Return the rows by their value of ``part``: slices of one stable sort, without copies."""
     values = pc.unique(rows["part"])
     if len(values) == 1:
         return {values[0].as_py(): rows}

@@ -30,7 +30,7 @@ _TABLE_OPTIONS: Final = {
     "hoodie.datasource.write.recordkey.field": RECORD_KEY,
     "hoodie.datasource.write.partitionpath.field": PARTITION,
     "hoodie.datasource.write.precombine.field": ORDERING,
-    # Column ranges of every file, so that a point query can leave files out.
+    # Hudi stores the column ranges of every file, so a point query can skip files.
     "hoodie.metadata.index.column.stats.enable": "true",
     "hoodie.metadata.index.column.stats.column.list": "x,y",
 }
@@ -92,5 +92,5 @@ class Hudi(InRounds, SparkReads):
 
 
 def open_engine(dataset: Dataset, table: Path) -> Hudi:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return Hudi(dataset, table)

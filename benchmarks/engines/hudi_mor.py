@@ -10,13 +10,13 @@ from benchmarks.workload import Dataset
 
 
 class HudiMergeOnRead(Hudi):
-    """The same table, whose upserts and deletes append log files; compacted when asked."""
+    """A merge-on-read table of Hudi: upserts and deletes append log files; only the step ``compact`` compacts."""
 
     table_type = "MERGE_ON_READ"
-    #: Else every fifth write compacts, and is timed as a write.
+    #: By default every fifth write compacts, and its time would include the compaction.
     options = MappingProxyType({"hoodie.compact.inline.max.delta.commits": "1000"})
 
 
 def open_engine(dataset: Dataset, table: Path) -> HudiMergeOnRead:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return HudiMergeOnRead(dataset, table)

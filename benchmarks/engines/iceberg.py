@@ -73,5 +73,5 @@ class Iceberg(InRounds, SparkReads):
 
 
 def open_engine(dataset: Dataset, table: Path) -> Iceberg:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return Iceberg(dataset, table)

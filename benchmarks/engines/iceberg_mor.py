@@ -10,12 +10,12 @@ from benchmarks.workload import Dataset
 
 
 class IcebergMergeOnRead(Iceberg):
-    """The same table, whose updates and deletes mark rows and write new ones beside."""
+    """An Iceberg table in format version 3: updates and deletes mark old rows and write new rows into new files."""
 
     mode = "merge-on-read"
     properties: ClassVar = {"format-version": "3"}
 
 
 def open_engine(dataset: Dataset, table: Path) -> IcebergMergeOnRead:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return IcebergMergeOnRead(dataset, table)

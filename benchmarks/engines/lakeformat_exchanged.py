@@ -1,4 +1,4 @@
-"""lakeformat on Spark the exchanged way: rows travel to their file group by Spark's shuffle, not to the driver."""
+"""lakeformat on Spark with the exchanged write: Spark's shuffle brings rows to their file group, not the driver."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lakeformat.spark import LakehouseTable
 
 
 class LakeformatExchanged(LakeformatSpark):
-    """The same table written through ``LakehouseTable``; reads are those of ``read``."""
+    """The table of `LakeformatSpark`, written through `LakehouseTable`. It is read by ``read``."""
 
     def _write(self, rows: Any, operation: str, table: Path) -> None:
         getattr(LakehouseTable.forPath(self.spark, str(table), **TABLE_OPTIONS), operation)(rows)
 
 
 def open_engine(dataset: Dataset, table: Path) -> LakeformatExchanged:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return LakeformatExchanged(dataset, table)

@@ -10,12 +10,12 @@ from benchmarks.workload import Dataset
 
 
 class LakeformatLoad(LakeformatSpark):
-    """No option, no setting."""
+    """The table of `LakeformatSpark`, read without options and without settings."""
 
     def frame(self) -> Any:
         return self.spark.read.format("lakehouse").load(str(self._table))
 
 
 def open_engine(dataset: Dataset, table: Path) -> LakeformatLoad:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return LakeformatLoad(dataset, table)

@@ -11,7 +11,7 @@ from benchmarks.workload import ORDERING, PARTITION, RECORD_KEY, SCHEMA, Dataset
 
 
 class LakeformatMergeOnRead(Lakeformat):
-    """The same table, but for its type."""
+    """The table of `Lakeformat` as a merge-on-read table."""
 
     def _create(self, table: Path) -> Any:
         keys = {"record_key": RECORD_KEY, "partition_by": PARTITION, "ordering": ORDERING}
@@ -22,5 +22,5 @@ class LakeformatMergeOnRead(Lakeformat):
 
 
 def open_engine(dataset: Dataset, table: Path) -> LakeformatMergeOnRead:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return LakeformatMergeOnRead(dataset, table)

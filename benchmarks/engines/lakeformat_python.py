@@ -94,13 +94,13 @@ class Lakeformat(InRounds):
         return {"lakeformat": installed, "pyarrow": pa.__version__}
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: the engine holds nothing open."""
 
     def _create(self, table: Path) -> Any:
         return lakeformat.create(str(table), SCHEMA, record_key=RECORD_KEY, partition_by=PARTITION, ordering=ORDERING)
 
     def unmapped(self) -> Lakeformat:
-        """The same engine on files that are not mapped."""
+        """Return the same engine, reading files that are not mapped."""
         return Lakeformat(self._dataset, self._table, mapped=False)
 
     def _open(self, **options: Any) -> Any:
@@ -109,7 +109,10 @@ class Lakeformat(InRounds):
         return lakeformat.open(str(self._table), **options)
 
     def _tag(self, rows: Path, index: str = "") -> Told:
-        """Plan an upsert; of its steps, tagging is what is timed: from keys to their files, footers read included."""
+        """Plan an upsert and return the time and the figures of its tagging.
+
+        Tagging goes from keys to their files and includes the read of footers.
+        """
         table = self._open(**({"hoodie.index.type": index} if index else {}))
         tagging = table.plan_upsert(pq.read_table(rows)).tagging
         figures = {name: value for name, value in tagging.items() if name not in {"step", "seconds"}}
@@ -117,6 +120,6 @@ class Lakeformat(InRounds):
 
 
 def open_engine(dataset: Dataset, table: Path) -> Lakeformat:
-    """The engine of this module."""
+    """Return the engine of this module."""
     pa.set_cpu_count(CORES)
     return Lakeformat(dataset, table)

@@ -1,4 +1,4 @@
-"""lakeformat on Spark as the docs teach it: written by ``save()``, read by ``read(spark, path)``."""
+"""lakeformat on Spark as the docs teach it: written with ``save()``, read with ``read(spark, path)``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE_OPTIONS: Final = {
 
 
 class LakeformatSpark(InRounds, SparkReads):
-    """The same table through Spark's ``save()`` and ``read(spark, path)``."""
+    """A table that is written with Spark's ``save()`` and read with ``read(spark, path)``."""
 
     table_type = "COPY_ON_WRITE"
 
@@ -50,7 +50,7 @@ class LakeformatSpark(InRounds, SparkReads):
         table.cluster(by=["x", "y"], curve="z-order", target_file_bytes=ZORDER_FILE_BYTES)
 
     def unmapped(self) -> Lakeformat:
-        """Plain Python reads the same ranges of the same files."""
+        """Return the plain Python engine, which reads the same ranges of the same files."""
         return Lakeformat(self._dataset, self._table, mapped=False)
 
     def native(self) -> None:
@@ -67,5 +67,5 @@ class LakeformatSpark(InRounds, SparkReads):
 
 
 def open_engine(dataset: Dataset, table: Path) -> LakeformatSpark:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return LakeformatSpark(dataset, table)

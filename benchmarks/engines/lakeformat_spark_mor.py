@@ -10,7 +10,7 @@ from lakeformat.spark import LakehouseTable
 
 
 class LakeformatSparkMergeOnRead(LakeformatSpark):
-    """The same table, but for its type."""
+    """The table of `LakeformatSpark` as a merge-on-read table."""
 
     table_type = "MERGE_ON_READ"
 
@@ -19,5 +19,5 @@ class LakeformatSparkMergeOnRead(LakeformatSpark):
 
 
 def open_engine(dataset: Dataset, table: Path) -> LakeformatSparkMergeOnRead:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return LakeformatSparkMergeOnRead(dataset, table)

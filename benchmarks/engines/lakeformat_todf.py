@@ -11,12 +11,12 @@ from lakeformat.spark import LakehouseTable
 
 
 class LakeformatToDF(LakeformatSpark):
-    """No argument."""
+    """The table of `LakeformatSpark`, read with ``via="native"`` and no other argument."""
 
     def frame(self) -> Any:
         return LakehouseTable.forPath(self.spark, str(self._table)).read(meta_columns=True, via="native")
 
 
 def open_engine(dataset: Dataset, table: Path) -> LakeformatToDF:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return LakeformatToDF(dataset, table)

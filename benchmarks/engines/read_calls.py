@@ -1,4 +1,4 @@
-"""Tables whose files are read by calls instead of being mapped, so that the system counts every byte."""
+"""Tables whose files are read by calls instead of being mapped, so that the operating system counts every byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakeformat.table import Table
 
 
 class ReadCalls:
-    """Local storage, but for the way in which files are opened."""
+    """A local storage that opens files without mapping them."""
 
     def __init__(self, root: Path) -> None:
         self._root, self._storage = root, open_storage(root)
@@ -22,10 +22,10 @@ class ReadCalls:
         return getattr(self._storage, name)
 
     def open_input(self, path: str) -> Any:
-        """The file, unmapped."""
+        """Open the file without mapping it."""
         return pa.OSFile(str(self._root / path))
 
 
 def open_by_read_calls(table: Path) -> Any:
-    """The table at a path."""
+    """Return the table at a path, with a storage that reads files by calls."""
     return Table(ReadCalls(table), resolve({}))

@@ -1,4 +1,4 @@
-"""Many upserts into a table of its own: reads between them and one compaction, or commits alone."""
+"""Steps of many upserts into a table of its own: with reads and one compaction, or commits alone."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from benchmarks.engine import Told
 from benchmarks.steps import COMPACTING, EARLY_COMMITS, LATE_COMMITS, READING, UPSERTING
 from benchmarks.workload import DELTACOMMITS, ROUNDS, Dataset
 
-#: Of the commits, those whose median stands for the fifth and for the last: a single one says little.
+#: The commits whose median counts as the fifth and as the last; a single commit varies too much.
 _EARLY = slice(2, 7)
 _LATE = slice(-5, None)
-#: Else the slices of a merge-on-read table compact themselves, and a commit is timed with its compaction.
+#: By default a merge-on-read table compacts its slices during writes, and a commit would include a compaction.
 _UNCOMPACTED: Final = MappingProxyType({"hoodie.compact.inline": "false"})
 
 
 class InRounds:
-    """The steps ``u20`` and ``dc50`` of an engine that has the others."""
+    """The steps ``u20`` and ``dc50`` for an engine that has the other steps."""
 
-    #: What upserts are given beyond what the table says.
+    #: Options that upserts add to those of the table.
     write_options: Mapping[str, str] = MappingProxyType({})
     _dataset: Dataset
     _table: Path
 
     def u20(self, rows: Path) -> Told:
-        """As many upserts as `ROUNDS`, after each a read, of all columns and of two in turn, then a compaction."""
+        """Do `ROUNDS` upserts, each followed by a read of all columns or of two (in turn), then one compaction."""
         other = self._beside("u20")
         writing = reading = compacting = 0.0
         for number, part in enumerate(_parts(rows, ROUNDS, other._table)):
@@ -45,7 +45,7 @@ class InRounds:
         return Told(other.content().rows, figures, writing + reading + compacting)
 
     def dc50(self, rows: Path) -> Told:
-        """As many upserts as `DELTACOMMITS`, none of them compacted."""
+        """Do `DELTACOMMITS` upserts without compaction."""
         other = self._beside("dc50")
         other.write_options = _UNCOMPACTED
         seconds = [_seconds(lambda part=part: other.upsert(part)) for part in _parts(rows, DELTACOMMITS, other._table)]
@@ -56,14 +56,14 @@ class InRounds:
         return Told(other.content().rows, figures, sum(seconds))
 
     def _beside(self, name: str) -> Any:
-        """The same engine on a table of its own, loaded."""
+        """Return the same engine on a new table with the base rows."""
         other: Any = type(self)(self._dataset, self._table.with_name(name))  # type: ignore[call-arg]
         other.load(other._table)
         return other
 
 
 def _parts(rows: Path, count: int, table: Path) -> list[Path]:
-    """The sample in so many files, each with its share of updates and new keys."""
+    """Split the sample into ``count`` files, each with its share of updates and of new keys."""
     folder = table.with_name(f"{table.name}-parts")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

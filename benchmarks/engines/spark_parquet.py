@@ -1,4 +1,4 @@
-"""Plain Parquet by Spark itself: the measure for a source and a sink on Spark."""
+"""Plain Parquet on Spark: the reference for a source and a sink on Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.workload import Dataset
 
 
 class SparkParquet(SparkReads):
-    """A folder of Parquet files partitioned by ``part``; Spark can neither upsert nor delete there."""
+    """A folder of Parquet files partitioned by ``part``. Spark can neither upsert into it nor delete from it."""
 
     def __init__(self, dataset: Dataset, table: Path) -> None:
         self._dataset, self._table = dataset, table
@@ -25,5 +25,5 @@ class SparkParquet(SparkReads):
 
 
 def open_engine(dataset: Dataset, table: Path) -> SparkParquet:
-    """The engine of this module."""
+    """Return the engine of this module."""
     return SparkParquet(dataset, table)

@@ -1,4 +1,4 @@
-"""One Spark session for every engine on Spark: the same cores, memory and shuffle partitions."""
+"""The Spark session of all engines on Spark: the same cores, memory and shuffle partitions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "4",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # ``part`` stays the string that was written.
+    # ``part`` stays a string.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
 
 
 def open_spark(table: Path, packages: str = "", settings: Mapping[str, str] | None = None) -> Any:
-    """A session with the packages (``group:artifact:version,…``); scratch is beside ``table``."""
+    """Start a session with the packages (``group:artifact:version,…``). Its scratch folder is beside ``table``."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -51,21 +51,21 @@ def consume(frame: Any) -> None:
 
 
 class SparkReads:
-    """The read steps, alike for every engine that shows its table as a DataFrame."""
+    """The read steps of every engine whose table is a DataFrame."""
 
     spark: Any
     _dataset: Dataset
 
     def frame(self) -> Any:
-        """The table as a DataFrame of the workload's ten columns, in its present state."""
+        """Return the present table as a DataFrame of the workload's ten columns."""
         raise NotImplementedError
 
     def narrow(self, columns: list[str]) -> Any:
-        """The same with these columns only; Spark prunes by itself where the source lets it."""
+        """Return the table with these columns only. Spark prunes columns if the source supports it."""
         return self.frame().select(*columns)
 
     def filtered(self, predicate: str) -> Any:
-        """The same with the rows of a predicate only."""
+        """Return the rows of the table that match a predicate."""
         return self.frame().where(predicate)
 
     def point(self) -> int:

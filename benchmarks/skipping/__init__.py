@@ -1,6 +1,6 @@
-"""``python -m benchmarks.skipping``: which share of the files filters read, after each engine's own layout.
+"""``python -m benchmarks.skipping``: the share of the files that filters read after each engine's own layout.
 
-Uniform, skewed and correlated data by two and by four columns, 256 files each. Ours are judged by the files that our
-reader opens; peers by the Parquet footers they leave, which is the best that they can do. See
-`benchmarks.skipping.__main__`.
+The data are uniform, skewed or correlated, laid out by two or four columns in 256 files. lakeformat is judged by the
+files that its reader opens. Peers are judged by the Parquet footers that they leave, which is the best result that they
+can reach. See `benchmarks.skipping.__main__`.
 """

@@ -1,7 +1,7 @@
-"""Lay out, judge, print the table: about ten minutes on 2 cores with both peers, one without.
+"""The benchmark of layouts: it lays out tables, judges them and prints the result.
 
-``PEERS`` names the peers (``delta``, ``iceberg``, ``all``; default: none). ``--readme`` puts the table into
-docs/benchmarks.md.
+The run takes about ten minutes on 2 cores with both peers, one minute without peers. ``PEERS`` names the peers
+(``delta``, ``iceberg``, ``all``; default: none). ``--readme`` puts the table into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TITLES: Final = {
     "delta": "Delta, z-order",
     "iceberg": "Iceberg, z-order",
 }
-#: Filters of each kind.
+#: The number of filters of each kind.
 _BOXES: Final = 200
 _MOST_OF_INTEGERS: Final = 1.2
 _MARK: Final = "skipping"
@@ -43,7 +43,7 @@ Found = dict[str, dict[str, dict[str, Any]]]
 
 
 def lay_out(engine: str, cases: list[Case], folder: Path, timeout_seconds: float) -> None:
-    """Run one engine's process; raises `SetupError` if it cannot be made, or fails."""
+    """Run one engine's process. Raise `SetupError` if it cannot be made or fails."""
     python = python_for(ENGINES[engine]) if engine in ENGINES else Path(sys.executable)
     names = ",".join(case.name for case in cases)
     command = [str(python), "-m", "benchmarks.skipping.layouts", engine, "--folder", str(folder), "--cases", names]
@@ -63,7 +63,10 @@ def lay_out(engine: str, cases: list[Case], folder: Path, timeout_seconds: float
 
 
 def judged(case: Case, engine: str, rows: int, folder: Path, *, boxes: int = _BOXES) -> dict[str, Any]:
-    """The verdicts on what an engine left, by so many filters of each kind."""
+    """Judge the files of an engine by ``boxes`` filters of each kind.
+
+    Return the number of files, seconds and verdicts.
+    """
     left = json.loads((folder / case.name / f"{engine}.json").read_text())
     files = files_of([Path(path) for path in left["files"]], case.names)
     if files.rows != rows:
@@ -78,14 +81,14 @@ def judged(case: Case, engine: str, rows: int, folder: Path, *, boxes: int = _BO
 
 
 def mean(judgement: Mapping[str, Any]) -> tuple[float, float]:
-    """Share of files read, and of files that hold a match, over all kinds of filters."""
+    """Return the share of files read and the share of files with a match, over all kinds of filters."""
     shares = list(judgement["verdicts"].values())
     read, matching = (sum(share[at] for share in shares) / len(shares) for at in (0, 1))
     return read, matching
 
 
 def table(found: Found, engines: list[str]) -> str:
-    """A row for each case: files read in percent, in brackets those that hold a match."""
+    """Return the result table, a row for each case: percent of files read and, in brackets, of files with a match."""
     lines = [
         "| files read, % (holding a match) | " + " | ".join(TITLES[engine] for engine in engines) + " |",
         "| --- |" + " ---: |" * len(engines),
@@ -97,7 +100,7 @@ def table(found: Found, engines: list[str]) -> str:
 
 
 def details(found: Found, engines: list[str]) -> str:
-    """Each kind of filters by itself."""
+    """Return the percent of files read for each kind of filters."""
     lines = []
     for name, by_engine in found.items():
         lines += ["", name]
@@ -115,7 +118,7 @@ def _cell(judgement: Mapping[str, Any]) -> str:
 
 
 def behind(found: Found) -> list[str]:
-    """Where a peer reads fewer files than our better curve; one line each."""
+    """Return one line for each case in which a peer reads no more files than the better curve of lakeformat."""
     lines = []
     for name, by_engine in found.items():
         ours = min(mean(by_engine[engine])[0] for engine in by_engine if engine not in PEERS)
@@ -129,7 +132,10 @@ def behind(found: Found) -> list[str]:
 
 
 def lagging(found: Found) -> list[str]:
-    """Where doubles read more files than `_MOST_OF_INTEGERS` times what the same numbers as integers do."""
+    """Return one line for each engine that reads too many files of doubles.
+
+    The limit is `_MOST_OF_INTEGERS` times the files that it reads of the same numbers as integers.
+    """
     lines = []
     for name, by_engine in found.items():
         same = found.get(name.replace("doubles", "uniform"), {}) if name.startswith("doubles") else {}
@@ -141,7 +147,7 @@ def lagging(found: Found) -> list[str]:
 
 
 def section(found: Found, engines: list[str], rows: int, command: str) -> str:
-    """The table with what it takes to judge and repeat it."""
+    """Return the table with rows, machine, date and command, so that a reader can judge and repeat the run."""
     facts = machine()
     head = (
         f"{rows:,} rows, {FILES} files wanted, {_BOXES} boxes of each kind: holding 0.1, 1 and 10 % of the rows on all "
@@ -151,7 +157,7 @@ def section(found: Found, engines: list[str], rows: int, command: str) -> str:
 
 
 def main() -> int:
-    """Measure; the exit code is 1 if a peer is ahead or an engine failed."""
+    """Lay out, judge and print. Return 1 if a peer is ahead or an engine fails."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.skipping", description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--cases", default=",".join(case.name for case in CASES))

@@ -1,4 +1,4 @@
-"""Rows of known distributions, and boxes to ask for."""
+"""Rows of known distributions, and boxes that filters select."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 SEED: Final = 20251121
 INPUT_FILES: Final = 8
 NAMES: Final = ("a", "b", "c", "d")
-#: Shares of the rows that boxes are made to hold, were the columns independent.
+#: The shares of the rows that boxes would hold if the columns were independent.
 SELECTIVITIES: Final = (0.001, 0.01, 0.1)
 
 Column = npt.NDArray[Any]
@@ -28,7 +28,7 @@ def _uniform(rng: np.random.Generator, rows: int, _: int) -> Column:
 
 
 def _doubles(rng: np.random.Generator, rows: int, at: int) -> Column:
-    """The same numbers as `_uniform`, as doubles: their boxes are the same, too."""
+    """Return the numbers of `_uniform` as doubles. Their boxes are the same, too."""
     return _uniform(rng, rows, at).astype(np.float64)
 
 
@@ -37,7 +37,7 @@ def _zipf(rng: np.random.Generator, rows: int, at: int) -> Column:
 
 
 def _correlated(rng: np.random.Generator, rows: int, at: int) -> Column:
-    """All follow one hidden column; every caller's generator starts alike."""
+    """Return a column that follows a hidden column. Each caller passes a generator with the same seed."""
     hidden = rng.normal(0, 1_000, rows)
     return hidden * _FOLLOWS[at] + np.random.default_rng([SEED, at]).normal(0, 150, rows)
 
@@ -52,24 +52,24 @@ KINDS: Final[Mapping[str, Callable[[np.random.Generator, int, int], Column]]] = 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One data set, laid out by all its columns ``a``, ``b``, …."""
+    """One data set, which is laid out by all its columns ``a``, ``b``, …."""
 
     kind: str
     columns: int
 
     @property
     def name(self) -> str:
-        """E.g. ``zipf-4``."""
+        """Return the name, such as ``zipf-4``."""
         return f"{self.kind}-{self.columns}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns to lay out by."""
+        """Return the columns of the layout."""
         return NAMES[: self.columns]
 
     @classmethod
     def parse(cls, name: str) -> Case:
-        """Inverse of ``name``; raises `ValueError`."""
+        """Return the case of this name. Raise `ValueError` if there is none."""
         kind, _, columns = name.rpartition("-")
         if kind not in KINDS or columns not in {"2", "4"}:
             raise ValueError(f"no such case: {name}; cases are {', '.join(case.name for case in CASES)}")
@@ -80,7 +80,7 @@ CASES: Final = tuple(Case(kind, columns) for kind in KINDS for columns in (2, 4)
 
 
 def columns_of(case: Case, rows: int) -> dict[str, Column]:
-    """The columns to lay out by."""
+    """Return the values of the layout's columns by name."""
     make = KINDS[case.kind]
     shared = case.kind == "correlated"
     return {
@@ -89,7 +89,7 @@ def columns_of(case: Case, rows: int) -> dict[str, Column]:
 
 
 def write_input(case: Case, rows: int, folder: Path) -> None:
-    """The rows as Parquet files in no order, with a key ``id`` and eight bytes that compress no more than keys."""
+    """Write the rows as unordered Parquet files, with a key ``id`` and eight random bytes as payload."""
     folder.mkdir(parents=True, exist_ok=True)
     payload = np.random.default_rng([SEED, 7]).integers(0, 1 << 62, rows)
     table = pa.table({"id": np.arange(rows), **columns_of(case, rows), "payload": payload})
@@ -109,9 +109,9 @@ class Filters:
 
 
 def filters_of(case: Case, columns: Mapping[str, Column], count: int) -> list[Filters]:
-    """``count`` boxes on all columns for each of `SELECTIVITIES`, and as many on each column alone that hold 1 %.
+    """Return ``count`` boxes on all columns for each of `SELECTIVITIES`, and ``count`` on each column that hold 1 %.
 
-    A box lies around a row drawn at random; its sides are equally many rows wide, so they follow the distribution.
+    A box lies around a random row. Its sides have the same width in rows, so they follow the distribution.
     """
     rng = np.random.default_rng([SEED, 3])
     ordered = {name: np.sort(column) for name, column in columns.items()}

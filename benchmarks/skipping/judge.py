@@ -1,4 +1,4 @@
-"""How many files filters read, told by footers or a reader; and how many of them hold a match, told by the rows."""
+"""The number of files that filters read, by footers or by a reader, and the number of files that hold a match."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from benchmarks.skipping.data import Filters
 from lakeformat.read.query import resolve_query
 from lakeformat.read.run.session import plan_read
 
-#: How many files a condition in SQL reads.
+#: A function from a SQL condition to the number of files that it reads.
 Reader: TypeAlias = Callable[[str], int]
 _UNCUT: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Mean shares of the files, for one kind of filters."""
+    """Mean shares of the files for one kind of filters."""
 
     what: str
     read: float
@@ -33,7 +33,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Files:
-    """What an engine left: per file and column the bounds of the footer, and the values."""
+    """The files of an engine: per file and column the bounds in the footer, and the values."""
 
     names: tuple[str, ...]
     rows: int
@@ -48,7 +48,7 @@ class Files:
         """Judge these filters.
 
         Args:
-            reader: tells how many files it opens; else those are counted whose bounds leave no choice.
+            reader: returns how many files it opens; without it, the files whose bounds overlap the box count.
 
         Raises:
             ValueError: the reader opens fewer files than hold a match.
@@ -73,20 +73,20 @@ def _condition(names: Sequence[str], low: npt.NDArray[Any], high: npt.NDArray[An
 
 
 def our_reader(table: Path) -> Reader:
-    """The files that our reader opens for a condition, as a plan of the read tells."""
+    """Return a function that counts the files that our reader opens for a condition, according to its plan."""
     opened = lakeformat.open(str(table))
     snapshot = opened.snapshot()
     columns = snapshot.columns(str(table))
 
     def files_read(where: str) -> int:
         query = resolve_query(columns, opened.options, where=where)
-        return plan_read(opened.engine.storage, snapshot, query, split_bytes=_UNCUT).files_after_stats
+        return plan_read(opened.context.storage, snapshot, query, split_bytes=_UNCUT).files_after_stats
 
     return files_read
 
 
 def files_of(paths: Sequence[Path], names: tuple[str, ...]) -> Files:
-    """Read footers and rows; raises `ValueError` where a footer has no bounds, for such a file is always read."""
+    """Read footers and rows. Raise `ValueError` if a footer has no bounds, because such a file is always read."""
     with ThreadPoolExecutor() as pool:
         found = list(pool.map(lambda path: _one(path, names), paths))
     low, high, values = zip(*found, strict=True)

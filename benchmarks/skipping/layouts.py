@@ -1,7 +1,7 @@
-"""One engine in a process of its own: ``python -m benchmarks.skipping.layouts <engine> …`` lays tables out.
+"""``python -m benchmarks.skipping.layouts <engine> …``: one engine lays out tables in a process of its own.
 
-For each case it makes a table of the input files, lays it out by all the case's columns, and writes the paths of the
-live files as JSON beside it.
+For each case it makes a table of the input files, lays it out by all the columns of the case, and writes the paths of
+the live files as JSON beside the table.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from urllib.parse import unquote, urlparse
 from benchmarks.skipping.data import Case
 
 FILES: Final = 256
-#: A table laid out in more or fewer files than this share beside `FILES` is laid out once more.
+#: A table is laid out again if its number of files differs from `FILES` by more than this share.
 _TOLERANCE: Final = 0.03
 _ATTEMPTS: Final = 3
 
-#: From a case, its input, a path for the table and the wanted bytes of a file (None: not known yet) to its files.
+#: (case, input files, path of the table, wanted bytes of a file or None if not known yet) -> files of the table.
 LayOut = Callable[[Case, list[Path], Path, float], list[Path]]
 
 
 def lakeformat_hilbert() -> Iterator[LayOut]:
-    """Ours, along Hilbert's curve."""
+    """Yield lakeformat's layout along Hilbert's curve."""
     yield _lakeformat("hilbert")
 
 
 def lakeformat_zorder() -> Iterator[LayOut]:
-    """Ours, z-ordered."""
+    """Yield lakeformat's z-ordered layout."""
     yield _lakeformat("z-order")
 
 
@@ -52,7 +52,7 @@ def _lakeformat(curve: str) -> LayOut:
 
 
 def delta() -> Iterator[LayOut]:
-    """Delta Lake's ``OPTIMIZE … ZORDER BY``."""
+    """Yield the layout by Delta Lake's ``OPTIMIZE … ZORDER BY``."""
     from benchmarks.engines.delta import PACKAGE, SETTINGS
     from benchmarks.engines.spark_session import open_spark
 
@@ -70,7 +70,7 @@ def delta() -> Iterator[LayOut]:
 
 
 def iceberg() -> Iterator[LayOut]:
-    """Iceberg's ``rewrite_data_files`` with ``zorder``."""
+    """Yield the layout by Iceberg's ``rewrite_data_files`` with ``zorder``."""
     from benchmarks.engines.iceberg import PACKAGE, SETTINGS
     from benchmarks.engines.spark_session import open_spark
 
@@ -106,12 +106,12 @@ LAYOUTS: Final[dict[str, Callable[[], Iterator[LayOut]]]] = {
 
 
 def _local(paths: list[str]) -> list[Path]:
-    """Spark gives paths or URLs."""
+    """Convert paths or URLs, as Spark returns them, to local paths."""
     return [Path(unquote(urlparse(path).path)) for path in paths]
 
 
 def run(engine: str, folder: Path, cases: list[Case]) -> None:
-    """Lay every case out; again with other sizes while the number of files is off."""
+    """Lay out every case. Repeat with another file size while the number of files is too far from `FILES`."""
     import shutil
 
     opened = LAYOUTS[engine]()
@@ -135,7 +135,7 @@ def run(engine: str, folder: Path, cases: list[Case]) -> None:
 
 
 def main() -> None:
-    """Entry of the engine's process."""
+    """Parse the arguments of the engine's process and run the layouts."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.skipping.layouts")
     parser.add_argument("engine", choices=LAYOUTS)
     parser.add_argument("--folder", type=Path, required=True)

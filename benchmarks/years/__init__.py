@@ -1,1 +1,1 @@
-"""A table's life: thousands of small commits, what each costs and what the table leaves on disk."""
+"""The life of a table: thousands of small commits, the cost of each, and the files that the table has on disk."""

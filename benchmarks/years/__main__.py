@@ -1,10 +1,10 @@
-"""``python -m benchmarks.years``: thousands of small commits with all defaults on; does time stay flat?
+"""``python -m benchmarks.years``: thousands of small commits with all defaults on; does their time stay flat?
 
-Each engine's table lives in a process of its own. After each commit its CPU seconds are noted; after every 25th a new
-process opens the table, and files, instants and memory are counted. Targets, for ours: the last commits cost at most
-1.2 times those around the 50th; opening in the last quarter at most 1.2 times that in the first; at most 30 instants
-on the timeline. 2,000 commits take four minutes of one core, those of delta-rs five, 200 of Hudi's ten.
-``--picture years.png`` draws it (``pip install 'lakeformat[plot]'``).
+Each engine's table lives in a process of its own. The CPU seconds of each commit are recorded. After every 25th commit
+a new process opens the table, and files, instants and memory are counted. Targets for lakeformat: the last commits cost
+at most 1.2 times those around the 50th; opening in the last quarter costs at most 1.2 times that in the first; the
+timeline has at most 30 instants. 2,000 commits take four minutes of one core, those of delta-rs five, 200 of Hudi's
+ten. ``--picture years.png`` draws the result (``pip install 'lakeformat[plot]'``).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from benchmarks.years.picture import draw
 from benchmarks.years.workload import Look
 
 KINDS: Final = ("6", "8", "9", "6-mor", "8-mor", "9-mor")
-#: Commits around the 50th, and as many at the end, whose medians are compared.
+#: The number of commits around the 50th, and at the end, whose medians are compared.
 WINDOW: Final = 40
 TARGET: Final = 1.2
 INSTANTS: Final = 30
 
 
 def lived(engine: str, kind: str, count: int) -> Iterator[Look]:
-    """The looks at a table, as its process tells them."""
+    """Run a table's life in a process of its own and yield the looks that it prints."""
     path = ROOT / ".work" / "years" / f"{engine}-{kind}" / "table"
     shutil.rmtree(path.parent, ignore_errors=True)
     path.parent.mkdir(parents=True)
@@ -50,20 +50,20 @@ def lived(engine: str, kind: str, count: int) -> Iterator[Look]:
 
 
 def early_and_late(looks: Sequence[Look]) -> tuple[float, float]:
-    """CPU seconds of a commit: the medians of those around the 50th, and of the last."""
+    """Return the CPU seconds of a commit: the median of those around the 50th, and of the last."""
     seconds = [second for each in looks for second in each.seconds]
     return statistics.median(seconds[50 - WINDOW // 2 : 50 + WINDOW // 2]), statistics.median(seconds[-WINDOW:])
 
 
 def opened(looks: Sequence[Look]) -> tuple[float, float]:
-    """CPU seconds of opening: the medians of the first looks and of the last; 0 where an engine tells none."""
+    """Return the CPU seconds of opening: the medians of the first and of the last looks; 0 without a measurement."""
     seconds = [each.opening or 0.0 for each in looks]
     half = min(20, len(seconds) // 2)
     return statistics.median(seconds[:half]), statistics.median(seconds[-half:])
 
 
 def told(title: str, looks: Sequence[Look]) -> str:
-    """A row of the table."""
+    """Return one row of the result table."""
     early, late = early_and_late(looks)
     last = looks[-1]
     first, later = opened(looks)
@@ -82,7 +82,7 @@ def told(title: str, looks: Sequence[Look]) -> str:
 
 
 def missed(looks: Sequence[Look]) -> list[str]:
-    """The targets that ours did not meet."""
+    """Return the targets that lakeformat missed."""
     early, late = early_and_late(looks)
     first, later = opened(looks)
     return [
@@ -93,7 +93,7 @@ def missed(looks: Sequence[Look]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it, print the figures and return 1 if a target is missed."""
+    """Run the engines and print the figures. Return 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.years", description=__doc__)
     parser.add_argument("--commits", type=int, default=2000)
     parser.add_argument("--kinds", default="6", help=f"of our tables, comma-separated: {', '.join(KINDS)}")

@@ -1,7 +1,7 @@
-"""Whose tables live through the small commits: each engine with what keeps its table small switched on.
+"""The engines of the small commits, each with the upkeep that keeps its table small.
 
-Ours and Hudi's do it by default. delta-rs' does nothing by itself: vacuum, a checkpoint and the cleaning of its log
-are called after every twentieth commit, as its documentation advises, and count as part of that commit.
+lakeformat and Hudi do this upkeep by default. delta-rs does none by itself: vacuum, a checkpoint and the cleaning of
+its log are called after every twentieth commit, as its documentation advises, and count as part of that commit.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class Life(Protocol):
     """One engine's table."""
 
     def commit(self, commit: Commit) -> None:
-        """Do it, with the upkeep that belongs to it."""
+        """Run the commit with the upkeep that belongs to it."""
 
     def opening(self) -> float | None:
-        """CPU seconds of opening the table in a new process."""
+        """Return the CPU seconds of opening the table in a new process."""
 
     def instants(self) -> int:
-        """What a reader that opens the table has to list of its log."""
+        """Return the number of files that a reader lists in the log of the table."""
 
 
 class Lakeformat:
-    """Ours in plain Python; ``kind`` is the table version, with ``-mor`` after it for merge-on-read."""
+    """lakeformat in plain Python. ``kind`` is the table version, with ``-mor`` after it for merge-on-read."""
 
     def __init__(self, path: Path, kind: str) -> None:
         import lakeformat
@@ -80,7 +80,7 @@ class Lakeformat:
 
 
 class DeltaRs:
-    """A Delta table by merges; upkeep every twentieth commit, nothing kept longer than it must be."""
+    """A Delta table that is changed by merges. Upkeep runs every twentieth commit and removes all that it may."""
 
     def __init__(self, path: Path, kind: str) -> None:
         from deltalake import write_deltalake
@@ -119,7 +119,7 @@ class DeltaRs:
 
 
 class Hudi:
-    """Apache Hudi on Spark 3.5 with its defaults; the driver's CPU time counts, of all threads."""
+    """Apache Hudi on Spark 3.5 with its defaults. The CPU time of all threads of the driver counts."""
 
     def __init__(self, path: Path, kind: str) -> None:
         from benchmarks.engines.hudi import _SETTINGS
@@ -151,12 +151,12 @@ class Hudi:
         frame.write.format("hudi").options(**options).mode(mode).save(str(self._path))
 
 
-#: What makes an engine's table, by name.
+#: The engines by name.
 ENGINES: Final = {"lakeformat": Lakeformat, "delta-rs": DeltaRs, "hudi": Hudi}
 
 
 def _opening(program: str, path: Path, small: Path) -> float:
-    """The least of three."""
+    """Return the least CPU seconds of three runs."""
     command = [sys.executable, "-c", program, str(path), str(small)]
     runs = (subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(3))
     return min(float(run.stdout) for run in runs)

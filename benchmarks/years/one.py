@@ -1,4 +1,4 @@
-"""``python -m benchmarks.years.one ENGINE KIND COMMITS PATH``: one table's life, a line of JSON for each look at it."""
+"""``python -m benchmarks.years.one ENGINE KIND COMMITS PATH``: one table's life; each look is printed as JSON."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ EVERY: Final = 25
 
 
 def look(life: Life, path: Path, number: int, seconds: list[float]) -> Look:
-    """What stands on disk, what opening takes, what this process and those below it hold."""
-    files = [each for each in path.rglob("*") if each.is_file() and each.suffix != ".crc"]  # Hadoop's, on local disks.
+    """Measure the files on disk, the time to open the table, and the memory of this process and its descendants."""
+    # Hadoop writes them on local disks.
+    files = [each for each in path.rglob("*") if each.is_file() and each.suffix != ".crc"]
     inner = {".hoodie", "_delta_log"}
     data = [each for each in files if not inner & set(each.parts)]
     return Look(number, seconds, life.opening(), len(files), len(data), life.instants(), resident_bytes())
 
 
 def main(name: str, kind: str, count: int, path: Path) -> None:
-    """Live it."""
+    """Run the commits and print a look after every `EVERY` of them."""
     life = ENGINES[name](path, kind)
     clock = cpu_seconds if name == "hudi" else time.process_time
     seconds: list[float] = []

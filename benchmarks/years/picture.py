@@ -1,4 +1,4 @@
-"""The lives of tables drawn side by side."""
+"""A picture of the lives of tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WINDOW: Final = 40
 
 
 def draw(lives: Mapping[str, Sequence[Look]], picture: Path) -> None:
-    """Four panels: a commit, opening, files on disk, memory."""
+    """Draw four panels: CPU of a commit, CPU of opening, files on disk, memory."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 6.6), layout="constrained")

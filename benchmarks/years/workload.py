@@ -1,7 +1,7 @@
-"""The small commits, alike for every engine, and what is seen of the table between them.
+"""The small commits, equal for every engine, and the measurements between them.
 
-Of ten commits seven update twenty rows, one deletes twenty, one puts them back, one inserts twenty that the next
-round deletes: the table stays as large as it was.
+Of ten commits seven update twenty rows, one deletes twenty, one inserts them again, and one inserts twenty that the
+next round deletes: the table keeps its size.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Commit:
 class Look:
     """The table after some commits: CPU seconds of each since the last look, files, instants, bytes of memory.
 
-    ``opening`` is the CPU time of opening it in a new process, None where the engine has no such thing.
+    ``opening`` is the CPU time of opening the table in a new process, None if the engine does not measure it.
     """
 
     commits: int
@@ -48,12 +48,12 @@ class Look:
 
 
 def first_rows(count: int = ROWS) -> pa.Table:
-    """What the table begins with."""
+    """Return the first rows of the table."""
     return _rows(np.arange(count), 0)
 
 
 def commits(count: int) -> Iterator[Commit]:
-    """The same for every engine."""
+    """Yield the commits, the same for every engine."""
     rng = np.random.default_rng(7)
     away = rng.choice(ROWS, CHANGED, replace=False)
     for number in range(count):

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = [
+    "combine_column",
+    "combine_table",
     "gather",
     "gather_array",
     "gather_column",
-    "joined",
     "keep_rows",
-    "one_chunk",
-    "replaced",
-    "replaced_among",
+    "replace_and_take",
+    "replace_values",
 ]
 
 Ints = npt.NDArray[np.int64]
@@ -78,13 +78,13 @@ def keep_rows(columns: list[pa.ChunkedArray], at: Ints | None) -> list[pa.Chunke
         if identity not in cache:
             kind, large = column.type, column.nbytes >= _LARGE_VALUE * max(len(column), 1)
             if at is None:
-                cache[identity] = column if large else joined(column)
+                cache[identity] = column if large else combine_column(column)
             elif large:
                 chunks = column.chunks
                 del column
                 cache[identity] = pa.chunked_array(_gather_chunks(chunks, at), kind)
             else:
-                cache[identity] = joined(_gather_column(column, at, spots))
+                cache[identity] = combine_column(_gather_column(column, at, spots))
         results.append(cache[identity])
     return results[::-1]
 
@@ -162,7 +162,7 @@ def _unify_dictionaries(parts: list[pa.Array]) -> list[pa.Array]:
     return unified
 
 
-def one_chunk(rows: pa.Table) -> pa.Table:
+def combine_table(rows: pa.Table) -> pa.Table:
     """Combine the chunks of each column, like `pa.Table.combine_chunks`. Columns that share memory share it afterwards.
 
     A column that is too large for one array keeps its chunks.
@@ -172,12 +172,12 @@ def one_chunk(rows: pa.Table) -> pa.Table:
     for column in rows.columns:
         identity = str(column.type), *map(_memory_identity, column.chunks)
         if identity not in cache:
-            cache[identity] = joined(column)
+            cache[identity] = combine_column(column)
         columns.append(cache[identity])
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
-def joined(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def combine_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Combine the chunks of a column if one array can hold them. A single chunk is not copied."""
     if column.num_chunks == 1:
         return column
@@ -195,7 +195,7 @@ def gather_array(values: pa.Array, places: pa.Array) -> pa.Array:
     return _as_text(_as_fixed(values, width).take(places), values.type, width)
 
 
-def replaced(old: pa.Array, mask: pa.Array, new: pa.Array) -> pa.Array:
+def replace_values(old: pa.Array, mask: pa.Array, new: pa.Array) -> pa.Array:
     """Replace the values for which the mask is true by ``new``, in order, like `pc.replace_with_mask`."""
     if pa.types.is_primitive(old.type):
         return pc.replace_with_mask(old, mask, new)
@@ -208,21 +208,21 @@ def replaced(old: pa.Array, mask: pa.Array, new: pa.Array) -> pa.Array:
     return pa.concat_arrays([old, new]).take(pa.array(place))  # Three times faster than replace_with_mask on texts.
 
 
-def replaced_among(old: pa.Array, at: Ints, new: pa.Array, left: pa.Array, among: Ints) -> pa.Array:
-    """Return the values at the positions ``left``, with those at the positions ``at`` replaced by ``new`` in order.
+def replace_and_take(old: pa.Array, at: Ints, new: pa.Array, selected: pa.Array, among: Ints) -> pa.Array:
+    """Return the values at the positions ``selected``, with those at the positions ``at`` replaced by ``new`` in order.
 
     Args:
-        at: Ascending positions to replace, all of them in ``left``.
-        left: Ascending positions to return.
-        among: Index in ``left`` of each position in ``at``.
+        at: Ascending positions to replace, all of them in ``selected``.
+        selected: Ascending positions to return.
+        among: Index in ``selected`` of each position in ``at``.
     """
     width = old.type.bit_width // 8 if pa.types.is_primitive(old.type) else _width(old)
     text = not pa.types.is_primitive(old.type)
     if not width or old.null_count or new.null_count or (text and width != _width(new)):
         mask = np.zeros(len(old), bool)
         mask[at] = True
-        return replaced(old, pa.array(mask), new).take(left)
-    result = (_as_fixed(old, width) if text else old).take(left)
+        return replace_values(old, pa.array(mask), new).take(selected)
+    result = (_as_fixed(old, width) if text else old).take(selected)
     values, others = (_raw(values, width) for values in (result, _as_fixed(new, width) if text else new))
     values[among] = others  # In place: no other code has a reference to the result yet.
     return _as_text(result, old.type, width) if text else result

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["bytes_at", "decoded_bytes", "pieces", "runs", "value_ends"]
+__all__ = ["decoded_bytes", "row_sizes", "split_positions", "split_rows", "value_ends"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -79,7 +79,7 @@ def _to_ends(lengths: Ints) -> Ints:
     return ends
 
 
-def pieces(rows: Any, most_rows: int, most_bytes: int) -> Iterator[Any]:
+def split_rows(rows: Any, most_rows: int, most_bytes: int) -> Iterator[Any]:
     """Yield slices of a table or batch of at most so many rows and bytes. A larger row is a slice of its own."""
     for start in range(0, rows.num_rows, most_rows):
         yield from _halve(rows.slice(start, most_rows) if rows.num_rows > most_rows else rows, most_bytes)
@@ -94,12 +94,12 @@ def _halve(rows: Any, most_bytes: int) -> Iterator[Any]:
     yield from _halve(rows.slice(half), most_bytes)
 
 
-def runs(rows: pa.Table, at: Ints, most_rows: int, most_bytes: int) -> Iterator[Ints]:
+def split_positions(rows: pa.Table, at: Ints, most_rows: int, most_bytes: int) -> Iterator[Ints]:
     """Yield the positions ``at`` in runs of at most so many rows and bytes. A larger row is a run of its own."""
     if rows.nbytes <= most_bytes or not len(at):
         yield from (at[start : start + most_rows] for start in range(0, len(at), most_rows))
         return
-    ends = _to_ends(bytes_at(rows, at))
+    ends = _to_ends(row_sizes(rows, at))
     start = 0
     while start < len(at):
         fitting = int(np.searchsorted(ends, ends[start] + most_bytes, side="right")) - 1
@@ -108,7 +108,7 @@ def runs(rows: pa.Table, at: Ints, most_rows: int, most_bytes: int) -> Iterator[
         start = end
 
 
-def bytes_at(rows: pa.Table, at: Ints) -> Ints:
+def row_sizes(rows: pa.Table, at: Ints) -> Ints:
     """Return the bytes of each row at the positions ``at``, without gathering the rows."""
     order = np.argsort(at, kind="stable")
     ordered, sizes = at[order], np.zeros(len(at), np.int64)

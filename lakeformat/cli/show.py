@@ -48,7 +48,7 @@ def timeline(path: TablePath, as_json: AsJson = False, storage_option: StorageGi
 
     [bold]lakeformat show timeline /data/flights[/bold]
     """
-    store = table_at(path, None, storage_option).engine.store
+    store = table_at(path, None, storage_option).context.store
     instants = [
         (each.time, each.action.value, each.state.name.lower(), each.completion_time) for each in store.load().instants
     ]
@@ -67,7 +67,7 @@ def commit(
 
     [bold]lakeformat show commit /data/flights 20251120083000123[/bold]
     """
-    store = table_at(path, None, storage_option).engine.store
+    store = table_at(path, None, storage_option).context.store
     matches = [each for each in store.load().commits if each.time == instant_time]
     if not matches:
         raise _not_on_timeline("completed commit", instant_time)
@@ -104,7 +104,7 @@ def plan(
 
     [bold]lakeformat show plan /data/flights 20251120083000123[/bold]
     """
-    store = table_at(path, None, storage_option).engine.store
+    store = table_at(path, None, storage_option).context.store
     instant = next((each for each in store.load().instants if each.time == instant_time), None)
     if instant is None:
         raise _not_on_timeline("instant", instant_time)

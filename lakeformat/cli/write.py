@@ -54,7 +54,7 @@ def create(
     table = lakeformat.create(
         path, columns, ordering=ordering, if_exists="error", storage_options=storage, **{**named, **parse_pairs(option)}
     )
-    location = table.engine.storage.location
+    location = table.context.storage.location
     show_json({"location": location}) if as_json else print(f"made an empty table at {location}")
 
 
@@ -80,7 +80,7 @@ def convert(
     named: dict[str, Any] = {"record_key": split_names(record_key) or (), "partition_by": split_names(partition_by)}
     named["storage_options"] = parse_pairs(storage_option)
     table = lakeformat.adopt(path, ordering=ordering, **named, **parse_pairs(option))
-    facts = {"location": table.engine.storage.location, "files": len(table.snapshot().files)}
+    facts = {"location": table.context.storage.location, "files": len(table.snapshot().files)}
     show_json(facts) if as_json else print(f"{facts['location']} is a table now: {facts['files']:,} files")
 
 

@@ -191,7 +191,7 @@ class BloomFilter:
     def __init__(
         self, *, bits: int, hashes: int, rows: list[UInt8s], keys_per_row: int | None = None, used: int = 0
     ) -> None:
-        """Make a filter of given bits; most callers want `sized` or `decode`.
+        """Make a filter of given bits; most callers want `with_capacity` or `decode`.
 
         Args:
             bits: Number of bits of one row.
@@ -204,7 +204,7 @@ class BloomFilter:
         self.keys_per_row, self.used = keys_per_row, used
 
     @classmethod
-    def sized(cls, entries: int, fpp: float) -> BloomFilter:
+    def with_capacity(cls, entries: int, fpp: float) -> BloomFilter:
         """Make an empty ``DYNAMIC_V0`` filter of one row for ``entries`` keys at false-positive rate ``fpp``.
 
         The sizes are Hudi's (``BloomFilterUtils``). ``entries`` below 1 counts as 1.

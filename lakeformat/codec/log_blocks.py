@@ -49,10 +49,10 @@ __all__ = [
     "HeaderKey",
     "LogBlock",
     "Positions",
-    "encode_block",
-    "parse_blocks",
     "decode_positions",
+    "encode_block",
     "encode_positions",
+    "parse_blocks",
 ]
 
 MAGIC: Final = b"#HUDI#"

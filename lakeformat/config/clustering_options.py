@@ -166,7 +166,7 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         STRATEGY + "daybased.skipfromlatest.partitions",
-        "RECENT_DAYS: number of the newest partitions to leave out.",
+        "RECENT_DAYS: number of the greatest partitions to leave out.",
         Effect.WRITE,
         count,
         0,

@@ -27,7 +27,7 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 #: Arguments of delta-rs, pyiceberg, polars and pandas -> the argument of lakeformat, if the method has it.
-_OUR_ARGUMENTS: Final[Mapping[str, str]] = {
+_OWN_ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("condition", "expr", "filter", "filters", "predicate", "query", "row_filter"), "where"),
     **dict.fromkeys(("fields", "projection", "select", "selected_fields", "usecols"), "columns"),
     **dict.fromkeys(("datetime", "instant", "snapshot_id", "timestamp", "version"), "as_of"),
@@ -68,8 +68,8 @@ def check_arguments(
     """
     for name in given:
         if name not in known:
-            ours = _OUR_ARGUMENTS.get(name.lower())
-            hint = f"; did you mean {ours!r}?" if ours in known else nearest(name, known)
+            own_name = _OWN_ARGUMENTS.get(name.lower())
+            hint = f"; did you mean {own_name!r}?" if own_name in known else nearest(name, known)
             there = f"; there are {', '.join(known)}" if known else ""
             cure = f"; {advice[name.lower()]}" if advice and name.lower() in advice else hint or there + otherwise
             raise InvalidOptionError(f"unknown argument {name!r}{f' of {verb}()' if verb else ''}{cure}")
@@ -82,7 +82,11 @@ def check_write_arguments(given: Iterable[str], known: Collection[str], verb: st
 
 
 def refuse_others(kind: type) -> None:
-    """Make all public methods of a class, also inherited ones, refuse unknown keyword arguments with lakeformat's error."""
+    """Make every public method of a class refuse unknown keyword arguments with lakeformat's error.
+
+    Inherited methods are included. Methods that accept any keyword argument check their arguments themselves and stay
+    unchanged.
+    """
     for name in dir(kind):
         method = inspect.getattr_static(kind, name)
         if name.startswith("_") or not isinstance(method, FunctionType) or hasattr(method, "__wrapped__"):
@@ -119,7 +123,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
 }
 
 #: Methods of delta-rs, pyiceberg, hudi-rs, polars, pandas and Delta's Python -> the same in lakeformat.
-_OUR_CALLS: Final[Mapping[str, str]] = {
+_OWN_CALLS: Final[Mapping[str, str]] = {
     "append": "insert(rows)",
     "cleanup_metadata": "archive()",
     "collect": "to_arrow()",
@@ -241,17 +245,17 @@ def unknown_name(kind: type, name: str) -> str:
         return f"{message}; {_INSTEAD[name]}"
     if name.lower().startswith("when") and (clause := _find_clause(name)):
         return f"{message}; {clause}" if clause is _NO_SOURCE else f"{message}; write merge(rows), and then {clause}"
-    ours = (_UNDER_SPARK.get(name) if "forPath" in known else None) or _OUR_CALLS.get(name)
-    return message + (f"; here it is called {ours}" if ours else nearest(name, known))
+    own_name = (_UNDER_SPARK.get(name) if "forPath" in known else None) or _OWN_CALLS.get(name)
+    return message + (f"; here it is called {own_name}" if own_name else nearest(name, known))
 
 
 def unknown_clause(name: str, known: list[str]) -> str:
     """Make the message that a merge has no such clause, with lakeformat's own clause."""
     message = f"Merge has no {name!r}"
-    ours = _find_clause(name)
-    if ours is _NO_SOURCE:
-        return f"{message}; {ours}"
-    return message + (f"; here it is called {ours}" if ours else nearest(name, known))
+    own_name = _find_clause(name)
+    if own_name is _NO_SOURCE:
+        return f"{message}; {own_name}"
+    return message + (f"; here it is called {own_name}" if own_name else nearest(name, known))
 
 
 def _find_clause(name: str) -> str | None:

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final
 
-from lakeformat.config.hudi_support_table import OPEN, PASSED, REFUSED, TOLD
+from lakeformat.config.hudi_support_table import IGNORED, OPEN, REFUSED, WARNED
 from lakeformat.config.option import Option
 from lakeformat.config.registry import OPTIONS
 
@@ -81,8 +81,8 @@ class Kind(enum.Enum):
     """The kind of answer to an option."""
 
     OBEYED = "obeyed"
-    PASSED = "ignored"
-    TOLD = "ignored, with a warning"
+    IGNORED = "ignored"
+    WARNED = "ignored, with a warning"
     REFUSED = "refused"
 
 
@@ -103,7 +103,7 @@ class Answer:
 
 
 def _table_entries() -> Iterator[tuple[str, Answer]]:
-    for kind, table in ((Kind.TOLD, TOLD), (Kind.PASSED, PASSED)):
+    for kind, table in ((Kind.WARNED, WARNED), (Kind.IGNORED, IGNORED)):
         for says, names in table.items():
             answer = Answer(kind, says, harmless=_OFF)
             yield from ((name, answer) for name in names.split())
@@ -121,20 +121,20 @@ def answer_to(name: str) -> Answer | None:
     """Return the answer to an option by any of its names, in lower case; None if the name is unknown.
 
     >>> answer_to("hoodie.upsert.shuffle.parallelism").kind
-    <Kind.PASSED: 'ignored'>
+    <Kind.IGNORED: 'ignored'>
     """
-    ours, theirs = BY_NAME.get(name), hudi_names().get(name)
-    if ours is not None:
-        return Answer(Kind.OBEYED, ours.doc)
+    own_option, hudi_option = BY_NAME.get(name), hudi_names().get(name)
+    if own_option is not None:
+        return Answer(Kind.OBEYED, own_option.doc)
     if name.startswith(TIMESTAMP_PREFIXES):
-        return Answer(Kind.OBEYED, "Part of the timestamp-based key generator.") if theirs else None
-    if theirs is None and not any(fnmatchcase(name, family) for family in OPEN.split()):
+        return Answer(Kind.OBEYED, "Part of the timestamp-based key generator.") if hudi_option else None
+    if hudi_option is None and not any(fnmatchcase(name, family) for family in OPEN.split()):
         return None
-    key = theirs.key.lower() if theirs else name
+    key = hudi_option.key.lower() if hudi_option else name
     answer = next((answer for pattern, answer in _table() if fnmatchcase(key, pattern)), None)
     if answer is None or answer.kind is not Kind.REFUSED:
         return answer
-    default = theirs.default.lower() if theirs else ""
+    default = hudi_option.default.lower() if hudi_option else ""
     return replace(answer, harmless=answer.harmless | {"", default})
 
 
@@ -155,9 +155,9 @@ This page is made by `python tools/hudi_options.py` from the config classes of H
 options that later releases dropped. Each option has one answer, under any of its names and in any letter case:
 
 - **obeyed** ({obeyed}): see the [table of options](../options.md) for values and defaults.
-- **ignored** ({passed}): it tunes a part that lakeformat does not have, or that works differently; rows are the same.
-- **ignored, with a warning** ({told}): its effect does not happen. One warning per table and process names the effect.
-  If the option is off, there is no warning.
+- **ignored** ({ignored}): it tunes a part that lakeformat does not have, or that works differently; rows are the same.
+- **ignored, with a warning** ({warned}): its effect does not happen. One warning per table and process says so. If the
+  option is off, there is no warning.
 - **refused** ({refused}): rows, or files on which later writes rely, would differ from what the option means. Hudi's
   default and the values named with it are accepted, so jobs that set them explicitly run.
 

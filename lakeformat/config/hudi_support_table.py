@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["OPEN", "PASSED", "REFUSED", "TOLD"]
+__all__ = ["IGNORED", "OPEN", "REFUSED", "WARNED"]
 
 #: Families with more names than the list, in Hudi's other bundles and in releases between the listed ones.
 OPEN: Final = """
@@ -23,7 +23,7 @@ OPEN: Final = """
 """
 
 #: The effect that is missing -> options that are ignored with one warning, unless they are off.
-TOLD: Final[Mapping[str, str]] = {
+WARNED: Final[Mapping[str, str]] = {
     "cleaning and archiving run after the commit, in the writer": """
         hoodie.archive.async hoodie.clean.async.enabled hoodie.clean.async hoodie.prewrite.cleaner.policy
     """,
@@ -47,7 +47,7 @@ TOLD: Final[Mapping[str, str]] = {
 }
 
 #: The behaviour of lakeformat -> options that are ignored without a warning.
-PASSED: Final[Mapping[str, str]] = {
+IGNORED: Final[Mapping[str, str]] = {
     "the number of cores, or Spark, decides the parallelism": "hoodie.*parallelism",
     "nothing is cached in Spark's storage": "hoodie.*.storage.level hoodie.*.index.use.caching",
     "there is no metadata table; the file index replaces it": """

@@ -69,7 +69,8 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         FULL_SCAN,
-        "If the files of a range are cleaned, read the newest rows of its commits instead of failing.",
+        "If the table's state at the end of the range is no longer available, read the newest rows of its commits "
+        "instead of failing.",
         Effect.READ,
         flag,
         False,
@@ -138,7 +139,7 @@ class ReadOptions:
         optimized: whether to read base files alone.
         begin, end: bounds of the range, as text; exclusive and inclusive.
         images: whether to read changes with their rows before and after.
-        full_scan: whether to read the newest rows if the files of a range are gone.
+        full_scan: whether to read the newest rows if the table's state at the end of the range is gone.
         end_columns: whether rows of a range have the columns of its end.
         fails_at_holes: whether a pending commit with later completed commits is an error.
         where: a condition in Spark SQL.

@@ -1,4 +1,4 @@
-"""The options of a table, given at creation and stored in ``hoodie.properties``; the typed options of the merge rule."""
+"""The options of a table, given at creation and stored in ``hoodie.properties``, and the typed merge options."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class MergeOptions:
     ordering: str | None
 
     @property
-    def asked_by(self) -> str | None:
+    def named_by(self) -> str | None:
         """Return the option that names the rule, or None."""
         return self.mode_option if self.mode else PAYLOAD if self.payload else None
 

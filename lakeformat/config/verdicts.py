@@ -73,7 +73,7 @@ _OTHERWISE: Final[Mapping[str, str]] = {
     "replacewhere": "overwrite the partitions by insert_overwrite, or delete(where=...) before",
     "overwriteschema": "columns that are new in the rows are added by themselves",
 }
-_MEANT: Final[Mapping[str, str]] = {name: ours for ours, names in _NAMES.items() for name in names.split()}
+_MEANT: Final[Mapping[str, str]] = {name: own_name for own_name, names in _NAMES.items() for name in names.split()}
 
 
 def foreign_hint(name: str) -> tuple[str, str]:
@@ -218,11 +218,11 @@ def _judge_other(judged: Judged, name: str, text: str, missing: Iterable[str]) -
     if answer is None:
         return _judge_unknown(name, text, missing)
     harmless = text.strip().lower() in answer.harmless
-    if answer.kind is Kind.PASSED:
+    if answer.kind is Kind.IGNORED:
         if lower not in hudi_names() and (meant := _nearest_name(lower)):
             return _warn_no_effect(name, shown, meant)
         return Verdict(name, shown, Fate.IGNORED, answer.says)
-    if answer.kind is Kind.TOLD:
+    if answer.kind is Kind.WARNED:
         if not harmless:
             judged.without_effect.setdefault(answer.says, []).append(lower)
         return Verdict(name, shown, Fate.IGNORED, answer.says if not harmless else "this value requests nothing")

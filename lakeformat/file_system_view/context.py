@@ -1,4 +1,4 @@
-"""The engine of a table: the ports (storage, clock, ids) that every read and write uses.
+"""The context of a table: the ports (storage, clock, ids) that every read and write uses.
 
 It refuses to write tables of Hudi's consistent hashing, where buckets grow and split. No table property shows it.
 """
@@ -19,7 +19,7 @@ from lakeformat.storage.port import HOODIE, Clock, Ids, Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["Engine", "check_bucket_layout", "open_engine"]
+__all__ = ["TableContext", "check_bucket_layout", "open_context"]
 
 #: Folder in which Hudi keeps, for each partition, the range of hashes of each file group.
 _HASHING_METADATA: Final = f"{HOODIE}/.bucket_index/consistent_hashing_metadata"
@@ -40,7 +40,7 @@ def check_bucket_layout(storage: Storage) -> None:
 
 
 @dataclass(frozen=True)
-class Engine:
+class TableContext:
     """The ports of one table.
 
     Attributes:
@@ -94,7 +94,7 @@ class Engine:
         """Load all active instants and, if the file index is used, the mark of the archive that `snapshot` needs."""
         return self.store.load(config.archive_folder if self.use_index else None)
 
-    def writable(self) -> Snapshot:
+    def writable_snapshot(self) -> Snapshot:
         """Load the table as it is now. Raise `UnsupportedTableError` if it cannot be written to."""
         config = self.store.config()
         config.check_writable(self.storage.location)
@@ -104,8 +104,8 @@ class Engine:
         return snapshot
 
 
-def open_engine(path: str, options: Options, **storage_options: Any) -> Engine:
-    """Open the engine of the table at a path or URL.
+def open_context(path: str, options: Options, **storage_options: Any) -> TableContext:
+    """Open the context of the table at a path or URL.
 
     Args:
         storage_options: options of the file system of the URL.
@@ -114,4 +114,4 @@ def open_engine(path: str, options: Options, **storage_options: Any) -> Engine:
         InvalidOptionError: there is no such file system, or its package is missing.
     """
     storage = open_storage(path, sync=options["lakeformat.storage.sync"], **storage_options)
-    return Engine(storage, SystemClock(), RandomIds(), options.write.file_index)
+    return TableContext(storage, SystemClock(), RandomIds(), options.write.file_index)

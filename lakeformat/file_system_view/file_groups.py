@@ -23,11 +23,11 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = [
     "Listing",
     "check_complete",
+    "find_missing_before",
     "is_partition",
     "list_base_files",
     "list_files",
     "list_partitions",
-    "missing_before",
     "visible_files",
 ]
 
@@ -47,7 +47,7 @@ class Listing:
 
 def list_files(storage: Storage) -> Listing:
     """List the files in all partition folders of the table. Each folder is listed once."""
-    return _listing(_walk(storage, ""))
+    return _listing(_walk_folders(storage, ""))
 
 
 def list_partitions(storage: Storage, partitions: Iterable[str]) -> Listing:
@@ -80,13 +80,13 @@ def is_partition(folder: str, entries: Iterable[FileInfo]) -> bool:
     return any(entry.path.startswith(marker) for entry in entries)
 
 
-def _walk(storage: Storage, folder: str) -> Iterator[tuple[str, list[FileInfo]]]:
+def _walk_folders(storage: Storage, folder: str) -> Iterator[tuple[str, list[FileInfo]]]:
     entries = storage.list(folder)
     if is_partition(folder, entries):
         yield folder, [entry for entry in entries if not entry.is_folder]
     for entry in entries:
         if entry.is_folder and entry.path != HOODIE:
-            yield from _walk(storage, entry.path)
+            yield from _walk_folders(storage, entry.path)
 
 
 def visible_files(
@@ -162,7 +162,9 @@ def check_complete(
             )
 
 
-def missing_before(undone: Sequence[tuple[Instant, CommitMetadata]], listing: Listing, location: str) -> str | None:
+def find_missing_before(
+    undone: Sequence[tuple[Instant, CommitMetadata]], listing: Listing, location: str
+) -> str | None:
     """Return why the state before some commits is not available any more; None if all of it is.
 
     The earlier versions of the file groups that the commits rewrote or replaced must still exist, whatever has been

@@ -29,13 +29,13 @@ from lakeformat.predicate import ColumnBounds, column_path
 
 __all__ = [
     "OFF_FOLDER",
-    "dropped_values",
-    "folder_values",
-    "off_folder",
-    "own_files",
-    "own_logs",
-    "reading_keys",
-    "virtual_keys",
+    "dropped_column_values",
+    "find_misplaced_rows",
+    "partition_column_values",
+    "find_folder_proven_files",
+    "find_folder_proven_logs",
+    "reading_key_settings",
+    "virtual_key_settings",
 ]
 
 #: Key of ``extraMetadata``: JSON list of the commit's files that may hold rows of other partition values.
@@ -48,7 +48,7 @@ _DELETING: Final = frozenset({"DELETE"})
 Flags = npt.NDArray[np.bool_]
 
 
-def reading_keys(config: TableConfig) -> KeySettings:
+def reading_key_settings(config: TableConfig) -> KeySettings:
     """Return the settings by which partition paths are parsed.
 
     Paths of custom generators, whose types are not stored, and of generators outside Hudi give no values.
@@ -68,7 +68,7 @@ def reading_keys(config: TableConfig) -> KeySettings:
     )
 
 
-def folder_values(paths: Sequence[str], keys: KeySettings, schema: pa.Schema) -> Mapping[str, pa.Array]:
+def partition_column_values(paths: Sequence[str], keys: KeySettings, schema: pa.Schema) -> Mapping[str, pa.Array]:
     """Return, for each partition column, the value in each partition path; null if the path does not give it.
 
     Args:
@@ -83,7 +83,7 @@ def folder_values(paths: Sequence[str], keys: KeySettings, schema: pa.Schema) ->
     }
 
 
-def dropped_values(path: str, config: TableConfig, schema: pa.Schema) -> Mapping[str, pa.Scalar]:
+def dropped_column_values(path: str, config: TableConfig, schema: pa.Schema) -> Mapping[str, pa.Scalar]:
     """Return the typed values of the partition columns below a path, for a table whose files do not hold them.
 
     If the path does not give the value of a text column (e.g. a path made from a time), the value is the path's text.
@@ -91,7 +91,7 @@ def dropped_values(path: str, config: TableConfig, schema: pa.Schema) -> Mapping
     Raises:
         UnsupportedTableError: the path does not give the value of a column of another type; the message names it.
     """
-    keys = reading_keys(config)
+    keys = reading_key_settings(config)
     told = partition_values(path, keys, schema)
     segments, known = path.split("/"), set(schema.names)
     found: dict[str, pa.Scalar] = {}
@@ -116,7 +116,7 @@ def dropped_values(path: str, config: TableConfig, schema: pa.Schema) -> Mapping
     return found
 
 
-def virtual_keys(config: TableConfig) -> KeySettings:
+def virtual_key_settings(config: TableConfig) -> KeySettings:
     """Return the settings by which keys are made for a table that stores none.
 
     Raises:
@@ -132,11 +132,11 @@ def virtual_keys(config: TableConfig) -> KeySettings:
     return KeySettings(KeyGeneratorKind.COMPLEX if complex_keys else KeyGeneratorKind.CUSTOM, config.record_fields)
 
 
-def off_folder(values: Mapping[str, pa.Array], bounds: Mapping[str, ColumnBounds]) -> tuple[Flags, Flags]:
+def find_misplaced_rows(values: Mapping[str, pa.Array], bounds: Mapping[str, ColumnBounds]) -> tuple[Flags, Flags]:
     """Return two flags per file: whether a row may have another value than its folder, and whether that was measured.
 
     Args:
-        values: result of `folder_values`, with an entry per file.
+        values: result of `partition_column_values`, with an entry per file.
         bounds: known bounds of the same columns.
     """
     count = len(next(iter(values.values()), ()))
@@ -154,7 +154,7 @@ def off_folder(values: Mapping[str, pa.Array], bounds: Mapping[str, ColumnBounds
     return off, known
 
 
-def own_files(metadata: CommitMetadata) -> frozenset[str]:
+def find_folder_proven_files(metadata: CommitMetadata) -> frozenset[str]:
     """Return the paths of the commit's files whose rows are proven to have the partition values of their folder."""
     listed_paths = metadata.extra.get(OFF_FOLDER)
     if listed_paths is not None:
@@ -167,7 +167,7 @@ def own_files(metadata: CommitMetadata) -> frozenset[str]:
     return frozenset(s.path for s in metadata.all_stats() if s.prev_commit is None and not s.num_updates)
 
 
-def own_logs(metadata: CommitMetadata) -> Mapping[str, int | None]:
+def find_folder_proven_logs(metadata: CommitMetadata) -> Mapping[str, int | None]:
     """Return the commit's log files: path -> bytes if its new rows are proven to have their folder's values, else None.
 
     Only inserts are known to lie in the folder of their own values, and deletes bring no rows.

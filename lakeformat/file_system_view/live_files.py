@@ -16,15 +16,15 @@ from lakeformat.predicate import ColumnBounds, Predicate
 
 __all__ = [
     "FILE_COLUMNS",
+    "FilesByPartition",
     "ListedFiles",
     "ListedSlices",
     "LiveFiles",
-    "Partitioned",
     "Portion",
-    "Sliced",
+    "SlicesByPartition",
     "file_columns",
     "file_objects",
-    "merged_rows",
+    "log_slice_flags",
 ]
 
 #: Facts of a file: path of its folder, its name and the instant in the name, bytes, rows (null: not known), row groups.
@@ -56,7 +56,7 @@ class Portion:
     slices: Sequence[FileSlice | None] | None = None
 
 
-def merged_rows(portion: Portion) -> npt.NDArray[np.bool_]:
+def log_slice_flags(portion: Portion) -> npt.NDArray[np.bool_]:
     """Return a flag for each row of a portion: whether the slice has log files."""
     if portion.slices is None:
         return np.zeros(portion.files.num_rows, np.bool_)
@@ -223,7 +223,7 @@ class ListedSlices:
         yield Portion(files, slices=[each if each.logs else None for each in self.slices])
 
 
-class Partitioned(Mapping[str, tuple[BaseFile, ...]]):
+class FilesByPartition(Mapping[str, tuple[BaseFile, ...]]):
     """Partition path -> its live files. Objects are made for a partition when it is looked up."""
 
     def __init__(self, live: LiveFiles) -> None:
@@ -242,7 +242,7 @@ class Partitioned(Mapping[str, tuple[BaseFile, ...]]):
         return len(self._live.partitions())
 
 
-class Sliced(Mapping[str, tuple[FileSlice, ...]]):
+class SlicesByPartition(Mapping[str, tuple[FileSlice, ...]]):
     """Partition path -> its live file slices, by file id. Objects are made for a partition when it is looked up."""
 
     def __init__(self, live: LiveFiles) -> None:

@@ -15,7 +15,7 @@ from lakeformat.file_system_view.live_files import ListedSlices, LiveFiles
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, join_path
 
-__all__ = ["EARLIER_LOGS", "earlier_logs", "listed_slices"]
+__all__ = ["EARLIER_LOGS", "add_log_facts", "earlier_log_facts"]
 
 #: Key of ``extraMetadata``: known facts about the earlier log files of the slices that the commit wrote to.
 EARLIER_LOGS: Final = "lakeformat.earlier.logs"
@@ -29,7 +29,7 @@ _LOG_COMPACTION: Final = "LOG_COMPACT"
 Knew = Callable[[str, WriteStat], bool]
 
 
-def listed_slices(
+def add_log_facts(
     slices: tuple[FileSlice, ...],
     commits: Sequence[tuple[str, CommitMetadata]],
     completion_time: Callable[[str], str | None] | None,
@@ -44,7 +44,7 @@ def listed_slices(
         completion_time: returns the completion time of an instant; None if the timeline has no completion times.
     """
     bases = {piece.group: piece.base for piece in slices if piece.base is not None and piece.logs}
-    knew = _make_knew(bases, completion_time)
+    knew = _make_visibility_test(bases, completion_time)
     known: Mapping[str, set[str]] = {_UPDATING: set(), _UPSERTING: set()}
     through = set[tuple[str, str]]()
     for time, metadata in reversed(commits):
@@ -58,11 +58,11 @@ def listed_slices(
             # The facts that a commit copies include those that it found copied.
             if (stat.file_id, name) not in through and (name == _UPSERTING or knew(time, stat)):
                 through.add((stat.file_id, name))
-                known[name].update(_earlier(stat))
+                known[name].update(_earlier_paths(stat))
     return ListedSlices(slices, frozenset(known[_UPDATING]), frozenset(known[_UPSERTING]))
 
 
-def _make_knew(bases: Mapping[FileGroupId, BaseFile], completion_time: Callable[[str], str | None] | None) -> Knew:
+def _make_visibility_test(bases: Mapping[FileGroupId, BaseFile], completion_time: Callable[[str], str | None] | None) -> Knew:
     def knew(time: str, stat: WriteStat) -> bool:
         base = bases.get(FileGroupId(stat.partition_path, stat.file_id))
         if base is None or stat.base_name or completion_time is None:
@@ -73,7 +73,7 @@ def _make_knew(bases: Mapping[FileGroupId, BaseFile], completion_time: Callable[
     return knew
 
 
-def earlier_logs(stats: Sequence[WriteStat], live: LiveFiles) -> Mapping[str, str]:
+def earlier_log_facts(stats: Sequence[WriteStat], live: LiveFiles) -> Mapping[str, str]:
     """Return the extra metadata entry with the known facts about earlier log files; empty if none are known.
 
     Args:
@@ -85,7 +85,7 @@ def earlier_logs(stats: Sequence[WriteStat], live: LiveFiles) -> Mapping[str, st
         return {}
     facts: dict[str, str | list[str]] = {}
     for name, known in ((_UPDATING, live.updating), (_UPSERTING, live.upserting)):
-        sure = sorted({stat.file_id for stat in written if known.issuperset(_earlier(stat))})
+        sure = sorted({stat.file_id for stat in written if known.issuperset(_earlier_paths(stat))})
         if sure:
             facts[name] = _ALL if len(sure) == len({stat.file_id for stat in written}) else sure
     return {EARLIER_LOGS: json.dumps(facts, separators=(",", ":"))} if facts else {}
@@ -105,7 +105,7 @@ def _copied_facts(metadata: CommitMetadata) -> Iterator[tuple[WriteStat, str]]:
             yield from ((stat, name) for name, ids in facts.items() if _ALL in ids or stat.file_id in ids)
 
 
-def _earlier(stat: WriteStat) -> Iterator[str]:
+def _earlier_paths(stat: WriteStat) -> Iterator[str]:
     """Yield the paths of a slice's log files before the one that was written."""
     own = stat.path.rpartition("/")[2]
     return (join_path(stat.partition_path, name) for name in stat.log_names if name != own)

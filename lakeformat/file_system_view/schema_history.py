@@ -15,7 +15,7 @@ from lakeformat.files.stored_shape import SchemaVersion
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.storage.port import HOODIE, Storage
 
-__all__ = ["schema_versions", "version_of"]
+__all__ = ["schema_versions", "compare_schemas"]
 
 FOLDER: Final = f"{HOODIE}/.schema"
 _ENDING: Final = ".schemacommit"
@@ -44,7 +44,7 @@ def schema_versions(
         return ()
     now = known[-1]
     schemas = {schema.version: schema for schema in (*_read_stored(storage, location), *known)}
-    return tuple(version_of(schemas[at], now) for at in sorted(schemas) if at <= now.version)
+    return tuple(compare_schemas(schemas[at], now) for at in sorted(schemas) if at <= now.version)
 
 
 def _read_stored(storage: Storage, location: str) -> Iterable[InternalSchema]:
@@ -57,7 +57,7 @@ def _read_stored(storage: Storage, location: str) -> Iterable[InternalSchema]:
     return ()
 
 
-def version_of(then: InternalSchema, now: InternalSchema) -> SchemaVersion:
+def compare_schemas(then: InternalSchema, now: InternalSchema) -> SchemaVersion:
     """Return how files of the schema `then` hold the columns of the schema `now`."""
     by_id: Mapping[int, SchemaColumn] = {column.id: column for column in then.columns}
     names = {column.name for column in then.columns}
@@ -71,26 +71,26 @@ def version_of(then: InternalSchema, now: InternalSchema) -> SchemaVersion:
             continue
         if old.name != column.name:
             stored[column.name] = old.name
-        reason = _reason(old, column)
+        reason = _explain_refusal(old, column)
         if reason:
             refused[column.name] = reason
     return SchemaVersion(then.version, stored, refused)
 
 
-def _reason(old: SchemaColumn, now: SchemaColumn) -> str:
+def _explain_refusal(old: SchemaColumn, now: SchemaColumn) -> str:
     """Return why values of the old column cannot be read as the new one; "" if they can."""
-    if not _widens(old.type, now.type):
+    if not _is_widening(old.type, now.type):
         return f"has the type {old.type}, not {now.type},"
     paths = {number: path for path, (number, _) in old.inner.items()}
     for path, (number, kind) in now.inner.items():
         if paths.get(number, path) != path or (path in old.inner and number not in paths):
             return f"has its field {path[1:]!r} under another name"
-        if number in paths and not _widens(old.inner[path][1], kind):
+        if number in paths and not _is_widening(old.inner[path][1], kind):
             return f"has its field {path[1:]!r} as {old.inner[path][1]}, not {kind},"
     return ""
 
 
-def _widens(old: str, now: str) -> bool:
+def _is_widening(old: str, now: str) -> bool:
     return old == now or (old, now) in _WIDENS or _is_wider(old, now)
 
 

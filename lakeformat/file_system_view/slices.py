@@ -16,13 +16,13 @@ from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName
 
-__all__ = ["CountsFrom", "absent_logs", "check_logs", "slices_of"]
+__all__ = ["CountsFrom", "find_absent_logs", "check_logs", "build_slices"]
 
 #: Returns the greatest instant of a base file that a log file may belong to; None if the log file does not count.
 CountsFrom: TypeAlias = Callable[[LogFile], str | None]
 
 
-def slices_of(
+def build_slices(
     bases: Iterable[BaseFile],
     logs: Iterable[LogFile],
     replaced: Collection[FileGroupId],
@@ -52,7 +52,7 @@ def _slice(group: FileGroupId, base: BaseFile | None, logs: Iterable[LogFile]) -
     return FileSlice(group, base.name.instant_time if base else ordered[0].name.instant_time, base, ordered)
 
 
-def absent_logs(commits: Iterable[tuple[str, CommitMetadata]], listed: Iterable[LogFile]) -> list[LogFile]:
+def find_absent_logs(commits: Iterable[tuple[str, CommitMetadata]], listed: Iterable[LogFile]) -> list[LogFile]:
     """Find the log files that commits have written and that do not exist: they were cleaned or lost."""
     there = {log.path for log in listed}
     found = []

@@ -14,22 +14,22 @@ from lakeformat.codec.avro.schema import from_avro, without_meta
 from lakeformat.codec.log_blocks import HeaderKey
 from lakeformat.codec.stored_types import storage_schema
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError, UnsupportedTableError
-from lakeformat.file_system_view.file_groups import check_complete, list_files, missing_before, visible_files
-from lakeformat.file_system_view.folder_values import dropped_values, virtual_keys
+from lakeformat.file_system_view.file_groups import check_complete, find_missing_before, list_files, visible_files
+from lakeformat.file_system_view.folder_values import dropped_column_values, virtual_key_settings
 from lakeformat.file_system_view.live_files import (
+    FilesByPartition,
     ListedFiles,
     ListedSlices,
     LiveFiles,
-    Partitioned,
-    Sliced,
+    SlicesByPartition,
     file_objects,
 )
-from lakeformat.file_system_view.log_file_stats import listed_slices
+from lakeformat.file_system_view.log_file_stats import add_log_facts
 from lakeformat.file_system_view.schema_history import schema_versions
-from lakeformat.file_system_view.slices import CountsFrom, absent_logs, check_logs, slices_of
+from lakeformat.file_system_view.slices import CountsFrom, find_absent_logs, check_logs, build_slices
 from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.files.log_reader import read_blocks
-from lakeformat.files.open_slice import SliceMerging
+from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.files.stored_shape import SchemaVersion, StoredShape
 from lakeformat.merge.rules import ReadRule, read_rule
 from lakeformat.model.commit import CommitMetadata
@@ -44,7 +44,15 @@ from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["ChangeRange", "Names", "Snapshot", "check_horizon", "list_snapshot", "log_positions", "table_schema"]
+__all__ = [
+    "ChangeRange",
+    "FileNames",
+    "Snapshot",
+    "check_instant_available",
+    "list_snapshot",
+    "make_latest_base",
+    "table_schema",
+]
 
 _AT_A_TIME: Final = 1024
 #: For copy-on-write tables of this version the schema in the commits is complete, so a snapshot opens no file.
@@ -120,7 +128,7 @@ class Snapshot:
     def _rule(self) -> ReadRule:
         return read_rule(self.config.merge_settings)
 
-    def merging(self, piece: FileSlice) -> SliceMerging:
+    def merging(self, piece: FileSlice) -> SliceMergeRules:
         """Return the settings by which the files of a slice of `live` are merged into rows.
 
         Raises:
@@ -130,7 +138,7 @@ class Snapshot:
         if self.config.has_virtual_keys:
             shape = replace(shape or StoredShape(), key=self._key)
         only = self.changes.rows if self.changes and self.changes.before_merging else None
-        return SliceMerging(self._rule, self._visible.since(piece.earliest), shape, only)
+        return SliceMergeRules(self._rule, self._visible.since(piece.earliest), shape, only)
 
     def shape(self, file: BaseFile) -> StoredShape | None:
         """Return how the columns of a base file that is read alone become the table's; None if they are the same."""
@@ -141,7 +149,7 @@ class Snapshot:
 
     @cached_property
     def _key(self) -> KeySettings:
-        return virtual_keys(self.config)
+        return virtual_key_settings(self.config)
 
     @cached_property
     def _is_shaped(self) -> bool:
@@ -171,12 +179,12 @@ class Snapshot:
     @cached_property
     def by_partition(self) -> Mapping[str, tuple[BaseFile, ...]]:
         """Return the live base files by partition path."""
-        return Partitioned(self.live)
+        return FilesByPartition(self.live)
 
     @cached_property
     def slices(self) -> Mapping[str, tuple[FileSlice, ...]]:
         """Return the live file slices by partition path. Writes use them."""
-        return Sliced(self.live)
+        return SlicesByPartition(self.live)
 
     def each_slice(self) -> Iterator[FileSlice]:
         """Yield all live file slices one by one."""
@@ -197,12 +205,12 @@ class _Shapes(dict[str, StoredShape]):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
-        self._config, self._versions = snapshot.config, snapshot.versions
+        self._config, self._version_session = snapshot.config, snapshot.versions
         self._schema = snapshot.schema if snapshot.config.drops_partition_columns else None
 
     def __missing__(self, partition_path: str) -> StoredShape:
-        constants = {} if self._schema is None else dropped_values(partition_path, self._config, self._schema)
-        self[partition_path] = found = StoredShape(constants, versions=self._versions)
+        constants = {} if self._schema is None else dropped_column_values(partition_path, self._config, self._schema)
+        self[partition_path] = found = StoredShape(constants, versions=self._version_session)
         return found
 
 
@@ -240,29 +248,29 @@ def list_snapshot(
     promised = [(time, metadata) for time, metadata in commits if wanted is None or time in wanted]
     listing = list_files(store.storage)
     later = [(i, store.commit(i)) for i in whole.commits if i.time not in timeline.commit_times]
-    missing = missing_before(later, listing, location) if later else None
+    missing = find_missing_before(later, listing, location) if later else None
     if missing is not None:
         raise InstantNotAvailableError(f"cannot read {location} as of {as_of}: {missing}; ask for a later instant")
-    files = visible_files(listing.bases, timeline, replaced, Names(dict(commits)))
+    files = visible_files(listing.bases, timeline, replaced, FileNames(dict(commits)))
     check_complete(files, promised, replaced, location=location, travelling=travelling)
     newest = timeline.commits[-1].time if timeline.commits else None
     schema = table_schema(store, config, timeline.commits, files)
     live: ListedFiles | ListedSlices = ListedFiles(files)
-    absent = absent_logs(promised, listing.logs) if config.table_type is TableType.MERGE_ON_READ else []
+    absent = find_absent_logs(promised, listing.logs) if config.table_type is TableType.MERGE_ON_READ else []
     if (listing.logs or absent) and config.table_type is TableType.MERGE_ON_READ:
-        counts_from = log_positions(store, timeline, (*listing.logs, *absent))
-        slices = slices_of(files, listing.logs, replaced, counts_from)
+        counts_from = make_latest_base(store, timeline, (*listing.logs, *absent))
+        slices = build_slices(files, listing.logs, replaced, counts_from)
         check_logs(slices, promised, counts_from, replaced, location=location, travelling=travelling)
         if any(each.logs for each in slices):
             tells = timeline.layout.tells_completion
-            live = listed_slices(slices, commits, timeline.completion_time if tells else None)
+            live = add_log_facts(slices, commits, timeline.completion_time if tells else None)
     if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
-        schema = _with_operation(store.storage, schema, live)
+        schema = _add_operation(store.storage, schema, live)
     versions = schema_versions(store.storage, commits, location)
     return Snapshot(config, whole, newest, schema, live, versions)
 
 
-def _with_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | ListedSlices) -> pa.Schema:
+def _add_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | ListedSlices) -> pa.Schema:
     """Add the sixth meta column if a file has it: commits do not show it (Hudi: ``hasOperationField``)."""
     if OPERATION in schema.names:
         return schema
@@ -278,10 +286,10 @@ def _with_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | Lis
     return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_operation else schema
 
 
-def log_positions(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:
+def make_latest_base(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:
     """Return the function that gives the greatest instant of a base file that a log file may belong to.
 
-    See `slices_of`.
+    See `build_slices`.
     """
     times = {log.name.instant_time for log in logs}
     if timeline.layout.tells_completion:
@@ -296,7 +304,7 @@ def log_positions(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFi
     return lambda log: known.get(log.name.instant_time)
 
 
-class Names:
+class FileNames:
     """Callable: instant time -> file group -> the file name that the statistics of the commit give."""
 
     def __init__(self, commits: Mapping[str, CommitMetadata]) -> None:
@@ -313,7 +321,7 @@ class Names:
         return self._named[time]
 
 
-def check_horizon(store: TimelineStore, timeline: Timeline, as_of: str) -> None:
+def check_instant_available(store: TimelineStore, timeline: Timeline, as_of: str) -> None:
     """Raise `InstantNotAvailableError` if cleaning or archiving has removed the state at an instant."""
     oldest = timeline.oldest_write
     gone = oldest is not None and as_of < oldest and as_of not in timeline.commit_times

@@ -1,5 +1,5 @@
 """The files of a table: base files, their footers and column bounds; log files and their blocks; slices of both.
 
-A log file is read in these steps: `codec.log_envelope` finds its blocks, `block_order` chooses and orders the blocks to
-merge, `data_block` and `delete_block` decode their contents. `log_reader` runs these steps; `slice_reader` merges.
+A log file is read in these steps: `codec.log_blocks` finds its blocks, `block_order` chooses and orders the blocks to
+merge, `block_content` decodes their contents. `log_reader` runs these steps; `slice_reader` merges.
 """

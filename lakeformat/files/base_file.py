@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform
-from lakeformat.arrow.row_bytes import decoded_bytes, pieces
+from lakeformat.arrow.row_bytes import decoded_bytes, split_rows
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError
-from lakeformat.files.column_stats import FileStats, NanCounts, collect
+from lakeformat.files.column_stats import FileStats, NanCounts, collect_file_stats
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, KeyFooter, KeyRange, row_batches
 from lakeformat.keys.record_keys import seqnos
 from lakeformat.model.files import BaseFileName
@@ -36,20 +36,20 @@ __all__ = [
     "SAMPLE_ROWS",
     "BaseFileWriter",
     "FileSettings",
-    "KeyFacts",
-    "constant",
+    "FilterAndRange",
+    "constant_column",
+    "copied_schema",
     "dictionary_columns",
-    "filter_bytes",
-    "inherited_facts",
+    "estimate_filter_bytes",
+    "inherit_filter_and_range",
     "leaf_columns",
     "parquet_writer",
-    "repeating_text",
-    "roomy_filter",
-    "stamped",
-    "stamped_with",
-    "stored_batches",
+    "read_copied_batches",
+    "find_dictionary_texts",
+    "make_growable_filter",
+    "stamp_rows",
+    "stamp_rows_with",
     "stored_schema",
-    "stored_shape",
 ]
 
 #: Rows of a sample, at most.
@@ -91,7 +91,7 @@ def _split_sample(rows: int) -> Iterator[tuple[int, int]]:
 def _repeat_in_any(column: pa.ChunkedArray, stretches: Sequence[tuple[int, int]]) -> bool:
     """Tell whether values repeat in the first rows, or in any of the stretches taken alone."""
     if not stretches or len(column) > SAMPLE_ROWS:
-        return any(_repeat(column.slice(*each)) for each in ((0, SAMPLE_ROWS), *stretches))
+        return any(_has_repeats(column.slice(*each)) for each in ((0, SAMPLE_ROWS), *stretches))
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     repeated = len(column) - len(encoded.dictionary)
     if repeated >= len(column) * (1 - _DICTIONARY_SHARE):
@@ -109,7 +109,7 @@ def _repeat_in_any(column: pa.ChunkedArray, stretches: Sequence[tuple[int, int]]
     )
 
 
-def _repeat(values: pa.ChunkedArray) -> bool:
+def _has_repeats(values: pa.ChunkedArray) -> bool:
     return bool(pc.count_distinct(values, mode="all").as_py() <= len(values) * _DICTIONARY_SHARE)
 
 
@@ -189,14 +189,14 @@ def stored_schema(schema: pa.Schema, encoded: Collection[str] = ()) -> pa.Schema
     return pa.schema([*meta, *(field.with_type(ENCODED_TEXT) if field.name in encoded else field for field in schema)])
 
 
-def constant(value: str, rows: int) -> pa.DictionaryArray:
+def constant_column(value: str, rows: int) -> pa.DictionaryArray:
     """Make a dictionary column that holds one text in every row."""
     indices = _ZEROS.slice(0, rows) if rows <= len(_ZEROS) else np.zeros(rows, np.int32)
     return pa.DictionaryArray.from_arrays(indices, pa.array([value]))
 
 
 @dataclass(frozen=True)
-class KeyFacts:
+class FilterAndRange:
     """The filter and key range of a footer, while the file grows."""
 
     bloom: BloomFilter
@@ -226,7 +226,7 @@ class BaseFileWriter:
         partition_path: str,
         name: BaseFileName,
         settings: FileSettings,
-        known: KeyFacts | None = None,
+        known: FilterAndRange | None = None,
         encoded: Collection[str] = (),
     ) -> None:
         self.sink, self.partition_path, self.name, self.settings = sink, partition_path, name, settings
@@ -255,7 +255,7 @@ class BaseFileWriter:
         """Return the file's bytes if it were closed now: the bytes written, and a footer with filter and statistics."""
         if self._closed_bytes is not None:
             return self._closed_bytes
-        keys = filter_bytes(self.rows, self.settings.fpp)
+        keys = estimate_filter_bytes(self.rows, self.settings.fpp)
         columns = self._groups * len(self._schema) * _COLUMN_FOOTER_BYTES
         return self.size_bytes + keys + columns + len(self.settings.avro_schema)
 
@@ -275,8 +275,8 @@ class BaseFileWriter:
         else:
             self._bloom.add(keys)
         columns = {
-            PARTITION_PATH: constant(self.partition_path, rows.num_rows),
-            FILE_NAME: constant(str(self.name), rows.num_rows),
+            PARTITION_PATH: constant_column(self.partition_path, rows.num_rows),
+            FILE_NAME: constant_column(str(self.name), rows.num_rows),
         }
         arrays = [columns[f.name] if f.name in columns else _as_type(rows.column(f.name), f.type) for f in self._schema]
         self.rows += rows.num_rows
@@ -297,7 +297,7 @@ class BaseFileWriter:
         if held:
             rows = held[0] if len(held) == 1 else pa.concat_tables(held).unify_dictionaries().combine_chunks()
             most = min(self.settings.row_group_rows, ROW_GROUP_ROWS)
-            for group in pieces(rows, most, self.settings.row_group_bytes):
+            for group in split_rows(rows, most, self.settings.row_group_bytes):
                 self._open(group).write_table(group, most)
                 self._groups += 1
 
@@ -312,7 +312,7 @@ class BaseFileWriter:
         writer = self._open(None)
         bloom = self._bloom
         if bloom is None:
-            bloom = roomy_filter(self.rows, self.settings.fpp)
+            bloom = make_growable_filter(self.rows, self.settings.fpp)
             if self._keys:
                 bloom.add(pa.chunked_array(self._keys))
         footer = {"parquet.avro.schema": self.settings.avro_schema, BLOOM: bloom.encode()}
@@ -323,7 +323,7 @@ class BaseFileWriter:
         writer.add_key_value_metadata(footer)
         writer.close()
         self._closed_bytes = int(self.sink.tell())
-        self.facts = collect(writer.writer.metadata, self._schema, self.settings.indexed, self._nans.by_path)
+        self.facts = collect_file_stats(writer.writer.metadata, self._schema, self.settings.indexed, self._nans.by_path)
 
     def __enter__(self) -> BaseFileWriter:
         return self
@@ -364,7 +364,7 @@ def parquet_writer(
         write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
         store_schema=False,
         write_page_checksum=True,
-        write_batch_size=_values_at_a_time(sample),
+        write_batch_size=_choose_page_check_rows(sample),
     )
 
 
@@ -382,33 +382,35 @@ def _choose_codecs(
     return codecs
 
 
-def stamped(rows: pa.Table, schema: pa.Schema, instant_time: str, task: int, first: int) -> pa.Table:
+def stamp_rows(rows: pa.Table, schema: pa.Schema, instant_time: str, task: int, first: int) -> pa.Table:
     """Add this instant's meta columns to prepared rows: commit time, seqno and record key before the table's columns.
 
     Args:
         first: counter of the first row's seqno.
     """
-    return stamped_with(rows, schema, instant_time, seqnos(instant_time, task, first, rows.num_rows))
+    return stamp_rows_with(rows, schema, instant_time, seqnos(instant_time, task, first, rows.num_rows))
 
 
-def stamped_with(rows: pa.Table, schema: pa.Schema, instant_time: str, numbers: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Add the meta columns of this instant, as `stamped`, with the given sequence numbers."""
+def stamp_rows_with(
+    rows: pa.Table, schema: pa.Schema, instant_time: str, numbers: pa.Array | pa.ChunkedArray
+) -> pa.Table:
+    """Add the meta columns of this instant, as `stamp_rows`, with the given sequence numbers."""
     data = conform(rows, schema)
     meta = pa.table({
-        COMMIT_TIME: constant(instant_time, rows.num_rows),
+        COMMIT_TIME: constant_column(instant_time, rows.num_rows),
         COMMIT_SEQNO: numbers,
         RECORD_KEY: rows.column(RECORD_KEY),
     })  # fmt: skip
     return pa.Table.from_arrays([*meta.columns, *data.columns], schema=pa.schema([*meta.schema, *data.schema]))
 
 
-def roomy_filter(rows: int, fpp: float) -> BloomFilter:
+def make_growable_filter(rows: int, fpp: float) -> BloomFilter:
     """Make a filter with room for more keys than ``rows``, so that the next merges can add to it."""
-    return BloomFilter.sized(int(rows * _HEADROOM), fpp)
+    return BloomFilter.with_capacity(int(rows * _HEADROOM), fpp)
 
 
-def filter_bytes(rows: int, fpp: float) -> int:
-    """Estimate the bytes that `roomy_filter` takes in a footer, as text."""
+def estimate_filter_bytes(rows: int, fpp: float) -> int:
+    """Estimate the bytes that `make_growable_filter` takes in a footer, as text."""
     return int(rows * _HEADROOM * -math.log(fpp) / math.log(2) ** 2 / 8 * 4 / 3)
 
 
@@ -416,7 +418,7 @@ def _as_type(column: Any, kind: pa.DataType) -> Any:
     return column if column.type.equals(kind) else column.dictionary_encode()
 
 
-def _values_at_a_time(sample: pa.Table | None) -> int:
+def _choose_page_check_rows(sample: pa.Table | None) -> int:
     """Return the number of values after which Parquet checks the size of a page."""
     widest = max((column.nbytes // sample.num_rows for column in sample.columns), default=1) if sample else 1
     return max(1, min(_PAGE_LOOKS, _PAGE_BYTES // max(widest, 1)))
@@ -424,7 +426,7 @@ def _values_at_a_time(sample: pa.Table | None) -> int:
 
 def _measure_compression(column: pa.ChunkedArray, codec: str) -> float:
     """Return the compressed size of a sample of a column, as a share of its size."""
-    sample = next(pieces(pa.table([column.slice(0, SAMPLE_ROWS)], ["sample"]), SAMPLE_ROWS, _SAMPLE_BYTES))
+    sample = next(split_rows(pa.table([column.slice(0, SAMPLE_ROWS)], ["sample"]), SAMPLE_ROWS, _SAMPLE_BYTES))
     data = pa.record_batch([sample.column(0).combine_chunks()], ["sample"]).serialize()
     return len(pa.Codec(codec).compress(data)) / len(data)
 
@@ -433,7 +435,7 @@ def _measure_compression(column: pa.ChunkedArray, codec: str) -> float:
 _OVERSIZED: Final = 4
 
 
-def inherited_facts(storage: Storage, footer: KeyFooter, incoming: int) -> KeyFacts | None:
+def inherit_filter_and_range(storage: Storage, footer: KeyFooter, incoming: int) -> FilterAndRange | None:
     """Return the base file's filter and key range, or None if the new keys do not fit into the filter.
 
     Keys that are removed stay in both, as in Hudi's growing filters: a filter that is too wide is safe, one that is too
@@ -443,14 +445,14 @@ def inherited_facts(storage: Storage, footer: KeyFooter, incoming: int) -> KeyFa
     roomy = stored is not None and len(stored.rows) == 1 and incoming <= stored.free
     if stored is None or not roomy or stored.used + stored.free > _OVERSIZED * max(footer.rows, 1):
         return None
-    return KeyFacts(stored, KeyRange(footer.minimum, footer.maximum))
+    return FilterAndRange(stored, KeyRange(footer.minimum, footer.maximum))
 
 
 #: A dictionary index takes at most this many bytes. Columns with more bytes a value hold plain texts.
 _INDEX_BYTES: Final = 4
 
 
-def repeating_text(footers: Sequence[Any], texts: Collection[str]) -> frozenset[str]:
+def find_dictionary_texts(footers: Sequence[Any], texts: Collection[str]) -> frozenset[str]:
     """Return those of the text columns that all the files store in dictionaries."""
     chunks: dict[str, list[Any]] = {}
     for metadata in footers:
@@ -460,10 +462,10 @@ def repeating_text(footers: Sequence[Any], texts: Collection[str]) -> frozenset[
                 if chunk.path_in_schema in texts:
                     chunks.setdefault(chunk.path_in_schema, []).append(chunk)
     groups = sum(metadata.num_row_groups for metadata in footers)
-    return frozenset(name for name, found in chunks.items() if len(found) == groups and all(map(_is_repeating, found)))
+    return frozenset(name for name, found in chunks.items() if len(found) == groups and all(map(_has_small_dictionary, found)))
 
 
-def _is_repeating(chunk: Any) -> bool:
+def _has_small_dictionary(chunk: Any) -> bool:
     """Tell whether a column chunk is dictionary encoded and small.
 
     A writer that gave up the dictionary has stored plain texts, which are larger.
@@ -471,12 +473,12 @@ def _is_repeating(chunk: Any) -> bool:
     return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _INDEX_BYTES * chunk.num_values
 
 
-def stored_shape(shape: pa.Schema) -> pa.Schema:
+def copied_schema(shape: pa.Schema) -> pa.Schema:
     """Return the columns of a base file that are copied into another file."""
     return pa.schema([field for field in shape if field.name not in {PARTITION_PATH, FILE_NAME}])
 
 
-def stored_batches(
+def read_copied_batches(
     parquet: Any,
     path: str,
     shape: pa.Schema,
@@ -492,7 +494,7 @@ def stored_batches(
         rows: most rows of a batch; a batch never crosses the end of a row group.
         most_bytes: bytes of a batch, about; columns that stay dictionaries do not count.
     """
-    wanted = stored_shape(shape)
+    wanted = copied_schema(shape)
     present = set(parquet.schema_arrow.names)
     if RECORD_KEY not in present:
         raise CorruptTableError(f"{path} has no column {RECORD_KEY}; restore it from a copy")

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.arrow.row_bytes import decoded_bytes, value_ends
 
-__all__ = ["MOST_BYTES", "OpenParquet", "leaves_of", "rows_at_a_time"]
+__all__ = ["MOST_BYTES", "OpenParquet", "leaf_positions", "choose_batch_rows"]
 
 #: Decoded bytes of a batch, about, unless the caller says otherwise.
 MOST_BYTES: Final = 128 << 20
@@ -48,14 +48,14 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]
         return OpenParquet(self.from_source, metadata=self.metadata, read_dictionary=[path])
 
 
-def leaves_of(parquet: pq.ParquetFile, columns: Iterable[str]) -> list[int]:
+def leaf_positions(parquet: pq.ParquetFile, columns: Iterable[str]) -> list[int]:
     """Return the positions of the leaf columns of these columns."""
     schema, wanted = parquet.metadata.schema, set(columns)
     paths = [schema.column(at).path for at in range(len(schema))]
     return [at for at, path in enumerate(paths) if path in wanted or path.partition(".")[0] in wanted]
 
 
-def rows_at_a_time(parquet: OpenParquet, group: int, leaves: Sequence[int], rows: int, most_bytes: int) -> int:
+def choose_batch_rows(parquet: OpenParquet, group: int, leaves: Sequence[int], rows: int, most_bytes: int) -> int:
     """Return the number of rows of a batch: ``rows``, or fewer that take ``most_bytes`` decoded, at least one.
 
     Args:

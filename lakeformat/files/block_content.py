@@ -25,10 +25,10 @@ from lakeformat.codec.avro.columns import decode_columns
 from lakeformat.codec.avro.schema import AvroType, from_avro, record_type
 from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, HeaderKey, LogBlock
 from lakeformat.errors import CorruptTableError, LakeformatError, SchemaMismatchError, UnsupportedTableError
-from lakeformat.files.batch_rows import OpenParquet, leaves_of, rows_at_a_time
+from lakeformat.files.batch_rows import OpenParquet, leaf_positions, choose_batch_rows
 from lakeformat.merge.versions import LogDeletes, LogRows
 
-__all__ = ["avro_rows", "damaged_content", "decode_deletes", "parquet_rows"]
+__all__ = ["decode_avro_rows", "damaged_block_error", "decode_deletes", "decode_parquet_rows"]
 
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
@@ -36,7 +36,7 @@ _LENGTH: Final = struct.Struct(">i")
 _CHUNK_BYTES: Final = 16 << 20
 
 
-def avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
+def decode_avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
     """Decode the rows of an Avro data block, with the types of base files of its schema (`from_avro`).
 
     The content is a version (4 bytes), the number of records (4), and each record after its length (4).
@@ -64,7 +64,7 @@ def avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None = N
     except LakeformatError:
         raise
     except (ValueError, struct.error) as error:
-        raise damaged_content(block, error) from None
+        raise damaged_block_error(block, error) from None
     return LogRows(block.instant_time, rows, block.is_partial)
 
 
@@ -112,8 +112,8 @@ def _locate_records(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArra
     return places[:-1] + _LENGTH.size, places[1:]
 
 
-def parquet_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
-    """Decode the rows of a Parquet data block, whose content is a Parquet file; see `avro_rows`."""
+def decode_parquet_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
+    """Decode the rows of a Parquet data block, whose content is a Parquet file; see `decode_avro_rows`."""
     schema = _schema(block)
     try:
         with OpenParquet(pa.BufferReader(content)) as parquet:
@@ -123,15 +123,15 @@ def parquet_rows(block: LogBlock, content: Any, columns: Collection[str] | None 
             rows = _read(parquet, wanted)
         typed = conform(rows.select(wanted), pa.schema([schema.field(name) for name in wanted]))
     except (pa.ArrowException, OSError, ValueError, SchemaMismatchError) as error:
-        raise damaged_content(block, error) from None
+        raise damaged_block_error(block, error) from None
     return LogRows(block.instant_time, typed, block.is_partial)
 
 
 def _read(parquet: OpenParquet, columns: Sequence[str]) -> pa.Table:
     """Read the columns, large ones in several chunks: the merge frees them one by one."""
-    leaves = leaves_of(parquet, columns)
+    leaves = leaf_positions(parquet, columns)
     counts = [parquet.metadata.row_group(at).num_rows for at in range(parquet.num_row_groups)]
-    steps = [rows_at_a_time(parquet, at, leaves, max(count, 1), _CHUNK_BYTES) for at, count in enumerate(counts)]
+    steps = [choose_batch_rows(parquet, at, leaves, max(count, 1), _CHUNK_BYTES) for at, count in enumerate(counts)]
     if all(step >= count for step, count in zip(steps, counts, strict=True)):
         return parquet.read(columns=columns, use_threads=False)
     batches = [
@@ -142,7 +142,7 @@ def _read(parquet: OpenParquet, columns: Sequence[str]) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-def damaged_content(block: LogBlock, error: Exception) -> CorruptTableError:
+def damaged_block_error(block: LogBlock, error: Exception) -> CorruptTableError:
     """Make the error for a block whose content cannot be decoded."""
     reason = (str(error) or type(error).__name__)[:300]
     return CorruptTableError(f"{block.name} cannot be read: {reason}; restore the file")
@@ -228,7 +228,7 @@ def decode_deletes(block: LogBlock, content: Any) -> LogDeletes:
     except LakeformatError:
         raise
     except (ValueError, IndexError, struct.error) as error:
-        raise damaged_content(block, error) from None
+        raise damaged_block_error(block, error) from None
 
 
 def _decode_keys(data: npt.NDArray[np.uint8], keys: tuple[Ints, Ints]) -> pa.Array:

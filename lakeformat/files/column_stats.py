@@ -22,7 +22,7 @@ from lakeformat.files.footer_bounds import BoundsCollector, Raw, fold_files, sto
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.predicate import ColumnBounds, column_path, resolve
 
-__all__ = ["FileStats", "LeafStats", "NanCounts", "collect", "fold", "indexed_columns"]
+__all__ = ["FileStats", "LeafStats", "NanCounts", "collect_file_stats", "fold_file_stats", "indexed_columns"]
 
 #: Longer texts are cut: a minimum to a smaller text, a maximum to a greater one.
 _TEXT_BYTES: Final = 64
@@ -173,7 +173,7 @@ def _float_leaves(schema: pa.Schema) -> tuple[tuple[str, ...], ...]:
     return tuple(found)
 
 
-def collect(
+def collect_file_stats(
     metadata: pq.FileMetaData,
     schema: pa.Schema,
     columns: Sequence[str],
@@ -247,7 +247,7 @@ def _cut_up(value: bytes, *, is_text: bool) -> bytes | None:
     return (text[:-1] + chr(0xE000 if 0xD800 <= following < 0xE000 else following)).encode()
 
 
-def fold(
+def fold_file_stats(
     files: Sequence[FileStats], columns: Sequence[str], schema: pa.Schema
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
     """Return the bounds per file and the rows per file (int64) of the files of one commit.

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.predicate import ColumnBounds, path_parts, resolve
 
-__all__ = ["BoundsCollector", "Raw", "converts", "fold_files", "row_group_bounds", "stored_type"]
+__all__ = ["BoundsCollector", "Raw", "is_exact_conversion", "fold_files", "row_group_bounds", "stored_type"]
 
 _TIME_UNITS: Final[Mapping[str, str]] = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _PLAIN: Final[Mapping[str, pa.DataType]] = {
@@ -42,7 +42,7 @@ Raw: TypeAlias = bool | int | float | bytes
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _LeafPlace:
     """Where a file keeps a column: nowhere (``absent``), in leaf ``index``, or out of reach (neither)."""
 
     absent: bool = False
@@ -136,7 +136,7 @@ def row_group_bounds(
     """
     resolved = [resolve(column, schema) for column in columns]
     collectors = {path: BoundsCollector(of) for path, of in resolved}
-    layouts: list[tuple[pq.ParquetSchema, list[tuple[str, BoundsCollector, _Place]]]] = []
+    layouts: list[tuple[pq.ParquetSchema, list[tuple[str, BoundsCollector, _LeafPlace]]]] = []
     row_counts: list[int] = []
     file_index: list[int] = []
     for position, footer in enumerate(footers):
@@ -160,7 +160,7 @@ def row_group_bounds(
     )
 
 
-def _observe(collector: BoundsCollector, place: _Place, row_group: pq.RowGroupMetaData, nan_count: int | None) -> None:
+def _observe(collector: BoundsCollector, place: _LeafPlace, row_group: pq.RowGroupMetaData, nan_count: int | None) -> None:
     statistics = None if place.index is None else row_group.column(place.index).statistics
     if statistics is not None and statistics.has_null_count:
         null_count = statistics.null_count
@@ -239,20 +239,20 @@ def _leaf_indexes(schema: pq.ParquetSchema) -> _Tree | None:
     return root if counter[0] == len(schema.names) else None
 
 
-def _locate(path: str, schema: pq.ParquetSchema, tree: _Tree | None) -> _Place:
+def _locate(path: str, schema: pq.ParquetSchema, tree: _Tree | None) -> _LeafPlace:
     node: _Tree | int | None = tree
     for part in path_parts(path):
         if not isinstance(node, dict):
-            return _Place()
+            return _LeafPlace()
         if part not in node:
             # Some readers may take names that differ only in case for the same column.
-            return _Place(absent=part.lower() not in {name.lower() for name in node})
+            return _LeafPlace(absent=part.lower() not in {name.lower() for name in node})
         node = node[part]
     if not isinstance(node, int):
-        return _Place()
+        return _LeafPlace()
     leaf = schema.column(node)
     stored = stored_type(leaf.physical_type, leaf.logical_type.to_json())
-    return _Place(index=node, stored=stored, required=leaf.max_definition_level == 0)
+    return _LeafPlace(index=node, stored=stored, required=leaf.max_definition_level == 0)
 
 
 @lru_cache(256)
@@ -282,7 +282,7 @@ def stored_type(physical: str, logical_json: str) -> pa.DataType | None:
             return None
 
 
-def converts(stored: pa.DataType, wanted: pa.DataType) -> bool:
+def is_exact_conversion(stored: pa.DataType, wanted: pa.DataType) -> bool:
     """Tell whether a safe cast between the types keeps order and value, so that a successful cast gives true bounds."""
     if stored == wanted:
         return True
@@ -314,7 +314,7 @@ def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Arr
 
     Values without an exact counterpart become null. Return None if the types do not convert.
     """
-    if not converts(stored, wanted):
+    if not is_exact_conversion(stored, wanted):
         return None
     try:
         if pa.types.is_decimal(stored):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError, StorageError
-from lakeformat.files.batch_rows import MOST_BYTES, OpenParquet, leaves_of, rows_at_a_time
+from lakeformat.files.batch_rows import MOST_BYTES, OpenParquet, leaf_positions, choose_batch_rows
 from lakeformat.files.missing_files import missing_file_error
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
@@ -31,13 +31,13 @@ __all__ = [
     "KeyFooter",
     "KeyRange",
     "group_bytes",
-    "key_footer",
+    "parse_key_footer",
     "open_base",
     "open_parquet",
-    "read_footer",
-    "read_footers",
+    "read_key_footer",
+    "read_key_footers",
     "read_metadata",
-    "repeated_texts",
+    "choose_dictionary_reads",
     "row_batches",
 ]
 
@@ -50,7 +50,7 @@ BLOOM_TYPE: Final = b"hoodie_bloom_filter_type_code"
 MIN_KEY: Final = b"hoodie_min_record_key"
 MAX_KEY: Final = b"hoodie_max_record_key"
 
-#: Most bytes of parsed footers in memory (mostly filters), and the number of footers read between two checks of it.
+#: Most bytes of parsed footers in memory (mostly filters), and the number of files given to the pool at a time.
 _KEPT_BYTES: Final = 64 << 20
 _AT_A_TIME: Final = 64
 #: A chunk of texts with fewer bytes a value than this is taken as dictionary encoded.
@@ -139,11 +139,11 @@ def row_batches(
         CorruptTableError: a page is damaged; names the file.
     """
     groups = range(parquet.metadata.num_row_groups) if row_groups is None else row_groups
-    leaves = leaves_of(parquet, columns)
+    leaves = leaf_positions(parquet, columns)
     for group in groups:
         missing = parquet.metadata.row_group(group).num_rows
         try:
-            step = rows_at_a_time(parquet, group, leaves, rows, most_bytes)
+            step = choose_batch_rows(parquet, group, leaves, rows, most_bytes)
             for batch in parquet.iter_batches(step, row_groups=[group], columns=list(columns), use_threads=threads):
                 missing -= batch.num_rows
                 for column in batch.columns:
@@ -175,7 +175,7 @@ def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
         return parquet.metadata
 
 
-def repeated_texts(footer: pq.FileMetaData, columns: Sequence[str]) -> list[str]:
+def choose_dictionary_reads(footer: pq.FileMetaData, columns: Sequence[str]) -> list[str]:
     """Return the text columns that are dictionary encoded in the first row group: these decode faster as dictionaries.
 
     A plain text takes at least four bytes, so a column below two bytes a value is (except for a rest) in a dictionary.
@@ -198,12 +198,12 @@ def group_bytes(footer: pq.FileMetaData, group: int) -> int:
     return sum(row_group.column(column).total_compressed_size for column in range(row_group.num_columns))
 
 
-def read_footer(storage: Storage, file: BaseFile) -> KeyFooter:
+def read_key_footer(storage: Storage, file: BaseFile) -> KeyFooter:
     """Read the file's footer and return its facts about the keys."""
-    return key_footer(file, read_metadata(storage, file))
+    return parse_key_footer(file, read_metadata(storage, file))
 
 
-def key_footer(file: BaseFile, metadata: pq.FileMetaData) -> KeyFooter:
+def parse_key_footer(file: BaseFile, metadata: pq.FileMetaData) -> KeyFooter:
     """Return the facts about the keys in a footer that is already read."""
     found = metadata.metadata or {}
     minimum, maximum = _key_range(metadata, found)
@@ -216,13 +216,13 @@ def _filter_text(found: dict[bytes, bytes]) -> bytes:
     return found.get(BLOOM) or found.get(OLD_BLOOM, b"")
 
 
-def read_footers(storage: Storage, files: Sequence[BaseFile], pool: Executor) -> list[KeyFooter]:
+def read_key_footers(storage: Storage, files: Sequence[BaseFile], pool: Executor) -> list[KeyFooter]:
     """Read the footers of many files, in order. Memory: 64 MB of parsed footers; for the others only the key ranges."""
     footers: list[KeyFooter] = []
     held_bytes = 0
     # A pool reads ahead without a limit, so it gets a few files at a time.
     for start in range(0, len(files), _AT_A_TIME):
-        for footer in pool.map(lambda file: read_footer(storage, file), files[start : start + _AT_A_TIME]):
+        for footer in pool.map(lambda file: read_key_footer(storage, file), files[start : start + _AT_A_TIME]):
             held_bytes += footer.footer_bytes
             footers.append(footer if held_bytes <= _KEPT_BYTES else replace(footer, metadata=None))
     return footers

@@ -15,19 +15,19 @@ import pyarrow as pa
 
 from lakeformat.codec.log_blocks import BlockKind, HeaderKey, LogBlock, decode_positions, parse_blocks
 from lakeformat.errors import CorruptTableError
-from lakeformat.files.block_content import avro_rows, decode_deletes, parquet_rows
+from lakeformat.files.block_content import decode_avro_rows, decode_deletes, decode_parquet_rows
 from lakeformat.files.block_order import blocks_to_merge
 from lakeformat.files.missing_files import missing_file_error
 from lakeformat.merge.versions import LogDeletes, LogPart
 from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.storage.port import Storage
 
-__all__ = ["decode_blocks", "may_point", "plan_blocks", "read_blocks", "read_change_data", "read_parts"]
+__all__ = ["decode_blocks", "has_row_numbers", "plan_blocks", "read_blocks", "read_change_data", "read_parts"]
 
 #: ``(block, content, columns) -> part``, for the kinds that hold records or deletes (`BlockKind.is_data_or_delete`).
 _DECODERS: Final[Mapping[BlockKind, Callable[[LogBlock, Any, Collection[str] | None], LogPart]]] = {
-    BlockKind.AVRO_DATA: avro_rows,
-    BlockKind.PARQUET_DATA: parquet_rows,
+    BlockKind.AVRO_DATA: decode_avro_rows,
+    BlockKind.PARQUET_DATA: decode_parquet_rows,
     BlockKind.DELETE: lambda block, content, _: decode_deletes(block, content),
 }
 
@@ -86,7 +86,7 @@ def read_change_data(storage: Storage, log: LogFile) -> Iterator[pa.Table]:
     with _open(storage, log.path) as source:
         for block in parse_blocks(source, log.path, source.size()):
             if block.kind is BlockKind.CDC_DATA:
-                yield avro_rows(block, _read_content(source, block)).rows
+                yield decode_avro_rows(block, _read_content(source, block)).rows
 
 
 def decode_blocks(
@@ -123,7 +123,7 @@ def _decode_block(source: Any, block: LogBlock, columns: Collection[str] | None,
     return part if base_instant is None else _add_positions(part, block, base_instant)
 
 
-def may_point(block: LogBlock) -> bool:
+def has_row_numbers(block: LogBlock) -> bool:
     """Tell whether the block's header has record positions, without decoding them."""
     return HeaderKey.RECORD_POSITIONS in block.header
 

@@ -25,7 +25,7 @@ from lakeformat.codec.avro.encode import (
 from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, BlockKind, HeaderKey, encode_block, encode_positions
 from lakeformat.errors import SchemaMismatchError
 
-__all__ = ["BaseRows", "change_block", "delete_block", "delete_blocks_hold", "parquet_block", "rollback_block"]
+__all__ = ["BaseRows", "encode_change_block", "encode_delete_block", "fits_delete_blocks", "encode_parquet_block", "encode_rollback_block"]
 
 #: Branches of an ordering value's union, as Avro writes them.
 _INT, _LONG, _STRING, _DECIMAL, _ARRAY = (bytes([2 * branch]) for branch in (2, 3, 7, 9, 12))
@@ -49,22 +49,23 @@ class BaseRows:
     Attributes:
         rows: row numbers, ascending, one for each record.
         instant_time: instant of the base file.
-        is_told: whether the block names the base file, as from table version 8 on. If not, the log file's name does.
+        names_base_file: whether the block names the base file, as from table version 8 on. If not, the log file's name
+            does.
     """
 
     rows: npt.NDArray[np.int64]
     instant_time: str
-    is_told: bool
+    names_base_file: bool
 
     def header(self) -> Mapping[HeaderKey, str]:
         """Return the header entries of these rows (Hudi: ``addRecordPositionsToHeader``)."""
-        entries = {HeaderKey.RECORD_POSITIONS: encode_positions(self.rows, is_ours=not self.is_told)}
-        if self.is_told:
+        entries = {HeaderKey.RECORD_POSITIONS: encode_positions(self.rows, is_ours=not self.names_base_file)}
+        if self.names_base_file:
             entries[HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS] = self.instant_time
         return entries
 
 
-def parquet_block(file: bytes, *, instant_time: str, schema: str, base_rows: BaseRows | None = None) -> bytes:
+def encode_parquet_block(file: bytes, *, instant_time: str, schema: str, base_rows: BaseRows | None = None) -> bytes:
     """Make a Parquet data block.
 
     Args:
@@ -76,7 +77,7 @@ def parquet_block(file: bytes, *, instant_time: str, schema: str, base_rows: Bas
     return encode_block(BlockKind.PARQUET_DATA, _make_header(instant_time, schema, base_rows), file)
 
 
-def delete_block(
+def encode_delete_block(
     keys: pa.Array,
     *,
     partition_path: str,
@@ -110,7 +111,7 @@ def _make_header(instant_time: str, schema: str, base_rows: BaseRows | None) -> 
     return {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema, **entries}
 
 
-def change_block(rows: pa.Table, *, instant_time: str, schema: str) -> bytes:
+def encode_change_block(rows: pa.Table, *, instant_time: str, schema: str) -> bytes:
     """Make a block of change data (Hudi: ``HoodieCDCDataBlock``).
 
     Args:
@@ -125,7 +126,7 @@ def change_block(rows: pa.Table, *, instant_time: str, schema: str) -> bytes:
     return encode_block(BlockKind.CDC_DATA, header, content)
 
 
-def rollback_block(*, instant_time: str, target: str) -> bytes:
+def encode_rollback_block(*, instant_time: str, target: str) -> bytes:
     """Make a command block: readers skip the blocks that ``target`` wrote into this slice before (table version 6).
 
     Args:
@@ -153,7 +154,7 @@ def _encode_orderings(columns: Sequence[pa.Array], rows: int) -> pa.Array:
     )
 
 
-def delete_blocks_hold(kind: pa.DataType) -> bool:
+def fits_delete_blocks(kind: pa.DataType) -> bool:
     """Return whether delete blocks can hold every ordering value of a type."""
     if pa.types.is_decimal(kind):
         return bool(kind.scale <= _DIGITS and kind.precision - kind.scale <= _DIGITS)
@@ -193,4 +194,4 @@ def _encode_decimals(column: pa.Array) -> pa.Array:
             f"an ordering value of type {column.type} has more than {_DIGITS} digits on one side of the point, which "
             "delete blocks cannot hold; order by another column"
         ) from None
-    return AvroEncoder().encoded(wide, {"type": "fixed", "name": "decimal", "size": _DECIMAL_BYTES})
+    return AvroEncoder().encode(wide, {"type": "fixed", "name": "decimal", "size": _DECIMAL_BYTES})

@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform
-from lakeformat.arrow.row_bytes import pieces
+from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.codec.log_blocks import LogBlock
 from lakeformat.files.batch_rows import OpenParquet
 from lakeformat.files.footer_bounds import row_group_bounds
-from lakeformat.files.footers import open_parquet, repeated_texts, row_batches
-from lakeformat.files.log_reader import decode_blocks, may_point, plan_blocks
+from lakeformat.files.footers import open_parquet, choose_dictionary_reads, row_batches
+from lakeformat.files.log_reader import decode_blocks, has_row_numbers, plan_blocks
 from lakeformat.files.missing_files import missing_file_error
-from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, groups_with_keys
+from lakeformat.files.slice_skipping import SliceFooters, Skipping, read_block_footers, choose_row_groups, groups_with_keys
 from lakeformat.files.stored_shape import StoredShape
 from lakeformat.merge.fold import fold_parts
 from lakeformat.merge.rules import ReadRule
@@ -32,7 +32,7 @@ from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.predicate import Predicate, mask
 from lakeformat.storage.port import Storage
 
-__all__ = ["OpenSlice", "SliceMerging", "base_may_win", "points_to_rows"]
+__all__ = ["OpenSlice", "SliceMergeRules", "base_may_win", "have_row_numbers"]
 
 
 def base_may_win(footer: pq.FileMetaData, logs: Versions, rule: ReadRule, table: pa.Schema) -> bool:
@@ -57,7 +57,7 @@ def base_may_win(footer: pq.FileMetaData, logs: Versions, rule: ReadRule, table:
     return bool(pc.greater(pc.max(highest), pc.min(written)).as_py())
 
 
-def points_to_rows(logs: Versions, rows: int) -> bool:
+def have_row_numbers(logs: Versions, rows: int) -> bool:
     """Tell whether each version has its own row number in the base file. If so, the keys of the base file are not read.
 
     Args:
@@ -85,7 +85,7 @@ _MOST_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class SliceMerging:
+class SliceMergeRules:
     """The rules by which the files of a slice become rows. Picklable.
 
     Attributes:
@@ -108,7 +108,7 @@ class OpenSlice:
         self,
         storage: Storage,
         piece: FileSlice,
-        merging: SliceMerging,
+        merging: SliceMergeRules,
         table: pa.Schema,
         columns: Sequence[str],
         stack: ExitStack,
@@ -140,14 +140,14 @@ class OpenSlice:
     def _instant(self) -> str:
         return self._base.name.instant_time if self._base else "0"
 
-    def footers(self, skipping: Skipping) -> Footers:
+    def footers(self, skipping: Skipping) -> SliceFooters:
         """Return the facts about the slice that are known without reading rows."""
         silent = set(self._shape.silent(self._instant))
         for block in self._blocks:
             silent |= self._shape.silent(block.instant_time)
-        return Footers(
+        return SliceFooters(
             self.parquet.metadata if self.parquet else None,
-            block_footers(self._storage, self._blocks),
+            read_block_footers(self._storage, self._blocks),
             mixes=self.rule.partial is not None
             or self.rule.by_payload
             or any(block.is_partial for block in self._blocks),
@@ -163,12 +163,12 @@ class OpenSlice:
         points = self._has_table_columns and self._base is not None and self._only is None
         rows = self.parquet.metadata.num_rows if points and self.parquet is not None else 0
         keyless = self._schema_for(self.rule, by_position=True)
-        if not keys and rows and RECORD_KEY not in keyless.names and all(map(may_point, self._blocks)):
+        if not keys and rows and RECORD_KEY not in keyless.names and all(map(has_row_numbers, self._blocks)):
             try:
                 return fold_parts(
                     _check_positions(self._parts(keyless, points=True), rows), self.rule, keyless, base_rows=rows
                 )
-            except _NotToRowsError:
+            except _NoRowNumbersError:
                 pass
         parts = self._parts(self._schema, points=points)
         if self._only is not None:
@@ -183,11 +183,11 @@ class OpenSlice:
             points: add row numbers of the base file if the blocks have them.
         """
         names = {*schema.names, *self.rule.needed_of_logs()}
-        stored, instant = self._shape.asked_ever(names), self._instant if points else None
+        stored, instant = self._shape.possible_names(names), self._instant if points else None
         parts = decode_blocks(self._storage, self._blocks, columns=stored, base_instant=instant)
-        return parts if self._has_table_columns else (self._shape.restored_part(part, names) for part in parts)
+        return parts if self._has_table_columns else (self._shape.restore_part(part, names) for part in parts)
 
-    def of_keys(self, keys: pa.Array, instant_time: str) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    def read_keys(self, keys: pa.Array, instant_time: str) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
         """Read the rows with these keys, once without the blocks of one commit and once with them."""
         parts = [
             part for each in self._parts(self._schema, points=False) if (part := _filter_keys(each, keys)) is not None
@@ -212,7 +212,7 @@ class OpenSlice:
         if footer is not None:
             if not base_may_win(footer, logs, rule, self._table):
                 rule = replace(rule, ordering=())
-            self._by_position = points_to_rows(logs, footer.num_rows)
+            self._by_position = have_row_numbers(logs, footer.num_rows)
             self._base_schema = self._schema_for(rule, by_position=self._by_position)
         return SliceMerge(logs, rule)
 
@@ -221,7 +221,7 @@ class OpenSlice:
         """Tell whether the files' columns are the table's."""
         return self._shape is _AS_STORED
 
-    def merged(
+    def merge_base(
         self,
         merge: SliceMerge,
         most_rows: int,
@@ -241,9 +241,9 @@ class OpenSlice:
         names = dict.fromkeys((*self._requested, *rule.needed_of_base(by_position=by_position))) or (RECORD_KEY,)
         return pa.schema([self._table.field(name) for name in names if name in self._known])
 
-    def groups(self, footers: Footers, skipping: Skipping, logs: Versions) -> list[int]:
+    def groups(self, footers: SliceFooters, skipping: Skipping, logs: Versions) -> list[int]:
         """Return the row groups of the base file that must be read."""
-        return groups_left(footers, skipping, logs, keys_known=self._shape.key is None)
+        return choose_row_groups(footers, skipping, logs, keys_known=self._shape.key is None)
 
     def _base_batches(
         self, most_rows: int, most_bytes: int, groups: Sequence[int] | None, *, threads: bool
@@ -253,10 +253,10 @@ class OpenSlice:
         assert self._base is not None  # noqa: S101  The caller's.
         present, names = set(self.parquet.schema_arrow.names), self._base_schema.names
         path = f"{self._storage.location}/{self._base.path}"
-        stored = [name for name in self._shape.asked(names, self._instant) if name in present]
+        stored = [name for name in self._shape.stored_names(names, self._instant) if name in present]
         footer = self.parquet.metadata
         reopened = open_parquet(
-            self.parquet.from_source, path, metadata=footer, read_dictionary=repeated_texts(footer, stored)
+            self.parquet.from_source, path, metadata=footer, read_dictionary=choose_dictionary_reads(footer, stored)
         )
         starts = np.cumsum([0, *(footer.row_group(at).num_rows for at in range(footer.num_row_groups))]).tolist()
         for group in range(footer.num_row_groups) if groups is None else groups:
@@ -264,29 +264,29 @@ class OpenSlice:
             batches = row_batches(
                 reopened, path, most_rows, columns=stored, row_groups=[group], threads=threads, most_bytes=most_bytes
             )
-            for batch in (each for one in batches for each in pieces(one, most_rows, most_bytes)):
-                shaped = batch if self._has_table_columns else self._shape.restored(batch, names, self._instant)
+            for batch in (each for one in batches for each in split_rows(one, most_rows, most_bytes)):
+                shaped = batch if self._has_table_columns else self._shape.restore(batch, names, self._instant)
                 rows = conform(shaped, self._base_schema)
                 yield start, rows if self._only is None else rows.filter(mask(self._only, rows))
                 start += batch.num_rows
 
-    def shown(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+    def drop_virtual_key(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
         """Drop the record key column if no file holds it."""
         if self._shape.key is None:
             return rows
         return rows.select([name for name in rows.schema.names if name != RECORD_KEY])
 
 
-class _NotToRowsError(Exception):
+class _NoRowNumbersError(Exception):
     """A block has records without a row number of the base file."""
 
 
 def _check_positions(parts: Iterator[LogPart], base_rows: int) -> Iterator[LogPart]:
-    """Yield the same parts. Raise `_NotToRowsError` at the first part without valid base-file row numbers."""
+    """Yield the same parts. Raise `_NoRowNumbersError` at the first part without valid base-file row numbers."""
     for part in parts:
         at = part.positions
         if at is None or at.min(initial=0) < 0 or at.max(initial=0) >= base_rows:
-            raise _NotToRowsError
+            raise _NoRowNumbersError
         yield part
         del part  # Free the part before the next one is decoded.
 

@@ -16,20 +16,28 @@ import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform
 from lakeformat.files.footers import group_bytes
-from lakeformat.files.open_slice import OpenSlice, SliceMerging
-from lakeformat.files.slice_skipping import Skipping, may_hold
+from lakeformat.files.open_slice import OpenSlice, SliceMergeRules
+from lakeformat.files.slice_skipping import Skipping, may_hold_match
 from lakeformat.merge.slice_merge import MergeCounts
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
 
-__all__ = ["LOGS_IN_MEMORY", "MergedSlice", "SliceLeft", "look_at_slice", "merged_slice", "read_appended", "read_slice"]
+__all__ = [
+    "LOGS_IN_MEMORY",
+    "MergedSlice",
+    "SliceSelection",
+    "inspect_slice",
+    "open_merged_slice",
+    "read_around_append",
+    "read_slice",
+]
 
 #: The size of log records in memory, as a multiple of the size of their files, about.
 LOGS_IN_MEMORY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class SliceLeft:
+class SliceSelection:
     """The part of a slice that a filter leaves to read.
 
     Attributes:
@@ -46,7 +54,7 @@ class SliceLeft:
 def read_slice(
     storage: Storage,
     piece: FileSlice,
-    merging: SliceMerging,
+    merging: SliceMergeRules,
     table: pa.Schema,
     columns: Sequence[str],
     *,
@@ -71,23 +79,23 @@ def read_slice(
     with ExitStack() as stack:
         opened = OpenSlice(storage, piece, merging, table, columns, stack)
         footers = None if skipping is None else opened.footers(skipping)
-        if footers is not None and skipping is not None and not may_hold(footers, skipping):
+        if footers is not None and skipping is not None and not may_hold_match(footers, skipping):
             return
         logs = opened.logs(keys=footers is not None)
         merge = opened.merge(logs)
         wanted = pa.schema([table.field(name) for name in columns])
         if opened.parquet is not None:
             groups = None if footers is None or skipping is None else opened.groups(footers, skipping, logs)
-            for batch in opened.merged(merge, most_rows, most_bytes, groups, threads=threads):
-                yield conform(opened.shown(batch), wanted)
+            for batch in opened.merge_base(merge, most_rows, most_bytes, groups, threads=threads):
+                yield conform(opened.drop_virtual_key(batch), wanted)
         for rows in merge.remaining(most_rows, most_bytes):
-            yield from conform(opened.shown(rows), wanted).combine_chunks().to_batches()
+            yield from conform(opened.drop_virtual_key(rows), wanted).combine_chunks().to_batches()
 
 
-def read_appended(
+def read_around_append(
     storage: Storage,
     piece: FileSlice,
-    merging: SliceMerging,
+    merging: SliceMergeRules,
     table: pa.Schema,
     wanted: pa.Schema,
     *,
@@ -110,15 +118,15 @@ def read_appended(
     with ExitStack() as stack:
         opened = OpenSlice(storage, piece, merging, table, wanted.names, stack)
         old, new = (
-            pa.Table.from_batches([conform(opened.shown(batch), wanted) for batch in batches], wanted)
-            for batches in opened.of_keys(keys, instant_time)
+            pa.Table.from_batches([conform(opened.drop_virtual_key(batch), wanted) for batch in batches], wanted)
+            for batches in opened.read_keys(keys, instant_time)
         )
         return old, new
 
 
 @contextmanager
-def merged_slice(
-    storage: Storage, piece: FileSlice, merging: SliceMerging, table: pa.Schema, columns: Sequence[str]
+def open_merged_slice(
+    storage: Storage, piece: FileSlice, merging: SliceMergeRules, table: pa.Schema, columns: Sequence[str]
 ) -> Iterator[MergedSlice]:
     """Open a slice to read all its rows for another file. Takes the arguments and raises the errors of `read_slice`."""
     with ExitStack() as stack:
@@ -142,7 +150,7 @@ class MergedSlice:
 
     @property
     def counts(self) -> MergeCounts:
-        """Return the counts of the merge. They are complete when `stored` has ended."""
+        """Return the counts of the merge. They are complete when `base_batches` has ended."""
         return self._merge.counts
 
     @property
@@ -157,30 +165,30 @@ class MergedSlice:
 
     def batches(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
         """Yield all rows: those left of the base file, then those that only the log files have."""
-        yield from self.stored(most_rows, most_bytes, threads=threads)
-        yield from self.added(most_rows, most_bytes)
+        yield from self.base_batches(most_rows, most_bytes, threads=threads)
+        yield from self.log_batches(most_rows, most_bytes)
 
-    def stored(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
+    def base_batches(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
         """Yield the rows left of the base file, in its order. Memory: as `read_slice`."""
         if self._opened.parquet is not None:
-            batches = self._opened.merged(self._merge, most_rows, most_bytes, None, threads=threads)
+            batches = self._opened.merge_base(self._merge, most_rows, most_bytes, None, threads=threads)
             yield from (conform(batch, self._wanted) for batch in batches)
 
-    def added(self, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that only the log files have. Call it after `stored` has ended."""
+    def log_batches(self, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that only the log files have. Call it after `base_batches` has ended."""
         for rows in self._merge.remaining(most_rows, most_bytes):
             yield from conform(rows, self._wanted).combine_chunks().to_batches()
 
 
-def look_at_slice(
+def inspect_slice(
     storage: Storage,
     piece: FileSlice,
-    merging: SliceMerging,
+    merging: SliceMergeRules,
     columns: Sequence[str],
     skipping: Skipping,
     *,
     exact: bool,
-) -> SliceLeft:
+) -> SliceSelection:
     """Find what `read_slice` would read with this filter. Memory: footers.
 
     Args:
@@ -191,8 +199,8 @@ def look_at_slice(
         opened = OpenSlice(storage, piece, merging, skipping.table, columns, stack)
         footers = opened.footers(skipping)
         count = footers.base.num_row_groups if footers.base else 0
-        if not may_hold(footers, skipping):
-            return SliceLeft(count, None)
+        if not may_hold_match(footers, skipping):
+            return SliceSelection(count, None)
         left = range(count) if not exact or footers.base is None else opened.groups(footers, skipping, opened.logs())
         logs = sum(log.size_bytes for log in piece.logs)
-        return SliceLeft(count, tuple(left), logs + sum(group_bytes(footers.base, group) for group in left))
+        return SliceSelection(count, tuple(left), logs + sum(group_bytes(footers.base, group) for group in left))

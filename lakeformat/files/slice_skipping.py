@@ -27,7 +27,7 @@ from lakeformat.predicate import ColumnBounds, Predicate, columns_of, mask, may_
 from lakeformat.predicate.nodes import leaves
 from lakeformat.storage.port import Storage
 
-__all__ = ["Footers", "Skipping", "block_footers", "groups_left", "groups_with_keys", "may_hold"]
+__all__ = ["SliceFooters", "Skipping", "read_block_footers", "choose_row_groups", "groups_with_keys", "may_hold_match"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -55,7 +55,7 @@ class Skipping:
 
 
 @dataclass(frozen=True, slots=True)
-class Footers:
+class SliceFooters:
     """The facts about a slice that are known without reading rows.
 
     Attributes:
@@ -71,7 +71,7 @@ class Footers:
     silent: Collection[str] = ()
 
 
-def _bounds(
+def _row_group_bounds_of(
     footers: Sequence[pq.FileMetaData], skipping: Skipping, silent: Collection[str]
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
     """Return the known bounds of the filter's columns in each row group, and the row counts."""
@@ -80,18 +80,18 @@ def _bounds(
     return bounds, rows
 
 
-def may_hold(footers: Footers, skipping: Skipping) -> bool:
+def may_hold_match(footers: SliceFooters, skipping: Skipping) -> bool:
     """Tell whether the slice may hold a row that the filter selects."""
     if footers.blocks is None:
         return True
     every = [*([footers.base] if footers.base else []), *footers.blocks]
-    bounds, rows = _bounds(every, skipping, footers.silent)
+    bounds, rows = _row_group_bounds_of(every, skipping, footers.silent)
     if footers.mixes and len(rows):
         bounds, rows = fold_files(bounds, rows, np.zeros(len(rows), np.int64), 1)
     return bool(may_match(skipping.predicate, bounds, rows).any())
 
 
-def groups_left(footers: Footers, skipping: Skipping, logs: Versions, *, keys_known: bool) -> list[int]:
+def choose_row_groups(footers: SliceFooters, skipping: Skipping, logs: Versions, *, keys_known: bool) -> list[int]:
     """Return the row groups of the base file that must be read and merged; see the module's docstring.
 
     Args:
@@ -99,7 +99,7 @@ def groups_left(footers: Footers, skipping: Skipping, logs: Versions, *, keys_kn
         keys_known: whether the base file has statistics of its record keys.
     """
     assert footers.base is not None  # noqa: S101  The caller's.
-    wanted = may_match(skipping.predicate, *_bounds([footers.base], skipping, footers.silent))
+    wanted = may_match(skipping.predicate, *_row_group_bounds_of([footers.base], skipping, footers.silent))
     if wanted.all():
         return list(range(len(wanted)))
     risky = _risky_keys(logs, skipping, every=footers.mixes or not keys_known)
@@ -133,7 +133,7 @@ def _risky_keys(logs: Versions, skipping: Skipping, *, every: bool) -> pa.Chunke
     return logs.keys.filter(pa.array(held))
 
 
-def block_footers(storage: Storage, blocks: Sequence[LogBlock]) -> Sequence[pq.FileMetaData] | None:
+def read_block_footers(storage: Storage, blocks: Sequence[LogBlock]) -> Sequence[pq.FileMetaData] | None:
     """Read the Parquet footers of the data blocks. Return None if a block is not Parquet or its footer is damaged."""
     data = [block for block in blocks if block.kind is not BlockKind.DELETE]
     if any(block.kind is not BlockKind.PARQUET_DATA for block in data):
@@ -141,14 +141,14 @@ def block_footers(storage: Storage, blocks: Sequence[LogBlock]) -> Sequence[pq.F
     found: list[pq.FileMetaData] = []
     for block in data:
         with storage.open_input(block.path) as source:
-            footer = _footer(source, block)
+            footer = _read_block_footer(source, block)
         if footer is None:
             return None
         found.append(footer)
     return found
 
 
-def _footer(source: Any, block: LogBlock) -> pq.FileMetaData | None:
+def _read_block_footer(source: Any, block: LogBlock) -> pq.FileMetaData | None:
     """Read the footer of a Parquet block. Return None if it is damaged: the reader of the block reports the damage."""
     end = block.content_offset + block.content_bytes
     if block.content_bytes < _TAIL_BYTES + len(_MAGIC):

@@ -76,8 +76,8 @@ class StoredShape:
         version = self._version(instant_time)
         return frozenset({*self.constants, *version.stored, *version.refused})
 
-    def asked(self, columns: Iterable[str], instant_time: str) -> tuple[str, ...]:
-        """Return the names of the stored columns that `restored` needs.
+    def stored_names(self, columns: Iterable[str], instant_time: str) -> tuple[str, ...]:
+        """Return the names of the stored columns that `restore` needs.
 
         Raises:
             UnsupportedTableError: a column cannot be read from these files; names it.
@@ -95,7 +95,7 @@ class StoredShape:
                 names.append(stored)
         return tuple(dict.fromkeys(names))
 
-    def asked_ever(self, columns: Iterable[str]) -> frozenset[str]:
+    def possible_names(self, columns: Iterable[str]) -> frozenset[str]:
         """Return the names of the stored columns that files of any instant may need."""
         needed = frozenset(self._needed(columns))
         renamed = (version.stored.get(column) for version in self.versions for column in needed)
@@ -107,7 +107,7 @@ class StoredShape:
             names |= dict.fromkeys(name.partition(".")[0] for name in self.key.record_fields)
         return names
 
-    def restored(self, rows: Any, columns: Collection[str], instant_time: str) -> Any:
+    def restore(self, rows: Any, columns: Collection[str], instant_time: str) -> Any:
         """Convert a batch or table of an instant's file: return the columns that it has, under the table's names."""
         version, present = self._version(instant_time), frozenset(rows.schema.names)
         found: dict[str, Any] = {}
@@ -122,12 +122,12 @@ class StoredShape:
             found[RECORD_KEY] = record_keys(_rebuild(rows, found), self.key)
         return _rebuild(rows, {name: found[name] for name in columns if name in found})
 
-    def restored_part(self, part: LogPart, columns: Collection[str]) -> LogPart:
-        """Convert the part of a log block in the same way. Raises the errors of `asked`."""
+    def restore_part(self, part: LogPart, columns: Collection[str]) -> LogPart:
+        """Convert the part of a log block in the same way. Raises the errors of `stored_names`."""
         if isinstance(part, LogDeletes):
             return replace(part, keys=_strip_prefix(part.keys, self.key))
-        self.asked(columns, part.instant_time)
-        return replace(part, rows=self.restored(part.rows, columns, part.instant_time))
+        self.stored_names(columns, part.instant_time)
+        return replace(part, rows=self.restore(part.rows, columns, part.instant_time))
 
 
 def _rebuild(rows: Any, columns: Mapping[str, Any]) -> Any:

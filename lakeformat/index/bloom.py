@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.port import IndexSettings, Ints, Tagged, untagged
-from lakeformat.index.stored_keys import where_keys_stand, with_deleted_rows, with_log_keys
+from lakeformat.index.port import IndexSettings, Ints, Tagged, tag_as_new
+from lakeformat.index.stored_keys import add_log_keys, drop_deleted_places, mark_deleted_rows
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.files import FileSlice
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import ColumnBounds
 from lakeformat.storage.port import Storage
 
-__all__ = ["GlobalIndex", "PartitionIndex", "in_question", "with_slices"]
+__all__ = ["GlobalIndex", "PartitionIndex", "point_to_slices", "find_possible_files"]
 
 #: With fewer files, all footers are read at once.
 _MANY_FILES: Final = 8
@@ -42,9 +42,9 @@ class PartitionIndex:
 
             def locate_in(path: str) -> Tagged:
                 slices = snapshot.slices.get(path, ())
-                tagged = with_slices(tag_base_files(path), slices)
-                tagged = with_log_keys(storage, snapshot, slices, keys[path], tagged, inner)
-                resolve_deletes = with_deleted_rows if settings.tells_gone else where_keys_stand
+                tagged = point_to_slices(tag_base_files(path), slices)
+                tagged = add_log_keys(storage, snapshot, slices, keys[path], tagged, inner)
+                resolve_deletes = mark_deleted_rows if settings.finds_deleted else drop_deleted_places
                 return resolve_deletes(storage, snapshot, keys[path], tagged)
 
             def tag_base_files(path: str) -> Tagged:
@@ -52,7 +52,7 @@ class PartitionIndex:
                 known = snapshot.live.bounds_in(path, RECORD_KEY) if len(files) >= _MANY_FILES else None
                 if known is None or not narrowing.use_ranges or len(known.minimum) != len(files):
                     return tag_files(storage, files, keys[path], narrowing, inner)
-                near = in_question(known, keys[path])
+                near = find_possible_files(known, keys[path])
                 tagged = tag_files(storage, [files[at] for at in near.tolist()], keys[path], narrowing, inner)
                 counts = replace(tagged.counts, files=len(files))
                 return replace(tagged, files=near[tagged.files], counts=counts)
@@ -61,16 +61,16 @@ class PartitionIndex:
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Tag all keys as new; see `Index.place`."""
-        return untagged(keys)
+        return tag_as_new(keys)
 
 
-def with_slices(tagged: Tagged, slices: Sequence[FileSlice]) -> Tagged:
+def point_to_slices(tagged: Tagged, slices: Sequence[FileSlice]) -> Tagged:
     """Let ``tagged`` point to slices instead of base files; only the slices with a base file were searched."""
     at = np.array([at for at, each in enumerate(slices) if each.base is not None], np.int64)
     return replace(tagged, files=at[tagged.files], searched=tuple(slices))
 
 
-def in_question(known: ColumnBounds, keys: pa.ChunkedArray) -> Ints:
+def find_possible_files(known: ColumnBounds, keys: pa.ChunkedArray) -> Ints:
     """Return the positions of the files whose key range holds any of these keys, or is unknown.
 
     Memory: a sort of the keys.
@@ -104,12 +104,12 @@ class GlobalIndex:
         with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
 
             def locate_in(column: pa.ChunkedArray) -> Tagged:
-                tagged = with_slices(tag_files(storage, snapshot.files, column, narrowing, pool), slices)
-                tagged = with_log_keys(storage, snapshot, slices, column, tagged, pool)
-                return with_deleted_rows(storage, snapshot, column, tagged)
+                tagged = point_to_slices(tag_files(storage, snapshot.files, column, narrowing, pool), slices)
+                tagged = add_log_keys(storage, snapshot, slices, column, tagged, pool)
+                return mark_deleted_rows(storage, snapshot, column, tagged)
 
             return {path: locate_in(column) for path, column in keys.items()}
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Tag all keys as new; see `Index.place`."""
-        return untagged(keys)
+        return tag_as_new(keys)

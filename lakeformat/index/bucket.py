@@ -17,12 +17,12 @@ import pyarrow as pa
 from lakeformat.codec.java import FieldRule, field_list_hashes
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged, in_key_order
-from lakeformat.index.stored_keys import KeyColumn, matches, slice_keys, with_deleted_rows
+from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged, argsort_keys
+from lakeformat.index.stored_keys import KeyColumn, mark_deleted_rows, match_keys, read_slice_keys
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
 
-__all__ = ["BucketIndex", "bucket_file_id", "bucket_ids", "bucket_of", "has_bucket_files", "only_bucket_count"]
+__all__ = ["BucketIndex", "bucket_file_id", "bucket_ids", "bucket_of", "find_bucket_count", "has_bucket_files"]
 
 _DIGITS: Final = 8
 _BUCKETS: Final = "hoodie.bucket.index.num.buckets"
@@ -82,7 +82,7 @@ class BucketIndex:
         if not self.settings.exact:
             return found
         exact = {path: _confirm_pairs(storage, snapshot, at, keys[path]) for path, at in found.items()}
-        return {path: with_deleted_rows(storage, snapshot, keys[path], at) for path, at in exact.items()}
+        return {path: mark_deleted_rows(storage, snapshot, keys[path], at) for path, at in exact.items()}
 
     def _locate(self, keys: pa.ChunkedArray, files: Mapping[int, FileSlice], rule: FieldRule) -> Tagged:
         buckets = self._buckets(keys, rule)
@@ -90,7 +90,7 @@ class BucketIndex:
         file_of[[*files]] = np.arange(len(files))
         at = file_of[buckets]
         located, new = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
-        new = new[in_key_order(keys.take(pa.array(new)))]
+        new = new[argsort_keys(keys.take(pa.array(new)))]
         counts = TagCounts(len(keys), len(files), len(located), len(located))
         return Tagged(located, at[located], new, counts, tuple(files.values()), buckets[new])
 
@@ -101,7 +101,7 @@ class BucketIndex:
         nothing = np.empty(0, np.int64)
         placed = {}
         for path, column in keys.items():
-            order = in_key_order(column)
+            order = argsort_keys(column)
             buckets = self._buckets(column, rule)[order]
             placed[path] = Tagged(nothing, nothing, order, TagCounts(keys=len(column)), (), buckets)
         return placed
@@ -152,7 +152,7 @@ class BucketIndex:
 
 def _first_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
     """Read enough keys of a slice to find the rule by which they were placed: those of its base file, if it has one."""
-    return slice_keys(storage, snapshot, piece if piece.base is None else replace(piece, logs=()))
+    return read_slice_keys(storage, snapshot, piece if piece.base is None else replace(piece, logs=()))
 
 
 def _slice_path(piece: FileSlice) -> str:
@@ -164,17 +164,17 @@ def _confirm_pairs(storage: Storage, snapshot: Snapshot, tagged: Tagged, keys: p
     held = np.zeros(len(keys), bool)
     counts = TagCounts(checked=len(tagged.keys))
     for at, piece in enumerate(tagged.searched):
-        column = slice_keys(storage, snapshot, piece)
+        column = read_slice_keys(storage, snapshot, piece)
         counts.add(TagCounts(files_read=1, bytes_read=column.size_bytes))
         of_file = tagged.keys[tagged.files == at]
-        held[of_file[matches([column], keys.take(pa.array(of_file)))[0]]] = True
+        held[of_file[match_keys([column], keys.take(pa.array(of_file)))[0]]] = True
     counts.add(tagged.counts)
     confirmed = held[tagged.keys]
     new = np.concatenate([tagged.new, tagged.keys[~confirmed]])
     bucket_of_file = np.array([bucket_of(piece.group.file_id) for piece in tagged.searched], np.int64)
     known = tagged.new_buckets if tagged.new_buckets is not None else tagged.new[:0]
     buckets = np.concatenate([known, bucket_of_file[tagged.files[~confirmed]]])
-    order = in_key_order(keys.take(pa.array(new)))
+    order = argsort_keys(keys.take(pa.array(new)))
     return Tagged(tagged.keys[confirmed], tagged.files[confirmed], new[order], counts, tagged.searched, buckets[order])
 
 
@@ -213,7 +213,7 @@ def has_bucket_files(slices: Iterable[FileSlice]) -> bool:
     return count > _BY_CHANCE or (count > 0 and highest < _LOW)
 
 
-def only_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str]) -> int | None:
+def find_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str]) -> int | None:
     """Find the number of buckets of a table from its stored keys. Return None if several numbers fit.
 
     In bucket ``b`` of ``n``, every hash minus ``b`` is a multiple of ``n``, and ``n`` is greater than every ``b``. So

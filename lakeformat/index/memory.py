@@ -19,15 +19,15 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.bloom import with_slices
-from lakeformat.index.port import IndexSettings, TagCounts, Tagged, in_key_order, untagged
+from lakeformat.index.bloom import point_to_slices
+from lakeformat.index.port import IndexSettings, TagCounts, Tagged, argsort_keys, tag_as_new
 from lakeformat.index.stored_keys import (
     KeyColumn,
-    located,
+    add_log_keys,
+    drop_deleted_places,
+    locate_keys,
+    mark_deleted_rows,
     read_keys,
-    where_keys_stand,
-    with_deleted_rows,
-    with_log_keys,
 )
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
@@ -77,9 +77,9 @@ class MemoryIndex:
 
             def locate_in(path: str) -> Tagged:
                 slices, column = snapshot.slices.get(path, ()), keys[path]
-                tagged = with_slices(_find_keys(snapshot.by_partition.get(path, ()), held, column), slices)
-                tagged = with_log_keys(storage, snapshot, slices, column, tagged, pool)
-                resolve_deletes = with_deleted_rows if self.settings.tells_gone else where_keys_stand
+                tagged = point_to_slices(_find_keys(snapshot.by_partition.get(path, ()), held, column), slices)
+                tagged = add_log_keys(storage, snapshot, slices, column, tagged, pool)
+                resolve_deletes = mark_deleted_rows if self.settings.finds_deleted else drop_deleted_places
                 return resolve_deletes(storage, snapshot, column, tagged)
 
             found = {path: locate_in(path) for path in keys}
@@ -89,11 +89,11 @@ class MemoryIndex:
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Tag all keys as new; see `Index.place`."""
-        return untagged(keys)
+        return tag_as_new(keys)
 
 
 def _find_keys(files: Sequence[BaseFile], held: Mapping[BaseFile, KeyColumn], keys: pa.ChunkedArray) -> Tagged:
-    found = located([held[file] for file in files], keys)
+    found = locate_keys([held[file] for file in files], keys)
     at = np.concatenate([*(each for each, _ in found), np.empty(0, np.int64)])
     base_rows = np.concatenate([*(rows for _, rows in found), np.empty(0, np.int64)])
     in_files = np.repeat(np.arange(len(files)), [len(each) for each, _ in found])
@@ -102,4 +102,4 @@ def _find_keys(files: Sequence[BaseFile], held: Mapping[BaseFile, KeyColumn], ke
     new = np.flatnonzero(is_new)
     candidates = len(keys) * len(files)
     counts = TagCounts(len(keys), len(files), candidates, candidates, candidates)
-    return Tagged(at, in_files, new[in_key_order(keys.take(pa.array(new)))], counts, base_rows=base_rows)
+    return Tagged(at, in_files, new[argsort_keys(keys.take(pa.array(new)))], counts, base_rows=base_rows)

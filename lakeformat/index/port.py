@@ -18,7 +18,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
 
-__all__ = ["Index", "IndexSettings", "Ints", "TagCounts", "Tagged", "in_key_order", "untagged"]
+__all__ = ["Index", "IndexSettings", "Ints", "TagCounts", "Tagged", "argsort_keys", "tag_as_new"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -32,7 +32,7 @@ class IndexSettings:
         use_ranges: Hudi's ``hoodie.bloom.index.prune.by.ranges``.
         use_tree: Hudi's ``hoodie.bloom.index.use.treebased.filter``.
         exact: whether every pair must be certain, because no later step checks it.
-        tells_gone: whether to find out which rows log files have deleted; global indexes always do.
+        finds_deleted: whether to find out which rows log files have deleted; global indexes always do.
         update_partition: whether a global index moves a row whose partition changes; else the row stays where it was.
         buckets, hash_fields: settings of the bucket index.
     """
@@ -41,7 +41,7 @@ class IndexSettings:
     use_ranges: bool = True
     use_tree: bool = True
     exact: bool = False
-    tells_gone: bool = False
+    finds_deleted: bool = False
     update_partition: bool = True
     buckets: int = 256
     hash_fields: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Tagged:
     gone: npt.NDArray[np.bool_] | None = None
     base_rows: Ints | None = None
 
-    def inserting(self, wanted: npt.NDArray[np.bool_]) -> Tagged:
+    def with_new_keys(self, wanted: npt.NDArray[np.bool_]) -> Tagged:
         """Keep only some of the new keys: ``wanted`` has a flag for each of them."""
         buckets = None if self.new_buckets is None else self.new_buckets[wanted]
         return replace(self, new=self.new[wanted], new_buckets=buckets)
@@ -148,16 +148,16 @@ class Index(Protocol):
         """Tag all keys as new, for operations that look up no keys. Keys may repeat."""
 
 
-def in_key_order(keys: pa.ChunkedArray) -> Ints:
+def argsort_keys(keys: pa.ChunkedArray) -> Ints:
     """Return the positions that sort the keys."""
     order: Ints = np.asarray(pc.sort_indices(keys)).astype(np.int64)
     return order
 
 
-def untagged(keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
+def tag_as_new(keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
     """Tag all keys as new, for indexes without a rule for the place of new keys."""
     nothing = np.empty(0, np.int64)
     return {
-        path: Tagged(nothing, nothing, in_key_order(column), TagCounts(keys=len(column)))
+        path: Tagged(nothing, nothing, argsort_keys(column), TagCounts(keys=len(column)))
         for path, column in keys.items()
     }

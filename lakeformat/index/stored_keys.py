@@ -30,9 +30,9 @@ from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.files.log_reader import read_parts
-from lakeformat.files.open_slice import SliceMerging
+from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.files.slice_reader import read_slice
-from lakeformat.index.port import Ints, Tagged, in_key_order
+from lakeformat.index.port import Ints, Tagged, argsort_keys
 from lakeformat.merge.versions import LogRows
 from lakeformat.model.files import BaseFile, FileSlice, LogFile
 from lakeformat.model.instant import VisibleInstants
@@ -45,20 +45,20 @@ __all__ = [
     "LogsWithKeys",
     "SortedKeys",
     "Wanted",
-    "deleted_pairs",
-    "deleting_slices",
-    "located",
-    "logged_keys",
+    "add_keys_of_logs",
+    "add_log_keys",
+    "flag_deleted_pairs",
+    "find_deleting_slices",
+    "drop_deleted_places",
+    "locate_keys",
     "logs_with_keys",
-    "matches",
-    "one_place_each",
+    "mark_deleted_rows",
+    "match_keys",
     "overlapping_groups",
     "read_keys",
-    "slice_keys",
-    "where_keys_stand",
-    "with_deleted_rows",
-    "with_keys_of",
-    "with_log_keys",
+    "read_logged_keys",
+    "read_slice_keys",
+    "select_one_place",
 ]
 
 _BATCH_ROWS: Final = 1 << 21
@@ -114,10 +114,10 @@ class SortedKeys:
 
 def overlapping_groups(metadata: pq.FileMetaData, column: int, wanted: Wanted) -> list[int]:
     """Return the row groups that may hold a wanted key by the key column's statistics; without statistics, all."""
-    return [at for at in range(metadata.num_row_groups) if _may_hold(metadata.row_group(at).column(column), wanted)]
+    return [at for at in range(metadata.num_row_groups) if _may_hold_wanted_key(metadata.row_group(at).column(column), wanted)]
 
 
-def _may_hold(chunk: pq.ColumnChunkMetaData, wanted: Wanted) -> bool:
+def _may_hold_wanted_key(chunk: pq.ColumnChunkMetaData, wanted: Wanted) -> bool:
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:
         return True
@@ -158,13 +158,13 @@ def read_keys(
         return KeyColumn(keys, size, tuple((starts[at], rows[at]) for at in groups))
 
 
-def matches(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[Ints]:
+def match_keys(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[Ints]:
     """Return for each key column the positions of those of ``keys`` that it holds, ascending, each once."""
-    return [found for found, _ in located(columns, keys)]
+    return [found for found, _ in locate_keys(columns, keys)]
 
 
-def located(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[tuple[Ints, Ints]]:
-    """Return the positions as `matches`, with row numbers in the file; -1 for keys with several or unknown rows.
+def locate_keys(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[tuple[Ints, Ints]]:
+    """Return the positions as `match_keys`, with row numbers in the file; -1 for keys with several or unknown rows.
 
     One hash table of ``keys`` serves all columns; every stored key is looked up once.
     """
@@ -186,7 +186,7 @@ def _distinct(at: Ints, rows: Ints) -> tuple[Ints, Ints]:
     return keys, np.where(count > 1, -1, rows[first])
 
 
-def with_log_keys(
+def add_log_keys(
     storage: Storage,
     snapshot: Snapshot,
     slices: Sequence[FileSlice],
@@ -200,7 +200,7 @@ def with_log_keys(
         slices: the slices to which ``tagged`` points.
     """
     found = {at: logs for at, each in enumerate(slices) if (logs := logs_with_keys(snapshot, each)) is not None}
-    return with_keys_of(storage, found, keys, tagged, pool)
+    return add_keys_of_logs(storage, found, keys, tagged, pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def logs_with_keys(snapshot: Snapshot, piece: FileSlice) -> LogsWithKeys | None:
     return LogsWithKeys(piece.logs, snapshot.merging(piece).visible)
 
 
-def with_keys_of(
+def add_keys_of_logs(
     storage: Storage,
     logs: Mapping[int, LogsWithKeys],
     keys: pa.ChunkedArray,
@@ -238,7 +238,7 @@ def with_keys_of(
     if not logs:
         return tagged
     columns = list(pool.map(lambda one: _read_log_keys(storage, one), logs.values()))
-    found = matches(columns, keys)
+    found = match_keys(columns, keys)
     pairs, first = np.unique(
         np.concatenate(
             [
@@ -250,7 +250,7 @@ def with_keys_of(
         return_index=True,
     )
     new = np.setdiff1d(tagged.new, pairs[:, 0], assume_unique=True)
-    new = new[in_key_order(keys.take(pa.array(new)))]
+    new = new[argsort_keys(keys.take(pa.array(new)))]
     return replace(
         tagged,
         keys=pairs[:, 0].copy(),
@@ -268,7 +268,7 @@ def _extend_base_rows(base_rows: Ints | None, first: Ints) -> Ints | None:
     return np.where(known, base_rows[np.where(known, first, 0)], -1) if len(base_rows) else np.full(len(first), -1)
 
 
-def slice_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
+def read_slice_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
     """Read every key that a file of the slice holds, deleted or not. Keys may repeat."""
     parts = [read_keys(storage, piece.base)] if piece.base is not None else []
     if piece.logs:
@@ -283,7 +283,7 @@ def _read_log_keys(storage: Storage, of: LogsWithKeys) -> KeyColumn:
     return KeyColumn(pa.chunked_array(_collect_keys(parts), pa.string()), sum(log.size_bytes for log in of.logs))
 
 
-def logged_keys(storage: Storage, log: LogFile) -> KeyColumn:
+def read_logged_keys(storage: Storage, log: LogFile) -> KeyColumn:
     """Read the keys of the data rows in one log file, of all commits."""
     parts = read_parts(storage, [log], is_committed=lambda _: True, columns=[RECORD_KEY])
     return KeyColumn(pa.chunked_array(_collect_keys(parts), pa.string()), log.size_bytes)
@@ -308,12 +308,12 @@ class DeletingSlice:
         columns: the table's columns, with Hudi's meta columns.
     """
 
-    piece: FileSlice
-    merging: SliceMerging
+    file_slice: FileSlice
+    merging: SliceMergeRules
     columns: pa.Schema
 
 
-def deleting_slices(storage: Storage, snapshot: Snapshot, slices: Sequence[FileSlice]) -> Mapping[int, DeletingSlice]:
+def find_deleting_slices(storage: Storage, snapshot: Snapshot, slices: Sequence[FileSlice]) -> Mapping[int, DeletingSlice]:
     """Return the slices, by position, with log files that may delete rows: no commit says that they delete nothing."""
     upserting = snapshot.live.upserting if isinstance(snapshot.live, ListedSlices) else frozenset()
     found = [at for at, each in enumerate(slices) if any(log.path not in upserting for log in each.logs)]
@@ -324,7 +324,7 @@ def deleting_slices(storage: Storage, snapshot: Snapshot, slices: Sequence[FileS
     return {at: DeletingSlice(slices[at], snapshot.merging(slices[at]), columns) for at in found}
 
 
-def deleted_pairs(
+def flag_deleted_pairs(
     storage: Storage, deleting: Mapping[int, DeletingSlice], keys: pa.ChunkedArray, at: Ints, files: Ints
 ) -> Bools:
     """Tell for each (key, slice) pair whether the row is deleted.
@@ -340,7 +340,7 @@ def deleted_pairs(
             wanted = keys.take(pa.array(at[pairs]))
             live = np.zeros(len(pairs), bool)
             for part in _live_keys(storage, piece):
-                live[matches([KeyColumn(part, 0)], wanted)[0]] = True
+                live[match_keys([KeyColumn(part, 0)], wanted)[0]] = True
             gone[pairs] = ~live
     return gone
 
@@ -348,7 +348,7 @@ def deleted_pairs(
 def _live_keys(storage: Storage, of: DeletingSlice) -> Iterator[pa.ChunkedArray]:
     batches = read_slice(
         storage,
-        of.piece,
+        of.file_slice,
         of.merging,
         of.columns,
         [RECORD_KEY],
@@ -359,14 +359,14 @@ def _live_keys(storage: Storage, of: DeletingSlice) -> Iterator[pa.ChunkedArray]
         yield pa.chunked_array([batch.column(RECORD_KEY)], pa.string())
 
 
-def with_deleted_rows(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:
+def mark_deleted_rows(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:
     """Add to each pair whether the slice's log files have deleted the row."""
-    deleting = deleting_slices(storage, snapshot, tagged.searched)
-    gone = deleted_pairs(storage, deleting, keys, tagged.keys, tagged.files)
+    deleting = find_deleting_slices(storage, snapshot, tagged.searched)
+    gone = flag_deleted_pairs(storage, deleting, keys, tagged.keys, tagged.files)
     return replace(tagged, gone=gone) if gone.any() else tagged
 
 
-def where_keys_stand(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:
+def drop_deleted_places(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:
     """Keep for each key only the slices that have its row, or one slice if the row is deleted in all of them.
 
     Cost: keys with one slice (nearly all) are not checked.
@@ -374,15 +374,15 @@ def where_keys_stand(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray
     several = np.flatnonzero(np.bincount(tagged.keys, minlength=1)[tagged.keys] > 1)
     if not len(several):
         return tagged
-    deleting = deleting_slices(storage, snapshot, tagged.searched)
+    deleting = find_deleting_slices(storage, snapshot, tagged.searched)
     gone = np.zeros(len(tagged.keys), bool)
-    gone[several] = deleted_pairs(storage, deleting, keys, tagged.keys[several], tagged.files[several])
-    selected = one_place_each(tagged.keys, gone)
+    gone[several] = flag_deleted_pairs(storage, deleting, keys, tagged.keys[several], tagged.files[several])
+    selected = select_one_place(tagged.keys, gone)
     base_rows = None if tagged.base_rows is None else tagged.base_rows[selected]
     return replace(tagged, keys=tagged.keys[selected], files=tagged.files[selected], base_rows=base_rows)
 
 
-def one_place_each(keys: Ints, gone: Bools) -> Bools:
+def select_one_place(keys: Ints, gone: Bools) -> Bools:
     """Select the pairs whose rows exist; for keys whose rows are all deleted, their first pair.
 
     A new version goes to that pair's slice, so that no index finds the key in two places.

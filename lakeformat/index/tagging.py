@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.bloom import hash_chain
-from lakeformat.files.footers import KeyFooter, read_footers
-from lakeformat.index.port import Ints, TagCounts, Tagged, in_key_order
-from lakeformat.index.stored_keys import KeyColumn, SortedKeys, Wanted, located, read_keys
+from lakeformat.files.footers import KeyFooter, read_key_footers
+from lakeformat.index.port import Ints, TagCounts, Tagged, argsort_keys
+from lakeformat.index.stored_keys import KeyColumn, SortedKeys, Wanted, locate_keys, read_keys
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
 
@@ -86,9 +86,9 @@ def tag_files(
     Args:
         pool: reads files in parallel; must not be the pool in which this call runs.
     """
-    footers = read_footers(storage, files, pool)
+    footers = read_key_footers(storage, files, pool)
     by_list = not settings.use_tree or (len(files) <= _FEW_FILES and len(keys) >= settings.many_keys)
-    order = None if by_list else in_key_order(keys)
+    order = None if by_list else argsort_keys(keys)
     narrowing = _Narrowing(storage, footers, keys if order is None else keys.take(pa.array(order)), settings, pool)
     found = narrowing.pairs(by_list=by_list)
     empty = [np.empty(0, np.int64)]
@@ -100,7 +100,7 @@ def tag_files(
     is_new[at] = False
     if order is None:
         new = np.flatnonzero(is_new)
-        new = new[in_key_order(keys.take(pa.array(new)))]
+        new = new[argsort_keys(keys.take(pa.array(new)))]
     else:
         at, new = order[at], order[is_new]
     return Tagged(at, in_files, new, narrowing.counts, base_rows=base_rows)
@@ -229,7 +229,7 @@ class _Narrowing:
             columns = list(self.pool.map(self._read_one, batch))
             self.counts.files_read += sum(column.size_bytes > 0 for column in columns)
             self.counts.bytes_read += sum(column.size_bytes for column in columns)
-            for file, (at, rows) in zip(batch, located(columns, self.keys), strict=True):
+            for file, (at, rows) in zip(batch, locate_keys(columns, self.keys), strict=True):
                 found[file], self.base_rows[file] = at, rows
         return found
 

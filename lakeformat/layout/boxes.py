@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.layout.ranks import Words
+from lakeformat.public import public
 
 __all__ = [
     "NOW",
@@ -21,8 +22,8 @@ __all__ = [
     "Estimates",
     "Ranks",
     "Spans",
-    "around",
-    "of_files",
+    "boxes_around",
+    "boxes_of_files",
     "percent",
     "share_read",
 ]
@@ -118,7 +119,7 @@ def _rank_values(values: pa.Array) -> Ranks:
     return ranks
 
 
-def around(axes: list[Axis], rows: Ranks, width: float, rng: np.random.Generator) -> Boxes:
+def boxes_around(axes: list[Axis], rows: Ranks, width: float, rng: np.random.Generator) -> Boxes:
     """Return random boxes, one around each of the sampled rows.
 
     Each side spans the share ``width`` of that column's sampled values.
@@ -133,7 +134,7 @@ def around(axes: list[Axis], rows: Ranks, width: float, rng: np.random.Generator
     return Boxes(np.stack(low, axis=1), np.stack(high, axis=1))
 
 
-def of_files(axes: list[Axis], file: Ranks, count: int) -> Boxes:
+def boxes_of_files(axes: list[Axis], file: Ranks, count: int) -> Boxes:
     """Return the boxes that files would span, from the file number of each sampled row."""
     top = max(int(axis.rows.max(initial=0)) for axis in axes) + 1
     low = np.full((count, len(axes)), top)
@@ -187,6 +188,7 @@ class Estimate:
         return 1 - sum(shares) / len(shares)
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Estimates:
     """The shares of files that filters skip now and in other layouts.

@@ -28,8 +28,8 @@ from lakeformat.layout.boxes import (
     Estimates,
     Ranks,
     Spans,
-    around,
-    of_files,
+    boxes_around,
+    boxes_of_files,
     percent,
     share_read,
 )
@@ -262,7 +262,7 @@ class LayoutReport(OneLine, Estimates):
         if cut_files < self.files:
             lines += [
                 "",
-                f"The sample was cut into {cut_files:,} files: files with fewer rows would not give reliable estimates.",
+                f"The sample was cut into {cut_files:,} files: estimates from smaller files would not be reliable.",
             ]
         return "\n".join([*lines, "", self.advice])
 
@@ -314,8 +314,8 @@ def report(
     axes = [Axis.of(column, now[name]) for name, column in zip(names, columns, strict=True)]
     rng = np.random.default_rng(seed)
     drawn = rng.integers(0, max(1, sample.rows.num_rows), _FILTERS if sample.rows.num_rows else 0)
-    alone = [around([axis], drawn, selectivity, rng) for axis in axes]
-    together = around(axes, drawn, selectivity ** (1 / len(axes)), rng)
+    alone = [boxes_around([axis], drawn, selectivity, rng) for axis in axes]
+    together = boxes_around(axes, drawn, selectivity ** (1 / len(axes)), rng)
 
     def estimate(name: str, boxes: Boxes) -> Estimate:
         skipped = {
@@ -329,7 +329,7 @@ def report(
     for strategy in Strategy:
         if strategy is Strategy.LINEAR or len(names) > 1:
             file, count = _cut_files(sample, *_sort_rows(strategy, sample, axes))
-            layouts.append(estimate(strategy.value, of_files(axes, file, count)))
+            layouts.append(estimate(strategy.value, boxes_of_files(axes, file, count)))
     return LayoutReport(
         columns=names,
         rows=rows,

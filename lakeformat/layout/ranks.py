@@ -313,7 +313,7 @@ class Boundaries:
         return int(self.starts[0][-1])
 
     def find(self, words: Words) -> tuple[Rows, npt.NDArray[np.bool_]]:
-        """Return for each row the number of boundaries not greater, and whether one is equal as far as levels go."""
+        """Return for each row the number of boundaries not greater, and whether one is equal in all levels' words."""
         word = words.word(0)
         below = self.first.search(word)
         equal = self._hits(0, below - 1, word)

@@ -23,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def incoming_cells(stored_known: Mask, incoming_known: Mask, stored_is_newer: Mask) -> Mask:
-    """Tell for each pair of rows whether the incoming row's field is taken: the newer row's if known, else the other."""
+    """Tell for each pair of rows whether to take the incoming field: the newer row's if known, else the other's."""
     return np.where(stored_is_newer, ~stored_known, incoming_known)
 
 
@@ -68,7 +68,7 @@ def fold_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> pa.
         column = rows.column(field.name)
         chosen = newest
         if column.null_count and field.name != IS_DELETED:
-            chosen = runs.bringing(np.asarray(pc.is_valid(column)))
+            chosen = runs.choose_rows(np.asarray(pc.is_valid(column)))
         columns.append(gather_column(column, chosen[by_arrival]))
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
@@ -107,7 +107,7 @@ class KeyRuns:
         """Return for each run the position of the row that arrived last."""
         return self.at[self.last(np.ones(len(self.at), bool))]
 
-    def bringing(self, known: Mask) -> Ints:
+    def choose_rows(self, known: Mask) -> Ints:
         """Return for each run the position of the row whose field is taken: the newest row if no row knows the field.
 
         Args:

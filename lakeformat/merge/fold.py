@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.arrow.gather import gather_column, keep_rows, one_chunk
+from lakeformat.arrow.gather import combine_table, gather_column, keep_rows
 from lakeformat.merge.fields import KeyRuns
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
 from lakeformat.merge.rules import ReadRule
 from lakeformat.merge.versions import LogDeletes, LogPart, Versions, versions_of
 from lakeformat.model.record import META_COLUMNS
 
-__all__ = ["fold_parts", "folded_versions"]
+__all__ = ["fold_parts", "fold_versions"]
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ def fold_parts(
     Args:
         schema, stored: as for `versions_of`.
         keep: called with the remaining rows after each fold; returns them, from memory or from a file.
-        base_rows: as for `folded_versions`.
+        base_rows: as for `fold_versions`.
     """
     held = [versions_of(_NO_DELETES, rule, schema, stored)]  # The folded versions, then parts that are not folded yet.
     count = size = rows = size_folded = 0
@@ -68,11 +68,11 @@ def fold_parts(
 
 def _fold(held: list[Versions], rule: ReadRule, base_rows: int, keep: Callable[[pa.Table], pa.Table]) -> Versions:
     """Fold the versions and clear the list."""
-    versions = Versions.joined(held)
+    versions = Versions.join(held)
     held.clear()
     if versions.known or rule.by_payload:
-        folded = folded_versions(versions, rule, base_rows)
-        return replace(folded, rows=keep(one_chunk(folded.rows)))
+        folded = fold_versions(versions, rule, base_rows)
+        return replace(folded, rows=keep(combine_table(folded.rows)))
     at = _find_winners(versions, base_rows)
     taken = None if at is None else versions.row[at]
     schema, columns = versions.rows.schema, versions.rows.columns
@@ -82,7 +82,7 @@ def _fold(held: list[Versions], rule: ReadRule, base_rows: int, keep: Callable[[
     return replace(versions, rows=keep(rows)) if at is None else versions.of_rows(at, keep(rows), {})
 
 
-def folded_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Versions:
+def fold_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Versions:
     """Fold versions into one version of each record.
 
     Args:
@@ -104,7 +104,7 @@ def folded_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> V
         return versions
     ranks, at, winners = _rank(versions, codes)
     if not (versions.known or rule.by_payload):
-        return versions.taken(np.sort(winners))
+        return versions.take_versions(np.sort(winners))
     records = KeyRuns.of(codes, _since_deletes(versions, KeyRuns.of(codes, at, ranks)), ranks)
     return _combine_fields(versions, rule, records, np.sort(winners))
 
@@ -175,7 +175,7 @@ def _combine_fields(versions: Versions, rule: ReadRule, records: KeyRuns, winner
         chosen = latest if rule.by_payload and name in META_COLUMNS else newest
         if name in versions.known:
             knowing = _spread_flags(versions, versions.known[name])
-            chosen = records.bringing(knowing)
+            chosen = records.choose_rows(knowing)
             known[name] = knowing[chosen][by_arrival]
         columns.append(gather_column(versions.rows.column(name), versions.row[chosen[by_arrival]]))
     return versions.of_rows(winners, pa.Table.from_arrays(columns, schema=versions.rows.schema), known)

@@ -140,7 +140,7 @@ class Merger:
         except TypeError as error:
             raise InvalidOptionError(f"the merger {self} is {error}, not a function; give a function") from error
 
-    def merged(self, stored: pa.Table, incoming: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    def merge_rows(self, stored: pa.Table, incoming: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """Call the function. Return its rows in ``incoming``'s schema, and a flag for each row that it deletes.
 
         Raises:
@@ -259,10 +259,10 @@ class MergeRule:
 
     @property
     def makes_rows(self) -> bool:
-        """Tell whether the written row is made of both rows, by `made`."""
+        """Tell whether the written row is made of both rows, by `make_rows`."""
         return self.fills_nulls or self.merger is not None
 
-    def made(
+    def make_rows(
         self, stored: pa.Table, incoming: pa.Table, stored_is_newer: npt.NDArray[np.bool_]
     ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """Merge pairs of rows. Return the rows in ``incoming``'s schema, and a flag for each row to delete.
@@ -271,7 +271,7 @@ class MergeRule:
             InvalidInputError: the merger failed.
         """
         if self.merger is not None:
-            return self.merger.merged(stored, incoming)
+            return self.merger.merge_rows(stored, incoming)
         return fill_nulls(stored, incoming, stored_is_newer), np.zeros(incoming.num_rows, bool)
 
     @property

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.arrow.gather import gather, gather_array, gather_column, replaced, replaced_among
-from lakeformat.arrow.row_bytes import bytes_at, runs
+from lakeformat.arrow.gather import gather, gather_array, gather_column, replace_and_take, replace_values
+from lakeformat.arrow.row_bytes import row_sizes, split_positions
 from lakeformat.merge.fields import incoming_cells
 from lakeformat.merge.order import stored_wins
 from lakeformat.merge.rules import ReadRule
@@ -60,7 +60,7 @@ class SliceMerge:
     yields the rows that only the log files have after the last batch has been merged.
 
     Args:
-        logs: one version of each record, as `folded_parts` returns them.
+        logs: one version of each record, as `fold_parts` returns them.
         rule: the rule by which they were folded.
     """
 
@@ -147,7 +147,7 @@ class SliceMerge:
             return
         sizes = np.zeros(len(matched), np.int64)
         held = self._logs.row[matched] >= 0
-        sizes[held] = bytes_at(self._logs.rows, self._logs.row[matched[held]])
+        sizes[held] = row_sizes(self._logs.rows, self._logs.row[matched[held]])
         of_part = np.cumsum(sizes) // _PART_BYTES
         ends = [*(np.flatnonzero(np.diff(of_part)) + 1).tolist(), len(matched)]
         first = start = 0
@@ -173,7 +173,7 @@ class SliceMerge:
         """Yield the rows that no batch held, in the order of their writes, within these limits."""
         rows = self._logs.rows
         left = self._logs.row[~self._matched & ~self._logs.deleted]
-        for at in runs(rows, left, most_rows, most_bytes):
+        for at in split_positions(rows, left, most_rows, most_bytes):
             yield gather(rows, at)
 
     def _base_wins(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> Mask:
@@ -274,5 +274,5 @@ class _Cells:
         """Return the kept values of the column, with the values of the log rows in place."""
         values = gather_column(logs, self.log).combine_chunks()
         if self.kept is not None:
-            return replaced_among(column, self.base, values, self.kept, self.among)
-        return replaced(column, self.mask, values)
+            return replace_and_take(column, self.base, values, self.kept, self.among)
+        return replace_values(column, self.mask, values)

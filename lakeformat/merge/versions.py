@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform
-from lakeformat.arrow.gather import gather, gather_column, joined
+from lakeformat.arrow.gather import combine_column, gather, gather_column
 from lakeformat.codec.java import java_text
 from lakeformat.merge.order import deleted_rows
 from lakeformat.merge.rules import ReadRule
@@ -29,7 +29,7 @@ __all__ = [
     "LogPart",
     "LogRows",
     "Versions",
-    "deletes_whatever",
+    "are_unconditional",
     "deleting_rows",
     "field_values",
     "known_values",
@@ -138,7 +138,7 @@ class Versions:
         return len(self.keys)
 
     @classmethod
-    def joined(cls, parts: Sequence[Versions]) -> Versions:
+    def join(cls, parts: Sequence[Versions]) -> Versions:
         """Join the versions of one or more parts."""
         first, *others = parts
         if not others:
@@ -156,14 +156,14 @@ class Versions:
             row=np.concatenate(rows),
             position=np.concatenate([part.position for part in parts]),
             rows=table.combine_chunks() if _has_small_parts(table, len(parts)) else table,
-            known={name: np.concatenate([part.knowing(name) for part in parts]) for name in open_fields},
+            known={name: np.concatenate([part.known_flags(name) for part in parts]) for name in open_fields},
         )
 
-    def knowing(self, name: str) -> Mask:
+    def known_flags(self, name: str) -> Mask:
         """Return a flag for each of ``rows``: whether it sets the column."""
         return self.known.get(name, np.ones(self.rows.num_rows, bool))
 
-    def taken(self, at: Ints) -> Versions:
+    def take_versions(self, at: Ints) -> Versions:
         """Return the versions at these positions."""
         held = self.row[at]
         held = held[held >= 0]
@@ -217,7 +217,7 @@ def _delete_versions(part: LogDeletes, rule: ReadRule, schema: pa.Schema, stored
         ordering=ordering,
         deleted=every,
         listed=every,
-        unconditional=every if rule.by_payload else deletes_whatever(ordering, count),
+        unconditional=every if rule.by_payload else are_unconditional(ordering, count),
         row=np.full(count, -1),
         position=_positions(part, count),
         rows=schema.empty_table(),
@@ -241,7 +241,7 @@ def _row_versions(part: LogRows, rule: ReadRule, schema: pa.Schema) -> Versions:
         ordering=ordering,
         deleted=deleted,
         listed=np.zeros(len(keys), bool),
-        unconditional=deleted if rule.by_payload else deleted & deletes_whatever(ordering, len(keys)),
+        unconditional=deleted if rule.by_payload else deleted & are_unconditional(ordering, len(keys)),
         row=np.where(deleted, -1, np.cumsum(~deleted) - 1),
         position=_positions(part, len(keys)),
         rows=rows,
@@ -295,7 +295,7 @@ def _field_type(schema: pa.Schema, name: str) -> pa.DataType:
     return field_values(schema.empty_table(), name).type
 
 
-def deletes_whatever(ordering: Sequence[pa.ChunkedArray | pa.Array], count: int) -> Mask:
+def are_unconditional(ordering: Sequence[pa.ChunkedArray | pa.Array], count: int) -> Mask:
     """Tell which deletes readers of log files take as unconditional, by their ordering values.
 
     A delete is unconditional if all its ordering values are Hudi's default: null, or the ``Integer`` 0 if there is a
@@ -314,4 +314,4 @@ def _has_small_parts(rows: pa.Table, parts: int) -> bool:
 
 
 def _join_columns(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    return joined(pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type))
+    return combine_column(pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type))

@@ -34,32 +34,32 @@ class Operation(enum.Enum):
         return _TRAITS[self]
 
     @property
-    def tags(self) -> bool:
+    def needs_tagging(self) -> bool:
         """Tell whether the write looks up the keys of its rows in the table."""
-        return self.traits.tags
+        return self.traits.needs_tagging
 
     @property
-    def joins(self) -> bool:
+    def uses_existing_groups(self) -> bool:
         """Tell whether rows may go to existing file groups; if not, the write only opens new file groups."""
-        return self.traits.joins
+        return self.traits.uses_existing_groups
 
     @property
-    def overwrites(self) -> bool:
+    def is_overwrite(self) -> bool:
         """Tell whether the write's rows replace all earlier rows of their partitions or of the table."""
-        return self.traits.overwrites
+        return self.traits.is_overwrite
 
     @property
-    def shares(self) -> bool:
+    def allows_appends(self) -> bool:
         """Tell whether other writers may append to the same file groups while the write runs.
 
         What they append belongs to the file slices that the write opens.
         """
-        return self.traits.shares
+        return self.traits.allows_appends
 
     @property
-    def removes(self) -> bool:
+    def has_no_rows(self) -> bool:
         """Tell whether the write stores no rows, so that the table keeps its columns."""
-        return self.traits.removes
+        return self.traits.has_no_rows
 
     @property
     def action(self) -> Action:
@@ -71,25 +71,25 @@ class Operation(enum.Enum):
 class OperationTraits:
     """The traits of one operation; the properties of `Operation` describe them."""
 
-    tags: bool = False
-    joins: bool = False
-    overwrites: bool = False
-    shares: bool = False
-    removes: bool = False
+    needs_tagging: bool = False
+    uses_existing_groups: bool = False
+    is_overwrite: bool = False
+    allows_appends: bool = False
+    has_no_rows: bool = False
     action: Action = Action.COMMIT
 
 
 _REPLACE: Final = Action.REPLACE_COMMIT
 _TRAITS: Final[Mapping[Operation, OperationTraits]] = {
-    Operation.UPSERT: OperationTraits(tags=True, joins=True),
-    Operation.INSERT: OperationTraits(joins=True),
+    Operation.UPSERT: OperationTraits(needs_tagging=True, uses_existing_groups=True),
+    Operation.INSERT: OperationTraits(uses_existing_groups=True),
     Operation.BULK_INSERT: OperationTraits(),
-    Operation.DELETE: OperationTraits(tags=True, joins=True, removes=True),
-    Operation.INSERT_OVERWRITE: OperationTraits(overwrites=True, action=_REPLACE),
-    Operation.INSERT_OVERWRITE_TABLE: OperationTraits(overwrites=True, action=_REPLACE),
-    Operation.DELETE_PARTITION: OperationTraits(removes=True, action=_REPLACE),
-    Operation.CLUSTER: OperationTraits(joins=True, action=_REPLACE),
-    Operation.COMPACT: OperationTraits(joins=True, shares=True, action=Action.COMPACTION),
+    Operation.DELETE: OperationTraits(needs_tagging=True, uses_existing_groups=True, has_no_rows=True),
+    Operation.INSERT_OVERWRITE: OperationTraits(is_overwrite=True, action=_REPLACE),
+    Operation.INSERT_OVERWRITE_TABLE: OperationTraits(is_overwrite=True, action=_REPLACE),
+    Operation.DELETE_PARTITION: OperationTraits(has_no_rows=True, action=_REPLACE),
+    Operation.CLUSTER: OperationTraits(uses_existing_groups=True, action=_REPLACE),
+    Operation.COMPACT: OperationTraits(uses_existing_groups=True, allows_appends=True, action=Action.COMPACTION),
 }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from lakeformat.predicate.bind import bind, bind_lenient, resolve
 from lakeformat.predicate.bounds import ColumnBounds, may_match
-from lakeformat.predicate.expression import Where, bind_expression, bind_where, refused_where
+from lakeformat.predicate.expression import Where, bind_expression, bind_where, where_type_error
 from lakeformat.predicate.nodes import (
     Always,
     And,
@@ -63,7 +63,7 @@ __all__ = [
     "may_match",
     "parse_where",
     "path_parts",
-    "refused_where",
     "resolve",
+    "where_type_error",
     "zoned_condition",
 ]

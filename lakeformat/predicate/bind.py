@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, nearest
-from lakeformat.predicate.coerce import Span, checked_text, spans
+from lakeformat.predicate.coerce import Span, check_text, spans
 from lakeformat.predicate.nodes import (
     Always,
     And,
@@ -144,9 +144,9 @@ def _bind_leaf(leaf: Leaf, schema: pa.Schema, zone: str) -> Predicate:
         case In(values=values):
             return _bind_in(column, values, of, zone)
         case Like(pattern=pattern):
-            return _bind_like(_text_column(column, of), checked_text(pattern), of)
+            return _bind_like(_text_column(column, of), check_text(pattern), of)
         case StartsWith(text=text) | EndsWith(text=text) | Contains(text=text):
-            return type(leaf)(_text_column(column, of), checked_text(text))
+            return type(leaf)(_text_column(column, of), check_text(text))
 
 
 def _bind_columns(comparison: ColumnComparison, schema: pa.Schema) -> Predicate:

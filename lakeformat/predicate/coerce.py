@@ -23,7 +23,7 @@ import pyarrow as pa
 from lakeformat.errors import InvalidInputError
 from lakeformat.model.zones import time_zone
 
-__all__ = ["Span", "checked_text", "is_bytes", "parse_date", "parse_timestamp", "spans"]
+__all__ = ["Span", "check_text", "is_bytes", "parse_date", "parse_timestamp", "spans"]
 
 _Number: TypeAlias = int | float | Decimal
 
@@ -79,7 +79,7 @@ def spans(values: Sequence[object], to: pa.DataType, zone: str, *, listed: bool)
     if pa.types.is_boolean(to):
         return [Span.only(pa.scalar(_check_type(value, bool, to), to)) for value in values]
     if pa.types.is_string(to) or pa.types.is_large_string(to):
-        return [Span.only(pa.scalar(checked_text(_check_type(value, str, to)), to)) for value in values]
+        return [Span.only(pa.scalar(check_text(_check_type(value, str, to)), to)) for value in values]
     if is_bytes(to):
         return [_bytes_span(_check_type(value, (bytes, bytearray), to), to) for value in values]
     if pa.types.is_float32(to) or pa.types.is_float64(to):
@@ -100,7 +100,7 @@ def is_bytes(of: pa.DataType) -> bool:
     return bool(pa.types.is_binary(of) or pa.types.is_large_binary(of) or pa.types.is_fixed_size_binary(of))
 
 
-def checked_text(text: str) -> str:
+def check_text(text: str) -> str:
     """Return ``text`` itself. Raise `InvalidInputError` if it has no UTF-8 form (a lone surrogate)."""
     try:
         text.encode()

@@ -35,7 +35,7 @@ from lakeformat.predicate.nodes import (
 from lakeformat.predicate.rows import mask
 from lakeformat.predicate.sql import parse_where
 
-__all__ = ["Where", "bind_expression", "bind_where", "refused_where"]
+__all__ = ["Where", "bind_expression", "bind_where", "where_type_error"]
 
 #: The values that ``where=`` takes in plain Python.
 TAKES: Final = "Spark SQL text, \"x > 3 and y = 'a'\", or a pyarrow.compute expression"
@@ -128,10 +128,10 @@ def bind_where(where: Where, schema: pa.Schema, time_zone: str = "UTC") -> Predi
         return bind(parse_where(where), schema, zone=time_zone)
     if isinstance(where, pc.Expression):
         return bind_expression(where, schema)
-    raise refused_where(where)
+    raise where_type_error(where)
 
 
-def refused_where(where: object, takes: str = TAKES) -> InvalidInputError:
+def where_type_error(where: object, takes: str = TAKES) -> InvalidInputError:
     """Make the error for a condition of another type."""
     kind = type(where)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -460,7 +460,7 @@ class ZonedCondition:
     schema: pa.Schema
     wide: Predicate
 
-    def bound(self, zone: str) -> Predicate:
+    def bind_zone(self, zone: str) -> Predicate:
         """Bind the condition to a zone. Raises the errors of `bind`."""
         return bind(self.predicate, self.schema, zone=zone)
 

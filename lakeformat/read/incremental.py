@@ -5,8 +5,8 @@ time of a row says which commit wrote it last. So only the files of the snapshot
 clustering and compaction keep commit times, and an archived begin loses nothing. In slices with log files, base rows
 and log records are chosen before they are merged.
 
-If a range begins at a commit that has been undone since, `tell_undone` logs a warning: the changes do not include what
-the rollback or restore brought back.
+If a range begins at a commit that has been undone since, `warn_of_undone_commits` logs a warning: the changes do not include
+the rows that the rollback or restore brought back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidOptionError, UnsupportedTableError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.schema_history import schema_versions
 from lakeformat.file_system_view.snapshot import ChangeRange, Snapshot, table_schema
 from lakeformat.model.instant import Action, AsOf, parse_as_of
@@ -31,12 +31,20 @@ from lakeformat.predicate import Always, And, Comparison, In, Predicate, bind
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["EVERYTHING", "Bounds", "bounds_of", "changed_snapshot", "check_rows_tell", "tell_undone", "unhollowed"]
+__all__ = [
+    "EVERYTHING",
+    "RangeBounds",
+    "parse_range_bounds",
+    "check_commit_times",
+    "cut_before_hollow",
+    "incremental_snapshot",
+    "warn_of_undone_commits",
+]
 
 _LOG: Final = logging.getLogger("lakeformat.read")
 
 
-def tell_undone(store: TimelineStore, whole: Timeline, since: str) -> None:
+def warn_of_undone_commits(store: TimelineStore, whole: Timeline, since: str) -> None:
     """Log a warning if a reader up to ``since`` has seen a commit that a rollback or restore has undone.
 
     If ``since`` is a completed commit, nothing is read. In layout 2 an undone commit has no completion time any more.
@@ -77,15 +85,15 @@ _COMMIT_TIMES: Final = pa.schema([(COMMIT_TIME, pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RangeBounds:
     """A range of commits: after ``since``, "" for everything, up to and including ``until``, None for now."""
 
     since: str
     until: str | None
 
 
-def changed_snapshot(
-    engine: Engine,
+def incremental_snapshot(
+    context: TableContext,
     options: Options,
     *,
     since: AsOf | None = None,
@@ -104,62 +112,64 @@ def changed_snapshot(
         InstantNotAvailableError: the range ends in the past, and its files have been cleaned away or archived.
         UnsupportedTableError: rows of the table do not hold their commit time.
     """
-    config = engine.store.config()
-    check_rows_tell(config, engine.storage.location)
-    asked = options.read
-    bounds = bounds_of(asked.begin if since is None else since, asked.end if until is None else until, config)
+    config = context.store.config()
+    check_commit_times(config, context.storage.location)
+    options_read = options.read
+    bounds = parse_range_bounds(
+        options_read.begin if since is None else since, options_read.end if until is None else until, config
+    )
     try:
-        return _load_changed(engine, options, config, bounds, as_of, unseen)
+        return _load_changed(context, options, config, bounds, as_of, unseen)
     except FileNotFoundError as error:
         _LOG.info("%s was archived while the timeline was read, which is read again", error)
-        return _load_changed(engine, options, config, bounds, as_of, unseen)
+        return _load_changed(context, options, config, bounds, as_of, unseen)
 
 
 def _load_changed(
-    engine: Engine,
+    context: TableContext,
     options: Options,
     config: TableConfig,
-    bounds: Bounds,
+    bounds: RangeBounds,
     as_of: str | None,
     unseen: frozenset[str],
 ) -> Snapshot:
-    loaded = engine.timeline(config)  # Load only once: later commits belong neither to the range nor to its rows.
-    whole = loaded.without(unseen)
+    loaded = context.timeline(config)  # Load only once: later commits belong neither to the range nor to its rows.
+    whole = loaded.with_pending(unseen)
     whole = whole if as_of is None else whole.as_of(as_of)
-    whole, held = unhollowed(engine, options, whole)
-    tell_undone(engine.store, whole, bounds.since)
-    found = _range(engine, whole, bounds)
+    whole, held = cut_before_hollow(context, options, whole)
+    warn_of_undone_commits(context.store, whole, bounds.since)
+    found = _make_range(context, whole, bounds)
     wanted = frozenset(i.time for i in whole.completed_in(bounds.since, bounds.until))
     later = {i.time for i in whole.commits if bounds.until is not None and i.completed_at > bounds.until}
     hidden = unseen | held | later
     try:
-        _check_reach(engine, whole, bounds)
-        snapshot = engine.snapshot(as_of, config, hidden, wanted, loaded)
+        _check_reach(context, whole, bounds)
+        snapshot = context.snapshot(as_of, config, hidden, wanted, loaded)
     except InstantNotAvailableError as error:
         if not options.read.full_scan:
             raise InstantNotAvailableError(
                 f"{error}; or set {FULL_SCAN}=true, which leaves out rows that changed after the range"
             ) from None
-        snapshot = engine.snapshot(as_of, config, unseen, timeline=loaded)
+        snapshot = context.snapshot(as_of, config, unseen, timeline=loaded)
         found = replace(found, before_merging=False)
     if later and not options.read.end_columns:
-        snapshot = _with_newest_columns(engine, snapshot, whole)
+        snapshot = _with_newest_columns(context, snapshot, whole)
     return replace(snapshot, changes=found)
 
 
-def _with_newest_columns(engine: Engine, snapshot: Snapshot, whole: Timeline) -> Snapshot:
+def _with_newest_columns(context: TableContext, snapshot: Snapshot, whole: Timeline) -> Snapshot:
     """Return the snapshot with the table's present columns (Hudi: ``HoodieBaseRelation``)."""
-    commits = [(instant.time, engine.store.commit(instant)) for instant in whole.commits]
-    schema = table_schema(engine.store, snapshot.config, whole.commits, ())
+    commits = [(instant.time, context.store.commit(instant)) for instant in whole.commits]
+    schema = table_schema(context.store, snapshot.config, whole.commits, ())
     if schema is None:
         return snapshot
     if snapshot.schema is not None and OPERATION in snapshot.schema.names and OPERATION not in schema.names:
         schema = pa.schema([pa.field(OPERATION, pa.string()), *schema])
-    versions = schema_versions(engine.storage, commits, engine.storage.location)
+    versions = schema_versions(context.storage, commits, context.storage.location)
     return replace(snapshot, schema=schema, versions=versions)
 
 
-def bounds_of(since: AsOf | None, until: AsOf | None, config: TableConfig) -> Bounds:
+def parse_range_bounds(since: AsOf | None, until: AsOf | None, config: TableConfig) -> RangeBounds:
     """Parse the bounds of a range. Raise `InvalidOptionError` if there is no begin, or if a bound is not an instant."""
     if since is None:
         raise InvalidOptionError(
@@ -167,13 +177,13 @@ def bounds_of(since: AsOf | None, until: AsOf | None, config: TableConfig) -> Bo
             f"begin; the option is {BEGIN}"
         )
     everything = isinstance(since, str) and (since.strip().lower() == EVERYTHING or not since.strip().strip("0"))
-    return Bounds(
+    return RangeBounds(
         "" if everything else parse_as_of(since, config.zone, name=BEGIN),
         None if until is None or until == "" else parse_as_of(until, config.zone, name=END),
     )
 
 
-def check_rows_tell(config: TableConfig, location: str) -> None:
+def check_commit_times(config: TableConfig, location: str) -> None:
     """Raise `UnsupportedTableError` if the rows of a table do not hold their commit time."""
     if config.has_virtual_keys:
         raise UnsupportedTableError(
@@ -182,33 +192,33 @@ def check_rows_tell(config: TableConfig, location: str) -> None:
         )
 
 
-def unhollowed(engine: Engine, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
+def cut_before_hollow(context: TableContext, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
     """Cut the timeline before the oldest pending commit with completed ones behind it (layout 1).
 
     Returns:
         the timeline, and the times of the commits that were cut off.
     """
-    plans = frozenset(engine.store.pending_clustering(whole).values())
+    plans = frozenset(context.store.pending_clustering(whole).values())
     hollow = whole.hollow_commit(plans)
     if hollow is None:
         return whole, frozenset()
     if options.read.fails_at_holes:
         raise InstantNotAvailableError(
-            f"commit {hollow.time} of {engine.storage.location} is pending, and later ones have completed; wait for "
+            f"commit {hollow.time} of {context.storage.location} is pending, and later ones have completed; wait for "
             f"it, or set {HOLES}=BLOCK to read up to it"
         )
     held = frozenset(i.time for i in whole.commits if i.time > hollow.time)
-    return whole.without(held), held
+    return whole.with_pending(held), held
 
 
-def _range(engine: Engine, whole: Timeline, bounds: Bounds) -> ChangeRange:
+def _make_range(context: TableContext, whole: Timeline, bounds: RangeBounds) -> ChangeRange:
     inside = whole.completed_in(bounds.since, bounds.until)
     covered = inside[-1].completed_at if inside else bounds.since
     rows: Predicate
     if whole.layout.tells_completion:
         times = {i.time for i in inside}
         if whole.commits and bounds.since < min(i.completed_at for i in whole.commits):
-            times |= {i.time for i in engine.store.archived().completed_in(bounds.since, bounds.until)}
+            times |= {i.time for i in context.store.archived().completed_in(bounds.since, bounds.until)}
         rows = In(COMMIT_TIME, tuple(sorted(times))) if times else Always(False)
     else:
         newest = max(whole.commit_times, default=bounds.since)
@@ -217,13 +227,13 @@ def _range(engine: Engine, whole: Timeline, bounds: Bounds) -> ChangeRange:
     return ChangeRange(bounds.since, max(covered, bounds.since), bind(rows, _COMMIT_TIMES))
 
 
-def _check_reach(engine: Engine, whole: Timeline, bounds: Bounds) -> None:
+def _check_reach(context: TableContext, whole: Timeline, bounds: RangeBounds) -> None:
     """Refuse ends before the active timeline, where the files of the table are not known any more."""
     first = min((i.completed_at for i in whole.commits), default=None)
     if first is None or bounds.until is None or bounds.until >= first or bounds.until <= bounds.since:
         return
-    if engine.store.archived().completed_in("", bounds.until):
+    if context.store.archived().completed_in("", bounds.until):
         raise InstantNotAvailableError(
             f"the range up to {bounds.until} ends before {first}, the oldest commit on the active timeline of "
-            f"{engine.storage.location}; end it there or later"
+            f"{context.storage.location}; end it there or later"
         )

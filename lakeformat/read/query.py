@@ -13,25 +13,25 @@ from lakeformat.arrow.conform import read_schema
 from lakeformat.config.read_options import END, FORMAT, TIME_ZONE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.instant import AsOf, parse_as_of
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.model.zones import time_zone as zone_named
 from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bind_where, columns_of
-from lakeformat.read.incremental import changed_snapshot
+from lakeformat.read.incremental import incremental_snapshot
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = [
     "ReadQuery",
-    "asked_snapshot",
-    "asks_for_images",
-    "in_zone",
-    "of_query_type",
-    "question",
+    "apply_query_type",
+    "make_query",
     "readable_schema",
+    "load_requested_snapshot",
     "resolve_query",
+    "wants_images",
     "warn_before_first",
+    "with_time_zone",
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.read")
@@ -55,38 +55,38 @@ class ReadQuery:
         """Return the columns to read: those of the result and those of the filter."""
         return tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(self.predicate)))))
 
-    def within(self, snapshot: Snapshot) -> ReadQuery:
+    def limit_to(self, snapshot: Snapshot) -> ReadQuery:
         """Return this query limited to the rows of the snapshot's range of commits, if it has one."""
         if snapshot.changes is None:
             return self
         return replace(self, predicate=And((snapshot.changes.rows, self.predicate)))
 
 
-def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) -> Snapshot:
+def load_requested_snapshot(context: TableContext, options: Options, as_of: AsOf | None = None) -> Snapshot:
     """Return the table now, or at the instant in the argument, else in the option ``as.of.instant``.
 
     Raises:
         InvalidOptionError: the value is not an instant, or the options do not fit together.
         TableNotFoundError, UnsupportedTableError, CorruptTableError, InstantNotAvailableError: as `load_snapshot`.
     """
-    asked = options.read.as_of if as_of is None else as_of
-    if asks_for_images(options):
+    requested = options.read.as_of if as_of is None else as_of
+    if wants_images(options):
         raise InvalidOptionError(
             f"{FORMAT}=cdc gives changes, not rows: call changes(images=True) of the table, or read it by "
             'spark.read.format("lakehouse")'
         )
     if options.read.incremental:
-        if asked is not None:
-            raise InvalidOptionError(f"as.of.instant={asked} in an incremental query; end its range by {END}")
-        return changed_snapshot(engine, options)
-    if asked is None:
-        snapshot = engine.snapshot()
+        if requested is not None:
+            raise InvalidOptionError(f"as.of.instant={requested} in an incremental query; end its range by {END}")
+        return incremental_snapshot(context, options)
+    if requested is None:
+        snapshot = context.snapshot()
     else:
-        config = engine.store.config()
-        instant = parse_as_of(asked, config.zone)
-        snapshot = engine.snapshot(instant, config)
-        warn_before_first(engine.storage.location, snapshot.timeline, instant)
-    return of_query_type(snapshot, options)
+        config = context.store.config()
+        instant = parse_as_of(requested, config.zone)
+        snapshot = context.snapshot(instant, config)
+        warn_before_first(context.storage.location, snapshot.timeline, instant)
+    return apply_query_type(snapshot, options)
 
 
 def warn_before_first(location: str, timeline: Timeline, as_of: str) -> None:
@@ -100,12 +100,12 @@ def warn_before_first(location: str, timeline: Timeline, as_of: str) -> None:
         _LOG.warning("%s: as of %s is before its first commit %s, so there are no rows", location, as_of, first)
 
 
-def asks_for_images(options: Options) -> bool:
+def wants_images(options: Options) -> bool:
     """Tell whether the options are of an incremental query that returns every change with its images."""
     return options.read.images
 
 
-def in_zone(options: Options, time_zone: str | None) -> Options:
+def with_time_zone(options: Options, time_zone: str | None) -> Options:
     """Take the zone of conditions from an argument if there is one, else from the option.
 
     Raises:
@@ -119,7 +119,7 @@ def in_zone(options: Options, time_zone: str | None) -> Options:
     return options.with_values(**{TIME_ZONE: time_zone})
 
 
-def of_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
+def apply_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
     """Return the snapshot for the query type: all of it, or only its base files for read-optimized queries."""
     return snapshot.read_optimized() if options.read.optimized else snapshot
 
@@ -137,7 +137,7 @@ def readable_schema(table: pa.Schema, *, meta_columns: bool) -> pa.Schema:
     return pa.schema([*meta, *read_schema(table)])
 
 
-def question(
+def make_query(
     snapshot: Snapshot,
     location: str,
     options: Options,
@@ -151,7 +151,7 @@ def question(
         location: location of the table, for messages.
     """
     table = snapshot.columns(location)
-    return resolve_query(table, _hide_meta_columns(options, snapshot), columns=columns, where=where).within(snapshot)
+    return resolve_query(table, _hide_meta_columns(options, snapshot), columns=columns, where=where).limit_to(snapshot)
 
 
 def resolve_query(
@@ -179,9 +179,9 @@ def resolve_query(
         schema = pa.schema([full.field(_find_name(name, full)) for name in wanted])
         if len(set(schema.names)) < len(schema.names):
             raise InvalidInputError(f"columns={','.join(wanted)} names a column twice; name each once")
-    asked = where if where is not None else options.read.where
-    blank = asked is None or (isinstance(asked, str) and not asked.strip())
-    parts = [] if blank else [bind_where(asked, full, options.read.time_zone or "UTC")]
+    requested = where if where is not None else options.read.where
+    blank = requested is None or (isinstance(requested, str) and not requested.strip())
+    parts = [] if blank else [bind_where(requested, full, options.read.time_zone or "UTC")]
     if pushed is not None:
         parts.append(bind_lenient(pushed, full))
     predicate = parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else Always(True)

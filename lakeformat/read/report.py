@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from lakeformat.arrow.conform import read_schema
 from lakeformat.display import html_pairs, html_rows
 from lakeformat.errors import InvalidInputError, LakeformatError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.files.footers import read_metadata
@@ -31,7 +31,7 @@ from lakeformat.predicate import Always, ColumnBounds, path_parts, resolve
 from lakeformat.read.plan.splits import FilePart, Split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
-from lakeformat.read.scan import known_files
+from lakeformat.read.scan import list_files_table
 from lakeformat.storage.port import Storage
 
 __all__ = ["overview", "overview_html", "report_layout"]
@@ -66,20 +66,20 @@ def report_layout(
     for name, kind in kinds.items():
         leaf_type(pa.schema([(name, kind)]), name)
     live = sorted(snapshot.files, key=lambda file: file.path)
-    files = [live[at] for at in _evenly(len(live), _MOST_FILES)]
+    files = [live[at] for at in _spread_evenly(len(live), _MOST_FILES)]
     with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
         footers = list(pool.map(lambda file: read_metadata(storage, file), files))
     bounds, rows, owner = row_group_bounds(footers, list(kinds), schema)
     folded, file_rows = fold_files(bounds, rows, owner, len(files))
     silent = [snapshot.shape(file) is not None for file in files]
     known = sum(file_rows.to_pylist())
-    sample = _sample(storage, snapshot, files, footers, kinds, sample_rows)
+    sample = _draw_sample(storage, snapshot, files, footers, kinds, sample_rows)
     partitions = {partition: at for at, partition in enumerate(dict.fromkeys(file.partition_path for file in live))}
     return report(
         Sample(
             sample.select(list(kinds)),
             np.array([partitions[path] for path in sample["partition"].to_pylist()], np.int64),
-            _files_wanted(live, partitions, target_file_bytes),
+            _count_target_files(live, partitions, target_file_bytes),
         ),
         {name: _spans(folded[name], file_rows, silent) for name in kinds},
         rows=known * len(live) // len(files) if files else 0,
@@ -88,12 +88,12 @@ def report_layout(
     )
 
 
-def _evenly(count: int, most: int) -> npt.NDArray[np.int64]:
+def _spread_evenly(count: int, most: int) -> npt.NDArray[np.int64]:
     """Return at most ``most`` of the first ``count`` numbers, evenly spread."""
     return np.arange(min(count, most)) * count // max(1, min(count, most))
 
 
-def _files_wanted(
+def _count_target_files(
     live: Sequence[BaseFile], partitions: Mapping[str, int], target_bytes: int | None
 ) -> npt.NDArray[np.int64]:
     """Return, for each partition, the number of its files, or of files of the target size that its bytes fill."""
@@ -113,7 +113,7 @@ def _spans(bounds: ColumnBounds, rows: pa.Array, silent: Sequence[bool]) -> Span
     return Spans(lowest, highest, np.asarray(blank))
 
 
-def _sample(
+def _draw_sample(
     storage: Storage,
     snapshot: Snapshot,
     files: Sequence[BaseFile],
@@ -141,7 +141,7 @@ def _sample(
         at, number = groups[group]
         part = FilePart(files[at].path, 0, (number,), shape=snapshot.shape(files[at]))
         rows = pa.Table.from_batches(read_split(storage, Split((part,)), query, table), query.schema)
-        rows = rows.take(pa.array(_evenly(rows.num_rows, share * wanted // count)))
+        rows = rows.take(pa.array(_spread_evenly(rows.num_rows, share * wanted // count)))
         leaves = [_leaf(rows, name).cast(kind) for name, kind in kinds.items()]
         path = pa.array([files[at].partition_path], pa.string()).take(pa.array(np.zeros(rows.num_rows, np.int64)))
         return pa.table([*leaves, path], schema=schema)
@@ -158,15 +158,15 @@ def _leaf(rows: pa.Table, path: str) -> pa.ChunkedArray:
     return column
 
 
-def overview(engine: Engine, snapshot: Snapshot) -> dict[str, Any]:
+def overview(context: TableContext, snapshot: Snapshot) -> dict[str, Any]:
     """Return facts about a table by name, ready for JSON. ``rows`` is None if only footers or merges would give it."""
     config = snapshot.config
-    files = known_files(snapshot)
+    files = list_files_table(snapshot)
     counts = files["rows"]
     has_value = not counts.null_count and not snapshot.live.has_logs
     return {
         "name": config.name,
-        "location": engine.storage.location,
+        "location": context.storage.location,
         "type": config.table_type.value if config.table_type else None,
         "version": config.version,
         "record_key": list(config.record_fields),
@@ -182,13 +182,13 @@ def overview(engine: Engine, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def overview_html(engine: Engine) -> str:
+def overview_html(context: TableContext) -> str:
     """Return the overview as HTML, with the columns; if the table cannot be read, the reason."""
     try:
-        snapshot = engine.snapshot()
-        facts = overview(engine, snapshot)
+        snapshot = context.snapshot()
+        facts = overview(context, snapshot)
     except LakeformatError as error:
-        return html_pairs({"location": engine.storage.location, "no table": str(error)})
+        return html_pairs({"location": context.storage.location, "no table": str(error)})
     name = str(facts.pop("name"))
     plain = {key.replace("_", " "): value for key, value in facts.items() if value not in ([], 0) or key == "rows"}
     schema = read_schema(snapshot.schema) if snapshot.schema is not None else []

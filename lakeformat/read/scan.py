@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lakeformat.config.foreign_names import check_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
-from lakeformat.file_system_view.live_files import Portion, file_objects, merged_rows
+from lakeformat.file_system_view.live_files import Portion, file_objects, log_slice_flags
 from lakeformat.file_system_view.snapshot import ChangeRange, Snapshot
 from lakeformat.files.footers import read_metadata
 from lakeformat.model.files import FileSlice
@@ -25,7 +25,7 @@ from lakeformat.model.instant import AsOf
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import Always, Where, columns_of
 from lakeformat.public import public
-from lakeformat.read.query import ReadQuery, in_zone, question, readable_schema
+from lakeformat.read.query import ReadQuery, make_query, readable_schema, with_time_zone
 from lakeformat.read.run.parallel import read_all
 from lakeformat.read.run.session import ReadPlan, plan_read
 from lakeformat.read.run.verify import read_verified
@@ -44,9 +44,9 @@ __all__ = [
     "ReadArguments",
     "Scan",
     "check_limit",
-    "known_files",
-    "known_rows",
-    "scan_of",
+    "list_files_table",
+    "count_known_rows",
+    "make_scan",
 ]
 
 #: ``path``: the base file, relative to the table; null if a slice has none. ``rows``: rows of the base file; null if
@@ -64,7 +64,7 @@ FILES_SCHEMA: Final = pa.schema(
 )
 
 
-def known_files(snapshot: Snapshot) -> pa.Table:
+def list_files_table(snapshot: Snapshot) -> pa.Table:
     """Return the live file slices, one per row (`FILES_SCHEMA`). No file is opened. Memory: 200 bytes per slice."""
     portions = [_files_of_portion(portion) for portion in snapshot.live.portions()]
     return pa.concat_tables([FILES_SCHEMA.empty_table(), *portions])
@@ -84,7 +84,7 @@ def _files_of_portion(portion: Portion) -> pa.Table:
         pa.nulls(files.num_rows, pa.list_(pa.string())),
     ]
     plain = pa.Table.from_arrays(columns, schema=FILES_SCHEMA)
-    logged = merged_rows(portion)
+    logged = log_slice_flags(portion)
     if portion.slices is None or not logged.any():
         return plain
     slices = pa.Table.from_pylist([_row_of_slice(each) for each in portion.slices if each is not None], FILES_SCHEMA)
@@ -104,7 +104,7 @@ def _row_of_slice(each: FileSlice) -> dict[str, object]:
     }
 
 
-def known_rows(storage: Storage, snapshot: Snapshot) -> int | None:
+def count_known_rows(storage: Storage, snapshot: Snapshot) -> int | None:
     """Count the rows of a snapshot by the file index and, for files without statistics, by footers.
 
     Returns:
@@ -184,12 +184,14 @@ class Scan:
 
     def count(self) -> int:
         """Count the rows: by the file index and footers if there is no condition, else by reading batches."""
-        found = known_rows(self.storage, self.snapshot) if isinstance(self.query.predicate, Always) else None
+        found = count_known_rows(self.storage, self.snapshot) if isinstance(self.query.predicate, Always) else None
         if found is None or self.query.predicate != Always(True):
             full = readable_schema(self.snapshot.columns(self.storage.location), meta_columns=True)
             looked_at = columns_of(self.query.predicate)
-            asked = [name for name in full.names if name in looked_at] or [RECORD_KEY]
-            narrow = replace(self, query=replace(self.query, schema=pa.schema([full.field(asked[0])])), limit=None)
+            columns_to_read = [name for name in full.names if name in looked_at] or [RECORD_KEY]
+            narrow = replace(
+                self, query=replace(self.query, schema=pa.schema([full.field(columns_to_read[0])])), limit=None
+            )
             found = sum(batch.num_rows for batch in narrow.to_batches())
         return found if self.limit is None else min(found, self.limit)
 
@@ -211,7 +213,7 @@ class Scan:
                 to_the_end=self.limit is None,
             )
         if self.limit is not None:
-            batches = _first(batches, self.limit)
+            batches = _take_first(batches, self.limit)
         return pa.RecordBatchReader.from_batches(self.query.schema, batches)
 
     def to_arrow(self) -> pa.Table:
@@ -248,7 +250,7 @@ class Scan:
         return self.to_batches().__arrow_c_stream__(requested_schema)
 
 
-def scan_of(
+def make_scan(
     storage: Storage,
     snapshot: Snapshot,
     options: Options,
@@ -270,8 +272,8 @@ def scan_of(
     if meta_columns is not None or not options.given("meta_columns"):
         options = options.with_values(meta_columns=bool(meta_columns))
     wanted = [columns] if isinstance(columns, str) else columns
-    options = in_zone(options, time_zone)
-    query = question(snapshot, storage.location, options, columns=wanted, where=where)
+    options = with_time_zone(options, time_zone)
+    query = make_query(snapshot, storage.location, options, columns=wanted, where=where)
     verified = options.read.verify if verify is None else verify
     return Scan(storage, snapshot, query, options.read.split_bytes, limit, verified)
 
@@ -282,7 +284,7 @@ def check_limit(limit: int | None) -> None:
         raise InvalidInputError(f"limit={limit!r} is not a number of rows; give 0 or more")
 
 
-def _first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+def _take_first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
     """Yield the first `limit` rows, and read no batch after them."""
     while limit > 0 and (batch := next(batches, None)) is not None:
         yield batch.slice(0, limit)
@@ -355,7 +357,7 @@ class Changes:
             InvalidOptionError: an unknown argument.
         """
         check_arguments(how, ("columns", *ChangeArguments.__annotations__))
-        return scan_of(self.storage, self.snapshot, self.options, columns, **how)
+        return make_scan(self.storage, self.snapshot, self.options, columns, **how)
 
     def to_batches(
         self, columns: Sequence[str] | str | None = None, **how: Unpack[ChangeArguments]

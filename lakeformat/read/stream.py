@@ -15,12 +15,12 @@ from lakeformat.config.read_options import BEGIN, END
 from lakeformat.config.resolve import Options
 from lakeformat.config.stream_options import START_OFFSET
 from lakeformat.errors import InvalidOptionError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.model.instant import Action, State, parse_as_of
-from lakeformat.read.incremental import EVERYTHING, unhollowed
+from lakeformat.read.incremental import EVERYTHING, cut_before_hollow
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["BEGINNING", "Limits", "Offer", "StreamPositions", "check_stream_options", "last_of_batch"]
+__all__ = ["BEGINNING", "BatchLimits", "BatchEnd", "StreamPositions", "check_stream_options", "find_batch_end"]
 
 #: Position before every commit.
 BEGINNING: Final = "0" * 17
@@ -29,7 +29,7 @@ _NO_NEW_ROWS: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """The most that a batch may hold: commits, files that they wrote, and bytes of these files. None means no limit."""
 
     commits: int | None = None
@@ -37,14 +37,14 @@ class Limits:
     bytes: int | None = None
 
     @classmethod
-    def of(cls, options: Options) -> Limits:
+    def of(cls, options: Options) -> BatchLimits:
         """Return the limits in the options."""
         return cls(options.read.batch_commits, options.read.batch_files, options.read.batch_bytes)
 
     @property
     def any(self) -> bool:
         """Tell whether there is a limit."""
-        return self != Limits()
+        return self != BatchLimits()
 
     def allow(self, commits: int, files: int, size_bytes: int) -> bool:
         """Tell whether a batch may be this large."""
@@ -53,7 +53,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class BatchEnd:
     """A completed commit with which a batch may end.
 
     Attributes:
@@ -66,7 +66,7 @@ class Offer:
     bytes: int
 
 
-def last_of_batch(start: str, offers: Sequence[Offer], limits: Limits, kept_from: str = "") -> str:
+def find_batch_end(start: str, offers: Sequence[BatchEnd], limits: BatchLimits, kept_from: str = "") -> str:
     """Return the end of the batch after ``start``; ``start`` if there is nothing new.
 
     Args:
@@ -84,11 +84,11 @@ def last_of_batch(start: str, offers: Sequence[Offer], limits: Limits, kept_from
 
 def check_stream_options(options: Options) -> None:
     """Raise `InvalidOptionError` if an option has no meaning in a stream."""
-    asked = options.read
-    for name, value in (("as.of.instant", asked.as_of), (BEGIN, asked.begin), (END, asked.end)):
+    requested = options.read
+    for name, value in (("as.of.instant", requested.as_of), (BEGIN, requested.begin), (END, requested.end)):
         if value is not None:
             raise InvalidOptionError(f"{name}={value} has no meaning in a stream; begin it by {START_OFFSET}")
-    if asked.optimized:
+    if requested.optimized:
         raise InvalidOptionError(
             "a stream gives the rows that commits wrote, so hoodie.datasource.query.type=read_optimized is not "
             "supported; leave it out"
@@ -98,8 +98,8 @@ def check_stream_options(options: Options) -> None:
 class StreamPositions:
     """The positions of one table's stream. Each call lists the timeline."""
 
-    def __init__(self, engine: Engine, options: Options) -> None:
-        self._engine, self._options = engine, options
+    def __init__(self, context: TableContext, options: Options) -> None:
+        self._context, self._options = context, options
 
     @property
     def begins_now(self) -> bool:
@@ -108,19 +108,19 @@ class StreamPositions:
 
     def first(self) -> str:
         """Return the begin of a stream without a checkpoint."""
-        asked = self._options.read.start
+        requested = self._options.read.start
         if self.begins_now:
             return self.newest()
-        if asked.lower() == EVERYTHING or not asked.strip("0"):
+        if requested.lower() == EVERYTHING or not requested.strip("0"):
             return BEGINNING
-        return parse_as_of(asked, self._engine.store.config().zone, name=START_OFFSET)
+        return parse_as_of(requested, self._context.store.config().zone, name=START_OFFSET)
 
     def newest(self) -> str:
         """Return the position of the last commit that can be read; `BEGINNING` if there is none."""
         found = self._readable().completed_in("")
         return found[-1].completed_at if found else BEGINNING
 
-    def next(self, start: str, limits: Limits, until: str | None = None) -> str:
+    def next(self, start: str, limits: BatchLimits, until: str | None = None) -> str:
         """Return the end of the batch after ``start``; ``start`` if there is nothing new.
 
         Args:
@@ -136,19 +136,19 @@ class StreamPositions:
             return start
         if not limits.any:
             return found[-1].completed_at
-        store, offers = self._engine.store, []
+        store, offers = self._context.store, []
         for instant in found:
             commit = store.commit(instant)
             stats = () if commit.compacted or commit.operation in _NO_NEW_ROWS else tuple(commit.all_stats())
-            offers.append(Offer(instant.completed_at, len(stats), sum(stat.size_bytes for stat in stats)))
-        return last_of_batch(start, offers, limits, self._kept_from(readable))
+            offers.append(BatchEnd(instant.completed_at, len(stats), sum(stat.size_bytes for stat in stats)))
+        return find_batch_end(start, offers, limits, self._kept_from(readable))
 
     def _readable(self) -> Timeline:
-        return unhollowed(self._engine, self._options, self._engine.store.load())[0]
+        return cut_before_hollow(self._context, self._options, self._context.store.load())[0]
 
     def _kept_from(self, timeline: Timeline) -> str:
         """Return the oldest position at which all files of the table exist (Hudi: ``earliestCommitToRetain``)."""
         cleans = [i for i in timeline.of_action(Action.CLEAN) if i.state is State.COMPLETED]
-        clean = self._engine.store.clean(cleans[-1]) if cleans else None
+        clean = self._context.store.clean(cleans[-1]) if cleans else None
         earliest = clean.earliest_commit_to_retain if clean else ""
         return timeline.completion_time(earliest) or earliest if earliest else ""

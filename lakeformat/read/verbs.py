@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakeformat.arrow.conform import read_schema
 from lakeformat.config.foreign_names import check_arguments
 from lakeformat.config.resolve import Options
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.layout.layout_report import LayoutReport
 from lakeformat.model.instant import AsOf
@@ -18,10 +18,10 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Where
 from lakeformat.public import public
 from lakeformat.read.cdc.images import ChangeImages, change_images
-from lakeformat.read.incremental import changed_snapshot
-from lakeformat.read.query import asked_snapshot, in_zone
+from lakeformat.read.incremental import incremental_snapshot
+from lakeformat.read.query import load_requested_snapshot, with_time_zone
 from lakeformat.read.report import overview_html, report_layout
-from lakeformat.read.scan import Changes, ReadArguments, Scan, known_files, scan_of
+from lakeformat.read.scan import Changes, ReadArguments, Scan, list_files_table, make_scan
 from lakeformat.timeline.history import History, read_history
 
 if TYPE_CHECKING:
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
     import polars as pl
     from typing_extensions import Unpack
 
-__all__ = ["ReadVerbs", "Reading"]
+__all__ = ["ReadVerbs", "ArrowReadVerbs"]
 
 
 @public
 class ReadVerbs:
     """The read verbs that give the same on every host: they return no rows, and this process does their work."""
 
-    engine: Engine
+    context: TableContext
     options: Options
 
     def _options_in(self, time_zone: str | None) -> Options:
         """Return the options of a read whose conditions use this time zone; None is the host's default zone."""
-        return in_zone(self.options, time_zone)
+        return with_time_zone(self.options, time_zone)
 
     @property
     def location(self) -> str:
         """Return the table's folder or URL."""
-        return self.engine.storage.location
+        return self.context.storage.location
 
     @property
     def config(self) -> TableConfig:
         """Return the table's settings, read from ``hoodie.properties`` at each call."""
-        return self.engine.store.config()
+        return self.context.store.config()
 
     def exists(self) -> bool:
         """Tell whether the path holds a table; see also `lakeformat.exists`."""
-        return self.engine.store.exists()
+        return self.context.store.exists()
 
     def snapshot(self, as_of: AsOf | None = None) -> Snapshot:
         """Return the table's settings, columns and files at an instant.
@@ -67,7 +67,7 @@ class ReadVerbs:
         Raises:
             InstantNotAvailableError: files of that instant are deleted.
         """
-        return asked_snapshot(self.engine, self.options, as_of)
+        return load_requested_snapshot(self.context, self.options, as_of)
 
     def count(self, where: Where | None = None, *, as_of: AsOf | None = None, time_zone: str | None = None) -> int:
         """Count the rows. Without a condition, the file index or the footers give the number and no row is read.
@@ -82,7 +82,7 @@ class ReadVerbs:
             InstantNotAvailableError: files of ``as_of`` are deleted.
         """
         options = self._options_in(time_zone)
-        return scan_of(self.engine.storage, self.snapshot(as_of), options, where=where).count()
+        return make_scan(self.context.storage, self.snapshot(as_of), options, where=where).count()
 
     def explain(
         self,
@@ -106,7 +106,7 @@ class ReadVerbs:
             InstantNotAvailableError: files of ``as_of`` are deleted.
         """
         options = self._options_in(time_zone)
-        return scan_of(self.engine.storage, self.snapshot(as_of), options, columns, where=where).explain()
+        return make_scan(self.context.storage, self.snapshot(as_of), options, columns, where=where).explain()
 
     def files(self, *, as_of: AsOf | None = None) -> pa.Table:
         """List the live files. No file is opened. Memory: some 200 bytes a file.
@@ -122,7 +122,7 @@ class ReadVerbs:
         Raises:
             InstantNotAvailableError: files of ``as_of`` are deleted.
         """
-        return known_files(self.snapshot(as_of))
+        return list_files_table(self.snapshot(as_of))
 
     def layout_report(
         self,
@@ -155,7 +155,7 @@ class ReadVerbs:
             SchemaMismatchError: a column has no order.
         """
         return report_layout(
-            self.engine.storage,
+            self.context.storage,
             self.snapshot(as_of),
             columns,
             target_file_bytes=target_file_bytes,
@@ -173,21 +173,21 @@ class ReadVerbs:
         Returns:
             a list of `lakeformat.HistoryEntry` that prints as a table.
         """
-        return read_history(self.engine.store, limit, actions=actions)
+        return read_history(self.context.store, limit, actions=actions)
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the kind of the table, its size and its columns."""
-        return overview_html(self.engine)
+        return overview_html(self.context)
 
 
 @public
-class Reading(ReadVerbs):
+class ArrowReadVerbs(ReadVerbs):
     """The read verbs that return Arrow data."""
 
     @property
     def schema(self) -> pa.Schema:
         """Return the table's columns without the meta columns."""
-        return read_schema(self.snapshot().columns(self.engine.storage.location))
+        return read_schema(self.snapshot().columns(self.context.storage.location))
 
     def read(
         self,
@@ -222,8 +222,8 @@ class Reading(ReadVerbs):
             InvalidOptionError: an unknown argument.
             InstantNotAvailableError: files of ``as_of`` are deleted.
         """
-        return scan_of(
-            self.engine.storage,
+        return make_scan(
+            self.context.storage,
             self.snapshot(as_of),
             self.options,
             columns,
@@ -316,7 +316,7 @@ class Reading(ReadVerbs):
                 ``hoodie.datasource.read.incr.fallback.fulltablescan.enable``.
         """
         if images:
-            return change_images(self.engine, self.options, since=since, until=until)
-        snapshot = changed_snapshot(self.engine, self.options, since=since, until=until)
+            return change_images(self.context, self.options, since=since, until=until)
+        snapshot = incremental_snapshot(self.context, self.options, since=since, until=until)
         assert snapshot.changes is not None  # noqa: S101  changed_snapshot sets it.
-        return Changes(self.engine.storage, snapshot, self.options, snapshot.changes)
+        return Changes(self.context.storage, snapshot, self.options, snapshot.changes)

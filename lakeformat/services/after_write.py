@@ -21,16 +21,16 @@ from lakeformat.config.compaction_options import COMPACTION_COMMITS, INLINE_SECO
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import ARCHIVES, CLEANS, expires_inline, expiry_of
 from lakeformat.errors import InvalidOptionError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.instant import Action, State, format_instant_time
 from lakeformat.model.table_config import TableType
 from lakeformat.services.archive.plan import archive_limits
 from lakeformat.services.archive.run import ArchiveSession
-from lakeformat.services.clean.plan import retention_of
+from lakeformat.services.clean.plan import choose_retention
 from lakeformat.services.clean.run import CleanSession, Deleter
-from lakeformat.services.cluster.run import ClusterSession, Rewriter, pending_plans, request_of, rows_are_bound
-from lakeformat.services.compact.plan import is_ours, may_run, may_show_outgrown
+from lakeformat.services.cluster.run import ClusterSession, Rewriter, pending_plans, make_cluster_request, index_binds_rows
+from lakeformat.services.compact.plan import are_all_marked, may_run, may_show_outgrown
 from lakeformat.services.compact.rewrite import Compactor
 from lakeformat.services.compact.run import CompactSession, pending_compactions
 from lakeformat.services.ttl import ExpireSession
@@ -40,7 +40,15 @@ from lakeformat.timeline.write_report import REPORT_KEY
 from lakeformat.transaction.claims import HEARTBEATS
 from lakeformat.transaction.result import WriteResult
 
-__all__ = ["Hands", "Trigger", "after_write", "check_services", "commits_since_clustering", "is_due", "with_services"]
+__all__ = [
+    "Executors",
+    "Trigger",
+    "run_due_services",
+    "check_services",
+    "commits_since_clustering",
+    "is_due",
+    "run_services_after_write",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ def is_due(trigger: Trigger, timeline: Timeline, now_ms: int, zone: tzinfo | Non
     if since is None:
         return False
     count = sum(one.completed_at > (compacted or "") for one in deltas)
-    elapsed = _moment(format_instant_time(now_ms, zone)) - _moment(since)
+    elapsed = _parse_instant(format_instant_time(now_ms, zone)) - _parse_instant(since)
     by_count, by_time = count >= trigger.commits, elapsed.total_seconds() >= trigger.seconds
     after_request = sum(one.completed_at > requested for one in deltas) >= trigger.commits
     return _RULES[trigger.strategy](by_count, by_time, after_request)
@@ -92,18 +100,18 @@ _RULES: Final[Mapping[str, Callable[[bool, bool, bool], bool]]] = {
 }
 
 
-def _moment(instant_time: str) -> datetime:
+def _parse_instant(instant_time: str) -> datetime:
     return datetime.strptime(instant_time[:14], "%Y%m%d%H%M%S")
 
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 
 
-def _clusters(options: Options) -> bool:
+def _wants_clustering(options: Options) -> bool:
     return bool(options[INLINE] or options[SCHEDULE_INLINE])
 
 
-def _compacts(options: Options) -> bool:
+def _wants_compaction(options: Options) -> bool:
     return bool(options[compaction.INLINE] or options[compaction.SCHEDULE_INLINE])
 
 
@@ -122,18 +130,18 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
         if options[inline] and options[apart]:
             raise InvalidOptionError(f"{inline}=true runs what {apart}=true leaves to others; set one of them")
     archive_limits(options)
-    if not _clusters(options):
+    if not _wants_clustering(options):
         return
-    if rows_are_bound(options, snapshot):
+    if index_binds_rows(options, snapshot):
         raise InvalidOptionError(
             f"hoodie.index.type=BUCKET finds rows by the names of their files, which clustering changes; leave out "
             f"{INLINE if options[INLINE] else SCHEDULE_INLINE}"
         )
-    request_of(options).ordering.check(schema)
+    make_cluster_request(options).ordering.check(schema)
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class Executors:
     """Functions that carry out services in other processes; None for this process."""
 
     rewriter: Rewriter | None = None
@@ -141,27 +149,27 @@ class Hands:
     deleter: Deleter | None = None
 
 
-def after_write(engine: Engine, options: Options, hands: Hands | None = None) -> dict[str, Any] | None:
+def run_due_services(context: TableContext, options: Options, executors: Executors | None = None) -> dict[str, Any] | None:
     """Run the services that are due: compaction, clustering, expiry of partitions, cleaning, archiving, in this order.
 
     Returns:
         service name -> what it did, for the write's report; None if no service was due.
     """
-    hands = hands or Hands()
+    executors = executors or Executors()
     services: list[tuple[str, Callable[[], str | None]]] = []
     auto = compaction.AutoCompaction.of(options.__getitem__, options.given)
     if auto.is_on:
-        services.append(("compaction", lambda: _compact_outgrown(engine, options, auto, hands.compactor)))
-    elif _compacts(options):
-        services.append(("compaction", lambda: _compact(engine, options, hands.compactor)))
-    if _clusters(options):
-        services.append(("clustering", lambda: _cluster(engine, options, hands.rewriter)))
+        services.append(("compaction", lambda: _compact_outgrown(context, options, auto, executors.compactor)))
+    elif _wants_compaction(options):
+        services.append(("compaction", lambda: _compact(context, options, executors.compactor)))
+    if _wants_clustering(options):
+        services.append(("clustering", lambda: _cluster(context, options, executors.rewriter)))
     if expires_inline(options):
-        services.append(("expiry", lambda: _expire(engine, options)))
+        services.append(("expiry", lambda: _expire(context, options)))
     if options[CLEANS]:
-        services.append(("clean", lambda: _clean(engine, options, hands.deleter)))
+        services.append(("clean", lambda: _clean(context, options, executors.deleter)))
     if options[ARCHIVES]:
-        services.append(("archive", lambda: _archive(engine, options)))
+        services.append(("archive", lambda: _archive(context, options)))
     results: dict[str, Any] = {}
     for name, run in services:
         try:
@@ -176,64 +184,64 @@ def after_write(engine: Engine, options: Options, hands: Hands | None = None) ->
     return results or None
 
 
-def _expire(engine: Engine, options: Options) -> str | None:
-    result = ExpireSession(engine, options, expiry_of(options)).run()
+def _expire(context: TableContext, options: Options) -> str | None:
+    result = ExpireSession(context, options, expiry_of(options)).run()
     return None if result.skipped else str(result)
 
 
-def _clean(engine: Engine, options: Options, deleter: Deleter | None) -> str | None:
-    result = CleanSession(engine, options, deleter).clean(retention_of(options), only_if_due=True)
+def _clean(context: TableContext, options: Options, deleter: Deleter | None) -> str | None:
+    result = CleanSession(context, options, deleter).clean(choose_retention(options), only_if_due=True)
     return None if result.skipped else str(result)
 
 
-def _archive(engine: Engine, options: Options) -> str | None:
-    result = ArchiveSession(engine, options).archive(glance=True)
+def _archive(context: TableContext, options: Options) -> str | None:
+    result = ArchiveSession(context, options).archive(checks_first=True)
     return None if result.skipped else str(result)
 
 
-def _cluster(engine: Engine, options: Options, rewriter: Rewriter | None) -> str | None:
-    if commits_since_clustering(engine.store) < options[INLINE_COMMITS]:
+def _cluster(context: TableContext, options: Options, rewriter: Rewriter | None) -> str | None:
+    if commits_since_clustering(context.store) < options[INLINE_COMMITS]:
         return None
-    session = ClusterSession(engine, options, rewriter)
+    session = ClusterSession(context, options, rewriter)
     if options[INLINE]:
-        return str(session.cluster(request_of(options)))
-    planned = session.schedule(request_of(options))
+        return str(session.cluster(make_cluster_request(options)))
+    planned = session.schedule(make_cluster_request(options))
     return f"scheduled {planned}" if planned else "nothing to schedule"
 
 
-def _compact(engine: Engine, options: Options, compactor: Compactor | None) -> str | None:
+def _compact(context: TableContext, options: Options, compactor: Compactor | None) -> str | None:
     """Run pending compactions and one that is due, or schedule it.
 
     Source: Hudi's ``runAnyPendingCompactions``, then ``inlineCompaction``; or ``inlineScheduleCompaction``.
     """
-    config = engine.store.config()
+    config = context.store.config()
     if config.table_type is not TableType.MERGE_ON_READ:
         return None
     results = []
     if options[compaction.INLINE]:
-        while not (result := CompactSession(engine, options, compactor).run()).skipped:
+        while not (result := CompactSession(context, options, compactor).run()).skipped:
             results.append(str(result))
-    timeline = engine.store.load()
-    if is_due(Trigger.of_options(options), timeline, engine.clock.now_ms(), config.zone):
+    timeline = context.store.load()
+    if is_due(Trigger.of_options(options), timeline, context.clock.now_ms(), config.zone):
         if options[compaction.INLINE]:
-            results.append(str(CompactSession(engine, options, compactor).run(plans=True)))
-        elif not pending_compactions(engine.store, timeline):
-            planned = CompactSession(engine, options, compactor).schedule()
+            results.append(str(CompactSession(context, options, compactor).run(plans=True)))
+        elif not pending_compactions(context.store, timeline):
+            planned = CompactSession(context, options, compactor).schedule()
             results.append(f"scheduled {planned}" if planned else "nothing to schedule")
     return "; ".join(results) or None
 
 
 def _compact_outgrown(
-    engine: Engine, options: Options, auto: compaction.AutoCompaction, compactor: Compactor | None
+    context: TableContext, options: Options, auto: compaction.AutoCompaction, compactor: Compactor | None
 ) -> str | None:
     """Compact slices that have outgrown their base files. Return None if that is not due, or is left to others.
 
     Requires a storage with locks, because only then one compaction runs at a time. Does nothing if other programs have
     commits on the timeline, because they may compact by rules of their own.
     """
-    if engine.store.config().table_type is not TableType.MERGE_ON_READ or not engine.storage.has_lock:
+    if context.store.config().table_type is not TableType.MERGE_ON_READ or not context.storage.has_lock:
         return None
-    store, timeline = engine.store, engine.store.load()
+    store, timeline = context.store, context.store.load()
     deltas = [one for one in timeline.commits if one.action is Action.DELTA_COMMIT]
     pending = [
         (one, store.compaction_plan(one) if one.action is Action.COMPACTION else None) for one in timeline.pending
@@ -242,15 +250,17 @@ def _compact_outgrown(
         return None
     if not pending and not may_show_outgrown(store.commit(deltas[-1]), auto):
         return None
-    if not is_ours(map(store.commit, timeline.commits), REPORT_KEY) or engine.storage.list(HEARTBEATS):
+    if not are_all_marked(map(store.commit, timeline.commits), REPORT_KEY) or context.storage.list(HEARTBEATS):
         return None
-    result = CompactSession(engine, options.with_values(**auto.as_options()), compactor).run(plans=True)
+    result = CompactSession(context, options.with_values(**auto.as_options()), compactor).run(plans=True)
     return None if result.skipped else str(result)
 
 
-def with_services(result: WriteResult, engine: Engine, options: Options, hands: Hands | None = None) -> WriteResult:
+def run_services_after_write(
+    result: WriteResult, context: TableContext, options: Options, executors: Executors | None = None
+) -> WriteResult:
     """Run the services after a write. Return its result, with what they did in the report under ``services``."""
-    done = None if result.skipped else after_write(engine, options, hands)
+    done = None if result.skipped else run_due_services(context, options, executors)
     if done is None:
         return result
     return WriteResult(result.instant_time, result.operation, {**result.report, "services": done})

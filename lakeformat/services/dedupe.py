@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
 from lakeformat.merge.versions import field_values
@@ -34,13 +34,13 @@ from lakeformat.public import public
 from lakeformat.services.cluster.local_rewriter import Group
 from lakeformat.services.cluster.plan import EXECUTION_CLASS, clustering_group
 from lakeformat.services.cluster.rewrite import FileMaker, GroupSource, SliceToCluster, open_group
-from lakeformat.services.cluster.run import ClusterRequest, ClusterSession, request_of, rows_are_bound
+from lakeformat.services.cluster.run import ClusterRequest, ClusterSession, make_cluster_request, index_binds_rows
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.services.scheduled_service import closed_groups
+from lakeformat.services.scheduled_service import list_planned_groups
 from lakeformat.timeline.history import DEDUPE
 from lakeformat.transaction.hooks import Hooks
 from lakeformat.transaction.written_file import WrittenFile
-from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.arrow_pool import reuse_memory
 
 __all__ = ["DUPLICATES", "DedupeResult", "DedupeSession", "find_duplicate_keys", "mark_newest", "ranking_fields"]
 
@@ -140,8 +140,8 @@ class _Duplicates:
 class DedupeSession:
     """Finds rows with the same key in the same partition, and removes all except the newest."""
 
-    def __init__(self, engine: Engine, options: Options) -> None:
-        self.engine, self.options = engine, options
+    def __init__(self, context: TableContext, options: Options) -> None:
+        self.context, self.options = context, options
 
     def dry_run(self) -> DedupeResult:
         """Return the duplicates without changing anything."""
@@ -152,15 +152,15 @@ class DedupeSession:
         search = self._find()
         if not search.slices:
             return DedupeResult("", search.duplicates)
-        session = _DedupeCommit(self.engine, self.options, search)
-        with reused_memory():
-            done = session.cluster(request_of(self.options, by=()))
+        session = _DedupeCommit(self.context, self.options, search)
+        with reuse_memory():
+            done = session.cluster(make_cluster_request(self.options, by=()))
         result = DedupeResult(done.instant_time, search.duplicates)
-        _LOG.info("%s: %s", self.engine.storage.location, result)
+        _LOG.info("%s: %s", self.context.storage.location, result)
         return result
 
     def _find(self) -> _Duplicates:
-        snapshot, location = self.engine.writable(), self.engine.storage.location
+        snapshot, location = self.context.writable_snapshot(), self.context.storage.location
         config = snapshot.config
         if not config.record_fields:
             raise InvalidInputError(f"{location} has no record key: each of its rows has a key of its own")
@@ -173,13 +173,13 @@ class DedupeSession:
         surplus: dict[FileGroupId, Ints] = {}
         for path, pieces in snapshot.slices.items():
             ones = [SliceToCluster(piece, snapshot.merging(piece) if piece.logs else None) for piece in pieces]
-            source = open_group(self.engine.storage, path, ones, schema)
-            for piece, rows, lost in _surplus(source, fields):
+            source = open_group(self.context.storage, path, ones, schema)
+            for piece, rows, lost in _find_surplus(source, fields):
                 tables.append(rows)
                 if len(lost):
                     slices.append(piece)
                     surplus[piece.group] = lost
-        if slices and rows_are_bound(self.options, snapshot):
+        if slices and index_binds_rows(self.options, snapshot):
             raise UnsupportedTableError(
                 f"{location} is a table of buckets, whose file groups cannot be replaced; delete() the keys and "
                 f"upsert() the rows that are right: {_key_text(pa.concat_tables(tables))}"
@@ -193,7 +193,7 @@ def _key_text(duplicates: pa.Table) -> str:
     return ", ".join(map(repr, keys[:3])) + (f" and {len(keys) - 3:,} more" if len(keys) > 3 else "")
 
 
-def _surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileSlice, pa.Table, Ints]]:
+def _find_surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileSlice, pa.Table, Ints]]:
     """Yield each slice with duplicate keys, with its rows of these keys and the positions of surplus rows.
 
     The rows have the schema `DUPLICATES`.
@@ -203,7 +203,7 @@ def _surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileS
     if not len(doubled):
         return
     found = [
-        (one, *_rows_of(source, one, doubled, fields))
+        (one, *_read_rows(source, one, doubled, fields))
         for one, column in zip(source.slices, keys, strict=True)
         if pc.any(pc.is_in(column, doubled), min_count=0).as_py()
     ]
@@ -212,7 +212,7 @@ def _surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileS
     for one, rows, at in found:
         keeps = kept[start : start + rows.num_rows]
         start += rows.num_rows
-        files = one.piece.files
+        files = one.file_slice.files
         report = pa.table(
             [
                 pa.repeat(source.partition_path, rows.num_rows),
@@ -223,10 +223,10 @@ def _surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileS
             ],
             schema=DUPLICATES,
         )
-        yield one.piece, report, at[~keeps]
+        yield one.file_slice, report, at[~keeps]
 
 
-def _rows_of(
+def _read_rows(
     source: GroupSource, one: SliceToCluster, doubled: pa.ChunkedArray, fields: Sequence[str]
 ) -> tuple[pa.Table, Ints]:
     """Return key, commit time and ordering fields of a slice's rows with the given keys, and their positions."""
@@ -254,8 +254,8 @@ def _decode(column: pa.Array) -> pa.Array:
 class _DedupeCommit(ClusterSession):
     """A clustering of the file groups with surplus rows that leaves these rows out."""
 
-    def __init__(self, engine: Engine, options: Options, found: _Duplicates) -> None:
-        super().__init__(engine, options, self._rewrite_without_surplus, Hooks().of_verb(DEDUPE))
+    def __init__(self, context: TableContext, options: Options, found: _Duplicates) -> None:
+        super().__init__(context, options, self._rewrite_without_surplus, Hooks().with_verb(DEDUPE))
         self._found = found
 
     def plan(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:
@@ -264,9 +264,9 @@ class _DedupeCommit(ClusterSession):
         Raises:
             WriteConflictError: others have written to them, or a pending plan names them.
         """
-        location = self.engine.storage.location
+        location = self.context.storage.location
         live = {piece.group: piece for piece in snapshot.each_slice()}
-        closed = closed_groups(self.engine.store, snapshot.timeline)
+        closed = list_planned_groups(self.context.store, snapshot.timeline)
         for piece in self._found.slices:
             if live.get(piece.group) != piece:
                 raise WriteConflictError(f"{location}: {piece.files[0].path} has changed meanwhile; run dedupe again")
@@ -278,15 +278,15 @@ class _DedupeCommit(ClusterSession):
         return ClusteringPlan(groups, EXECUTION_CLASS)
 
     def _rewrite_without_surplus(
-        self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings
+        self, context: TableContext, groups: Sequence[Group], settings: RewriteSettings
     ) -> list[WrittenFile]:
         self.session.transaction.report.rows["deleted"] = sum(map(len, self._found.surplus.values()))
         written: list[WrittenFile] = []
         for number, group in enumerate(groups):
-            source = open_group(engine.storage, group.partition_path, group.slices, settings.files.schema)
-            surplus = self._found.surplus[group.slices[0].piece.group]
+            source = open_group(context.storage, group.partition_path, group.slices, settings.files.schema)
+            surplus = self._found.surplus[group.slices[0].file_slice.group]
             rows = source.rows - len(surplus)
-            maker = FileMaker(engine.storage, settings, group.partition_path, str(number), frozenset())
+            maker = FileMaker(context.storage, settings, group.partition_path, str(number), frozenset())
             written += maker.stream(_remaining_rows(source, surplus), rows, max(rows, 1))
         return written
 

@@ -7,31 +7,31 @@ from collections.abc import Sequence
 from lakeformat.config.compaction_options import STRATEGY, UNBOUNDED
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import expiry_of
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.model.instant import check_instant_time
 from lakeformat.public import public
 from lakeformat.services.archive.run import ArchiveResult, ArchiveSession
-from lakeformat.services.clean.plan import retention_of
+from lakeformat.services.clean.plan import choose_retention
 from lakeformat.services.clean.run import CleanResult, CleanSession, Deleter
-from lakeformat.services.cluster.run import ClusterSession, Rewriter, request_of
+from lakeformat.services.cluster.run import ClusterSession, Rewriter, make_cluster_request
 from lakeformat.services.compact.rewrite import Compactor
 from lakeformat.services.compact.run import CompactSession, compact
-from lakeformat.services.recovery import Upkeep
+from lakeformat.services.recovery import Recovery
 from lakeformat.services.ttl import ExpireResult, ExpireSession
 from lakeformat.services.upgrade.run import VersionChange, VersionSession
 from lakeformat.transaction.result import WriteResult
 
-__all__ = ["Clustering", "Compaction", "Life", "Versioning"]
+__all__ = ["Clustering", "Compaction", "Maintenance", "Versioning"]
 
 
 @public
-class Life(Upkeep):
-    """The verbs clean, expire_partitions and archive, and those of `Upkeep`.
+class Maintenance(Recovery):
+    """The verbs clean, expire_partitions and archive, and those of `Recovery`.
 
-    Subclasses provide the engine and the deleter.
+    Subclasses provide the context and the deleter.
     """
 
-    engine: Engine
+    context: TableContext
     options: Options
 
     def _deleter(self) -> Deleter | None:
@@ -67,8 +67,8 @@ class Life(Upkeep):
             InvalidInputError: more than one of commits, hours and versions is given, or a count is below 1.
             StorageError: files could not be deleted; the next clean continues with them.
         """
-        session = CleanSession(self.engine, self.options, self._deleter())
-        retention = retention_of(self.options, commits, hours, versions)
+        session = CleanSession(self.context, self.options, self._deleter())
+        retention = choose_retention(self.options, commits, hours, versions)
         return session.dry_run(retention) if dry_run else session.clean(retention)
 
     def expire_partitions(self, *, days: int | None = None, dry_run: bool = False) -> ExpireResult:
@@ -89,7 +89,7 @@ class Life(Upkeep):
             InvalidInputError: days is below 1.
             WriteConflictError: another writer interfered; a retry is safe.
         """
-        session = ExpireSession(self.engine, self.options, expiry_of(self.options, days))
+        session = ExpireSession(self.context, self.options, expiry_of(self.options, days))
         return session.dry_run() if dry_run else session.run()
 
     def archive(self, *, min_commits: int | None = None, max_commits: int | None = None) -> ArchiveResult:
@@ -110,17 +110,17 @@ class Life(Upkeep):
         Raises:
             InvalidInputError: ``max_commits`` is not more than ``min_commits``.
         """
-        return ArchiveSession(self.engine, self.options).archive(min_commits, max_commits)
+        return ArchiveSession(self.context, self.options).archive(min_commits, max_commits)
 
 
 @public
 class Clustering:
     """The clustering verbs: rewrite files together, larger and sorted.
 
-    Subclasses provide the engine and the rewriter.
+    Subclasses provide the context and the rewriter.
     """
 
-    engine: Engine
+    context: TableContext
     options: Options
 
     def _rewriter(self) -> Rewriter | None:
@@ -128,7 +128,7 @@ class Clustering:
         return None
 
     def _session(self) -> ClusterSession:
-        return ClusterSession(self.engine, self.options, self._rewriter())
+        return ClusterSession(self.context, self.options, self._rewriter())
 
     def cluster(
         self,
@@ -164,7 +164,7 @@ class Clustering:
                 ``curve`` is given without columns.
             WriteConflictError: another writer changed the files meanwhile; nothing was published.
         """
-        return self._session().cluster(request_of(self.options, by, curve, partitions, target_file_bytes))
+        return self._session().cluster(make_cluster_request(self.options, by, curve, partitions, target_file_bytes))
 
     def schedule_clustering(
         self,
@@ -185,7 +185,7 @@ class Clustering:
         Returns:
             The plan's instant time; None if there was nothing to do.
         """
-        return self._session().schedule(request_of(self.options, by, curve, partitions, target_file_bytes))
+        return self._session().schedule(make_cluster_request(self.options, by, curve, partitions, target_file_bytes))
 
     def run_clustering(self, instant_time: str | None = None) -> WriteResult:
         """Run a plan that `schedule_clustering` or Hudi made; by default the oldest pending one that can be run.
@@ -223,9 +223,9 @@ class Clustering:
 
 @public
 class Compaction:
-    """The compaction verbs: merge log files into base files. Subclasses provide the engine and the compactor."""
+    """The compaction verbs: merge log files into base files. Subclasses provide the context and the compactor."""
 
-    engine: Engine
+    context: TableContext
     options: Options
 
     def _compactor(self) -> Compactor | None:
@@ -233,7 +233,7 @@ class Compaction:
         return None
 
     def _compact_session(self) -> CompactSession:
-        return CompactSession(self.engine, self.options, self._compactor())
+        return CompactSession(self.context, self.options, self._compactor())
 
     def compact(self) -> WriteResult:
         """Merge log files into base files: first those of pending plans, then those that the options choose.
@@ -304,19 +304,19 @@ class Compaction:
 class Versioning:
     """Upgrades and downgrades of a table, made only on request."""
 
-    engine: Engine
+    context: TableContext
     options: Options
 
     def _compactor(self) -> Compactor | None:
         """Return the function that rewrites slices; None means this process."""
         return None
 
-    def _versions(self) -> VersionSession:
+    def _version_session(self) -> VersionSession:
         everything = self.options.with_values(**{STRATEGY: UNBOUNDED})
         return VersionSession(
-            self.engine,
+            self.context,
             self.options,
-            lambda: compact(lambda: CompactSession(self.engine, everything, self._compactor())),
+            lambda: compact(lambda: CompactSession(self.context, everything, self._compactor())),
         )
 
     def upgrade(self, to: int) -> VersionChange:
@@ -339,7 +339,7 @@ class Versioning:
             UnsupportedTableError: the table has log files that cannot be compacted, or a setting that cannot be carried
                 over. The message names the setting.
         """
-        return self._versions().move(to, is_upgrade=True)
+        return self._version_session().move(to, is_upgrade=True)
 
     def downgrade(self, to: int) -> VersionChange:
         """Move the table to an earlier table version, as `upgrade` moves it to a later one.
@@ -354,4 +354,4 @@ class Versioning:
             InvalidInputError: the version does not exist, or is later than the table's.
             LakeformatError: as in `upgrade`.
         """
-        return self._versions().move(to, is_upgrade=False)
+        return self._version_session().move(to, is_upgrade=False)

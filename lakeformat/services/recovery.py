@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakeformat.config.foreign_names import ForeignNames
 from lakeformat.config.resolve import Options
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.model.instant import check_instant_time
 from lakeformat.public import public
 from lakeformat.services.dedupe import DedupeResult, DedupeSession
@@ -14,14 +14,14 @@ from lakeformat.services.doctor.run import DoctorSession
 from lakeformat.services.restore.run import RestoreResult, RestoreSession
 from lakeformat.services.savepoint import Savepoint, SavepointSession, read_savepoints
 
-__all__ = ["Upkeep"]
+__all__ = ["Recovery"]
 
 
 @public
-class Upkeep(ForeignNames):
-    """The verbs savepoint, restore, rollback, describe, check, dedupe and repair. Subclasses provide the engine."""
+class Recovery(ForeignNames):
+    """The verbs savepoint, restore, rollback, describe, check, dedupe and repair. Subclasses provide the context."""
 
-    engine: Engine
+    context: TableContext
     options: Options
 
     def savepoint(self, instant_time: str | None = None, *, comment: str = "", user: str = "") -> Savepoint:
@@ -41,11 +41,11 @@ class Upkeep(ForeignNames):
         """
         if instant_time is not None:
             check_instant_time(instant_time, "savepoint")
-        return SavepointSession(self.engine, self.options).make(instant_time, comment, user)
+        return SavepointSession(self.context, self.options).make(instant_time, comment, user)
 
     def savepoints(self) -> tuple[Savepoint, ...]:
         """Return all savepoints, oldest first."""
-        return read_savepoints(self.engine, self.engine.store.load())
+        return read_savepoints(self.context, self.context.store.load())
 
     def delete_savepoint(self, instant_time: str) -> None:
         """Delete a savepoint, so that cleaning and archiving may remove the commit.
@@ -57,7 +57,7 @@ class Upkeep(ForeignNames):
             InvalidInputError: the savepoint does not exist.
         """
         check_instant_time(instant_time, "delete_savepoint")
-        SavepointSession(self.engine, self.options).delete(instant_time)
+        SavepointSession(self.context, self.options).delete(instant_time)
 
     def restore(self, instant_time: str, *, dry_run: bool = False) -> RestoreResult:
         """Return the table to a commit: undo everything that came after it. This cannot be undone.
@@ -81,7 +81,7 @@ class Upkeep(ForeignNames):
             UnsupportedTableError: a log file has rows of commits that stay and rows of commits that go.
         """
         check_instant_time(instant_time, "restore")
-        session = RestoreSession(self.engine, self.options)
+        session = RestoreSession(self.context, self.options)
         return session.plan_restore(instant_time) if dry_run else session.restore(instant_time)
 
     def rollback(self, instant_time: str | None = None, *, dry_run: bool = False) -> RestoreResult:
@@ -101,7 +101,7 @@ class Upkeep(ForeignNames):
         """
         if instant_time is not None:
             check_instant_time(instant_time, "rollback")
-        session = RestoreSession(self.engine, self.options)
+        session = RestoreSession(self.context, self.options)
         return session.plan_rollback(instant_time) if dry_run else session.rollback(instant_time)
 
     def describe(self) -> Description:
@@ -112,7 +112,7 @@ class Upkeep(ForeignNames):
             table           flights, version 6, copy-on-write
             ...
         """
-        return describe(self.engine, self.options)
+        return describe(self.context, self.options)
 
     def check(self, *, contents: bool = True) -> Findings:
         """Check the whole table for damage: files, keys, statistics, timeline, archive, index. Changes nothing.
@@ -131,7 +131,7 @@ class Upkeep(ForeignNames):
         Returns:
             The findings. They print as a table, and are falsy if there are none.
         """
-        return DoctorSession(self.engine, self.options).check(contents=contents)
+        return DoctorSession(self.context, self.options).check(contents=contents)
 
     def dedupe(self, *, dry_run: bool = False) -> DedupeResult:
         """Remove surplus rows: of the rows with one record key in one partition only the newest stays.
@@ -154,7 +154,7 @@ class Upkeep(ForeignNames):
             UnsupportedTableError: the table has a bucket index and surplus rows.
             WriteConflictError: another writer changed the files meanwhile; nothing was published.
         """
-        session = DedupeSession(self.engine, self.options)
+        session = DedupeSession(self.context, self.options)
         return session.dry_run() if dry_run else session.run()
 
     def repair(self, *, dry_run: bool = False, keep: bool = True) -> Findings:
@@ -174,4 +174,4 @@ class Upkeep(ForeignNames):
         Raises:
             LockTimeoutError, WriteConflictError: another writer interfered.
         """
-        return DoctorSession(self.engine, self.options).repair(dry_run=dry_run, keep=keep)
+        return DoctorSession(self.context, self.options).repair(dry_run=dry_run, keep=keep)

@@ -11,15 +11,15 @@ from typing import Final
 from lakeformat.codec.timeline_files.recovery import SavepointMetadata
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, WriteConflictError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.live_files import ListedFiles, ListedSlices
 from lakeformat.model.files import join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
 from lakeformat.public import public
-from lakeformat.services.restore.plan import instants_after, target_of
-from lakeformat.services.restore.run import state_at
+from lakeformat.services.restore.plan import instants_after, find_target
+from lakeformat.services.restore.run import snapshot_at
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.rollback import recover
 
@@ -50,10 +50,10 @@ class Savepoint(OneLine):
         return f"savepoint {self.instant_time}: {len(self.files):,} files{notes}"
 
 
-def read_savepoints(engine: Engine, timeline: Timeline) -> tuple[Savepoint, ...]:
+def read_savepoints(context: TableContext, timeline: Timeline) -> tuple[Savepoint, ...]:
     """Return the completed savepoints, oldest first."""
     done = (i for i in timeline.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED)
-    return tuple(_savepoint(instant.time, engine.store.savepoint(instant)) for instant in done)
+    return tuple(_savepoint(instant.time, context.store.savepoint(instant)) for instant in done)
 
 
 def _savepoint(time: str, metadata: SavepointMetadata) -> Savepoint:
@@ -64,8 +64,8 @@ def _savepoint(time: str, metadata: SavepointMetadata) -> Savepoint:
 class SavepointSession:
     """Makes and deletes savepoints of one table, of any version and kind that can be read."""
 
-    def __init__(self, engine: Engine, options: Options) -> None:
-        self.engine, self.options, self.store = engine, options, engine.store
+    def __init__(self, context: TableContext, options: Options) -> None:
+        self.context, self.options, self.store = context, options, context.store
 
     def make(self, instant_time: str | None, comment: str, user: str) -> Savepoint:
         """Make a savepoint of a commit, by default of the newest.
@@ -79,21 +79,21 @@ class SavepointSession:
             known = [i for i in timeline.of_action(Action.SAVEPOINT) if i.time == target.time]
             if any(i.state is State.COMPLETED for i in known):
                 raise InvalidInputError(
-                    f"{self.engine.storage.location}: commit {target.time} has a savepoint already; delete that first"
+                    f"{self.context.storage.location}: commit {target.time} has a savepoint already; delete that first"
                 )
             cleaning = next((i for i in timeline.pending if i.action is Action.CLEAN), None)
             if cleaning is not None:
                 raise WriteConflictError(
-                    f"{self.store.path(cleaning)} is pending in {self.engine.storage.location}, which may delete files "
+                    f"{self.store.path(cleaning)} is pending in {self.context.storage.location}, which may delete files "
                     "of the savepoint; wait for it, or call clean(), which finishes it"
                 )
             files = self._files(config, timeline, target)
-            metadata = SavepointMetadata(user, self.engine.clock.now_ms(), comment, files)
+            metadata = SavepointMetadata(user, self.context.clock.now_ms(), comment, files)
             instant = Instant(target.time, Action.SAVEPOINT, State.REQUESTED)
             instant = instant.at(State.INFLIGHT) if known else self.store.start(instant)
-            self.store.complete(instant, metadata, self.engine.clock)
+            self.store.complete(instant, metadata, self.context.clock)
         savepoint = _savepoint(target.time, metadata)
-        _LOG.info("%s: %s", self.engine.storage.location, savepoint)
+        _LOG.info("%s: %s", self.context.storage.location, savepoint)
         return savepoint
 
     def delete(self, instant_time: str) -> None:
@@ -101,31 +101,31 @@ class SavepointSession:
         with self._lock():
             instants = [i for i in self.store.load().of_action(Action.SAVEPOINT) if i.time == instant_time]
             if not instants:
-                raise InvalidInputError(f"{self.engine.storage.location} has no savepoint of {instant_time}")
+                raise InvalidInputError(f"{self.context.storage.location} has no savepoint of {instant_time}")
             for instant in instants:  # Delete the completed file first: files left by a crash then keep nothing.
                 if instant.state is State.COMPLETED:
-                    self.engine.storage.delete(self.store.path(instant))
+                    self.context.storage.delete(self.store.path(instant))
                 self.store.erase(instant.at(State.INFLIGHT))
 
     @contextmanager
     def _lock(self) -> Iterator[TableConfig]:
         config = self.store.config()
-        config.check_readable(self.engine.storage.location)
-        with self.engine.storage.lock(self.options.lock_seconds):
-            recover(self.store, config, self.engine.clock)
+        config.check_readable(self.context.storage.location)
+        with self.context.storage.lock(self.options.lock_seconds):
+            recover(self.store, config, self.context.clock)
             yield config
 
     def _target(self, timeline: Timeline, instant_time: str | None) -> Instant:
-        location = self.engine.storage.location
+        location = self.context.storage.location
         if instant_time is not None:
-            return target_of(timeline, instant_time, location, doing="make a savepoint")
+            return find_target(timeline, instant_time, location, doing="make a savepoint")
         if not timeline.commits:
             raise InstantNotAvailableError(f"{location} has no commit yet: there is nothing to make a savepoint of")
         return timeline.commits[-1]
 
     def _files(self, config: TableConfig, timeline: Timeline, target: Instant) -> Mapping[str, tuple[str, ...]]:
         """Return, by partition, the names of all files that a snapshot at the commit reads."""
-        live = state_at(self.engine, config, timeline, target, doing="make a savepoint").live
+        live = snapshot_at(self.context, config, timeline, target, doing="make a savepoint").live
         slices = live.slices if isinstance(live, ListedSlices) else ()
         bases = live.files if isinstance(live, ListedFiles) else ()
         later = {instant.time for instant in instants_after(timeline, target)}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from lakeformat.errors import InvalidInputError, LakeformatError, WriteConflictError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
@@ -28,7 +28,7 @@ from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.rollback import revert_run
 from lakeformat.transaction.transaction import Transaction
 
-__all__ = ["PlannedService", "closed_groups", "newest_schema_text", "not_pending"]
+__all__ = ["ScheduledService", "list_planned_groups", "newest_schema_text", "not_pending_error"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 _COMPACTIONS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
@@ -36,13 +36,13 @@ _Plan = TypeVar("_Plan")
 _Checked = TypeVar("_Checked")
 
 
-def not_pending(service: str, instant_time: str, pending: Collection[str]) -> InvalidInputError:
+def not_pending_error(service: str, instant_time: str, pending: Collection[str]) -> InvalidInputError:
     """Return the error for an instant that is not a pending plan."""
     known = f"pending are {', '.join(pending)}" if pending else "none is pending"
     return InvalidInputError(f"no {service} {instant_time} is pending; {known}")
 
 
-def closed_groups(store: TimelineStore, timeline: Timeline) -> frozenset[FileGroupId]:
+def list_planned_groups(store: TimelineStore, timeline: Timeline) -> frozenset[FileGroupId]:
     """Return the file groups of pending compactions, log compactions and clusterings.
 
     Raises:
@@ -56,7 +56,7 @@ def closed_groups(store: TimelineStore, timeline: Timeline) -> frozenset[FileGro
 
 
 @dataclass(frozen=True)
-class PlannedService:
+class ScheduledService:
     """Steps of a run that do not depend on the kind of the plan.
 
     Attributes:
@@ -68,13 +68,13 @@ class PlannedService:
 
     @property
     def _token(self) -> str:
-        return self.transaction.purpose.write_id
+        return self.transaction.settings.write_id
 
     def begin(self, timeline: Timeline, plan: bytes) -> OpenCommit:
         """Put a plan on the timeline and claim it. Call under the lock."""
         return self.transaction.begin(timeline.commit_times, plan=plan)
 
-    def leave(self, commit: OpenCommit) -> None:
+    def release(self, commit: OpenCommit) -> None:
         """Release the claim of a plan that was begun, so that it waits to be run. Call under the same lock."""
         claims.release(self.transaction.storage, commit.time)
 
@@ -102,7 +102,7 @@ class PlannedService:
             LakeformatError: no plan can be run; the oldest plan's error.
         """
         if instant_time is not None and instant_time not in pending:
-            raise not_pending(self.name, instant_time, pending)
+            raise not_pending_error(self.name, instant_time, pending)
         refusals: list[LakeformatError] = []
         for instant, plan in pending.values():
             if instant.time != (instant_time or instant.time):
@@ -134,7 +134,7 @@ class PlannedService:
     def _take_over(self, instant: Instant) -> bool:
         """Undo the run of another program that has shown no life for a long time. Return whether it was undone."""
         transaction = self.transaction
-        storage, store, clock = transaction.storage, transaction.store, transaction.engine.clock
+        storage, store, clock = transaction.storage, transaction.store, transaction.context.clock
         if claims.read_claim(storage, instant.time) is not None:
             return False
         if claims.heartbeat_alive(store, instant, clock, without=claims.FOREIGN_GRACE_MS):
@@ -199,7 +199,7 @@ class PlannedService:
                 # A plan whose files have changed can never be run.
                 self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
 
-        with self.transaction.forgotten_on_failure(), self.transaction.on_failure(undo, takes_lock=True):
+        with self.transaction.forget_stage_on_failure(), self.transaction.undo_on_failure(undo, takes_lock=True):
             yield
 
     def _undo(self, commit: OpenCommit, *, keeps_plan: bool) -> None:
@@ -209,10 +209,10 @@ class PlannedService:
             self.transaction.undo(commit)
 
 
-def newest_schema_text(engine: Engine, snapshot: Snapshot) -> str:
+def newest_schema_text(context: TableContext, snapshot: Snapshot) -> str:
     """Return the newest schema text, unchanged; "" if there is none, or it contains meta columns."""
     for instant in reversed(snapshot.timeline.commits):
-        text = engine.store.commit(instant).schema_text
+        text = context.store.commit(instant).schema_text
         if text:
             return "" if COMMIT_TIME in text else text
     return ""

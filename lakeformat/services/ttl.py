@@ -21,7 +21,7 @@ from lakeformat.codec.properties import decode
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import Expiry, Strategy
 from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import PARTITION_MARKER, FileSlice, join_path
 from lakeformat.model.instant import format_instant_time
@@ -120,14 +120,14 @@ class ExpireResult(OneLine):
 class ExpireSession:
     """Finds and deletes the expired partitions of one table."""
 
-    def __init__(self, engine: Engine, options: Options, expiry: Expiry) -> None:
-        self.engine, self.expiry = engine, expiry
+    def __init__(self, context: TableContext, options: Options, expiry: Expiry) -> None:
+        self.context, self.expiry = context, expiry
         # The batch id belongs to the write before; with it this commit would be skipped as already done.
         self.options = options.with_values(**{BATCH_APP: None, BATCH_ID: None})
 
     def dry_run(self) -> ExpireResult:
         """Return what `run` would delete now. Changes nothing and does not take the lock."""
-        expired_partitions, why = self._find_expired(self.engine.snapshot())
+        expired_partitions, why = self._find_expired(self.context.snapshot())
         return ExpireResult("", expired_partitions, "" if expired_partitions else why)
 
     def run(self) -> ExpireResult:
@@ -137,13 +137,13 @@ class ExpireSession:
             UnsupportedTableError: the table cannot be written.
             WriteConflictError: another writer was in the way; a retry is safe.
         """
-        snapshot = self.engine.snapshot()
+        snapshot = self.context.snapshot()
         expired_partitions, why = self._find_expired(snapshot)
         if not expired_partitions:
             return ExpireResult("", (), why)
         paths = tuple(each.path for each in expired_partitions)
         options = self.options.with_values(**{_OPERATION: "delete_partition", _PARTITIONS_TO_DELETE: paths})
-        job = plan_job(self.engine.store, snapshot, options, pa.schema([]), self.engine.ids)
+        job = plan_job(self.context.store, snapshot, options, pa.schema([]), self.context.ids)
         remaining: tuple[ExpiredPartition, ...] = ()
         before = frozenset(paths)
 
@@ -152,7 +152,7 @@ class ExpireSession:
             remaining = tuple(each for each in self._find_expired(now)[0] if each.path in before)
             return frozenset(each.path for each in remaining)
 
-        result = WriteSession(self.engine, job).run_delete_partitions(choose_remaining, 0)
+        result = WriteSession(self.context, job).run_delete_partitions(choose_remaining, 0)
         return ExpireResult("" if result.skipped else result.instant_time, remaining, result.skipped)
 
     def _find_expired(self, snapshot: Snapshot) -> tuple[tuple[ExpiredPartition, ...], str]:
@@ -162,8 +162,8 @@ class ExpireSession:
             return (), "the table has no partitions"
         if self.expiry.days < 1:
             return (), "no partition expires; set hoodie.partition.ttl.strategy.days.retain"
-        now = format_instant_time(self.engine.clock.now_ms(), config.zone)
-        closed = {group.partition_path for group in self.engine.store.pending_clustering(snapshot.timeline)}
+        now = format_instant_time(self.context.clock.now_ms(), config.zone)
+        closed = {group.partition_path for group in self.context.store.pending_clustering(snapshot.timeline)}
         live = {each.path: each for each in _partitions(snapshot) if each.path not in closed}
         age_from: Callable[[ExpiredPartition], str] = partial(self._last_write_time, snapshot, now)
         if self.expiry.strategy is Strategy.CREATION:
@@ -177,9 +177,9 @@ class ExpireSession:
     def _creation_time(self, partition: ExpiredPartition) -> str:
         """Return the instant time in a partition's marker; "" if it has none, so that the partition stays."""
         path = join_path(partition.path, PARTITION_MARKER)
-        if self.engine.storage.info(path) is None:
+        if self.context.storage.info(path) is None:
             return ""
-        return decode(self.engine.storage.read(path), name=path).get(_CREATED, "")
+        return decode(self.context.storage.read(path), name=path).get(_CREATED, "")
 
     def _last_write_time(self, snapshot: Snapshot, now: str, partition: ExpiredPartition) -> str:
         """Return the instant time of a partition's newest rows.
@@ -197,7 +197,7 @@ class ExpireSession:
         yield piece.base_instant
         for log in piece.logs:
             yield log.name.instant_time
-            if snapshot.config.version < _NAMED_BY_WRITER and (entry := self.engine.storage.info(log.path)):
+            if snapshot.config.version < _NAMED_BY_WRITER and (entry := self.context.storage.info(log.path)):
                 yield format_instant_time(entry.modified_ms, snapshot.config.zone)
 
 

@@ -1,4 +1,18 @@
-"""Spark's host: `read` a table, `write` one from any thread or as `LakehouseTable`, or ``register`` it as a format."""
+"""lakeformat in Spark: the data source ``lakehouse``, and the verbs of `lakeformat` on DataFrames.
+
+Read and write without a table object:
+    `read` returns a DataFrame; `write` saves one from any thread; `sql` runs one SQL statement, and `view` gives a
+    table a name for it; `each_batch` writes the batches of a stream.
+
+Change a table with all executors:
+    `LakehouseTable` has the verbs, arguments and results of `lakeformat.Table`, with DataFrames in place of Arrow data.
+
+Set up a session:
+    `register` makes ``format("lakehouse")`` known if Spark does not find it; `active_session` lets a thread use
+    ``df.write``.
+
+Errors are those of `lakeformat`. The modules inside this package are not public.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LakehouseTable", "active_session", "each_batch", "read", "register", "sql", "view", "write"]
 
-_LATER: Final = {
+#: The module of each name that is imported when it is first used.
+_MODULES: Final = {
     "LakehouseTable": "lakeformat.spark.table",
     "active_session": "lakeformat.spark.writes.sessions",
     "each_batch": "lakeformat.spark.streams.writer",
@@ -28,9 +43,13 @@ _LATER: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when first asked for: a worker that only looks up sources must not wait for it."""
-    if name not in _LATER:
+    """Import a name when it is first used: a worker that only looks up sources must not wait for it."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_pyspark()
-    globals()[name] = getattr(import_module(_LATER[name]), name)
+    globals()[name] = getattr(import_module(_MODULES[name]), name)
     return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return __all__

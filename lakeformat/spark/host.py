@@ -1,7 +1,4 @@
-"""What reader and writer share: options to storage, and errors that arrive as one line.
-
-The session's time zone: on the driver, where a session is at hand, and in tasks, where none is.
-"""
+"""Helpers of reader and writer: the table of a source's options, storage options, one-line errors, the time zone."""
 
 from __future__ import annotations
 
@@ -17,38 +14,46 @@ from pyspark import TaskContext
 from lakeformat.config.read_options import TIME_ZONE
 from lakeformat.config.resolve import Options, resolve, spark_storage_options, storage_options_of
 from lakeformat.errors import InvalidOptionError, LakeformatError
-from lakeformat.file_system_view.context import Engine, open_engine
+from lakeformat.file_system_view.context import TableContext, open_context
 from lakeformat.storage import FsspecStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["asked_engine", "in_session_zone", "plain_errors", "storage_secrets", "task_zone"]
+__all__ = ["in_session_zone", "plain_errors", "requested_context", "storage_secrets", "task_zone"]
 
-#: Programs of PySpark that end with the first error they tell the JVM of: what is set then meets no other.
+#: Programs of PySpark that end after the first error that they report, so a variable set then affects no other task.
 _WORKERS: Final = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.")
 
 
-def asked_engine(options: Mapping[str, str], *, reads: bool = False) -> tuple[Engine, Options]:
-    """The table's engine and the parsed options; a read is not told what a write would not do."""
+def requested_context(options: Mapping[str, str], *, reads: bool = False) -> tuple[TableContext, Options]:
+    """Return the table that the options name, and the parsed options.
+
+    Args:
+        options: as Spark hands them to the source.
+        reads: whether only a read is planned: then options that only a write uses give no warning.
+
+    Raises:
+        InvalidOptionError: no path, several paths, or a bad option.
+    """
     path = next((value for key, value in options.items() if key.lower() == "path"), None)
     if not path and "paths" in {key.lower() for key in options}:
         raise InvalidOptionError("several paths given; one load reads one table, so load each and union the frames")
     if not path:
         raise InvalidOptionError("no path given; write .load(path) or .save(path)")
     resolved = resolve(options, table=path, reads=reads)
-    return open_engine(path, resolved, **storage_options_of(path, options)), resolved
+    return open_context(path, resolved, **storage_options_of(path, options)), resolved
 
 
-def storage_secrets(engine: Engine) -> dict[str, str]:
-    """Options by which another relation of Spark opens the same file system."""
-    storage = engine.storage
+def storage_secrets(context: TableContext) -> dict[str, str]:
+    """Return the options by which another relation of Spark opens the same file system; empty for local files."""
+    storage = context.storage
     return spark_storage_options(storage.options) if isinstance(storage, FsspecStorage) else {}
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Of our errors Spark is told class and words alone: no traceback of its worker, and nothing chained to them."""
+    """Let errors of lakeformat reach Spark as class and message, without traceback and without a chained error."""
     try:
         yield
     except LakeformatError as error:
@@ -66,7 +71,7 @@ _ZONE: Final = "spark.sql.session.timeZone"
 
 
 def in_session_zone(spark: SparkSession, options: Options) -> Options:
-    """Let conditions be read in the session's time zone, unless the options name one."""
+    """Return options whose conditions use the session's time zone, unless the options name a zone."""
     if options.read.time_zone is not None:
         return options
     return options.with_values(**{TIME_ZONE: spark.conf.get(_ZONE)})
@@ -75,9 +80,9 @@ def in_session_zone(spark: SparkSession, options: Options) -> Options:
 def task_zone() -> str:
     """Find the time zone of the session whose query runs this task.
 
-    Spark hands a task what was set in the session. What was not set, PySpark's worker is given all the same; it has
-    no call that tells it, so its variables are looked at. Where neither says anything the zone is this machine's, as
-    it is for the JVM.
+    Spark gives a task the settings that were set in the session. PySpark's worker also gets the defaults, but has no
+    call for them, so this function looks at the worker's local variables. If neither has a zone, the zone is that of
+    this machine, as in the JVM.
     """
     task = TaskContext.get()
     said = None if task is None else task.getLocalProperty(_ZONE)
@@ -91,7 +96,7 @@ def _zone_of_worker() -> str | None:
         if conf is not None and hasattr(conf, "get"):
             try:
                 zone = getattr(conf, "timezone", None) or conf.get(_ZONE, None)
-            except Exception:  # Another release's.
+            except Exception:  # Other releases of PySpark have other objects here.
                 return None
             return zone if isinstance(zone, str) else None
         frame = frame.f_back  # type: ignore[assignment]

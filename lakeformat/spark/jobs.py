@@ -1,7 +1,7 @@
-"""Jobs of numbered tasks that answer with small rows of JSON, by the DataFrame API alone.
+"""Jobs of numbered tasks that return small rows of JSON, by the DataFrame API alone: Spark Connect runs them too.
 
-What tasks need travels in their functions. Spark takes the answer of one attempt per task, so what failed, slow or lost
-attempts have made is never named.
+What tasks need is pickled with their functions. Spark returns the rows of one attempt per task, so files of failed,
+slow or lost attempts are never named.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakeformat.files.column_stats import FileStats
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
-from lakeformat.write.workload.shuffle_plan import bundle
+from lakeformat.write.workload.shuffle_plan import assign_to_tasks
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 __all__ = [
     "ANSWER",
     "Batches",
-    "answers",
-    "attempt",
-    "bundled",
-    "collected",
+    "answer_rows",
+    "attempt_id",
+    "bundle_work",
+    "collect_answers",
     "context_of",
     "cores",
-    "described",
-    "grouped",
+    "describe_jobs",
+    "group_tasks",
     "has_executors",
-    "numbered",
-    "numbers",
+    "numbered_tasks",
+    "task_numbers",
     "task_errors",
-    "written",
+    "parse_written_file",
 ]
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
-#: Schema of what tasks answer.
+#: Schema of the rows that tasks return.
 ANSWER: Final = "answer string"
 #: Masters ``local`` and ``local[2]``; ``local-cluster`` has executors of its own.
 _LOCAL: Final = re.compile(r"local(\[.*\])?")
@@ -57,7 +57,7 @@ _OURS: Final = re.compile(r"(?:^|: )lakeformat\.(\w+Error): (.+)$", re.MULTILINE
 
 @contextmanager
 def task_errors() -> Iterator[None]:
-    """An error of ours that a task raised is raised here as what it was, not as Spark's."""
+    """Raise an error of lakeformat that a task raised as its own class, in place of Spark's exception around it."""
     try:
         yield
     except errors.LakeformatError:
@@ -71,48 +71,55 @@ def task_errors() -> Iterator[None]:
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
-    """The context in this process; None over Spark Connect, where it is elsewhere."""
+    """Return the Spark context of this process; None over Spark Connect, where it is in the server."""
     from pyspark.sql import SparkSession
 
     return spark.sparkContext if isinstance(spark, SparkSession) else None
 
 
 def cores(spark: SparkSession) -> int:
-    """Tasks that the executors run at once, as far as this process is told; else its own cores."""
+    """Return the number of tasks that the executors run at once; over Spark Connect this machine's cores."""
     here: int = pa.cpu_count()
     context = context_of(spark)
     return here if context is None else max(here, context.defaultParallelism)
 
 
 def has_executors(spark: SparkSession) -> bool:
-    """Whether tasks run elsewhere; else executors are threads of this process's JVM, and only add to its work."""
+    """Tell whether tasks run in other processes. Under a local master they are threads of this process's JVM."""
     context = context_of(spark)
     return context is None or not _LOCAL.fullmatch(context.master)
 
 
-def bundled(spark: SparkSession, sizes: Sequence[int], *, task_bytes: int) -> list[list[int]]:
-    """Numbers of pieces of work, some a task: of about so many bytes, and as many tasks as there are cores."""
-    return grouped(bundle(list(sizes), task_weight=task_bytes, at_least=cores(spark)))
+def bundle_work(spark: SparkSession, sizes: Sequence[int], *, task_bytes: int) -> list[list[int]]:
+    """Group pieces of work into tasks of about ``task_bytes``, at least as many tasks as there are cores.
+
+    Args:
+        sizes: bytes of each piece.
+
+    Returns:
+        the numbers of the pieces of each task.
+    """
+    return group_tasks(assign_to_tasks(list(sizes), task_weight=task_bytes, at_least=cores(spark)))
 
 
-def grouped(tasks: Sequence[int]) -> list[list[int]]:
-    """From the task of each piece to the pieces of each task."""
+def group_tasks(tasks: Sequence[int]) -> list[list[int]]:
+    """Turn the task of each piece into the pieces of each task."""
     groups: dict[int, list[int]] = {}
     for at, task in enumerate(tasks):
         groups.setdefault(task, []).append(at)
     return [*groups.values()]
 
 
-def numbered(spark: SparkSession, count: int, step: Callable[[Batches], Batches], schema: Any) -> DataFrame:
-    """One task for each number below ``count``."""
+def numbered_tasks(spark: SparkSession, count: int, step: Callable[[Batches], Batches], schema: Any) -> DataFrame:
+    """Return a DataFrame that runs ``step`` in one task for each number below ``count``."""
     return spark.range(0, count, 1, count).mapInArrow(step, schema)
 
 
 @contextmanager
-def described(frame: DataFrame, what: str) -> Iterator[None]:
-    """Jobs of this thread say in Spark's UI what they are for, after the user's own words, which come back.
+def describe_jobs(frame: DataFrame, what: str) -> Iterator[None]:
+    """Describe the Spark jobs of this thread in Spark's UI, after the user's own description, and restore that one.
 
-    Over Spark Connect a tag says it, since descriptions are the server's.
+    Over Spark Connect a tag is used, because descriptions belong to the server.
     """
     spark = frame.sparkSession
     context = context_of(spark)
@@ -134,39 +141,39 @@ def described(frame: DataFrame, what: str) -> Iterator[None]:
             spark.removeTag(tag)
 
 
-def collected(frame: DataFrame, storage: Storage, what: str) -> list[dict[str, Any]]:
-    """Run the job: the answers of one attempt per task. Errors of ours come as what they were.
+def collect_answers(frame: DataFrame, storage: Storage, what: str) -> list[dict[str, Any]]:
+    """Run the job and return the rows of one attempt per task. Errors of lakeformat are raised as they were.
 
     Args:
-        what: verb and step, for Spark's UI; the table's place is put between them.
+        what: verb and step, for Spark's UI; the table's location is put between them.
     """
     verb, _, step = what.partition(": ")
-    with described(frame, f"lakeformat {verb} {storage.location}: {step}"), task_errors():
+    with describe_jobs(frame, f"lakeformat {verb} {storage.location}: {step}"), task_errors():
         return [json.loads(row[0]) for row in frame.collect()]
 
 
-def answers(answers: Iterable[dict[str, Any]]) -> Batches:
-    """What a task answers, as rows."""
+def answer_rows(answers: Iterable[dict[str, Any]]) -> Batches:
+    """Yield what a task returns, one batch for each row, as JSON."""
     for answer in answers:
         yield pa.record_batch({"answer": pa.array([json.dumps(answer)], pa.string())})
 
 
-def numbers(batches: Batches) -> Iterator[int]:
-    """The numbers of a task."""
+def task_numbers(batches: Batches) -> Iterator[int]:
+    """Yield the numbers of a task."""
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
 
-def attempt() -> str:
-    """Stage and task attempt: never used twice."""
+def attempt_id() -> str:
+    """Return the id of this stage and task attempt, which Spark never uses twice."""
     context = TaskContext.get()
     return f"{context.stageId()}-{context.taskAttemptId()}" if context else "0-0"
 
 
-def written(answer: dict[str, Any]) -> WrittenFile:
-    """A finished base file, from a task's answer."""
+def parse_written_file(answer: dict[str, Any]) -> WrittenFile:
+    """Return the finished base file that a task's row describes."""
     facts = FileStats.of_dict(answer["facts"]) if answer["facts"] else None
     merged = answer["stat"]["merged"]
     logged = tuple((path, size) for path, size in answer["stat"]["cdc_stats"])
     stat = WriteStat(**{**answer["stat"], "merged": LogsMerged(**merged) if merged else None, "cdc_stats": logged})
-    return WrittenFile(answer["staged_path"], stat, facts, missed=answer["missed"])
+    return WrittenFile(answer["staged_path"], stat, facts, unmatched=answer["unmatched"])

@@ -1,4 +1,4 @@
-"""Registration by hand: where the interpreter is not activated, or lakeformat came by ``--packages``."""
+"""Registration of the data source by hand: for interpreters that are not activated, and for ``--packages``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import re
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
+
+from lakeformat.public import spark_public
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +24,7 @@ _PYTHON_SETTINGS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python"
 
 
 def check_pyspark() -> None:
-    """Raises `ImportError` where PySpark is missing, or too old to have data sources in Python."""
+    """Raise `ImportError` if PySpark is missing, or too old to have data sources in Python."""
     is_missing = find_spec("pyspark") is None
     if is_missing or find_spec("pyspark.sql.datasource") is None:
         raise ImportError(
@@ -31,22 +33,27 @@ def check_pyspark() -> None:
         )
 
 
+@spark_public
 def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     """Make ``format("lakehouse")`` known to this session.
 
-    Needed where Spark cannot find the package by itself: the script is run by an interpreter that is not activated
-    (``venv/bin/python job.py``, an IDE), or the package came by ``--packages``. Harmless elsewhere. If the session is
-    local and no setting names a Python, Spark's Python processes then run by the interpreter that runs this program.
-    Sessions made by ``newSession()`` need their own call.
+    Call it if Spark cannot find the package by itself: if an interpreter that is not activated runs the script
+    (``venv/bin/python job.py``, an IDE), or if the package came by ``--packages``. In other cases it does no harm. If
+    the session is local and no setting names a Python, Spark's Python processes then use the interpreter that runs this
+    program. A session made by ``newSession()`` needs its own call.
 
     Args:
-        pushdown: also switch ``spark.sql.python.filterPushdown.enabled`` on, so that ordinary filters of frames made
-            by ``lakeformat.spark.read`` skip files (Spark 4.1 or later). The switch is the session's: Spark then
-            offers filters to *every* Python data source. On Spark 4.1 to 4.3 another source that takes them can
-            answer with another query's rows whenever one of its DataFrames or views is used twice, since Spark keeps
-            one plan for all scans of it. Of ours a plain ``load()`` takes no filter there; what
-            ``read(..., via="source")`` does is told by `lakeformat.spark.pushdown`.
-            False, the default, leaves the setting as it is.
+        spark: the session, of classic Spark or Spark Connect.
+        pushdown: whether to switch ``spark.sql.python.filterPushdown.enabled`` on too, so that ordinary filters of
+            frames made by ``lakeformat.spark.read`` skip files (Spark 4.1 or later). The setting belongs to the
+            session: Spark then offers filters to *every* Python data source. On Spark 4.1 to 4.3 another source that
+            takes filters can return rows of another query if one of its DataFrames or views is used twice, because
+            Spark keeps one plan for all scans of it. A plain ``load()`` of this source takes no filters there;
+            ``lakeformat.spark.pushdown`` explains ``read(..., via="source")``. False, the default, leaves the setting
+            as it is.
+
+    Raises:
+        ImportError: PySpark is missing or too old.
     """
     check_pyspark()
     _choose_python(spark)
@@ -66,12 +73,12 @@ def use_this_python(spark: SparkSession) -> None:
 
 
 def _choose_python(spark: SparkSession) -> bool:
-    """Make a local session start this program's Python, unless a setting names one. Return whether that is a change.
+    """Make a local session start this program's Python, unless a setting names one. Return whether this changed.
 
-    Without a setting Spark starts ``python3`` of its ``PATH``, which is another installation if the environment is
-    not activated. Executors on other machines may not have this program's path, so their sessions stay as they are.
+    Without a setting Spark starts ``python3`` of its ``PATH``, which is another installation if the environment is not
+    activated. Executors on other machines may not have this program's path, so their sessions stay as they are.
     """
-    context = getattr(spark, "_sc", None)  # Spark Connect has none: its server chose when it started.
+    context = getattr(spark, "_sc", None)  # Spark Connect has none: its server chose a Python when it started.
     if context is None or not _LOCAL.fullmatch(context.master) or not sys.executable:
         return False
     is_named = any(map(os.environ.get, ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")))

@@ -1,4 +1,4 @@
-"""The data source: where Spark enters. Imports nothing but pyspark until a table is touched."""
+"""The data source that Spark calls. It imports only pyspark before a table is opened."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEEDED: Final = ("pyarrow", "numpy", "fsspec", "mmh3", "fastavro")
 
 
 class LakehouseSource(DataSource):
-    """``spark.read.format("lakehouse").load(path)`` and ``df.write.format("lakehouse")….save(path)``."""
+    """The source of ``spark.read.format("lakehouse").load(path)`` and ``df.write.format("lakehouse")….save(path)``."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -37,8 +37,8 @@ class LakehouseSource(DataSource):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Spark keeps the source of a relation in this form: from here on all scans of it see one snapshot."""
-        self._settle()
+        """Return the pickled state. Spark keeps it with the relation, so from here on all scans see one snapshot."""
+        self._prepare()
         return self.__dict__
 
     def _settle(self) -> Relation | None:
@@ -50,39 +50,43 @@ class LakehouseSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "lakehouse"
 
     def schema(self) -> StructType:
-        """Columns of a read without a user schema. A table of Spark's catalog is refused: it would find no path."""
+        """Return the columns of a read without a user schema.
+
+        Raises:
+            UnsupportedTableError: a table of Spark's catalog, for which Spark passes no path.
+        """
         from lakeformat.errors import UnsupportedTableError
         from lakeformat.spark.host import plain_errors
         from lakeformat.spark.reads.reader import table_schema
 
-        if "provider" in self.options:  # Spark says it of its own tables alone.
+        if "provider" in self.options:  # Only tables of Spark's catalog have this option.
             with plain_errors():
                 raise UnsupportedTableError(
                     "Spark does not pass a path for catalog tables; write create temporary view ... using lakehouse "
                     "options (path '...'), or read by spark.read.format(\"lakehouse\")"
                 )
-        return table_schema(dict(self.options), self._settle())
+        return table_schema(dict(self.options), self._prepare())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch reader."""
+        """Return a batch reader."""
         from lakeformat.spark.reads.reader import make_reader
 
         self._refuse_catalog()
         return make_reader(dict(self.options), schema, self._relation)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch writer; called when the write runs, never by EXPLAIN."""
+        """Return a batch writer. Spark calls this when the write runs, never for EXPLAIN."""
         from lakeformat.spark.writes.writer import make_writer
 
         self._refuse_catalog()
         return make_writer(dict(self.options), schema, overwrite)
 
     def _refuse_catalog(self) -> None:
-        """Of a table in its catalog Spark hands over nothing at all; ``load()`` without a path ends in `schema`."""
+        """Refuse a table of Spark's catalog, which has no options. ``load()`` without a path ends in `schema`."""
         from lakeformat.errors import InvalidOptionError
         from lakeformat.spark.host import plain_errors
 
@@ -95,14 +99,14 @@ class LakehouseSource(DataSource):
                 )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name.
-        """A reader of a stream."""
+        """Return a reader of a stream."""
         from lakeformat.spark.streams.reader import make_stream_reader
 
         self._refuse_catalog()
         return make_stream_reader(dict(self.options), schema, self._relation)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """A writer of one batch of a stream."""
+        """Return a writer of one batch of a stream."""
         from lakeformat.spark.streams.writer import make_stream_writer
 
         self._refuse_catalog()

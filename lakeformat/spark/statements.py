@@ -18,6 +18,7 @@ from lakeformat.config.read_options import BEGIN, END, FORMAT, QUERY_TYPE
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.record import RECORD_KEY
+from lakeformat.public import spark_public
 from lakeformat.spark.reads.frames import read
 from lakeformat.spark.table import LakehouseTable
 from lakeformat.spark.types import arrow_schema, spark_schema
@@ -59,22 +60,28 @@ if TYPE_CHECKING:
 
 __all__ = ["sql", "view"]
 
-#: Where a session keeps the path of a view: it is the session's own, on classic Spark and over Connect.
+#: Prefixes of the session's settings that hold the path and the options of a view, on classic Spark and over Connect.
 _VIEW: Final = "lakeformat.view."
 _OPTIONS: Final = "lakeformat.options.of.view."
-#: What a key looks like that a write generates.
+#: The Spark expression of a generated key.
 _NEW_KEY: Final = "concat('{}_0_', cast(monotonically_increasing_id() as string))"
 
 
+@spark_public
 def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame:
     """Give a table a name for `sql`: a temporary view, which `sql` keeps at the newest commit.
 
     Args:
-        name: a plain name.
+        spark: the session, of classic Spark or Spark Connect.
+        name: letters, digits and ``_``.
+        path: folder or URL of the table.
         options: as for `lakeformat.spark.read`.
 
+    Returns:
+        the table as a DataFrame.
+
     Raises:
-        InvalidInputError: no plain name.
+        InvalidInputError: ``name`` has other characters.
         TableNotFoundError: there is no table at the path.
     """
     if not re.fullmatch(r"\w+", name):
@@ -87,48 +94,53 @@ def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame
 
 
 class _Views:
-    """Names that the session knows, as `KnownTables`."""
+    """The names of tables that the session knows, as `KnownTables`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
 
     def get(self, name: str) -> KnownTable | None:
-        """What `view` or ``create table`` gave the name to."""
+        """Return the table that `view` or ``create table`` gave the name to; None if there is none."""
         path = self.spark.conf.get(_VIEW + name.lower(), None)
         if path is None:
             return None
         return KnownTable(str(path), json.loads(self.spark.conf.get(_OPTIONS + name.lower(), None) or "{}"))
 
     def put(self, name: str, table: KnownTable) -> None:
-        """Give a name, as `view` does, with options for all that is done by it."""
+        """Give a table a name, as `view` does, with the options of all reads and writes by that name."""
         view(self.spark, name, table.path, **table.options)
         self.spark.conf.set(_OPTIONS + name.lower(), json.dumps(dict(table.options)))
 
     def forget(self, name: str) -> None:
-        """Take a name back."""
+        """Remove a name and its view."""
         self.spark.conf.unset(_VIEW + name.lower())
         self.spark.conf.unset(_OPTIONS + name.lower())
         self.spark.catalog.dropTempView(name)
 
 
+@spark_public
 def sql(spark: SparkSession, text: str) -> DataFrame:
-    """Run one statement; the frame has the rows of a query, or one row that tells what a write did.
+    """Run one statement, and return the rows of a query, or one row that says what a write did.
 
     Examples:
         >>> frame = view(spark, "flights", "/data/flights")
         >>> sql(spark, "update flights set distance = distance + 1 where carrier = 'UA'").collect()[0].updated
         75
 
-    ``merge into``, ``update``, ``delete from``, ``insert into``, ``insert overwrite`` and ``call`` change tables made
-    known by `view` or named by their path (``lakehouse.`/data/flights```); ``create table ... using lakehouse`` makes
-    them, in the session's warehouse if it says no location, and ``describe``, ``show partitions``, ``alter table``,
-    ``optimize``, ``vacuum``, ``restore`` and ``truncate`` take them, too. Whatever else goes to ``spark.sql``, with
-    such tables in it at their newest commit, or as they were (``flights version as of 3``). Spark computes conditions
-    and values, whole. A merge may join on any condition; a row of the table that two rows of the source match is
-    refused.
+    ``merge into``, ``update``, ``delete from``, ``insert into``, ``insert overwrite`` and ``call`` change tables that
+    `view` has named, or that the statement names by path (``lakehouse.`/data/flights```). ``create table ... using
+    lakehouse`` makes a table, in the session's warehouse if it has no location. ``describe``, ``show partitions``,
+    ``alter table``, ``optimize``, ``vacuum``, ``restore`` and ``truncate`` take such tables too. Every other statement
+    goes to ``spark.sql``, with such tables in it at their newest commit, or as they were (``flights version as of 3``).
+    Spark computes all conditions and values. A merge may join on any condition; if two rows of the source match one row
+    of the table, it is refused.
+
+    Args:
+        spark: the session, of classic Spark or Spark Connect.
+        text: the statement.
 
     Raises:
-        InvalidInputError: a clause that is not supported, or a table that nobody has named.
+        InvalidInputError: a clause that is not supported, or a table without a name.
         WriteConflictError: another writer was in the way; a retry is safe.
     """
     said = text.strip().rstrip(";")
@@ -137,14 +149,14 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
 
 
 class _Runner:
-    """Carries one statement out in one session."""
+    """The execution of one statement in one session."""
 
     def __init__(self, spark: SparkSession, text: str) -> None:
         self.spark, self.views, self.text = spark, _Views(spark), text
         self._ready: set[str] = set()
 
     def run(self, statement: AnyStatement, text: str) -> DataFrame:
-        """One statement; what it changes may be a table of Spark's own catalog."""
+        """Run the statement. If its target is a table of Spark's own catalog, pass it to Spark."""
         if isinstance(statement, Change) and self._is_sparks(statement.target):
             return self.query(text)
         match statement:
@@ -160,7 +172,7 @@ class _Runner:
                 if self._is_sparks(statement.target):
                     raise InvalidInputError(f"{statement.target.name!r} is Spark's own already; choose another name")
                 made = create_table(statement, self.views, self)
-                return self._rows(made) if isinstance(made, pa.Table) else self._told(made)
+                return self._rows(made) if isinstance(made, pa.Table) else self._result_frame(made)
             case DropTable():
                 return self._rows(drop_table(statement, self.views))
             case _:
@@ -175,13 +187,13 @@ class _Runner:
             case Insert():
                 return self.insert(parts)
             case Update():
-                return self._changed(parts.target, (When("matched", parts.where, "update", parts.values),))
+                return self._merge_without_source(parts.target, (When("matched", parts.where, "update", parts.values),))
             case Delete():
                 table, _ = self._table(parts.target)
-                where = plain_where(said, _columns(table, table.engine.snapshot()))
+                where = plain_where(said, _columns(table, table.context.snapshot()))
                 if where is not None and not table.config.takes_logs:  # Log files are merged by key.
-                    return self._told(table.delete(where=where))
-                return self._changed(parts.target, (When("matched", parts.where, "delete"),))
+                    return self._result_frame(table.delete(where=where))
+                return self._merge_without_source(parts.target, (When("matched", parts.where, "delete"),))
 
     def _is_sparks(self, target: TableName) -> bool:
         is_ours = target.path is not None or self.views.get(target.name) is not None
@@ -193,22 +205,22 @@ class _Runner:
     # --- as `Host` of `create_table` -------------------------------------------------------------------
 
     def default_path(self, name: str) -> str:
-        """In the session's warehouse, as Spark's own tables."""
+        """Return the path of a table without a location: in the session's warehouse, as Spark's own tables."""
         return f"{str(self.spark.conf.get('spark.sql.warehouse.dir')).rstrip('/')}/{name.lower()}"
 
     def select(self, query: str) -> tuple[DataFrame, pa.Schema]:
-        """The rows of a query, not computed yet."""
+        """Return the rows of a query, which is not run yet, and their columns."""
         rows = self.query(query)
         return rows, arrow_schema(rows.schema)
 
     def overwrite(self, table: KnownTable, rows: DataFrame) -> WriteResult:
-        """Put rows in place of those of a table."""
-        return self._opened(table).overwrite(rows)
+        """Replace the rows of a table."""
+        return self._open(table).overwrite(rows)
 
-    def _opened(self, known: KnownTable) -> LakehouseTable:
-        """Open a table, whose commits will keep the statement."""
+    def _open(self, known: KnownTable) -> LakehouseTable:
+        """Open a table whose commits keep the statement."""
         table = LakehouseTable.forPath(self.spark, known.path, **known.options)
-        return LakehouseTable(self.spark, table.engine, with_statement(table.options, self.text))
+        return LakehouseTable(self.spark, table.context, with_statement(table.options, self.text))
 
     def _table(self, named: TableName) -> tuple[LakehouseTable, str]:
         known = KnownTable(named.path) if named.path is not None else self.views.get(named.name)
@@ -217,14 +229,14 @@ class _Runner:
                 f"no table is known as {named.name!r}; say lakeformat.spark.view(spark, {named.name!r}, path), or "
                 "write lakehouse.`/its/path`"
             )
-        return self._opened(known), known.path
+        return self._open(known), known.path
 
     def query(self, text: str) -> DataFrame:
-        """A query of the newest commits."""
+        """Return the rows of a query on the newest commits."""
         return self.spark.sql(self.prepared(text))
 
     def prepared(self, text: str) -> str:
-        """Make the tables known that a text names, at their newest commit; return it with names for paths."""
+        """Make views of the tables that a text names, at their newest commit; return the text with names for paths."""
         plain, found = replace_tables(
             text, Dialect.SPARK, lambda name: self.views.get(name) is not None, lambda path: False
         )
@@ -232,33 +244,33 @@ class _Runner:
         for name in words - self._ready:
             each, known = found.get(name), self.views.get(name)
             if each is not None:
-                frame = read(self.spark, each.path) if isinstance(each, PathTable) else self._past(each)
+                frame = read(self.spark, each.path) if isinstance(each, PathTable) else self._read_past(each)
                 frame.createOrReplaceTempView(name)
             elif known is not None:
                 read(self.spark, known.path, **known.options).createOrReplaceTempView(name)
         self._ready |= words
         return plain
 
-    def _past(self, past: PastTable | ChangedTable) -> DataFrame:
-        """A table as it was, or what has changed since."""
+    def _read_past(self, past: PastTable | ChangedTable) -> DataFrame:
+        """Return a table as it was at an instant, or what has changed since."""
         table, path = self._table(past.target)
         if isinstance(past, PastTable):
-            return read(self.spark, path, as_of=resolve_as_of(table.engine.store, past.kind, past.point))
+            return read(self.spark, path, as_of=resolve_as_of(table.context.store, past.kind, past.point))
         asked = {QUERY_TYPE: "incremental", BEGIN: past.since}
         asked |= {END: past.until} if past.until is not None else {}
         asked |= {FORMAT: "cdc"} if past.images else {"meta_columns": "false"}
         return self.spark.read.format("lakehouse").options(**asked).load(path)
 
     def call(self, call: Call) -> DataFrame:
-        """A procedure."""
+        """Run a procedure."""
         said = called_table(call)
         known = self.views.get(said) or KnownTable(said)
-        return self._rows(run_call(call, self._opened(known)))
+        return self._rows(run_call(call, self._open(known)))
 
     def insert(self, said: Insert) -> DataFrame:
-        """Rows by position, or by the names given."""
+        """Insert rows, whose columns are matched by position, or by the names in the statement."""
         table, _ = self._table(said.target)
-        columns = _columns(table, table.engine.writable())
+        columns = _columns(table, table.context.writable_snapshot())
         wanted = said.columns or tuple(name for name in columns.names if name.lower() not in _lower(said.partition))
         rows = self.query(said.query)
         if len(rows.columns) != len(wanted):
@@ -270,34 +282,34 @@ class _Runner:
             from pyspark.sql import functions
 
             rows = rows.withColumn(name, functions.expr(value))
-        fitted = self._fitted(rows, columns)
+        fitted = self._cast_to_table(rows, columns)
         if not said.overwrite:
-            return self._told(table.insert(fitted))
+            return self._result_frame(table.insert(fitted))
         is_partitioned = bool(table.config.partition_fields)
-        return self._told(table.insert_overwrite(fitted) if is_partitioned else table.overwrite(fitted))
+        return self._result_frame(table.insert_overwrite(fitted) if is_partitioned else table.overwrite(fitted))
 
-    def _changed(self, target: TableName, whens: tuple[When, ...]) -> DataFrame:
-        """A merge without a source."""
+    def _merge_without_source(self, target: TableName, whens: tuple[When, ...]) -> DataFrame:
+        """Run a merge that has no source: an update or delete whose conditions Spark computes."""
         table, path = self._table(target)
-        snapshot = table.engine.writable()
+        snapshot = table.context.writable_snapshot()
         stored = self._at(path, snapshot).alias(target.qualifier)
-        return self._merged(table, snapshot, stored, target, whens, None)
+        return self._merge_computed_rows(table, snapshot, stored, target, whens, None)
 
     def merge(self, said: MergeInto) -> DataFrame:
-        """Spark joins and computes; the rows that change are merged by key, as one commit."""
+        """Let Spark join and compute, and merge the rows that change by key, in one commit."""
         from pyspark.sql import functions
 
         table, path = self._table(said.target)
-        snapshot = table.engine.writable()
+        snapshot = table.context.writable_snapshot()
         source = self.query(f"{said.prefix}select * from {said.source}")
         given = source.alias(said.source_name).withColumn(GIVEN, functions.lit(True))
         stored = self._at(path, snapshot).alias(said.target.qualifier).withColumn(MATCHED, functions.lit(True))
         way = "full" if any(when.on == "not matched by source" for when in said.whens) else "left"
         joined = given.join(stored, functions.expr(self.prepared(said.on)), way)
         named = (said.source_name, source.columns)
-        return self._merged(table, snapshot, joined, said.target, said.whens, named)
+        return self._merge_computed_rows(table, snapshot, joined, said.target, said.whens, named)
 
-    def _merged(
+    def _merge_computed_rows(
         self,
         table: LakehouseTable,
         snapshot: Snapshot,
@@ -318,7 +330,7 @@ class _Runner:
         taken = joined.withColumn(
             DOES, functions.expr(self.prepared(clause_number(whens, has_source=source is not None)))
         )
-        # An update keeps the columns that say where a row lies: one that would not is marked.
+        # An update must not change the key and partition columns; a row whose update would is marked.
         marked = f"case when {is_moved(whens, fixed, source)} then {MOVED} else {DOES} end as {DOES}"
         inserts = [When(when.on, None, "delete") if when.action == "update" else when for when in whens]
         values = [
@@ -330,10 +342,13 @@ class _Runner:
             values.append(f"coalesce(`{target.qualifier}`.`{RECORD_KEY}`, {new}) as {STORED_KEY}")
         chosen = [functions.expr(self.prepared(each)) for each in (marked, *values)]
         rows = taken.where(f"{DOES} is not null").select(*chosen)
-        return self._told(table._merge_computed(self._fitted(rows, columns), clauses, snapshot))
+        return self._result_frame(table._merge_computed(self._cast_to_table(rows, columns), clauses, snapshot))
 
     def _casts(self, columns: pa.Schema) -> dict[str, str]:
-        """The type that each value of a column is cast to, where Spark's casts fail rather than lose one."""
+        """Return the type to cast each column's values to; ``""`` for none.
+
+        Values are cast only in ANSI mode, where Spark's casts fail and do not lose a value.
+        """
         fields = spark_schema(columns).fields
         is_plain = {field.name: not hasattr(field.dataType, "fields") for field in fields}
         is_plain |= {field.name: False for field in fields if field.dataType.typeName() in {"array", "map"}}
@@ -344,11 +359,11 @@ class _Runner:
         return str(self.spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
 
     def _at(self, path: str, snapshot: Snapshot) -> DataFrame:
-        """The table as it stood; without a record key the stored ones beside its columns."""
+        """Return the table at a snapshot. If it has no record key, the stored keys come with the columns."""
         return read(self.spark, path, as_of=snapshot.instant_time, meta_columns=not snapshot.config.record_fields)
 
-    def _fitted(self, rows: DataFrame, columns: pa.Schema) -> DataFrame:
-        """With the table's types, where Spark's casts fail rather than lose a value (ANSI mode)."""
+    def _cast_to_table(self, rows: DataFrame, columns: pa.Schema) -> DataFrame:
+        """Cast the rows to the table's types in ANSI mode, where Spark's casts fail and do not lose a value."""
         from pyspark.sql import functions
 
         if not self._casts_fail():
@@ -364,7 +379,7 @@ class _Runner:
             fitted.append(column.alias(field.name if field is not None else name))
         return rows.select(*fitted)
 
-    def _told(self, result: WriteResult) -> DataFrame:
+    def _result_frame(self, result: WriteResult) -> DataFrame:
         rows = result.rows
         values = [(result.instant_time, result.operation, rows.inserted, rows.updated, rows.deleted)]
         names = "instant_time string, operation string, inserted long, updated long, deleted long"
@@ -376,4 +391,4 @@ def _lower(names: Mapping[str, str]) -> set[str]:
 
 
 def _columns(table: LakehouseTable, snapshot: Snapshot) -> pa.Schema:
-    return read_schema(snapshot.columns(table.engine.storage.location))
+    return read_schema(snapshot.columns(table.context.storage.location))

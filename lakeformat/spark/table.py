@@ -19,20 +19,20 @@ from lakeformat.arrow.conform import conform
 from lakeformat.config.read_options import TIME_ZONE
 from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.errors import InvalidInputError
-from lakeformat.file_system_view.context import Engine, open_engine
+from lakeformat.file_system_view.context import TableContext, open_context
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.operation import Operation
-from lakeformat.predicate import Where, refused_where
+from lakeformat.predicate import Where, where_type_error
 from lakeformat.public import spark_public
-from lakeformat.services.after_write import Hands, check_services, with_services
+from lakeformat.services.after_write import Executors, check_services, run_services_after_write
 from lakeformat.services.clean.run import Deleter
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.compact.rewrite import Compactor
-from lakeformat.services.maintenance import Clustering, Compaction, Life, Versioning
+from lakeformat.services.maintenance import Clustering, Compaction, Maintenance, Versioning
 from lakeformat.spark.host import storage_secrets
 from lakeformat.spark.register import use_this_python
 from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
-from lakeformat.spark.table_info import Facts
+from lakeformat.spark.table_info import SparkReading
 from lakeformat.spark.types import arrow_schema
 from lakeformat.spark.writes.shuffle import SparkExchange
 from lakeformat.statements import condition, delete_where, update
@@ -43,16 +43,16 @@ from lakeformat.transaction.result import WriteResult
 from lakeformat.write.intake import create_table, open_or_create, plan_job
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.plan.table_settings import check_options
-from lakeformat.write.rows.arrow_input import check_fillable, warn_of_rows
-from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.arrow_input import check_insert_allowed, warn_of_ignored_rows
+from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.rows.stage import StageReader
-from lakeformat.write.session import WriteSession, closed_partitions
-from lakeformat.write.shuffled_session import ExchangedSession
+from lakeformat.write.session import WriteSession, find_closed_partitions
+from lakeformat.write.shuffled_session import ShuffledSession
 from lakeformat.write.statements.assign import find_settable
 from lakeformat.write.statements.clauses import Clause, Kind
 from lakeformat.write.statements.merge_into import check_distinct, merge_into, plan_merge
-from lakeformat.write.statements.rewrite import Handle
+from lakeformat.write.statements.rewrite import BucketWriter
 from lakeformat.write_verbs import PARTITIONS_TO_DELETE, WriteVerbs
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ _OPERATION: Final = "hoodie.datasource.write.operation"
 
 
 @spark_public
-class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Life, Versioning):
+class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compaction, Maintenance, Versioning):
     """A Hudi table in Spark, written by all executors. Make one with `forPath` or `create`.
 
     Each verb runs a few Spark jobs and returns when the commit is visible. This process plans and publishes, so it
@@ -80,8 +80,8 @@ class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Lif
 
     _options_are_given = "; options are given to LakehouseTable.forPath(spark, path, ...)"
 
-    def __init__(self, spark: SparkSession, engine: Engine, options: Options) -> None:
-        self._spark, self.engine, self.options = spark, engine, options
+    def __init__(self, spark: SparkSession, context: TableContext, options: Options) -> None:
+        self._spark, self.context, self.options = spark, context, options
 
     @classmethod
     def forPath(  # noqa: N802  Spark's style.
@@ -102,7 +102,7 @@ class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Lif
         given, path = dict(options), os.fspath(path)
         said = given.pop("storage_options", None) or {}
         resolved = resolve(given, table=path)
-        return cls(spark, open_engine(path, resolved, **{**storage_options_of(path, given), **said}), resolved)
+        return cls(spark, open_context(path, resolved, **{**storage_options_of(path, given), **said}), resolved)
 
     @classmethod
     def create(
@@ -141,24 +141,24 @@ class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Lif
         """
         table = cls.forPath(spark, path, **table_options(record_key, partition_by, ordering, if_exists, options))
         columns = incoming_schema(arrow_schema(getattr(schema, "schema", schema)))
-        engine = table.engine
+        context = table.context
         frame = schema if hasattr(schema, "schema") else None
         if insert:
-            check_fillable(engine.store, has_rows=frame is not None)
-        check_free(engine.storage)
-        config = create_table(engine.store, table.options, columns, engine.clock, must_be_new=if_exists == "error")
-        check_options(config, table.options, engine.storage.location)
+            check_insert_allowed(context.store, has_rows=frame is not None)
+        check_free(context.storage)
+        config = create_table(context.store, table.options, columns, context.clock, must_be_new=if_exists == "error")
+        check_options(config, table.options, context.storage.location)
         if insert:
             table.insert(frame)
         elif frame is not None:
-            warn_of_rows(table.location, frame)
+            warn_of_ignored_rows(table.location, frame)
         return table
 
     def __repr__(self) -> str:
-        return f"LakehouseTable({self.engine.storage.location!r})"
+        return f"LakehouseTable({self.context.storage.location!r})"
 
     def _delete_where(self, where: Where, options: Options, hooks: HookArguments) -> WriteResult:
-        return self._served(delete_where(self.engine, options, where, self._runner, **hooks))
+        return self._run_services(delete_where(self.context, options, where, self._runner, **hooks))
 
     def _update(
         self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
@@ -166,13 +166,13 @@ class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Lif
         from pyspark.sql import Column
 
         if not (isinstance(values, Mapping) and any(isinstance(value, Column) for value in values.values())):
-            return self._served(update(self.engine, options, values, where, self._runner, **hooks))
-        return self._served(self._computed(values, where, options, hooks))
+            return self._run_services(update(self.context, options, values, where, self._runner, **hooks))
+        return self._run_services(self._update_computed(values, where, options, hooks))
 
     def _merge(
         self, rows: DataFrame, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments
     ) -> WriteResult:
-        return self._served(self._merged(rows, clauses, options, hooks))
+        return self._run_services(self._merge_staged(rows, clauses, options, hooks))
 
     def _merge_computed(self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot) -> WriteResult:
         """Merge rows that were computed from a snapshot of the table; each row must change one of the table.
@@ -180,7 +180,7 @@ class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Lif
         Args:
             seen: that snapshot: what others have changed since is a conflict.
         """
-        return self._served(self._merged(rows, clauses, self._options_in(None), {}, seen, exact=True))
+        return self._run_services(self._merge_staged(rows, clauses, self._options_in(None), {}, seen, exact=True))
 
     def _arrow_rows(self, rows: DataFrame) -> pa.Table:
         schema = arrow_schema(_frame(rows).schema)
@@ -195,39 +195,39 @@ class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Lif
     def _deleter(self) -> Deleter:
         return deleter_for(self._spark)
 
-    def _served(self, result: WriteResult) -> WriteResult:
-        """The result of a write, with what services after it did."""
-        hands = Hands(self._rewriter(), self._compactor(), self._deleter())
-        return with_services(result, self.engine, self.options, hands)
+    def _run_services(self, result: WriteResult) -> WriteResult:
+        """Run the table services that are due after a write, and return the result with theirs."""
+        hands = Executors(self._rewriter(), self._compactor(), self._deleter())
+        return run_services_after_write(result, self.context, self.options, hands)
 
-    def _runner(self, job: WriteJob) -> Handle:
-        return SparkExchange(self._spark, self.engine, job).rewrite
+    def _runner(self, job: WriteJob) -> BucketWriter:
+        return SparkExchange(self._spark, self.context, job).rewrite
 
-    def _computed(
+    def _update_computed(
         self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
     ) -> WriteResult:
         """Update by Spark expressions: Spark reads the rows and computes, and the results are merged by key."""
         from pyspark.sql import Column, functions
 
-        snapshot = self.engine.writable()
-        table, config = snapshot.columns(self.engine.storage.location), snapshot.config
+        snapshot = self.context.writable_snapshot()
+        table, config = snapshot.columns(self.context.storage.location), snapshot.config
         if where is not None and not isinstance(where, str):
-            raise refused_where(where, "Spark SQL text where Spark computes the values")
+            raise where_type_error(where, "Spark SQL text where Spark computes the values")
         condition(where, table, options)  # A wrong condition is refused here and not in a task.
         fields = {name: find_settable(name, table, config) for name in values}
         said = {"where": where, TIME_ZONE: where and options.read.time_zone, "as.of.instant": snapshot.instant_time}
-        given = {key: text for key, text in said.items() if text} | storage_secrets(self.engine)
+        given = {key: text for key, text in said.items() if text} | storage_secrets(self.context)
         frame = self._spark.read.format("lakehouse").option("meta_columns", "false").options(**given)
         keys = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}
         computed = [
             (value if isinstance(value, Column) else functions.lit(value)).alias(fields[name].name)
             for name, value in values.items()
         ]
-        rows = frame.load(self.engine.storage.location).select(*sorted(keys), *computed)
+        rows = frame.load(self.context.storage.location).select(*sorted(keys), *computed)
         columns = [field.name for field in fields.values()]
-        return self._merged(rows, (Clause(Kind.UPDATE, None, columns),), options, hooks, snapshot, "update")
+        return self._merge_staged(rows, (Clause(Kind.UPDATE, None, columns),), options, hooks, snapshot, "update")
 
-    def _merged(
+    def _merge_staged(
         self,
         rows: DataFrame,
         clauses: Sequence[Clause],
@@ -238,19 +238,19 @@ class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Lif
         *,
         exact: bool = False,
     ) -> WriteResult:
-        engine, snapshot = self.engine, self.engine.writable()
+        context, snapshot = self.context, self.context.writable_snapshot()
         schema = arrow_schema(_frame(rows).schema)
-        job, plan = plan_merge(engine.store, snapshot, options, schema, clauses, engine.ids, exact=exact)
-        hooks = hooks_of(job.options, **arguments).of_verb(verb)
+        job, plan = plan_merge(context.store, snapshot, options, schema, clauses, context.ids, requires_one_match=exact)
+        hooks = hooks_of(job.options, **arguments).with_verb(verb)
         check_validators(hooks.validators, plan.schema)
         check_services(job.options, snapshot, plan.schema)
-        session = WriteSession(engine, job, hooks)
+        session = WriteSession(context, job, hooks)
         try:
-            with reused_memory():
-                staged = SparkExchange(self._spark, engine, job).stage(rows)
-                with StageReader(engine.storage, staged, job.prepare) as reader:
-                    partitions = reader.partitions()
-                    check_distinct(partitions, anywhere=plan.anywhere, engine=engine, seen=seen)
+            with reuse_memory():
+                staged = SparkExchange(self._spark, context, job).stage(rows)
+                with StageReader(context.storage, staged, job.prepare) as reader:
+                    partitions = reader.read_partitions()
+                    check_distinct(partitions, is_global=plan.is_global, context=context, source_snapshot=seen)
                     return merge_into(session, plan, partitions, sum(task.rows for task in staged), seen)
         finally:
             session.transaction.forget_stage()
@@ -266,30 +266,30 @@ class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Lif
     ) -> WriteResult:
         if rows is None and operation is Operation.DELETE_PARTITION:
             partitions = (options or {})[PARTITIONS_TO_DELETE]
-            return Table(self.engine.storage, self.options).delete_partitions(partitions, **hooks)
-        engine, schema = self.engine, arrow_schema(_frame(rows).schema)
+            return Table(self.context.storage, self.options).delete_partitions(partitions, **hooks)
+        context, schema = self.context, arrow_schema(_frame(rows).schema)
         resolved = self.options.with_values(**{_OPERATION: operation.value, **(options or {})})
-        config = open_or_create(engine.store, resolved, incoming_schema(schema), engine.clock)
+        config = open_or_create(context.store, resolved, incoming_schema(schema), context.clock)
         if combine and config.record_fields:
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})
-        snapshot = engine.snapshot(config=config)
-        job = plan_job(engine.store, snapshot, resolved, schema, engine.ids)
+        snapshot = context.snapshot(config=config)
+        job = plan_job(context.store, snapshot, resolved, schema, context.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
         check_services(resolved, snapshot, job.final_schema(snapshot))
-        return self._served(self._written(rows, job, snapshot, parsed))
+        return self._run_services(self._write_rows(rows, job, snapshot, parsed))
 
-    def _written(self, rows: DataFrame, job: WriteJob, snapshot: Snapshot, hooks: Hooks) -> WriteResult:
-        """The write itself, by the way that its operation and index allow."""
-        exchange = SparkExchange(self._spark, self.engine, job)
+    def _write_rows(self, rows: DataFrame, job: WriteJob, snapshot: Snapshot, hooks: Hooks) -> WriteResult:
+        """Write the rows by the way that the operation and the index allow."""
+        exchange = SparkExchange(self._spark, self.context, job)
         if needs_all := _needs_all_keys(job):
             _LOG.warning("%s is not exchanged: this process merges the rows alone", needs_all)
-            return self._write_here(rows, exchange, job, snapshot, hooks)
-        session = ExchangedSession(self.engine, job, exchange, hooks=hooks)
-        if not job.staged and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generated):
+            return self._write_in_driver(rows, exchange, job, snapshot, hooks)
+        session = ShuffledSession(self.context, job, exchange, hooks=hooks)
+        if not job.needs_staging and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generated):
             return self._write_direct(rows, session, exchange, job)
         with (
-            session.session.transaction.forgotten_on_failure(),
+            session.session.transaction.forget_stage_on_failure(),
             session.session.transaction.report.step("stage") as counted,
         ):
             staged = exchange.stage(rows)
@@ -297,26 +297,29 @@ class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Lif
         known = snapshot.timeline.commit_times
         return session.run(staged, sum(task.rows for task in staged), known)
 
-    def _write_here(
+    def _write_in_driver(
         self, rows: DataFrame, exchange: SparkExchange, job: WriteJob, snapshot: Snapshot, hooks: Hooks
     ) -> WriteResult:
-        """The staged way: tasks stage the rows, this process merges them."""
-        session = WriteSession(self.engine, job, hooks)
+        """Let tasks stage the rows, and merge them in this process."""
+        session = WriteSession(self.context, job, hooks)
         try:
-            with reused_memory():
+            with reuse_memory():
                 staged = exchange.stage(rows)
                 known = snapshot.timeline.commit_times
-                with StageReader(self.engine.storage, staged, job.prepare) as reader:
-                    return session.run_staged(reader.partitions(), sum(task.rows for task in staged), known)
+                with StageReader(self.context.storage, staged, job.prepare) as reader:
+                    return session.run_staged(reader.read_partitions(), sum(task.rows for task in staged), known)
         finally:
             session.transaction.forget_stage()
 
     def _write_direct(
-        self, rows: DataFrame, session: ExchangedSession, exchange: SparkExchange, job: WriteJob
+        self, rows: DataFrame, session: ShuffledSession, exchange: SparkExchange, job: WriteJob
     ) -> WriteResult:
-        with session.session.transaction.forgotten_on_failure(), session.session.transaction.begun() as commit:
-            snapshot = self.engine.snapshot()
-            schema, closed = job.final_schema(snapshot), closed_partitions(session.session, snapshot)
+        with (
+            session.session.transaction.forget_stage_on_failure(),
+            session.session.transaction.run_unlocked() as commit,
+        ):
+            snapshot = self.context.snapshot()
+            schema, closed = job.final_schema(snapshot), find_closed_partitions(session.session, snapshot)
             report = session.session.transaction.report
             with report.step("encode") as counted:
                 written, staged, arrived = exchange.write_direct(rows, commit, schema, closed)
@@ -330,7 +333,7 @@ class LakehouseTable(Facts, WriteVerbs["DataFrame"], Clustering, Compaction, Lif
 
 
 def _needs_all_keys(job: WriteJob) -> str:
-    """What about the write only works where all keys are seen at once; ``""`` if nothing does."""
+    """Return the setting of the write that needs all keys in one process; ``""`` if there is none."""
     index = job.index_settings
     if index.is_global or index.has_buckets:
         return f"index {index.kind}"

@@ -10,8 +10,8 @@ from lakeformat.config.read_options import BEGIN, END, FORMAT, INCREMENTAL, QUER
 from lakeformat.config.resolve import Options
 from lakeformat.model.instant import AsOf
 from lakeformat.public import spark_public
-from lakeformat.read.incremental import EVERYTHING, bounds_of
-from lakeformat.read.query import in_zone
+from lakeformat.read.incremental import EVERYTHING, parse_range_bounds
+from lakeformat.read.query import with_time_zone
 from lakeformat.read.verbs import ReadVerbs
 from lakeformat.spark.host import in_session_zone, storage_secrets
 from lakeformat.spark.types import spark_schema
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["Facts"]
+__all__ = ["SparkReading"]
 
 _VERIFY: Final = "lakeformat.read.verify"
 
 
 @spark_public
-class Facts(ReadVerbs):
+class SparkReading(ReadVerbs):
     """The read verbs; those that return no rows run in this process, without a Spark job."""
 
     _spark: SparkSession
 
     def _options_in(self, time_zone: str | None) -> Options:
         """Return the options of a read whose conditions use this time zone; by default the session's."""
-        return in_session_zone(self._spark, in_zone(self.options, time_zone))
+        return in_session_zone(self._spark, with_time_zone(self.options, time_zone))
 
     @property
     def schema(self) -> StructType:
@@ -85,8 +85,8 @@ class Facts(ReadVerbs):
 
         said = {_VERIFY: verify, "meta_columns": meta_columns}
         options = self.options.with_values(**{key: value for key, value in said.items() if value is not None})
-        options = in_zone(options, time_zone)
-        return read_rows(self._spark, self.engine, options, columns, where=where, as_of=as_of, limit=limit, via=via)
+        options = with_time_zone(options, time_zone)
+        return read_rows(self._spark, self.context, options, columns, where=where, as_of=as_of, limit=limit, via=via)
 
     def changes(self, since: AsOf | None = None, until: AsOf | None = None, *, images: bool = False) -> DataFrame:
         """Return the rows that commits after ``since``, up to and including ``until``, wrote: an incremental query.
@@ -113,10 +113,10 @@ class Facts(ReadVerbs):
 
         asked = self.options.read
         since, until = asked.begin if since is None else since, asked.end if until is None else until
-        bounds = bounds_of(since, until, self.config)
+        bounds = parse_range_bounds(since, until, self.config)
         values: dict[str, Any] = {QUERY_TYPE: INCREMENTAL, BEGIN: bounds.since or EVERYTHING}
         values |= {} if bounds.until is None else {END: bounds.until}
         if not images:
-            return read_table(self._spark, self.engine, self.options.with_values(**values, meta_columns=False))
-        given = {**values, FORMAT: "cdc", **storage_secrets(self.engine)}
+            return read_table(self._spark, self.context, self.options.with_values(**values, meta_columns=False))
+        given = {**values, FORMAT: "cdc", **storage_secrets(self.context)}
         return self._spark.read.format("lakehouse").options(**given).load(self.location)

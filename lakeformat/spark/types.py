@@ -1,4 +1,4 @@
-"""Spark's schemas and Arrow's."""
+"""Conversion between Spark's schemas and Arrow's."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from lakeformat.write.rows.schema import evolve
 
 __all__ = ["arrow_schema", "requested_schema", "spark_schema"]
 
-#: Spark 4.0 always says UTC for timestamps; later releases want to be told.
+#: Spark 4.0 always says UTC for timestamps; later releases need the argument.
 _ZONE: Final = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """As Spark sees a read's columns: all nullable; timestamps without zone stay so."""
+    """Return the Spark schema of a read's columns: all are nullable, and timestamps without zone stay so."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Exactly what Spark expects of batches with this schema, names of list elements included.
+    """Return the Arrow schema that Spark expects of batches with this schema, with the names of list elements.
 
     Raises:
         SchemaMismatchError: a type that Spark cannot turn into Arrow's.
@@ -42,10 +42,10 @@ def _arrow_field(field: StructField) -> pa.Field:
 
 
 def requested_schema(wanted: StructType, stored: pa.Schema) -> pa.Schema:
-    """A user's ``.schema(…)`` as Arrow: it may prune, reorder and widen.
+    """Return a user's ``.schema(…)`` as Arrow. It may leave out, reorder and widen columns.
 
     Raises:
-        SchemaMismatchError: a column the table lacks, or a type that cannot hold the stored one.
+        SchemaMismatchError: a column that the table lacks, or a type that cannot hold the stored one.
     """
     schema, known = arrow_schema(wanted), set(stored.names)
     for field in schema:

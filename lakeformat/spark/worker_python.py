@@ -1,9 +1,10 @@
-"""``lakeformat-python``: a Python for Spark's workers that imports PySpark compiled.
+"""``lakeformat-python``: a Python for Spark's workers that imports a compiled PySpark.
 
 Spark puts ``pyspark.zip`` first on the path of every Python process that it starts, and Python keeps no compiled files
-of what it finds in a zip. The first write of a session starts processes of four kinds; each compiles PySpark anew, for
-half a second of processor time. In an installation by pip the same code lies around the zip, compiled. This program
-takes such zips off ``PYTHONPATH`` and becomes the Python that it was installed for:
+of modules in a zip. The first write of a session starts processes of four kinds; each compiles PySpark again, which
+takes half a second of processor time. An installation by pip has the same code, compiled, beside the zip. This program
+removes
+such zips from ``PYTHONPATH`` and replaces itself by the Python that it was installed for:
 
     PYSPARK_PYTHON=lakeformat-python python job.py
 """
@@ -23,16 +24,19 @@ _ZIP: Final = re.compile(r"(?P<root>.+)/pyspark/python/lib/(?P<package>pyspark|p
 
 
 def main() -> None:
-    """Become ``python`` with the arguments given."""
+    """Replace this process by ``python`` with the arguments of the command line."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(without_zips(entries, sys.path))
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])  # noqa: S606  No shell is wanted.
 
 
 def without_zips(entries: Sequence[str], path: Sequence[str]) -> list[str]:
-    """The entries of ``PYTHONPATH`` but Spark's zips whose package Python finds next in the same installation.
+    """Return the entries of ``PYTHONPATH`` without zips of Spark that the same installation has unpacked.
+
+    A zip is left out if Python finds its package next in the installation that the zip belongs to.
 
     Args:
+        entries: the entries of ``PYTHONPATH``.
         path: where Python looks after the entries.
     """
     zips = {entry: match for entry in entries if (match := _ZIP.fullmatch(entry))}

@@ -80,13 +80,13 @@ class Changes:
 
 
 def copy_rows(
-    session: DuckDBSession, name: str, rows: str, columns: pa.Schema, config: TableConfig, *, anywhere: bool
+    session: DuckDBSession, name: str, rows: str, columns: pa.Schema, config: TableConfig, *, is_global: bool
 ) -> Copy:
     """Copy the rows that duckdb has under a name. If there is no record key, `RECORD_KEY` is among their columns.
 
     Args:
         name: the name of the copy.
-        anywhere: whether a key alone identifies a row, whatever its partition.
+        is_global: whether a key alone identifies a row, whatever its partition.
 
     Raises:
         InvalidInputError: if two columns differ only in letter case, or if a column has a name that the copy needs.
@@ -95,7 +95,7 @@ def copy_rows(
     record = {field.partition(".")[0] for field in config.record_fields}
     partitions = {field.partition(".")[0] for field in config.partition_fields}
     fixed = tuple(each for each in columns.names if each in record | partitions)
-    identity = tuple(each for each in fixed if each in record or not anywhere) if record else ()
+    identity = tuple(each for each in fixed if each in record or not is_global) if record else ()
     copy_name = quote_name(name)
     chosen = [*columns.names, *([] if record else [RECORD_KEY])]
     session.run(f"create table {copy_name} as select {', '.join(map(quote_name, chosen))} from {rows}")

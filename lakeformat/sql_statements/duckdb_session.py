@@ -20,7 +20,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, TableNotFoundError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.record import RECORD_KEY
-from lakeformat.read.scan import scan_of
+from lakeformat.read.scan import make_scan
 from lakeformat.sql_statements.parse import Dialect, first_word, quote_sql, tokenize
 from lakeformat.storage.port import Storage
 from lakeformat.storage.scratch import temporary_folder
@@ -236,12 +236,12 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         storage, snapshot, options = self._of
         if snapshot.instant_time is None:
             return pa.schema([self._columns.field(name) for name in columns]).empty_table().to_reader()
-        scan = scan_of(storage, snapshot, options, columns)
+        scan = make_scan(storage, snapshot, options, columns)
         if condition is not None and self._can_skip_files(condition):
             try:
-                scan = scan_of(storage, snapshot, options, columns, where=condition)
+                scan = make_scan(storage, snapshot, options, columns, where=condition)
             except InvalidInputError:  # The condition cannot skip files; the scanner applies it.
-                scan = scan_of(storage, snapshot, options, columns)
+                scan = make_scan(storage, snapshot, options, columns)
         reader = replace(scan, shows_progress=False).to_batches()
         return pa.RecordBatchReader.from_batches(reader.schema, self._report_errors(reader))
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakeformat.errors import InvalidInputError, TableNotFoundError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import public
-from lakeformat.services.after_write import with_services
+from lakeformat.services.after_write import run_services_after_write
 from lakeformat.sql_statements.ddl import CreateTable, DropTable
 from lakeformat.sql_statements.duckdb_changes import copy_rows, find_changes, fit_rows, run_change
 from lakeformat.sql_statements.duckdb_session import DuckDBSession, LazyScan, duckdb_session, quote_name
@@ -104,7 +104,7 @@ class _Runner:
         if rows is None:
             return PROCESS_TABLES.get(name)
         if isinstance(rows, Table):
-            return KnownTable(rows.engine.storage.location)
+            return KnownTable(rows.context.storage.location)
         if not isinstance(rows, str | os.PathLike):
             raise InvalidInputError(f"{name!r} is rows, not a table; choose another name")
         return KnownTable(os.fspath(rows))
@@ -203,14 +203,14 @@ class _Runner:
             return self._scan(session, open_table(each.path))
         table = self.table(each.target)
         if isinstance(each, PastTable):
-            return self._scan(session, table, table.snapshot(resolve_as_of(table.engine.store, each.kind, each.point)))
+            return self._scan(session, table, table.snapshot(resolve_as_of(table.context.store, each.kind, each.point)))
         if each.images:
             return table.changes(each.since, each.until, images=True).to_arrow()
         return table.changes(each.since, each.until).to_arrow()
 
     def _scan(self, session: DuckDBSession, table: Table, snapshot: Snapshot | None = None) -> LazyScan:
         """Return a scan of the table's rows. All scans of a table in one statement read the same snapshot."""
-        storage = table.engine.storage
+        storage = table.context.storage
         if snapshot is None:
             snapshot = self._snapshots.setdefault(storage.location, table.snapshot())
         return LazyScan(storage, snapshot, table.options, session.fail)
@@ -266,8 +266,8 @@ class _Runner:
         self, session: DuckDBSession, table: Table, change: Change, found: Mapping[str, FoundTable]
     ) -> WriteResult:
         """Run the statement on a copy of the rows in duckdb. Then merge the rows that differ, as one commit."""
-        seen = table.engine.writable()
-        self._snapshots[table.engine.storage.location] = seen
+        seen = table.context.writable_snapshot()
+        self._snapshots[table.context.storage.location] = seen
         config, columns, name = seen.config, table.schema, change.target.name
         named = named_columns(change, columns.names)
         if named is not None and not config.record_fields:
@@ -281,17 +281,17 @@ class _Runner:
         session.give_named(
             change.text, lambda word: None if word == name.lower() else self._source(session, word, found)
         )
-        rows = LazyScan(table.engine.storage, seen, table.options, session.fail, with_key=not config.record_fields)
+        rows = LazyScan(table.context.storage, seen, table.options, session.fail, with_key=not config.record_fields)
         session.give("lakeformat_rows", rows)
         anywhere = table.options.write.index.startswith("GLOBAL_")
-        copied = copy_rows(session, name, "lakeformat_rows", columns, config, anywhere=anywhere)
+        copied = copy_rows(session, name, "lakeformat_rows", columns, config, is_global=anywhere)
         is_match = change.action == "merge" or (
             change.action == "update" and "from" in {each.lower for each in change.tokens}
         )
         run_change(copied, change.text, matches=change.action if is_match else None)
         changes = find_changes(copied, change.action)
-        result = merge_rows(table.engine, table.options, changes.rows, changes.clauses, seen, exact=True)
-        return with_services(result, table.engine, table.options)
+        result = merge_rows(table.context, table.options, changes.rows, changes.clauses, seen, requires_one_match=True)
+        return run_services_after_write(result, table.context, table.options)
 
 
 def _open(rows: Any) -> Table | None:

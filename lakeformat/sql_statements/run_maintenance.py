@@ -211,7 +211,7 @@ def describe_history(table: Table, limit: int | None) -> pa.Table:
     restores and savepoints, which have no version.
     """
     entries = table.history(limit, actions=True)
-    versions = {time: version for version, time in enumerate(commit_times(table.engine.store))}
+    versions = {time: version for version, time in enumerate(commit_times(table.context.store))}
     counts = [(each.report or {}).get("rows", {}) for each in entries]
     return pa.table(
         {
@@ -253,7 +253,7 @@ def show_create(table: Table, name: TableName) -> pa.Table:
     by = f"partitioned by ({fields})\n" if fields else ""
     table_name = f"lakehouse.`{name.path}`" if name.path else name.name
     text = f"create table {table_name} (\n{columns}\n) using lakehouse\n{by}tblproperties (\n{properties}\n)"
-    location = "" if name.path else f"\nlocation '{table.engine.storage.location}'"
+    location = "" if name.path else f"\nlocation '{table.context.storage.location}'"
     return pa.table({"createtab_stmt": [text + location]})
 
 
@@ -268,7 +268,7 @@ def run_on(statement: TableStatement, table: Any) -> pa.Table:
         InstantNotAvailableError: if a version or time is not available.
         WriteConflictError: if another writer interfered. A retry is safe.
     """
-    local_table = Table(table.engine.storage, table.options)
+    local_table = Table(table.context.storage, table.options)
     match statement:
         case DescribeTable():
             return _describe_table(statement, local_table)
@@ -286,7 +286,7 @@ def run_on(statement: TableStatement, table: Any) -> pa.Table:
         case Vacuum():
             return _vacuum(statement, table)
         case RestoreTable():
-            snapshot = local_table.snapshot(resolve_as_of(local_table.engine.store, statement.kind, statement.point))
+            snapshot = local_table.snapshot(resolve_as_of(local_table.context.store, statement.kind, statement.point))
             if snapshot.instant_time is None:
                 raise InvalidInputError(f"no commit is as old as {statement.point}; truncate table empties the table")
             return result_row(table.restore(snapshot.instant_time))
@@ -314,7 +314,7 @@ def _show_table(statement: ShowTable, table: Table) -> pa.Table:
 def _partitions(table: Table) -> pa.Array:
     """Return the paths of all partitions that hold files, sorted."""
     if not table.config.partition_fields:
-        raise InvalidInputError(f"{table.engine.storage.location} has no partitions")
+        raise InvalidInputError(f"{table.context.storage.location} has no partitions")
     paths = pc.unique(table.files().column("partition_path"))
     return paths.take(pc.sort_indices(paths))
 

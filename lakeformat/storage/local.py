@@ -26,7 +26,7 @@ import pyarrow as pa
 from lakeformat.errors import LockTimeoutError, StorageError
 from lakeformat.storage.port import FileInfo, check_folder, check_path, own_path
 
-__all__ = ["EXCLUDES", "LocalStorage", "held", "is_held"]
+__all__ = ["EXCLUDES", "LocalStorage", "hold_lock", "is_held"]
 
 try:
     import fcntl
@@ -44,7 +44,7 @@ _GUARD: Final = threading.RLock()
 
 
 @contextmanager
-def held(real: str, timeout_seconds: float, what: str, *, make: bool) -> Iterator[None]:
+def hold_lock(real: str, timeout_seconds: float, what: str, *, make: bool) -> Iterator[None]:
     """Hold a file's lock while the block runs.
 
     Args:
@@ -181,7 +181,7 @@ class LocalStorage:
     def create(self, path: str, data: bytes) -> None:
         """Write to a temporary file, flush it, then hard-link it into place. The link succeeds for only one caller."""
         target = self._inside(path)
-        with self._explained("create", path):
+        with self._explain_errors("create", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             if not data:  # An empty file cannot be partly written, so the open call decides which caller wins.
                 os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
@@ -233,7 +233,7 @@ class LocalStorage:
     def replace(self, path: str, data: bytes) -> None:
         """Write to a temporary file, flush it, then rename it over the old one."""
         target = self._inside(path)
-        with self._explained("write", path):
+        with self._explain_errors("write", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             aside = self._write_aside(data)
             _drop_checksum(target)
@@ -242,7 +242,7 @@ class LocalStorage:
 
     def read(self, path: str) -> bytes:
         """Read a whole file."""
-        with self._explained("read", path):
+        with self._explain_errors("read", path):
             try:
                 with open(self._real(path), "rb") as file:
                     return file.read()
@@ -251,7 +251,7 @@ class LocalStorage:
 
     def info(self, path: str) -> FileInfo | None:
         """Return the entry at the path now, or None."""
-        with self._explained("look at", path):
+        with self._explain_errors("look at", path):
             try:
                 status = os.stat(self._real(path))
             except (FileNotFoundError, NotADirectoryError):
@@ -261,7 +261,7 @@ class LocalStorage:
     def list(self, path: str) -> Sequence[FileInfo]:
         """List the direct children by name, without dangling links."""
         entries: list[FileInfo] = []
-        with self._explained("list", path):
+        with self._explain_errors("list", path):
             try:
                 with os.scandir(self._real(path)) as scan:
                     for entry in scan:
@@ -277,7 +277,7 @@ class LocalStorage:
     def open_input(self, path: str) -> Any:
         """Open a memory map, from which Parquet and Arrow readers read without a copy."""
         real = self._real(path)
-        with self._explained("read", path):
+        with self._explain_errors("read", path):
             if os.stat(real).st_size == 0:
                 return pa.BufferReader(b"")
             return pa.memory_map(real)
@@ -286,7 +286,7 @@ class LocalStorage:
     def open_output(self, path: str) -> Iterator[Any]:
         """Write the file in place. If the block raises, remove the file."""
         real = self._inside(path)
-        with self._explained("write", path):
+        with self._explain_errors("write", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             try:
                 with pa.OSFile(real, "wb") as sink:
@@ -301,14 +301,14 @@ class LocalStorage:
     def move(self, source: str, target: str) -> None:
         """Rename within the file system."""
         real, source_real = self._inside(target), self._inside(source)
-        with self._explained("move", source):
+        with self._explain_errors("move", source):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             os.rename(source_real, real)
 
     def touch(self, path: str) -> None:
         """Make an empty file, or renew the modification time of the file."""
         real = self._inside(path)
-        with self._explained("touch", path):
+        with self._explain_errors("touch", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             with open(real, "ab") as file:
                 os.utime(file.fileno())
@@ -316,7 +316,7 @@ class LocalStorage:
     def delete(self, path: str) -> bool:
         """Remove a regular file or a link, and the checksum file that Hadoop may have written beside it."""
         real = self._inside(path)
-        with self._explained("delete", path):
+        with self._explain_errors("delete", path):
             try:
                 os.unlink(real)
             except (FileNotFoundError, NotADirectoryError):
@@ -328,7 +328,7 @@ class LocalStorage:
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie``."""
         real = self._inside(check_folder(path))
-        with self._explained("delete", path):
+        with self._explain_errors("delete", path):
             if os.path.islink(real):
                 os.unlink(real)
                 return
@@ -338,7 +338,7 @@ class LocalStorage:
     def remove_empty(self, path: str) -> bool:
         """Remove a folder by ``rmdir``, which fails if the folder is not empty."""
         real = self._inside(path)
-        with self._explained("remove", path):
+        with self._explain_errors("remove", path):
             try:
                 os.rmdir(real)
             except OSError as error:
@@ -352,11 +352,11 @@ class LocalStorage:
         """Hold the table's lock: a ``flock`` on a file of lakeformat, which the kernel frees if its holder dies."""
         path = own_path("lock")
         real = self._real(path)
-        with self._explained("lock", path):
+        with self._explain_errors("lock", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
         with ExitStack() as stack:
-            with self._explained("lock", path):
-                stack.enter_context(held(real, timeout_seconds, self.root, make=True))
+            with self._explain_errors("lock", path):
+                stack.enter_context(hold_lock(real, timeout_seconds, self.root, make=True))
             yield
 
     @contextmanager
@@ -364,18 +364,18 @@ class LocalStorage:
         """Hold a file by a ``flock`` on it; hold nothing if there is no such file."""
         real = self._real(path)
         with ExitStack() as stack:
-            with self._explained("hold", path), suppress(FileNotFoundError):
-                stack.enter_context(held(real, _GLANCE_SECONDS, real, make=False))
+            with self._explain_errors("hold", path), suppress(FileNotFoundError):
+                stack.enter_context(hold_lock(real, _GLANCE_SECONDS, real, make=False))
             yield
 
     def is_held(self, path: str) -> bool:
         """Tell whether a file is held, by trying a shared lock and releasing it at once."""
         real = self._real(path)
-        with self._explained("look at", path):
+        with self._explain_errors("look at", path):
             return is_held(real)
 
     @contextmanager
-    def _explained(self, verb: str, path: str) -> Iterator[None]:
+    def _explain_errors(self, verb: str, path: str) -> Iterator[None]:
         """Turn an error of the system into one line that names the table, except errors that the port promises."""
         try:
             yield

@@ -388,12 +388,12 @@ class HistorySettings:
     Attributes:
         batch: Number of files of one level that are merged into one file of the next level.
         most_bytes: Greatest total size of the merged files.
-        kept: Number of manifests, besides the newest, that are kept for running readers.
+        kept_manifests: Number of manifests, besides the newest, that are kept for running readers.
     """
 
     batch: int
     most_bytes: int
-    kept: int
+    kept_manifests: int
 
 
 # --- layout 1 -------------------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ def compact_history(storage: Storage, folder: str, settings: HistorySettings) ->
             compacted += 1
         level += 1
     if compacted:
-        _delete_unused(storage, folder, settings.kept + compacted)
+        _delete_unused(storage, folder, settings.kept_manifests + compacted)
     return compacted
 
 

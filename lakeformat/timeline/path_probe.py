@@ -9,7 +9,7 @@ from lakeformat.errors import InvalidOptionError
 from lakeformat.model.files import PARTITION_MARKER
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 
-__all__ = ["check_free", "what_stands"]
+__all__ = ["check_free", "describe_path"]
 
 _DELTA: Final = "_delta_log"
 _ICEBERG: Final = "metadata"
@@ -29,7 +29,7 @@ def check_free(storage: Storage) -> None:
         raise InvalidOptionError(f"cannot make a table at {storage.location}: {other}; or choose another path")
 
 
-def what_stands(storage: Storage) -> str | None:
+def describe_path(storage: Storage) -> str | None:
     """Describe what a path without a table holds instead, and what to do, for an error message.
 
     Return None if nothing is recognized. This makes one or two listings.

@@ -58,7 +58,7 @@ from lakeformat.model.service_plans import CompactionPlan
 from lakeformat.model.table_config import LAYOUT, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import HOODIE, Clock, FileInfo, OutcomeUnknownError, Storage, check_path
 from lakeformat.timeline.archive import ArchivedTimeline, read_archive_logs, read_lsm_history
-from lakeformat.timeline.path_probe import what_stands
+from lakeformat.timeline.path_probe import describe_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 
@@ -231,7 +231,7 @@ class TimelineStore:
                 return config
         if self.storage.info(PROPERTIES_PATH) is not None:
             raise CorruptTableError(f"{self.storage.location}/{PROPERTIES_PATH} is empty; restore it from a copy")
-        cure = what_stands(self.storage) or "check the path, or write to it first"
+        cure = describe_path(self.storage) or "check the path, or write to it first"
         raise TableNotFoundError(f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); {cure}")
 
     def exists(self) -> bool:
@@ -271,7 +271,7 @@ class TimelineStore:
         self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
         archive = None if archive_folder is None else self._archive_mark(archive_folder)
         timeline = self._parse_names(tuple(self._stamps), archive)
-        return timeline if as_stored else timeline.without(self._times_being_undone(timeline))
+        return timeline if as_stored else timeline.with_pending(self._times_being_undone(timeline))
 
     def _parse_names(self, names: tuple[str, ...], archive: str | None) -> Timeline:
         """Make the timeline of file names. The last one is cached, since most listings of a write are equal."""
@@ -487,11 +487,11 @@ class TimelineStore:
             FileExistsError: Another process has completed the instant.
             OutcomeUnknownError: See `put_once`.
         """
-        done, data = self.finished(instant, metadata, clock)
+        done, data = self.encode_completed(instant, metadata, clock)
         put_once(self.storage, self.path(done), data)
         return done
 
-    def finished(self, instant: Instant, metadata: Completed, clock: Clock) -> tuple[Instant, bytes]:
+    def encode_completed(self, instant: Instant, metadata: Completed, clock: Clock) -> tuple[Instant, bytes]:
         """Return the completed instant, whose name must stay the same for every try, and the bytes of its file.
 
         Raises:

@@ -151,7 +151,7 @@ class Timeline:
             archive=None,
         )
 
-    def without(self, times: frozenset[str]) -> Timeline:
+    def with_pending(self, times: frozenset[str]) -> Timeline:
         """Return the timeline as it was before the writes of these times completed.
 
         They become inflight, or pending plans if they come from a plan.

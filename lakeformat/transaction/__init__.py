@@ -1,1 +1,1 @@
-"""Transactions: claims, heartbeats, conflict checks, commits, rollbacks, and followers of a commit."""
+"""Transactions: claims, heartbeats, conflict checks, commits, rollbacks, and commit listeners."""

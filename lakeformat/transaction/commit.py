@@ -129,7 +129,7 @@ def _put_checked_note(
     """
     try:
         while True:
-            done, data = store.finished(_inflight(commit), metadata, clock)
+            done, data = store.encode_completed(_inflight(commit), metadata, clock)
             note = Note(store.path(done), fingerprint(seen), data)
             put_note(store.storage, commit.time, note)
             now = load_still_pending(store, commit)

@@ -1,8 +1,8 @@
-"""Followers of a commit: the metadata table, the file index, and callbacks.
+"""Listeners of a commit: removal of the metadata table, update of the file index, and callbacks.
 
-A follower is called before the commit is visible, after that, and once the lock is released. An error raised before
-stops the commit. An error raised afterwards would look like a failed write, and a caller who repeats the write would
-write its rows twice; so followers raise nothing then.
+A listener is called before the commit is visible, after that, and once the lock is released. An error raised before
+stops the commit. An error raised afterwards would look like a failed write, and a repeated write would write its rows
+twice; so listeners raise nothing then.
 
 lakeformat does not maintain Hudi's metadata table, so it removes it before a commit becomes visible. Hudi's writers
 list files through the metadata table. If it lacks a commit, they lose the rows of that commit (table-version-6,
@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.codec import properties
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.update import IndexWriter
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileGroupId
@@ -30,13 +30,13 @@ from lakeformat.storage.port import HOODIE, Clock
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.hooks import Callback, CommitMessage, notify
-from lakeformat.transaction.settings import IndexUpkeep
+from lakeformat.transaction.settings import FileIndexSettings
 from lakeformat.transaction.written_file import WrittenFile
 
 __all__ = [
     "Callbacks",
-    "FileIndexFollower",
-    "Follower",
+    "CommitListener",
+    "FileIndexUpdater",
     "MetadataTableDropper",
     "PublishedCommit",
     "drop_metadata_table",
@@ -94,8 +94,8 @@ class PublishedCommit:
     message: CommitMessage
 
 
-class Follower:
-    """Base class of followers. By default each method does nothing."""
+class CommitListener:
+    """Base class of commit listeners. By default each method does nothing."""
 
     def before_publish(self, commit: OpenCommit) -> None:
         """Run under the lock, when only the completed file is missing. An error stops the commit."""
@@ -108,29 +108,29 @@ class Follower:
 
 
 @dataclass(frozen=True)
-class MetadataTableDropper(Follower):
+class MetadataTableDropper(CommitListener):
     """Drops the metadata table, which would lack the commit."""
 
-    engine: Engine
+    context: TableContext
 
     def before_publish(self, commit: OpenCommit) -> None:
         """Drop the metadata table, and log it; see `drop_metadata_table`."""
-        if drop_metadata_table(self.engine.store, self.engine.clock):
+        if drop_metadata_table(self.context.store, self.context.clock):
             _LOG.warning(
                 "dropped the metadata table of %s, which would not know commit %s: Hudi lists folders, and reads "
                 "without its statistics and indexes, until a writer with hoodie.metadata.enable=true builds them again "
                 "from all files; set that to false where both write",
-                self.engine.storage.location,
+                self.context.storage.location,
                 commit.time,
             )
 
 
 @dataclass(frozen=True)
-class FileIndexFollower(Follower):
+class FileIndexUpdater(CommitListener):
     """Adds the commit to the file index."""
 
-    engine: Engine
-    upkeep: IndexUpkeep
+    context: TableContext
+    upkeep: FileIndexSettings
 
     def after_publish(self, published: PublishedCommit) -> None:
         """Write the commit's changes to the index. If that fails, log it; the next write adds them."""
@@ -138,25 +138,25 @@ class FileIndexFollower(Follower):
         try:
             files = [(file.stat.base_file, file.facts) for file in published.written]
             index = IndexWriter(
-                self.engine.store,
-                self.engine.clock,
+                self.context.store,
+                self.context.clock,
                 upkeep.indexed(schema),
                 schema,
                 upkeep.commits,
                 upkeep.shard_files,
             )
-            index.committed(published.base, published.instant, files, published.hidden)
+            index.add_commit(published.base, published.instant, files, published.hidden)
         except Exception as error:  # If it looked like a failed write, the caller would write its rows twice.
             _INDEX_LOG.warning(
                 "the file index of %s does not know commit %s yet, the next write adds it: %s",
-                self.engine.storage.location,
+                self.context.storage.location,
                 commit.time,
                 error,
             )
 
 
 @dataclass(frozen=True)
-class Callbacks(Follower):
+class Callbacks(CommitListener):
     """Calls the user's callbacks."""
 
     callbacks: Sequence[Callback]

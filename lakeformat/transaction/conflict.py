@@ -9,7 +9,7 @@ from lakeformat.errors import WriteConflictError
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, LogFileName
 
-__all__ = ["OverlapError", "reduce_compactions", "check_conflicts", "check_plans", "is_hidden", "touched_groups"]
+__all__ = ["OverlapError", "check_conflicts", "check_plans", "is_hidden", "reduce_compactions", "touched_groups"]
 
 
 class OverlapError(WriteConflictError):

@@ -28,7 +28,7 @@ from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.predicate.sql import Select, parse_select
 from lakeformat.public import public
-from lakeformat.read.run.view import TableView, answer, as_text, bind_select, same
+from lakeformat.read.run.view import TableView, as_text, bind_select, equals_text, evaluate
 from lakeformat.timeline.history import STATEMENT_KEY, VERB_KEY
 from lakeformat.transaction.batch_ids import batch_of
 
@@ -105,12 +105,12 @@ class SqlValidator:
     def check(self, write: ProposedWrite) -> None:
         """Raise `ValidationFailedError` if the write must not happen."""
         select = bind_select(self.select, write.after.schema)
-        after = answer(select, write.after)
+        after = evaluate(select, write.after)
         if self.expected is not None:
-            if not same(self.expected, after[0]):
+            if not equals_text(self.expected, after[0]):
                 raise _refusal(self.name, f"found {as_text(after[0])}, wanted {self.expected}")
             return
-        before = answer(select, write.before.seen_as(write.after.schema))
+        before = evaluate(select, write.before.with_schema(write.after.schema))
         wants_equal = _SQL[self.kind][1] == "equal"
         if (_texts(before) == _texts(after)) is not wants_equal:
             found = f"{', '.join(_texts(before))} before and {', '.join(_texts(after))} after"
@@ -385,7 +385,7 @@ class Hooks:
     callbacks: tuple[Callback, ...] = ()
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
 
-    def of_verb(self, verb: str) -> Hooks:
+    def with_verb(self, verb: str) -> Hooks:
         """Return these hooks with the verb that history shows, e.g. ``update``, which is an ``upsert`` to Hudi."""
         return replace(self, extra_metadata={**self.extra_metadata, VERB_KEY: verb})
 

@@ -4,10 +4,10 @@ Hudi's table format orders the files of a file group by time alone. If two commi
 earlier file, the later commit hides the other. If a file group is replaced, its files that the replacement did not read
 are lost. Neither happens if writers exclude each other or are checked against each other.
 
-If the lock does not exclude other processes, `check_late_commits` checks the timeline once more after a commit: another writer
-may have published a commit made of the same files between the last check and the completed file. Neither commit can be
-undone then, because others may have read both. So both are named: in an error if the other commit hides our rows, in
-the log if we hide the other's.
+If the lock does not exclude other processes, `check_late_commits` checks the timeline once more after a commit: another
+writer may have published a commit made of the same files between the last check and the completed file. Neither commit
+can be undone then, because others may have read both. So both are named: in an error if the other commit hides our
+rows, in the log if we hide the other's.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = [
     "LostWrite",
-    "Sources",
     "ReadSlice",
+    "Sources",
     "check_late_commits",
+    "find_lost_writes",
     "find_overlaps",
-    "lost_writes",
     "plan_sources",
     "slices_read_by",
     "warn_of_missing_lock",
@@ -97,7 +97,7 @@ class _History:
     replaced: list[str] = field(default_factory=list)
 
 
-def lost_writes(
+def find_lost_writes(
     commits: Iterable[tuple[Instant, CommitMetadata]], sources: Sources, *, by_name: bool
 ) -> Iterator[LostWrite]:
     """Find the lost files of these commits. Commits that are not given are neither reported nor blamed.
@@ -106,7 +106,7 @@ def lost_writes(
         by_name: whether the name of a log file gives its slice (timeline layout 1).
     """
     for group, history in sorted(_histories(commits).items()):
-        plans = [(time, taken[group]) for time, taken in sources.items() if group in taken]
+        plans = [(time, read_slice[group]) for time, read_slice in sources.items() if group in read_slice]
         found = [*_find_forks(history), *_find_replaced(history, plans, by_name=by_name)]
         found += _find_hidden_logs(history, plans) if by_name else _find_unread_logs(history, plans)
         kept: dict[tuple[str, str], tuple[str, WriteStat]] = {}
@@ -168,13 +168,13 @@ def _origin(bases: Mapping[str, WriteStat], time: str) -> str | None:
 def _find_replaced(history: _History, plans: Sequence[tuple[str, ReadSlice]], *, by_name: bool) -> Iterator[_Found]:
     """Find files of a replaced group that are newer than the replacement, or that the replacing plan did not read."""
     for by in history.replaced:
-        taken = next((each for time, each in plans if time == by and each.replaces), None)
-        since = taken.base_instant if taken else ""
+        read_slice = next((each for time, each in plans if time == by and each.replaces), None)
+        since = read_slice.base_instant if read_slice else ""
         for time, stat in history.bases.items():
             if time > by or (since and since < time):
                 yield time, by, stat
         for instant, stat, name in history.logs:
-            is_read = taken is None or not since or str(name) in taken.log_names
+            is_read = read_slice is None or not since or str(name) in read_slice.log_names
             is_of_slice = name.instant_time == since if by_name else instant.completed_at > since
             if instant.time > by or (not is_read and is_of_slice):
                 yield instant.time, by, stat
@@ -183,7 +183,9 @@ def _find_replaced(history: _History, plans: Sequence[tuple[str, ReadSlice]], *,
 def _find_hidden_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]]) -> Iterator[_Found]:
     """Find log files of a slice whose instant is later than the base file that ends the slice (layout 1)."""
     ended = {stat.prev_commit: time for time, stat in sorted(history.bases.items(), reverse=True) if stat.prev_commit}
-    ended |= {taken.base_instant: time for time, taken in plans if not taken.replaces and time in history.bases}
+    ended |= {
+        read_slice.base_instant: time for time, read_slice in plans if not read_slice.replaces and time in history.bases
+    }
     for instant, stat, name in history.logs:
         by = ended.get(name.instant_time)
         if by is not None and instant.time > by:
@@ -192,11 +194,11 @@ def _find_hidden_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]])
 
 def _find_unread_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]]) -> Iterator[_Found]:
     """Find log files of a slice that a compaction has merged without reading them (layout 2)."""
-    for by, taken in plans:
-        if taken.replaces or by not in history.bases:
+    for by, read_slice in plans:
+        if read_slice.replaces or by not in history.bases:
             continue
         for instant, stat, name in history.logs:
-            if taken.base_instant < instant.completed_at < by and str(name) not in taken.log_names:
+            if read_slice.base_instant < instant.completed_at < by and str(name) not in read_slice.log_names:
                 yield instant.time, by, stat
 
 
@@ -258,7 +260,7 @@ def check_late_commits(
     by_name = not store.layout.tells_completion
     commits = {i.time: (i, metadata if i.time == ours.time else store.commit(i)) for i in now.commits}
     late_times = {instant.time for instant in late}
-    found = lost_writes(commits.values(), plan_sources(store, now, late_times), by_name=by_name)
+    found = find_lost_writes(commits.values(), plan_sources(store, now, late_times), by_name=by_name)
     lost = [each for each in found if {each.lost, each.kept} & late_times]
     beside = [commits[instant.time] for instant in late if _began_before(store, instant, ours, seen)]
     for other in beside:

@@ -10,7 +10,7 @@ from lakeformat.model.files import PARTITION_MARKER, LogFileName, join_path
 from lakeformat.storage.port import HOODIE, Storage
 from lakeformat.timeline.timeline_layout import TimelineLayout
 
-__all__ = ["MarkerKind", "announce", "announced_logs", "forget_markers", "marker_kind", "prepare_partition"]
+__all__ = ["MarkerKind", "put_marker", "list_marked_logs", "marker_kind", "prepare_partition", "remove_markers"]
 
 
 def _folder(instant_time: str) -> str:
@@ -37,12 +37,12 @@ def marker_kind(path: str, layout: TimelineLayout, *, merges: bool) -> MarkerKin
     return MarkerKind.MERGE if merges and log is None else MarkerKind.CREATE
 
 
-def announce(storage: Storage, instant_time: str, path: str, kind: MarkerKind) -> None:
+def put_marker(storage: Storage, instant_time: str, path: str, kind: MarkerKind) -> None:
     """Put the marker of one data file; ``path`` is relative to the table."""
     storage.touch(f"{_folder(instant_time)}/{path}.marker.{kind.value}")
 
 
-def announced_logs(storage: Storage, instant_time: str) -> Iterator[str]:
+def list_marked_logs(storage: Storage, instant_time: str) -> Iterator[str]:
     """Yield the paths of the log files that an instant may have appended to: those with markers of kind APPEND."""
     yield from _find_marked(storage, _folder(instant_time), len(_folder(instant_time)) + 1)
 
@@ -56,7 +56,7 @@ def _find_marked(storage: Storage, folder: str, skipped: int) -> Iterator[str]:
             yield entry.path[skipped : -len(end)]
 
 
-def forget_markers(storage: Storage, instant_time: str) -> None:
+def remove_markers(storage: Storage, instant_time: str) -> None:
     """Remove an instant's markers, after its commit or rollback."""
     storage.delete_folder(_folder(instant_time))
 

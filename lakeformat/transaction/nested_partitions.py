@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError
 from lakeformat.file_system_view.file_index.stored import bounds_schema
-from lakeformat.file_system_view.folder_values import OFF_FOLDER, folder_values, off_folder, reading_keys
+from lakeformat.file_system_view.folder_values import OFF_FOLDER, find_misplaced_rows, partition_column_values, reading_key_settings
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.files.column_stats import fold
+from lakeformat.files.column_stats import fold_file_stats
 from lakeformat.keys.partition_paths import folders_above, nested_pair
 from lakeformat.model.files import PARTITION_MARKER, join_path
 from lakeformat.model.table_config import TableConfig
@@ -36,15 +36,15 @@ def measure_off_folder(written: Sequence[WrittenFile], config: TableConfig, sche
     Args:
         schema: the table's columns.
     """
-    full, keys = bounds_schema(schema), reading_keys(config)
+    full, keys = bounds_schema(schema), reading_key_settings(config)
     folders = pa.array([file.stat.partition_path for file in written], pa.string()).dictionary_encode()
-    values = folder_values(folders.dictionary.to_pylist(), keys, full)
+    values = partition_column_values(folders.dictionary.to_pylist(), keys, full)
     facts = [file.facts for file in written]
     if not values or any(each is None for each in facts):
         return {} if values else {OFF_FOLDER: "[]"}
     stats = [each for each in facts if each is not None]
-    bounds, rows = fold(stats, tuple(values), full)
-    off, _ = off_folder({name: each.take(folders.indices) for name, each in values.items()}, bounds)
+    bounds, rows = fold_file_stats(stats, tuple(values), full)
+    off, _ = find_misplaced_rows({name: each.take(folders.indices) for name, each in values.items()}, bounds)
     off &= np.asarray(rows) > 0
     return {OFF_FOLDER: json.dumps([written[at].stat.path for at in np.flatnonzero(off).tolist()])}
 

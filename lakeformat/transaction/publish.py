@@ -1,4 +1,4 @@
-"""What a commit carries: its metadata, its counts, its validators and its check of other commits."""
+"""Parts of the publication of a commit: its metadata, its counts, its validators and its check of other commits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakeformat.codec.avro.schema import to_avro
-from lakeformat.file_system_view.context import Engine
-from lakeformat.file_system_view.log_file_stats import earlier_logs
+from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.log_file_stats import earlier_log_facts
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import FILES_SCHEMA, CommitMetadata, WriteStat
 from lakeformat.model.operation import Operation
@@ -18,7 +18,7 @@ from lakeformat.timeline.write_report import REPORT_KEY, Report
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
 from lakeformat.transaction.hooks import Hooks, ProposedWrite, proposed_snapshot, run_validators
 from lakeformat.transaction.nested_partitions import check_nesting, measure_off_folder
-from lakeformat.transaction.settings import Purpose
+from lakeformat.transaction.settings import TransactionSettings
 from lakeformat.transaction.written_file import WrittenFile
 
 __all__ = ["Outcome", "check_others", "commit_metadata", "count_rows", "validate"]
@@ -67,7 +67,7 @@ class Outcome:
 
 
 def commit_metadata(
-    purpose: Purpose,
+    settings: TransactionSettings,
     hooks: Hooks,
     report: Report,
     outcome: Outcome,
@@ -82,7 +82,7 @@ def commit_metadata(
         replaced: partition path -> file ids to hide.
         batches: the entries that remember batches; see `with_batch`.
     """
-    config, schema = purpose.config, outcome.schema
+    config, schema = settings.config, outcome.schema
     by_partition: dict[str, list[WriteStat]] = {}
     for stat in stats:
         by_partition.setdefault(stat.partition_path, []).append(stat)
@@ -92,22 +92,22 @@ def commit_metadata(
         "schema": outcome.schema_text or to_avro(schema, table_name=config.name),
         REPORT_KEY: report.as_text(),
         **measure_off_folder(outcome.written, config, schema),
-        **earlier_logs(stats, outcome.snapshot.live),
+        **earlier_log_facts(stats, outcome.snapshot.live),
     }
     if outcome.files_schema is not None and not outcome.files_schema.equals(schema):
         extra[FILES_SCHEMA] = to_avro(outcome.files_schema, table_name=config.name)
     return CommitMetadata(
-        purpose.operation.name,
+        settings.operation.name,
         {p: tuple(s) for p, s in by_partition.items()},
         extra,
         replaced,
-        compacted=purpose.operation is Operation.COMPACT,
+        compacted=settings.operation is Operation.COMPACT,
     )
 
 
 def validate(
-    engine: Engine,
-    purpose: Purpose,
+    context: TableContext,
+    settings: TransactionSettings,
     hooks: Hooks,
     report: Report,
     commit: OpenCommit,
@@ -118,12 +118,12 @@ def validate(
     """Run the validators on the table as it will be. Raise `ValidationFailedError` if one refuses."""
     if not hooks.validators:
         return
-    snapshot = engine.snapshot()  # Load again: others may have published while the files were written.
+    snapshot = context.snapshot()  # Load again: others may have published while the files were written.
     after = proposed_snapshot(snapshot, schema, stats, replaced, commit.time)
-    storage = engine.storage
+    storage = context.storage
     with report.step("validate") as counted:
         views = TableView(storage, snapshot), TableView(storage, after)
-        write = ProposedWrite(purpose.operation.value, *views, tuple(stats))
+        write = ProposedWrite(settings.operation.value, *views, tuple(stats))
         run_validators(hooks.validators, write)
         counted["validators"] = len(hooks.validators)
 

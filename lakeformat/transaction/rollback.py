@@ -30,7 +30,7 @@ from lakeformat.codec.timeline_files.recovery import (
 from lakeformat.errors import CorruptTableError, StorageError, WriteConflictError
 from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.files.log_reader import read_blocks
-from lakeformat.files.log_writer import rollback_block
+from lakeformat.files.log_writer import encode_rollback_block
 from lakeformat.model.files import LogFile, LogFileName, join_path
 from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
@@ -39,11 +39,11 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.commit_notes import complete_as_noted, read_note, void_noted
-from lakeformat.transaction.markers import announced_logs, forget_markers
+from lakeformat.transaction.markers import list_marked_logs, remove_markers
 from lakeformat.transaction.undo import CommitUndo, finish_restores, give_up_or_finish
 from lakeformat.transaction.written_file import stage_folder
 
-__all__ = ["log_rollback_requests", "cancel_blocks", "recover", "revert_run", "roll_back", "was_rolled_back"]
+__all__ = ["cancel_blocks", "log_rollback_requests", "recover", "revert_run", "roll_back", "was_rolled_back"]
 
 #: Attempts to get a free version number for a command block's file while other writers take numbers.
 _TRIES: Final = 16
@@ -71,7 +71,7 @@ def log_rollback_requests(storage: Storage, instant_time: str, *, by_markers: bo
 
 
 def _logs_by_markers(storage: Storage, instant_time: str) -> Iterable[LogFile]:
-    for path in announced_logs(storage, instant_time):
+    for path in list_marked_logs(storage, instant_time):
         partition, _, name = path.rpartition("/")
         parsed, info = LogFileName.match(name), storage.info(path)
         if parsed is not None and info is not None:
@@ -115,7 +115,7 @@ def _sizes_by_name(request: RollbackRequest) -> Mapping[str, int]:
 def _cancel(
     storage: Storage, partition_path: str, name: LogFileName, victim: str, rollback_time: str
 ) -> Mapping[str, int]:
-    block = rollback_block(instant_time=rollback_time, target=victim)
+    block = encode_rollback_block(instant_time=rollback_time, target=victim)
     for _ in range(_TRIES):
         of_slice = _logs_of_slice(storage, partition_path, name)
         behind = [log for log in of_slice if log.name.order > name.order]
@@ -192,7 +192,7 @@ def recover(
             claim = claims.read_claim(store.storage, instant.time)
             if complete_as_noted(store, instant):
                 _LOG.warning("completed %s, whose writer got no answer when it did", store.path(instant))
-                forget_markers(store.storage, instant.time)
+                remove_markers(store.storage, instant.time)
                 _forget_stage(store, claim)
                 claims.release(store.storage, instant.time)
                 continue
@@ -208,7 +208,7 @@ def recover(
     timeline = store.load() if any_dead else timeline
     pending = frozenset(instant.time for instant in timeline.pending)
     for time, claim in claims.stale_claims(store.storage, pending, clock).items():
-        forget_markers(store.storage, time)
+        remove_markers(store.storage, time)
         _forget_stage(store, claim)
         claims.release(store.storage, time)
     _clear_old_files(store, clock)
@@ -325,7 +325,7 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
         return
     if runs and _is_pending(store, time):
         _delete_files(store, files)
-    forget_markers(storage, time)
+    remove_markers(storage, time)
     claims.release(storage, time)
 
 
@@ -351,7 +351,7 @@ def _delete_late_files(store: TimelineStore, victim: Instant) -> None:
     """
     for request in _requests(store, victim):
         _carry_out(store, request, victim.time, victim.time)
-    forget_markers(store.storage, victim.time)
+    remove_markers(store.storage, victim.time)
 
 
 def _delete_files(store: TimelineStore, files: Mapping[str, Sequence[str]]) -> None:
@@ -387,7 +387,7 @@ def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
     if is_void or victim is None or victim.state is not State.COMPLETED:
         done = (_carry_out(store, request, plan.instant_time, rollback.time) for request in plan.requests)
         partitions = _join_by_partition(done)
-        forget_markers(storage, plan.instant_time)
+        remove_markers(storage, plan.instant_time)
     action = plan.action
     metadata = RollbackMetadata(
         start_time=rollback.time,
@@ -439,7 +439,7 @@ def _delete(store: TimelineStore, request: RollbackRequest) -> tuple[str, ...]:
 
 
 def _clear_old_files(store: TimelineStore, clock: Clock) -> None:
-    """Remove stage folders of jobs that died before they took an instant, and half-written temporary files."""
+    """Remove old stage folders, of jobs that died before they claimed an instant, and old temporary files."""
     now = clock.now_ms()
     for folder in store.storage.list(own_path("stage")):
         files: Iterable[int] = [e.modified_ms for e in store.storage.list(folder.path)] or [folder.modified_ms]

@@ -20,11 +20,11 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import column_path
 from lakeformat.transaction.batch_ids import BatchId, batch_of
 
-__all__ = ["IndexUpkeep", "Purpose", "purpose_of"]
+__all__ = ["FileIndexSettings", "TransactionSettings", "transaction_settings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexUpkeep:
+class FileIndexSettings:
     """Settings of the file index.
 
     Attributes:
@@ -52,7 +52,7 @@ class IndexUpkeep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Purpose:
+class TransactionSettings:
     """The part of a write's settings that its transaction needs.
 
     Attributes:
@@ -70,17 +70,19 @@ class Purpose:
     wait_seconds: float
     retries: int
     keeps_index: bool
-    index: IndexUpkeep
+    index: FileIndexSettings
 
 
-def purpose_of(operation: Operation, config: TableConfig, options: Options, write_id: str) -> Purpose:
+def transaction_settings(
+    operation: Operation, config: TableConfig, options: Options, write_id: str
+) -> TransactionSettings:
     """Return the purpose of a write from its operation and the options.
 
     Raises:
         InvalidOptionError: only one of app and id of the batch is given.
     """
     wanted = options[INDEX_COLUMNS]
-    return Purpose(
+    return TransactionSettings(
         operation=operation,
         config=config,
         write_id=write_id,
@@ -88,7 +90,7 @@ def purpose_of(operation: Operation, config: TableConfig, options: Options, writ
         wait_seconds=options.lock_seconds,
         retries=options["hoodie.write.num.retries.on.conflict.failures"],
         keeps_index=options.write.file_index and not config.takes_logs,
-        index=IndexUpkeep(
+        index=FileIndexSettings(
             columns=None if wanted is None else tuple(wanted),
             columns_limit=options[INDEX_COLUMNS_LIMIT],
             partition_fields=config.partition_fields,

@@ -1,7 +1,7 @@
 """One transaction: begin, work while a thread renews the heartbeat, publish under the lock, undo or try again.
 
-Every writer and every service uses it. Some hold the lock during all of their work (`Transaction.running`), others only
-to begin and to publish (`Transaction.begun`). If a writer dies, the next writer rolls it back.
+Every writer and every service uses it. Some hold the lock during all of their work (`Transaction.run_under_lock`),
+others only to begin and to publish (`Transaction.run_unlocked`). If a writer dies, the next writer rolls it back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from lakeformat.codec.timeline_files.service_plans import encode_requested_replace
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, StorageError, WriteConflictError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
@@ -28,19 +28,19 @@ from lakeformat.transaction.claims import PROCESS, advise_on_plan, keep_alive
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit, load_still_pending, put_completed
 from lakeformat.transaction.commit_listeners import (
     Callbacks,
-    FileIndexFollower,
-    Follower,
+    CommitListener,
+    FileIndexUpdater,
     MetadataTableDropper,
     PublishedCommit,
 )
-from lakeformat.transaction.conflict import reduce_compactions, check_conflicts, check_plans
+from lakeformat.transaction.conflict import check_conflicts, check_plans, reduce_compactions
 from lakeformat.transaction.hooks import CommitMessage, Hooks
 from lakeformat.transaction.lost_writes import warn_of_missing_lock
-from lakeformat.transaction.markers import forget_markers
+from lakeformat.transaction.markers import remove_markers
 from lakeformat.transaction.publish import Outcome, check_others, commit_metadata, count_rows, validate
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import recover, roll_back
-from lakeformat.transaction.settings import Purpose
+from lakeformat.transaction.settings import TransactionSettings
 from lakeformat.transaction.written_file import stage_folder
 
 __all__ = ["Transaction"]
@@ -56,49 +56,49 @@ class Transaction:
         report: report of the current attempt.
     """
 
-    def __init__(self, engine: Engine, purpose: Purpose, hooks: Hooks) -> None:
-        self.engine, self.purpose, self.hooks = engine, purpose, hooks
-        self.storage, self.store = engine.storage, engine.store
-        self.report = Report(engine.clock, purpose.operation.value)
-        self.followers: tuple[Follower, ...] = (
-            MetadataTableDropper(engine),
-            *([FileIndexFollower(engine, purpose.index)] if purpose.keeps_index else []),
+    def __init__(self, context: TableContext, settings: TransactionSettings, hooks: Hooks) -> None:
+        self.context, self.settings, self.hooks = context, settings, hooks
+        self.storage, self.store = context.storage, context.store
+        self.report = Report(context.clock, settings.operation.value)
+        self.listeners: tuple[CommitListener, ...] = (
+            MetadataTableDropper(context),
+            *([FileIndexUpdater(context, settings.index)] if settings.keeps_index else []),
             Callbacks(hooks.callbacks),
         )
         self._published: PublishedCommit | None = None
 
     @contextmanager
-    def locked(self, *, keeping: str | None = None) -> Iterator[None]:
-        """Hold the table's lock, and recover from dead writers first. Call the followers after the lock is released.
+    def hold_lock(self, *, keeping: str | None = None) -> Iterator[None]:
+        """Hold the table's lock, and recover from dead writers first. Call the listeners after the lock is released.
 
         Args:
             keeping: see `recover`.
         """
         warn_of_missing_lock(self.storage)
-        with self.storage.lock(self.purpose.wait_seconds):
+        with self.storage.lock(self.settings.wait_seconds):
             self._check_version()
-            recover(self.store, self.purpose.config, self.engine.clock, keeping=keeping)
+            recover(self.store, self.settings.config, self.context.clock, keeping=keeping)
             yield
         published, self._published = self._published, None
         if published is not None:
-            for follower in self.followers:
-                follower.after_release(published)
+            for listener in self.listeners:
+                listener.after_release(published)
 
     def _check_version(self) -> None:
-        planned, found = self.purpose.config.version, self.store.config().version
+        planned, found = self.settings.config.version, self.store.config().version
         if planned != found:
             raise WriteConflictError(
                 f"{self.storage.location} was moved from table version {planned} to {found} meanwhile; run the write "
                 "again"
             )
 
-    def retried(self, attempt: Callable[[], _Result]) -> _Result:
+    def retry(self, attempt: Callable[[], _Result]) -> _Result:
         """Run an attempt, and run it again after a conflict, as often as the options allow.
 
         Raises:
             WriteConflictError: the last attempt had a conflict.
         """
-        tries = 1 + self.purpose.retries
+        tries = 1 + self.settings.retries
         while True:
             tries -= 1
             try:
@@ -107,56 +107,54 @@ class Transaction:
                 if not tries:
                     raise
                 _LOG.warning("%s; trying again, %d tries left", error, tries)
-                self.report = Report(self.engine.clock, self.purpose.operation.value)
+                self.report = Report(self.context.clock, self.settings.operation.value)
 
-    def retried_under_lock(self, attempt: Callable[[], _Result]) -> _Result:
-        """Run as `retried` does, and hold the lock during each whole attempt."""
+    def retry_under_lock(self, attempt: Callable[[], _Result]) -> _Result:
+        """Run as `retry` does, and hold the lock during each whole attempt."""
 
         def locked() -> _Result:
-            with self.locked():
+            with self.hold_lock():
                 return attempt()
 
-        return self.retried(locked)
+        return self.retry(locked)
 
-    def skipped(self, snapshot: Snapshot) -> WriteResult | None:
+    def skip_known_batch(self, snapshot: Snapshot) -> WriteResult | None:
         """Return the result for a batch that is in the table already, else None. Call it under the lock."""
-        batch = self.purpose.batch
+        batch = self.settings.batch
         last = last_batches(self.store, snapshot.timeline, batch.app).get(batch.app) if batch else None
         if batch is None or last is None or batch.id > last:
             return None
-        return self.nothing(
-            snapshot, f"batch {batch.id} of {batch.app!r} is in the table already, its last one is {last}"
-        )
+        return self.skip(snapshot, f"batch {batch.id} of {batch.app!r} is in the table already, its last one is {last}")
 
-    def nothing(self, snapshot: Snapshot, why: str) -> WriteResult:
+    def skip(self, snapshot: Snapshot, why: str) -> WriteResult:
         """Return, and log, the result of a write that has nothing to do."""
-        operation = self.purpose.operation.value
+        operation = self.settings.operation.value
         result = WriteResult(snapshot.instant_time or "", operation, self.report.as_dict(), why)
         _LOG.info("%s: %s", self.storage.location, result)
         return result
 
     # --- begin ----------------------------------------------------------------------------------------
 
-    def begin(self, known: frozenset[str], *, lives_by: str = PROCESS, plan: bytes | None = None) -> OpenCommit:
+    def begin(self, known: frozenset[str], *, claim_kind: str = PROCESS, plan: bytes | None = None) -> OpenCommit:
         """Claim the next instant. Call it under the lock.
 
         If the kind of the claim is ``process``, enter `keep_alive` before the lock is released.
 
         Args:
             known: times of the commits that the write starts from.
-            lives_by: the kind of the claim; see `lakeformat.transaction.claims`.
+            claim_kind: the kind of the claim; see `lakeformat.transaction.claims`.
             plan: content of the requested file; by default the content that every instant of the action has.
         """
-        purpose, action = self.purpose, self.purpose.operation.action
-        if purpose.operation is Operation.CLUSTER:
+        settings, action = self.settings, self.settings.operation.action
+        if settings.operation is Operation.CLUSTER:
             action = self.store.layout.clustering
-        elif action is Action.COMMIT and purpose.config.takes_logs:
+        elif action is Action.COMMIT and settings.config.takes_logs:
             action = Action.DELTA_COMMIT
         data = plan or (encode_requested_replace() if action is Action.REPLACE_COMMIT else b"")
         instant = claims.claim_instant(
-            self.store, purpose.config, self.engine.clock, action, kind=lives_by, token=purpose.write_id, data=data
+            self.store, settings.config, self.context.clock, action, kind=claim_kind, token=settings.write_id, data=data
         )
-        return OpenCommit(instant, purpose.write_id, known)
+        return OpenCommit(instant, settings.write_id, known)
 
     def inflight(
         self,
@@ -222,45 +220,45 @@ class Transaction:
                 closed[path] = str(error)
         return closed
 
-    def overwritten(self, partitions: Iterable[str], snapshot: Snapshot) -> frozenset[str] | None:
+    def list_overwritten(self, partitions: Iterable[str], snapshot: Snapshot) -> frozenset[str] | None:
         """Return the partitions whose contents the write replaces; None if its operation does not overwrite.
 
         Args:
             partitions: partitions that the write has rows for.
         """
-        if not self.purpose.operation.overwrites:
+        if not self.settings.operation.is_overwrite:
             return None
-        whole = self.purpose.operation is Operation.INSERT_OVERWRITE_TABLE
+        whole = self.settings.operation is Operation.INSERT_OVERWRITE_TABLE
         return frozenset({*snapshot.slices, *partitions} if whole else partitions)
 
     # --- work -----------------------------------------------------------------------------------------
 
     @contextmanager
-    def running(self, commit: OpenCommit) -> Iterator[None]:
+    def run_under_lock(self, commit: OpenCommit) -> Iterator[None]:
         """Keep the heartbeat while the block runs under the lock. If the block raises, roll back the write.
 
         If the outcome of the commit is unknown, nothing is rolled back.
         """
-        with keep_alive(self.storage, commit.time), self.on_failure(lambda _: self.undo(commit)):
+        with keep_alive(self.storage, commit.time), self.undo_on_failure(lambda _: self.undo(commit)):
             yield
 
     @contextmanager
-    def begun(self, known: frozenset[str] | None = None) -> Iterator[OpenCommit]:
+    def run_unlocked(self, known: frozenset[str] | None = None) -> Iterator[OpenCommit]:
         """Begin an instant, and keep it alive while the block runs without the lock. If the block raises, undo it.
 
         Args:
             known: times of the commits that the write starts from; by default those completed now.
         """
         with ExitStack() as life:
-            with self.locked():
+            with self.hold_lock():
                 known = known if known is not None else self.store.load().commit_times
                 commit = self.begin(known)
                 life.enter_context(keep_alive(self.storage, commit.time))
-            with self.on_failure(lambda _: self.undo(commit), takes_lock=True):
+            with self.undo_on_failure(lambda _: self.undo(commit), takes_lock=True):
                 yield commit
 
     @contextmanager
-    def on_failure(self, undo: Callable[[BaseException], None], *, takes_lock: bool = False) -> Iterator[None]:
+    def undo_on_failure(self, undo: Callable[[BaseException], None], *, takes_lock: bool = False) -> Iterator[None]:
         """Undo if the block raises, unless the commit may be visible. If that fails, the next writer undoes.
 
         Args:
@@ -274,18 +272,18 @@ class Transaction:
         except BaseException as error:
             with suppress(LakeformatError, OSError), ExitStack() as lock:
                 if takes_lock:
-                    lock.enter_context(self.locked())
+                    lock.enter_context(self.hold_lock())
                 undo(error)
             raise
 
     def undo(self, commit: OpenCommit) -> None:
         """Roll back this writer's failed write, unless it has completed. Call it under the lock."""
-        roll_back(self.store, self.purpose.config, self.engine.clock, commit.instant)
+        roll_back(self.store, self.settings.config, self.context.clock, commit.instant)
 
     # --- publish --------------------------------------------------------------------------------------
 
     def publish(self, commit: OpenCommit, outcome: Outcome) -> None:
-        """Validate the write, publish it, and call the followers. Call it under the lock.
+        """Validate the write, publish it, and call the listeners. Call it under the lock.
 
         Raises:
             ValidationFailedError, WriteConflictError: nothing was published; the caller undoes.
@@ -293,19 +291,25 @@ class Transaction:
         """
         stats, replaced = outcome.stats, outcome.replaced_ids
         opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
-        count_rows(self.purpose.operation, self.report, stats, len(opened), replaced)
-        validate(self.engine, self.purpose, self.hooks, self.report, commit, outcome.schema, stats, replaced)
+        count_rows(self.settings.operation, self.report, stats, len(opened), replaced)
+        validate(
+            self.context, self.settings, self.hooks, self.report, commit, outcome.schema, stats, replaced
+        )
         merged = (
-            {FileGroupId(s.partition_path, s.file_id) for s in stats} if not self.purpose.operation.shares else set()
+            {FileGroupId(s.partition_path, s.file_id) for s in stats}
+            if not self.settings.operation.allows_appends
+            else set()
         )
         merged -= {FileGroupId(s.partition_path, s.file_id) for s in opened}
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
         with self.report.step("publish"):
-            batch = self.purpose.batch
+            batch = self.settings.batch
             # Load again: commits that the write started from may have been archived.
             last = last_batches(self.store, self.store.load(), batch.app if batch else None)
             batches = with_batch(last, batch)
-            metadata = commit_metadata(self.purpose, self.hooks, self.report, outcome, stats, replaced, batches)
+            metadata = commit_metadata(
+                self.settings, self.hooks, self.report, outcome, stats, replaced, batches
+            )
             check_new_keys = check_others(outcome, frozenset(stat.partition_path for stat in opened))
             instant = self._put_completed(commit, metadata, frozenset(merged | hidden), outcome, check_new_keys)
         published = PublishedCommit(
@@ -317,16 +321,16 @@ class Transaction:
             hidden=frozenset(hidden),
             message=CommitMessage(
                 commit.time,
-                self.purpose.config.name,
-                self.engine.storage.location,
+                self.settings.config.name,
+                self.context.storage.location,
                 instant.action.value,
-                self.purpose.operation.value,
+                self.settings.operation.value,
                 tuple(metadata.all_stats()),
                 {**self.hooks.extra_metadata, **batches},
             ),
         )
-        for follower in self.followers:
-            follower.after_publish(published)
+        for listener in self.listeners:
+            listener.after_publish(published)
         self._published = published
 
     def _put_completed(
@@ -356,12 +360,12 @@ class Transaction:
             return timeline
 
         def call_before_publish() -> None:
-            for follower in self.followers:
-                follower.before_publish(commit)
+            for listener in self.listeners:
+                listener.before_publish(commit)
 
         return put_completed(
             self.store,
-            self.engine.clock,
+            self.context.clock,
             commit,
             metadata,
             check=check,
@@ -370,17 +374,17 @@ class Transaction:
             tidy=lambda: self._tidy(commit),
         )
 
-    def closed(self, commit: OpenCommit) -> WriteResult:
+    def close(self, commit: OpenCommit) -> WriteResult:
         """Tidy up after the commit. Return, and log, the result of the write."""
         self._tidy(commit)
-        result = WriteResult(commit.time, self.purpose.operation.value, self.report.as_dict())
+        result = WriteResult(commit.time, self.settings.operation.value, self.report.as_dict())
         _LOG.info("%s: %s", self.storage.location, result)
         return result
 
     def _tidy(self, commit: OpenCommit) -> None:
         """Remove markers, stage folder and claim after the commit. If storage fails, the next writer removes them."""
         try:
-            forget_markers(self.storage, commit.time)
+            remove_markers(self.storage, commit.time)
             self.storage.delete_folder(stage_folder(commit.token))
             claims.release(self.storage, commit.time)
         except StorageError as error:
@@ -391,10 +395,10 @@ class Transaction:
     def forget_stage(self) -> None:
         """Remove the write's stage folder. If that fails, a later write removes it."""
         with suppress(LakeformatError, OSError):
-            self.storage.delete_folder(stage_folder(self.purpose.write_id))
+            self.storage.delete_folder(stage_folder(self.settings.write_id))
 
     @contextmanager
-    def forgotten_on_failure(self) -> Iterator[None]:
+    def forget_stage_on_failure(self) -> Iterator[None]:
         """Remove the stage folder if the block raises, unless the commit may be visible."""
         try:
             yield

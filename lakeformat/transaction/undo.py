@@ -41,7 +41,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
-from lakeformat.transaction.markers import forget_markers
+from lakeformat.transaction.markers import remove_markers
 
 __all__ = ["CommitUndo", "files_to_undo", "finish_restores", "give_up_or_finish", "remaining_logs"]
 
@@ -135,7 +135,7 @@ class CommitUndo:
             if victim.state is State.COMPLETED:
                 store.undo(victim)
         deleted = self._delete(plan)
-        forget_markers(store.storage, plan.instant_time)
+        remove_markers(store.storage, plan.instant_time)
         metadata = RollbackMetadata(
             start_time=rollback.time,
             time_taken_ms=self.clock.now_ms() - started,
@@ -232,7 +232,9 @@ class CommitUndo:
 
     def _files(self, victim: Instant, plan: RestorePlan, listing: Listing) -> Mapping[str, tuple[str, ...]]:
         metadata = self.store.commit(victim) if victim.state is State.COMPLETED else None
-        return files_to_undo(victim, metadata, listing, remaining_logs(self.store, self.store.load(as_stored=True), plan.times))
+        return files_to_undo(
+            victim, metadata, listing, remaining_logs(self.store, self.store.load(as_stored=True), plan.times)
+        )
 
     def _rolled_back(self, rollback: Instant) -> RollbackMetadata:
         if rollback.state is not State.COMPLETED:

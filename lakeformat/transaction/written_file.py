@@ -30,5 +30,5 @@ class WrittenFile:
     staged_path: str
     stat: WriteStat
     facts: FileStats | None = None
-    missed: int = 0
+    unmatched: int = 0
     decoded_bytes: int = 0

@@ -1,7 +1,11 @@
-"""Step 2 in plain Python: the whole input as prepared rows by partition, in memory or on a local disk."""
+"""Steps 1 and 2 with their effects: open or create the table, plan the job, and prepare the whole input.
+
+Plain Python and Spark plan their jobs here. Spark's tasks prepare their own rows.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -11,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.arrow.gather import one_chunk
+from lakeformat.arrow.gather import combine_table
 from lakeformat.codec import properties
 from lakeformat.config.resolve import Options
 from lakeformat.errors import (
@@ -23,7 +27,7 @@ from lakeformat.errors import (
 from lakeformat.file_system_view.context import check_bucket_layout
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import open_base, open_parquet, row_batches
-from lakeformat.index.bucket import has_bucket_files, only_bucket_count
+from lakeformat.index.bucket import find_bucket_count, has_bucket_files
 from lakeformat.keys.record_keys import GENERATED_KEY, record_keys
 from lakeformat.merge import MergeRule
 from lakeformat.model import table_config as names
@@ -44,19 +48,18 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.written_file import stage_folder
 from lakeformat.write.plan.job import (
-    _BUCKETS,
-    _HASH_FIELD,
-    _LOG,
-    _TYPE,
+    BUCKETS,
+    HASH_FIELD,
+    INDEX_TYPE,
     WriteJob,
-    _check_keyless,
-    _check_operation,
-    _drops_stored_keys,
-    _input_schema,
     check_index,
+    check_keyless,
+    check_operation,
     check_unpartitioned,
-    chosen_operation,
+    choose_operation,
+    drops_stored_keys,
     index_settings,
+    input_schema,
 )
 from lakeformat.write.plan.merging import merge_rule
 from lakeformat.write.plan.table_settings import NEW_ENCODING, check_options, key_settings, new_table_values
@@ -64,6 +67,8 @@ from lakeformat.write.rows.bulk_insert_order import plan_layout
 from lakeformat.write.rows.prepare import PrepareSettings, delete_marker, prepare
 from lakeformat.write.rows.schema import check_ordering
 from lakeformat.write.rows.stage import StageReader, StageWriter
+
+_LOG: Final = logging.getLogger("lakeformat.write")
 
 __all__ = [
     "create_table",
@@ -107,7 +112,7 @@ def prepare_input(
     else:
         table = pa.Table.from_batches(waiting, rows.schema)
         if len(waiting) > 1 and size < len(waiting) * _CHUNK_BYTES:
-            table = one_chunk(table)
+            table = combine_table(table)
         waiting.clear()
         count = table.num_rows
         prepared = prepare(table, job.prepare)
@@ -119,11 +124,11 @@ def prepare_input(
         folder = stage_folder(job.write_id)
         stack.callback(_delete_folder, disk, folder)
         path = f"{folder}/input.arrow"
-        with StageWriter(disk, path, job.prepare, combined=job.combine, buffer_bytes=buffer) as stage:
+        with StageWriter(disk, path, job.prepare, combined=job.needs_combining, buffer_bytes=buffer) as stage:
             for batch in chain(_drain(waiting), batches):
                 stage.append(batch)
             staged = stage.finish()
-        yield stack.enter_context(StageReader(disk, [staged], job.prepare)).partitions(), staged.rows
+        yield stack.enter_context(StageReader(disk, [staged], job.prepare)).read_partitions(), staged.rows
 
 
 def _drain(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -263,14 +268,14 @@ def with_bucket_index(storage: Storage, snapshot: Snapshot, options: Options) ->
     if write_options.index == "BUCKET" or not keys or not has_bucket_files(snapshot.each_slice()):
         return options
     is_auto = write_options.index == "AUTO"
-    found = only_bucket_count(storage, snapshot, write_options.hash_fields or keys) if is_auto else None
-    if found is None or (write_options.buckets != found and options.given(_BUCKETS)):
+    found = find_bucket_count(storage, snapshot, write_options.hash_fields or keys) if is_auto else None
+    if found is None or (write_options.buckets != found and options.given(BUCKETS)):
         raise InvalidOptionError(
-            f"the files of {storage.location} are buckets, and new ones must be, too; set {_TYPE}=BUCKET with the "
-            f"{_BUCKETS} and {_HASH_FIELD} that it was written with"
+            f"the files of {storage.location} are buckets, and new ones must be, too; set {INDEX_TYPE}=BUCKET with the "
+            f"{BUCKETS} and {HASH_FIELD} that it was written with"
         )
-    _LOG.info("%s was written with %s=BUCKET and %d buckets, and so is this write", storage.location, _TYPE, found)
-    return options.with_values(**{_TYPE: "BUCKET", _BUCKETS: found})
+    _LOG.info("%s was written with %s=BUCKET and %d buckets, and so is this write", storage.location, INDEX_TYPE, found)
+    return options.with_values(**{INDEX_TYPE: "BUCKET", BUCKETS: found})
 
 
 def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:
@@ -304,20 +309,20 @@ def plan_job(
     snapshot.check_writable(store.storage.location)
     check_bucket_layout(store.storage)
     write_options, has_key = options.write, bool(config.record_fields)
-    operation = chosen_operation(write_options.operation, options, has_key=has_key, overwrite=overwrite)
-    combine = operation.tags or write_options.combine or _drops_stored_keys(operation, options)
-    _check_operation(operation, config, options, store.storage.location)
+    operation = choose_operation(write_options.operation, options, has_key=has_key, overwrite=overwrite)
+    combine = operation.needs_tagging or write_options.combine or drops_stored_keys(operation, options)
+    check_operation(operation, config, options, store.storage.location)
     if operation is Operation.DELETE_PARTITION and write_options.partitions:
         # The options name the partitions, so the input's rows and columns do not matter.
         nothing = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
-        return WriteJob(operation, config, options, nothing, combine=False, write_id=ids.token())
+        return WriteJob(operation, config, options, nothing, needs_combining=False, write_id=ids.token())
     keys = _table_keys(store, snapshot, options)
     if keys.generated:
-        _check_keyless(operation, options, store.storage.location)
-    removes = operation.removes
+        check_keyless(operation, options, store.storage.location)
+    removes = operation.has_no_rows
     has_partitions = {f.name.partition(".")[0] for f in keys.partition_fields}.issubset(rows.names)
-    schema = _input_schema(snapshot, operation, rows, keys)
-    rule = MergeRule() if removes else merge_rule(config, options, keys, schema, meets_stored=operation.tags)
+    schema = input_schema(snapshot, operation, rows, keys)
+    rule = MergeRule() if removes else merge_rule(config, options, keys, schema, meets_stored=operation.needs_tagging)
     if rule.ordering:
         check_ordering(schema, rule.ordering)
     marker = None if removes else delete_marker(options, config.merge_settings, schema, snapshot.schema)
@@ -325,14 +330,16 @@ def plan_job(
         options = with_bucket_index(store.storage, snapshot, options)
     index = index_settings(config, options)
     check_index(index, config, rule)
-    compares_keys = operation.tags or combine or (operation is Operation.INSERT and options.write.dup_policy != "none")
+    compares_keys = (
+        operation.needs_tagging or combine or (operation is Operation.INSERT and options.write.dup_policy != "none")
+    )
     is_global = index.is_global and compares_keys
     search_all = operation is Operation.DELETE and (is_global or not has_partitions)
     job = WriteJob(
         operation,
         config,
         options,
-        PrepareSettings(schema, keys, rule, search_all=search_all, marker=marker, whole=is_global),
+        PrepareSettings(schema, keys, rule, searches_all_partitions=search_all, marker=marker, is_global=is_global),
         combine,
         ids.token(),
         plan_layout(options, schema, combine=combine) if operation is Operation.BULK_INSERT else None,

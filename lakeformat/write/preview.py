@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakeformat.config.resolve import Options
 from lakeformat.display import html_rows
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.operation import Operation
@@ -18,7 +18,7 @@ from lakeformat.public import public
 from lakeformat.timeline.write_report import Report, draw_funnel, stages_of, steps_table
 from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.arrow_input import Rows, arrow_reader, fit_to_table
-from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.tagging.steps import plan_buckets
 from lakeformat.write.workload.profile import BucketPlan
@@ -144,7 +144,7 @@ def _line(file: PlannedFile) -> str:
     )
 
 
-def plan_write(engine: Engine, snapshot: Snapshot, options: Options, rows: pa.RecordBatchReader) -> WritePlan:
+def plan_write(context: TableContext, snapshot: Snapshot, options: Options, rows: pa.RecordBatchReader) -> WritePlan:
     """Run steps 1, 2, 4 and 5 of the write for these rows, without effects.
 
     Memory: the rows and their keys.
@@ -156,13 +156,13 @@ def plan_write(engine: Engine, snapshot: Snapshot, options: Options, rows: pa.Re
     Raises:
         InvalidOptionError, SchemaMismatchError, InvalidInputError: as in the write itself.
     """
-    job = plan_job(engine.store, snapshot, options, rows.schema, engine.ids)
-    report = Report(engine.clock, job.operation.value)
+    job = plan_job(context.store, snapshot, options, rows.schema, context.ids)
+    report = Report(context.clock, job.operation.value)
     table = rows.read_all()
     with report.step("prepare") as counted:
         prepared = prepare(table, job.prepare)
         counted["rows"] = table.num_rows
-    plan = plan_buckets(engine.storage, job, prepared, snapshot, job.final_schema(snapshot), report)
+    plan = plan_buckets(context.storage, job, prepared, snapshot, job.final_schema(snapshot), report)
     steps = tuple(report.as_dict()["steps"])
     return WritePlan(job.operation.value, snapshot.instant_time, table.num_rows, _planned_files(plan), steps)
 
@@ -178,12 +178,12 @@ def _planned_files(plan: BucketPlan) -> tuple[PlannedFile, ...]:
     return tuple(files)
 
 
-def plan_rows(engine: Engine, options: Options, rows: Rows, operation: Operation) -> WritePlan:
+def plan_rows(context: TableContext, options: Options, rows: Rows, operation: Operation) -> WritePlan:
     """Plan a write of rows as users give them; see `plan_write`."""
     options = options.with_values(**{_OPERATION: operation.value})
-    config = engine.store.config()
-    config.check_writable(engine.storage.location)
-    snapshot = engine.snapshot(config=config)
-    with reused_memory():
+    config = context.store.config()
+    config.check_writable(context.storage.location)
+    snapshot = context.snapshot(config=config)
+    with reuse_memory():
         reader = fit_to_table(arrow_reader(rows, snapshot.schema), snapshot.schema)
-        return plan_write(engine, snapshot, options, reader)
+        return plan_write(context, snapshot, options, reader)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lakeformat.display import FILES, progress
 from lakeformat.errors import WriteConflictError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.keys.partition_paths import matching_partitions
@@ -26,21 +26,21 @@ from lakeformat.model.files import join_path
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
 from lakeformat.transaction.hooks import Hooks, hooks_of
-from lakeformat.transaction.markers import announce, marker_kind, prepare_partition
+from lakeformat.transaction.markers import put_marker, marker_kind, prepare_partition
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import Transaction
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.append_handle import append, log_file_name
 from lakeformat.write.handles.base_file_handles import HandleSettings, create, merge
-from lakeformat.write.handles.direct import DirectSettings, DirectWriter, choose_small, read_back, write_rows
+from lakeformat.write.handles.direct import DirectSettings, DirectWriter, choose_small_files, read_files_back, write_rows
 from lakeformat.write.plan.job import WriteJob
-from lakeformat.write.tagging.key_checks import commit_check, warn_of_moved_keys
-from lakeformat.write.tagging.steps import check_opened, plan_buckets
+from lakeformat.write.tagging.key_checks import make_commit_check, warn_of_moved_keys
+from lakeformat.write.tagging.steps import check_new_partitions, plan_buckets
 from lakeformat.write.workload.buckets import Bucket, tail_bytes
 from lakeformat.write.workload.profile import BucketPlan, false_positives, workload_profile
 
-__all__ = ["AFTER_TASKS", "PartitionChoice", "WriteSession", "closed_partitions", "write_direct"]
+__all__ = ["AFTER_TASKS", "PartitionChoice", "WriteSession", "find_closed_partitions", "write_direct"]
 
 #: A function that chooses partition paths of a snapshot.
 PartitionChoice: TypeAlias = Callable[[Snapshot], frozenset[str]]
@@ -54,16 +54,18 @@ AFTER_TASKS: Final = 1 << 20
 class WriteSession:
     """A runner of one `WriteJob`."""
 
-    def __init__(self, engine: Engine, job: WriteJob, hooks: Hooks | None = None) -> None:
-        self.engine, self.job = engine, job
-        self.storage = engine.storage
-        self.transaction = Transaction(engine, job.purpose, hooks if hooks is not None else hooks_of(job.options))
+    def __init__(self, context: TableContext, job: WriteJob, hooks: Hooks | None = None) -> None:
+        self.context, self.job = context, job
+        self.storage = context.storage
+        self.transaction = Transaction(
+            context, job.transaction_settings, hooks if hooks is not None else hooks_of(job.options)
+        )
         self._threads = max(1, pa.cpu_count())
 
     def run_staged(
         self,
         rows: Mapping[str, pa.Table],
-        arrived: int,
+        input_rows: int,
         known: frozenset[str] | None = None,
         planned: Snapshot | None = None,
     ) -> WriteResult:
@@ -85,18 +87,18 @@ class WriteSession:
             nonlocal is_first
             # A second try starts from the table's state at that time.
             known_commits, is_first = known if is_first else None, False
-            return self._run_staged_once(rows, arrived, known_commits, planned, plans)
+            return self._run_staged_once(rows, input_rows, known_commits, planned, plans)
 
-        result = self.transaction.retried_under_lock(attempt)
+        result = self.transaction.retry_under_lock(attempt)
         for plan, snapshot in plans[-1:]:
             warn_of_moved_keys(self.storage, self.job, plan, snapshot)
         return result
 
-    def run_delete_partitions(self, of_rows: frozenset[str] | PartitionChoice, arrived: int) -> WriteResult:
+    def run_delete_partitions(self, partitions: frozenset[str] | PartitionChoice, input_rows: int) -> WriteResult:
         """Hide all file groups of some partitions: a commit that writes no data (Hudi: ``DELETE_PARTITION``).
 
         Args:
-            of_rows: partition paths of the input's rows; partitions that the options name take precedence. Or a
+            partitions: partition paths of the input's rows; partitions that the options name take precedence. Or a
                 function that chooses the partitions from the snapshot taken under the lock. All that it chooses are
                 deleted; if it chooses none, nothing is written.
             arrived: number of input rows, for the report.
@@ -105,67 +107,67 @@ class WriteSession:
             InvalidInputError: if a path is invalid, or if no partition of the table matches.
             WriteConflictError: if the write still conflicts after the number of tries that the options allow.
         """
-        return self.transaction.retried_under_lock(lambda: self._delete_partitions(of_rows, arrived))
+        return self.transaction.retry_under_lock(lambda: self._delete_partitions(partitions, input_rows))
 
-    def _delete_partitions(self, partitions: frozenset[str] | PartitionChoice, arrived: int) -> WriteResult:
-        snapshot = self.engine.snapshot()
-        if (skipped := self.transaction.skipped(snapshot)) is not None:
+    def _delete_partitions(self, partitions: frozenset[str] | PartitionChoice, input_rows: int) -> WriteResult:
+        snapshot = self.context.snapshot()
+        if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
             return skipped
         schema = self.job.final_schema(snapshot)
         with self.transaction.report.step("match") as counted:
             named = () if callable(partitions) else self.job.named_partitions
             wanted = partitions(snapshot) if callable(partitions) else named or sorted(partitions)
             if not wanted and callable(partitions):
-                return self.transaction.nothing(snapshot, "no partition is to go any more")
+                return self.transaction.skip(snapshot, "no partition is to go any more")
             found, unmatched = matching_partitions(wanted, snapshot.slices, wildcards=bool(named))
             counted.update(partitions=len(found), unmatched=list(unmatched))
         if unmatched:
             _LOG.warning("no partition matches %s", ", ".join(unmatched))
         commit = self.transaction.begin(snapshot.timeline.commit_times)
-        with self.transaction.running(commit):
-            self.transaction.report.rows["incoming"] = arrived
+        with self.transaction.run_under_lock(commit):
+            self.transaction.report.rows["incoming"] = input_rows
             commit = self.transaction.inflight(commit, workload_profile(self.job.operation, (), ()), snapshot, found)
             outcome = Outcome(schema=schema, written=(), snapshot=snapshot, overwritten=found)
             self.transaction.publish(commit, outcome)
-        return self.transaction.closed(commit)
+        return self.transaction.close(commit)
 
     def _run_staged_once(
         self,
         rows: Mapping[str, pa.Table],
-        arrived: int,
+        input_rows: int,
         known: frozenset[str] | None,
         planned: Snapshot | None,
         plans: list[tuple[BucketPlan, Snapshot]],
     ) -> WriteResult:
         """Run steps 3 to 8 for staged rows once. Append the plan and the snapshot that it was made on to ``plans``."""
-        snapshot = self.engine.snapshot_since(planned)
-        if (skipped := self.transaction.skipped(snapshot)) is not None:
+        snapshot = self.context.snapshot_since(planned)
+        if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
             return skipped
         schema = self.job.final_schema(snapshot)
-        if known is None or not self.job.operation.overwrites:
+        if known is None or not self.job.operation.is_overwrite:
             known = snapshot.timeline.commit_times
         commit = self.transaction.begin(known)
-        with self.transaction.running(commit):
-            self.transaction.report.rows["incoming"] = arrived
+        with self.transaction.run_under_lock(commit):
+            self.transaction.report.rows["incoming"] = input_rows
             plan = plan_buckets(self.storage, self.job, rows, snapshot, schema, self.transaction.report)
-            overwritten = self.transaction.overwritten(plan.rows, snapshot)
+            overwritten = self.transaction.list_overwritten(plan.rows, snapshot)
             profile = workload_profile(self.job.operation, plan.buckets, ())
             commit = self.transaction.inflight(commit, profile, snapshot, overwritten)
             handles = HandleSettings.of(self.job, commit.time, schema)
             with self.transaction.report.step("write") as counted:
-                written = self.handle(plan, handles)
+                written = self.write_buckets(plan, handles)
                 counted.update(buckets=len(plan.buckets), **false_positives(self.job, written))
-            check = commit_check(self.storage, self.job, plan)
+            check = make_commit_check(self.storage, self.job, plan)
             outcome = Outcome(
                 schema=schema, written=written, snapshot=snapshot, overwritten=overwritten, check_new_keys=check
             )
             self.transaction.publish(commit, outcome)
         plans.append((plan, snapshot))
-        return self.transaction.closed(commit)
+        return self.transaction.close(commit)
 
     # --- handles --------------------------------------------------------------------------------------
 
-    def handle(self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0) -> list[WrittenFile]:
+    def write_buckets(self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0) -> list[WrittenFile]:
         """Run step 6: write every bucket to a file, with one thread per core."""
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
@@ -177,19 +179,19 @@ class WriteSession:
 
         def write_bucket(at: int) -> WrittenFile | None:
             bucket, task = plan.buckets[at], first_task + at
-            rewrites = bucket.base is not None if bucket.onto is None else bucket.onto.merging is not None
+            rewrites = bucket.base is not None if bucket.log_place is None else bucket.log_place.merging is not None
             if rewrites and (logged := handles.change_data(bucket, task)) is not None:
-                self._announce(handles.instant_time, logged, merges=False)
+                self._put_marker(handles.instant_time, logged, merges=False)
             rows = plan.rows[bucket.partition_path]
-            if bucket.onto is not None:
-                name = log_file_name(bucket, bucket.onto, task, handles)
-                self._announce(handles.instant_time, join_path(bucket.partition_path, name), merges=False)
-                if bucket.onto.merging is not None:  # The append may end in a base file instead.
+            if bucket.log_place is not None:
+                name = log_file_name(bucket, bucket.log_place, task, handles)
+                self._put_marker(handles.instant_time, join_path(bucket.partition_path, name), merges=False)
+                if bucket.log_place.merging is not None:  # The append may end in a base file instead.
                     path = handles.path_of(bucket, handles.file_name(bucket, task))
-                    self._announce(handles.instant_time, path, merges=True)
-                return append(self.storage, bucket, bucket.onto, rows, task, handles)
+                    self._put_marker(handles.instant_time, path, merges=True)
+                return append(self.storage, bucket, bucket.log_place, rows, task, handles)
             path = handles.path_of(bucket, handles.file_name(bucket, task))
-            self._announce(handles.instant_time, path, merges=bucket.base is not None)
+            self._put_marker(handles.instant_time, path, merges=bucket.base is not None)
             if bucket.base is None:
                 return create(self.storage, bucket, rows, task, handles)
             return merge(self.storage, bucket, bucket.base, rows, task, handles)
@@ -210,11 +212,11 @@ class WriteSession:
 
             return [written for written in pool.map(write_and_advance, order) if written is not None]
 
-    def _announce(self, instant_time: str, path: str, *, merges: bool) -> None:
-        kind = marker_kind(path, self.engine.store.layout, merges=merges)
-        announce(self.storage, instant_time, path, kind)
+    def _put_marker(self, instant_time: str, path: str, *, merges: bool) -> None:
+        kind = marker_kind(path, self.context.store.layout, merges=merges)
+        put_marker(self.storage, instant_time, path, kind)
 
-    def place(self, commit: OpenCommit, written: Iterable[WrittenFile]) -> list[WrittenFile]:
+    def place_files(self, commit: OpenCommit, written: Iterable[WrittenFile]) -> list[WrittenFile]:
         """Move the tasks' finished files into their partitions. Create the marker of each file before moving it."""
         placed: list[WrittenFile] = []
         prepared: set[str] = set()
@@ -222,7 +224,7 @@ class WriteSession:
             if file.stat.partition_path not in prepared:
                 prepare_partition(self.storage, file.stat.partition_path, commit.time)
                 prepared.add(file.stat.partition_path)
-            self._announce(commit.time, file.stat.path, merges=file.stat.prev_commit is not None)
+            self._put_marker(commit.time, file.stat.path, merges=file.stat.prev_commit is not None)
             # The name of a log file holds a version number that another writer may have used meanwhile. The name of a
             # base file holds the instant, so it is unique.
             if file.stat.log_names and self.storage.info(file.stat.path) is not None:
@@ -230,7 +232,7 @@ class WriteSession:
                     f"another writer has appended {file.stat.path} meanwhile; run the write again, it will follow it"
                 )
             for path, _ in file.stat.cdc_stats:
-                self._announce(commit.time, path, merges=False)
+                self._put_marker(commit.time, path, merges=False)
                 self.storage.move(join_path(file.staged_path.rpartition("/")[0], path.rpartition("/")[2]), path)
             self.storage.move(file.staged_path, file.stat.path)
             placed.append(replace(file, staged_path=file.stat.path))
@@ -241,8 +243,8 @@ class WriteSession:
         commit: OpenCommit,
         written: Sequence[WrittenFile],
         tails: Mapping[str, pa.Table],
-        arrived: int,
-        seen: Snapshot | None = None,
+        input_rows: int,
+        locked_snapshot: Snapshot | None = None,
     ) -> WriteResult:
         """Publish base files that tasks have written (step 7), and write the remaining rows, which were too few for a
         file.
@@ -251,45 +253,45 @@ class WriteSession:
         case.
 
         Args:
-            seen: snapshot taken when the lock was acquired, if the lock has been held since.
+            locked_snapshot: snapshot taken when the lock was acquired, if the lock has been held since.
         """
         try:
-            snapshot = seen or self.engine.snapshot()
-            if (skipped := self.transaction.skipped(snapshot)) is not None:
+            snapshot = locked_snapshot or self.context.snapshot()
+            if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
                 self.transaction.undo(commit)
                 self.transaction.forget_stage()
                 return skipped
-            self._run_direct(commit, written, tails, arrived, snapshot)
+            self._run_direct(commit, written, tails, input_rows, snapshot)
         except BaseException:
             self.transaction.forget_stage()
             raise
-        return self.transaction.closed(commit)
+        return self.transaction.close(commit)
 
     def _run_direct(
         self,
         commit: OpenCommit,
         written: Sequence[WrittenFile],
         tails: Mapping[str, pa.Table],
-        arrived: int,
+        input_rows: int,
         snapshot: Snapshot,
     ) -> None:
         schema = self.job.final_schema(snapshot)
-        self.transaction.report.rows["incoming"] = arrived
-        if self.job.joins:
+        self.transaction.report.rows["incoming"] = input_rows
+        if self.job.uses_existing_groups:
             written, tails = self._repack(written, tails, snapshot)
         plan = plan_buckets(self.storage, self.job, tails, snapshot, schema, self.transaction.report)
-        check_opened(self.storage, snapshot, plan.buckets, written)
+        check_new_partitions(self.storage, snapshot, plan.buckets, written)
         partitions = {*plan.rows, *(file.stat.partition_path for file in written)}
         profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
         commit = self.transaction.inflight(
-            commit, profile, snapshot, self.transaction.overwritten(partitions, snapshot)
+            commit, profile, snapshot, self.transaction.list_overwritten(partitions, snapshot)
         )
         with self.transaction.report.step("write") as counted:
-            placed = self.handle(plan, HandleSettings.of(self.job, commit.time, schema), AFTER_TASKS)
-            placed += self.place(commit, written)
+            placed = self.write_buckets(plan, HandleSettings.of(self.job, commit.time, schema), AFTER_TASKS)
+            placed += self.place_files(commit, written)
             counted.update(placed=len(written), buckets=len(plan.buckets))
         partitions = {file.stat.partition_path for file in placed}
-        hidden = self.transaction.overwritten(partitions, snapshot)
+        hidden = self.transaction.list_overwritten(partitions, snapshot)
         self.transaction.publish(commit, Outcome(schema=schema, written=placed, snapshot=snapshot, overwritten=hidden))
 
     def publish_written(
@@ -309,21 +311,21 @@ class WriteSession:
             overwritten: partitions that hold rows of this write; used if the operation overwrites partitions.
         """
         with self.transaction.report.step("place") as counted:
-            written = self.place(commit, written)
+            written = self.place_files(commit, written)
             counted["files"] = len(written)
-        hidden = self.transaction.overwritten(overwritten, snapshot)
+        hidden = self.transaction.list_overwritten(overwritten, snapshot)
         outcome = Outcome(
             schema=schema, written=written, snapshot=snapshot, overwritten=hidden, check_new_keys=check_new_keys
         )
         self.transaction.publish(commit, outcome)
-        return self.transaction.closed(commit)
+        return self.transaction.close(commit)
 
     def _repack(
         self, written: Sequence[WrittenFile], tails: Mapping[str, pa.Table], snapshot: Snapshot
     ) -> tuple[Sequence[WrittenFile], Mapping[str, pa.Table]]:
         options = self.job.options
         with self.transaction.report.step("repack") as counted:
-            chosen = choose_small(
+            chosen = choose_small_files(
                 written,
                 tails,
                 snapshot,
@@ -331,7 +333,7 @@ class WriteSession:
                 at_most_bytes=options.write.buffer_bytes,
             )
             counted.update(files=len(chosen), bytes=sum(file.stat.size_bytes for file in chosen))
-            tails = read_back(self.storage, chosen, tails, self.job.prepare.prepared_schema)
+            tails = read_files_back(self.storage, chosen, tails, self.job.prepare.prepared_schema)
         return [file for file in written if file not in chosen], tails
 
 
@@ -348,15 +350,15 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
         SchemaMismatchError, InvalidInputError: if the rows cannot be written. Nothing was published.
         WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
     """
-    engine, job, transaction = session.engine, session.job, session.transaction
-    with transaction.locked():
-        snapshot = engine.snapshot()
-        if (skipped := transaction.skipped(snapshot)) is not None:
+    context, job, transaction = session.context, session.job, session.transaction
+    with transaction.hold_lock():
+        snapshot = context.snapshot()
+        if (skipped := transaction.skip_known_batch(snapshot)) is not None:
             return skipped
         schema = job.final_schema(snapshot)
-        closed = closed_partitions(session, snapshot)
+        closed = find_closed_partitions(session, snapshot)
         commit = transaction.begin(snapshot.timeline.commit_times)
-        with transaction.running(commit), ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+        with transaction.run_under_lock(commit), ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             settings = DirectSettings(
                 folder=stage_folder(job.write_id),
                 instant_time=commit.time,
@@ -365,9 +367,9 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
                 write_token="0-0-0",  # noqa: S106  Part of a file name, not a secret.
                 tail_bytes=tail_bytes(job, tasks=False),
                 buffer_bytes=job.options.write.buffer_bytes * 2,
-                closed=closed,
+                closed_partitions=closed,
             )
-            writer = DirectWriter(engine.storage, job.prepare, job.files(schema), settings, pool)
+            writer = DirectWriter(context.storage, job.prepare, job.files(schema), settings, pool)
             try:
                 with transaction.report.step("encode") as counted:
                     write_rows(writer, rows, job.layout)
@@ -380,13 +382,13 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
             return session.run_direct(commit, written, tails, writer.rows, snapshot)
 
 
-def closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping[str, str]:
+def find_closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping[str, str]:
     """Return the partitions that an overwrite must not write to -> the reason: a pending clustering will rewrite them.
 
     Raises:
         WriteConflictError: if the whole table is to be replaced and any partition is closed.
     """
-    if not session.job.operation.overwrites:
+    if not session.job.operation.is_overwrite:
         return {}
     closed = session.transaction.find_closed_partitions(snapshot)
     if closed and session.job.operation is Operation.INSERT_OVERWRITE_TABLE:

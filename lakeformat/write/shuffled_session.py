@@ -17,11 +17,11 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.bucket import BucketIndex
 from lakeformat.index.port import TagCounts
-from lakeformat.index.stored_keys import deleting_slices, logs_with_keys
+from lakeformat.index.stored_keys import find_deleting_slices, logs_with_keys
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.operation import Operation
@@ -34,16 +34,16 @@ from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BucketPlaces, BucketSettings, check_places, may_append_in_tasks
 from lakeformat.write.plan.job import WriteJob
-from lakeformat.write.rows.stage import StagedTask, rows_by_partition, staged_batches
+from lakeformat.write.rows.stage import StagedTask, rows_by_partition, read_staged_batches
 from lakeformat.write.session import AFTER_TASKS, WriteSession
-from lakeformat.write.tagging.key_checks import bucket_check, new_file_check
-from lakeformat.write.tagging.steps import check_opened
+from lakeformat.write.tagging.key_checks import make_bucket_check, make_new_file_check
+from lakeformat.write.tagging.steps import check_new_partitions
 from lakeformat.write.tagging.tag_units import TagFile
 from lakeformat.write.workload.buckets import FileSizing, encoded_bytes, file_sizing, measure_row_bytes
-from lakeformat.write.workload.profile import appending_of, false_positives, workload_profile
-from lakeformat.write.workload.shuffle_plan import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
+from lakeformat.write.workload.profile import false_positives, make_append_rules, workload_profile
+from lakeformat.write.workload.shuffle_plan import RoutePlan, TagResult, TagUnit, assign_to_tasks, plan_routes, plan_units
 
-__all__ = ["TASK_BYTES", "Exchange", "ExchangedSession", "RouteTasks", "bucket_places", "publish_appended"]
+__all__ = ["TASK_BYTES", "RouteTasks", "ShuffledSession", "TaskRunner", "bucket_places", "publish_appended"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _SAMPLE_ROWS: Final = 16_384
@@ -75,7 +75,7 @@ class RouteTasks:
     buckets: BucketSettings
 
 
-class Exchange(Protocol):
+class TaskRunner(Protocol):
     """A runner of tasks. A task may run several times, even at the same time; the result of one run counts."""
 
     @property
@@ -89,24 +89,24 @@ class Exchange(Protocol):
         """Run `route_rows` for each stage file, shuffle the rows by bucket, and run `write_buckets` in each task."""
 
 
-class ExchangedSession:
+class ShuffledSession:
     """A runner of steps 3 to 8 for staged rows, with tasks."""
 
     def __init__(
         self,
-        engine: Engine,
+        context: TableContext,
         job: WriteJob,
-        exchange: Exchange,
+        exchange: TaskRunner,
         *,
         hooks: Hooks | None = None,
         unit_bytes: int = _UNIT_BYTES,
     ) -> None:
         self._unit_bytes = unit_bytes
-        self.engine, self.job, self.exchange = engine, job, exchange
-        self.storage, self.store = engine.storage, engine.store
-        self.session = WriteSession(engine, job, hooks)
+        self.context, self.job, self.runner = context, job, exchange
+        self.storage, self.store = context.storage, context.store
+        self.session = WriteSession(context, job, hooks)
 
-    def run(self, staged: Sequence[StagedTask], arrived: int, known: frozenset[str]) -> WriteResult:
+    def run(self, staged: Sequence[StagedTask], input_rows: int, known: frozenset[str]) -> WriteResult:
         """Run steps 3 to 8. After a conflict, try again with the same stage files, if the options allow.
 
         Args:
@@ -122,20 +122,20 @@ class ExchangedSession:
         def attempt() -> WriteResult:
             nonlocal is_first
             known_commits, is_first = known if is_first else self.store.load().commit_times, False
-            return self._run(staged, arrived, known_commits)
+            return self._run(staged, input_rows, known_commits)
 
-        with transaction.forgotten_on_failure():
-            return transaction.retried(attempt)
+        with transaction.forget_stage_on_failure():
+            return transaction.retry(attempt)
 
-    def _run(self, staged: Sequence[StagedTask], arrived: int, known: frozenset[str]) -> WriteResult:
-        snapshot = self.engine.snapshot()
-        if (skipped := self.session.transaction.skipped(snapshot)) is not None:
+    def _run(self, staged: Sequence[StagedTask], input_rows: int, known: frozenset[str]) -> WriteResult:
+        snapshot = self.context.snapshot()
+        if (skipped := self.session.transaction.skip_known_batch(snapshot)) is not None:
             self.session.transaction.forget_stage()
             return skipped
-        if not self.job.operation.overwrites:
+        if not self.job.operation.is_overwrite:
             known = snapshot.timeline.commit_times
-        self.session.transaction.report.rows["incoming"] = arrived
-        with self.session.transaction.begun(known) as commit:
+        self.session.transaction.report.rows["incoming"] = input_rows
+        with self.session.transaction.run_unlocked(known) as commit:
             return self.publish(commit, (), staged, snapshot)
 
     def publish(
@@ -151,27 +151,27 @@ class ExchangedSession:
         schema = job.final_schema(snapshot)
         staged = [task for task in staged if task.path]
         units, results, plan = self._plan(staged, snapshot, schema)
-        check_opened(self.storage, snapshot, plan.buckets, written)
+        check_new_partitions(self.storage, snapshot, plan.buckets, written)
         touched = [*rows_by_partition(staged), *(file.stat.partition_path for file in written)]
         profile = workload_profile(job.operation, plan.buckets, [file.stat for file in written])
         commit = session.transaction.inflight(
-            commit, profile, snapshot, session.transaction.overwritten(touched, snapshot)
+            commit, profile, snapshot, session.transaction.list_overwritten(touched, snapshot)
         )
         handles = replace(HandleSettings.of(job, commit.time, schema), folder=f"{stage_folder(job.write_id)}/files")
         written = [*written]
         with session.transaction.report.step("write") as counted:
             if plan.buckets:
                 first = AFTER_TASKS if written else 0
-                buckets = BucketSettings(plan.buckets, job.prepare, job.combine, handles, first)
-                tasks = bundle(_weights(plan), task_weight=TASK_BYTES, at_least=self.exchange.width)
+                buckets = BucketSettings(plan.buckets, job.prepare, job.needs_combining, handles, first)
+                tasks = assign_to_tasks(_weights(plan), task_weight=TASK_BYTES, at_least=self.runner.width)
                 tags = _tag_files_by_stage(len(staged), units, results)
-                written += self.exchange.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
+                written += self.runner.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
             counted.update(buckets=len(plan.buckets), **false_positives(job, written))
         touched += [file.stat.partition_path for file in written]
-        check = new_file_check(self.storage, written) if job.operation is Operation.UPSERT else None
-        with session.transaction.locked():
-            if (skipped := session.transaction.skipped(self.engine.snapshot())) is not None:
+        check = make_new_file_check(self.storage, written) if job.operation is Operation.UPSERT else None
+        with session.transaction.hold_lock():
+            if (skipped := session.transaction.skip_known_batch(self.context.snapshot())) is not None:
                 session.transaction.undo(commit)
                 session.transaction.forget_stage()
                 return skipped
@@ -182,29 +182,29 @@ class ExchangedSession:
     ) -> tuple[Sequence[TagUnit], Sequence[TagResult], RoutePlan]:
         job, report = self.job, self.session.transaction.report
         incoming = rows_by_partition(staged)
-        slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if job.joins else {}
-        appending = appending_of(job, snapshot, self.store.pending_compactions(snapshot.timeline))
+        slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if job.uses_existing_groups else {}
+        append_rules = make_append_rules(job, snapshot, self.store.pending_compactions(snapshot.timeline))
         sizing = self._sizing(staged, schema)
         closed = frozenset(self.store.pending_clustering(snapshot.timeline))
         with report.step("tag") as counted:
             units = plan_units(
                 incoming,
                 slices,
-                tags=job.operation.tags,
+                looks_up_keys=job.operation.needs_tagging,
                 sizing=sizing,
                 closed=closed,
                 unit_bytes=self._unit_bytes,
-                appending=appending,
+                append_rules=append_rules,
                 logs_of=partial(logs_with_keys, snapshot),
             )
             weights = [sum(piece.size_bytes for piece in unit.slices) for unit in units]
-            tasks = bundle(weights, task_weight=_TAG_TASK_BYTES, at_least=self.exchange.width)
-            results = self.exchange.tag(units, tasks, staged) if units else []
+            tasks = assign_to_tasks(weights, task_weight=_TAG_TASK_BYTES, at_least=self.runner.width)
+            results = self.runner.tag(units, tasks, staged) if units else []
             counted.update(TagCounts.total(result.counts for result in results))
             counted["units"] = len(units)
         with report.step("profile") as counted:
-            deleting = partial(deleting_slices, self.storage, snapshot)
-            plan = plan_routes(incoming, units, results, slices, sizing, closed, job.write_id, appending, deleting)
+            deleting = partial(find_deleting_slices, self.storage, snapshot)
+            plan = plan_routes(incoming, units, results, slices, sizing, closed, job.write_id, append_rules, deleting)
             if sizing is not None:
                 counted["row_bytes"] = round(sizing.row_bytes, 1)
         return units, results, plan
@@ -215,7 +215,7 @@ class ExchangedSession:
             return None
         settings = job.files(schema)
         for task in staged[:1]:
-            batch = next(staged_batches(self.storage, task, task.runs[0].partition_path))
+            batch = next(read_staged_batches(self.storage, task, task.runs[0].partition_path))
             sample = pa.Table.from_batches([batch.slice(0, _SAMPLE_ROWS)])
             row_bytes = measure_row_bytes(sample, np.arange(sample.num_rows), settings)
             return file_sizing(job.options, row_bytes, encoded_bytes(sample.slice(0, 0), settings))
@@ -252,10 +252,10 @@ def bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> Bucket
         InvalidOptionError, UnsupportedTableError, CorruptTableError: if the table's files do not match the bucket
             index.
     """
-    appending = appending_of(job, snapshot, TimelineStore(storage).pending_compactions(snapshot.timeline))
-    if not may_append_in_tasks(job, snapshot, appending):
+    append_rules = make_append_rules(job, snapshot, TimelineStore(storage).pending_compactions(snapshot.timeline))
+    if not may_append_in_tasks(job, snapshot, append_rules):
         return None
-    return BucketPlaces.of(snapshot, appending, BucketIndex(job.index_settings).rule(storage, snapshot))
+    return BucketPlaces.of(snapshot, append_rules, BucketIndex(job.index_settings).rule(storage, snapshot))
 
 
 def publish_appended(
@@ -264,7 +264,7 @@ def publish_appended(
     schema: pa.Schema,
     places: BucketPlaces,
     written: Sequence[WrittenFile],
-    arrived: int,
+    input_rows: int,
 ) -> WriteResult:
     """Move the tasks' files into their partitions and publish them (steps 5 and 7).
 
@@ -278,16 +278,16 @@ def publish_appended(
     Raises:
         WriteConflictError: if another writer interfered. A retry is safe.
     """
-    job, snapshot = session.job, session.engine.snapshot()
-    session.transaction.report.rows["incoming"] = arrived
-    if not session.engine.store.layout.tells_completion:
-        appending = appending_of(job, snapshot, session.engine.store.pending_compactions(snapshot.timeline))
-        check_places(written, places, BucketPlaces.of(snapshot, appending, places.rule))
+    job, snapshot = session.job, session.context.snapshot()
+    session.transaction.report.rows["incoming"] = input_rows
+    if not session.context.store.layout.tells_completion:
+        append_rules = make_append_rules(job, snapshot, session.context.store.pending_compactions(snapshot.timeline))
+        check_places(written, places, BucketPlaces.of(snapshot, append_rules, places.rule))
     opened = [file for file in written if file.stat.prev_commit == commit.time]
-    check_opened(session.storage, snapshot, (), opened)
+    check_new_partitions(session.storage, snapshot, (), opened)
     commit = session.transaction.inflight(commit, _profile(job, written, commit.time), snapshot)
     groups = {FileGroupId(file.stat.partition_path, file.stat.file_id) for file in opened}
-    return session.publish_written(commit, schema, written, snapshot, (), bucket_check(groups))
+    return session.publish_written(commit, schema, written, snapshot, (), make_bucket_check(groups))
 
 
 def _profile(job: WriteJob, written: Sequence[WrittenFile], instant_time: str) -> CommitMetadata:

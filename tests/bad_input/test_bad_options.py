@@ -53,14 +53,14 @@ TIMEBASED = {
         ("http", None),
     ],
 )
-def test_an_unknown_option_of_ours(name: str, meant: str | None) -> None:
+def test_unknown_option_of_lakeformat_is_refused(name: str, meant: str | None) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: "x"})
     message = named(caught, InvalidOptionError, repr(name), "lakeformat options")
     assert (f"did you mean {meant!r}?" in message) if meant else ("did you mean" not in message)
 
 
-def test_an_unknown_option_of_hudi_is_told_once_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_option_of_hudi_is_ignored_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     options = resolve({"hoodie.parquet.max.file.sise": "1", "hoodie.parquet.max.file.size": "2"})
     assert options["hoodie.parquet.max.file.size"] == 2
     warnings = [r for r in caplog.records if r.levelno == logging.WARNING]
@@ -83,7 +83,9 @@ def test_an_unknown_option_of_hudi_is_told_once_and_passed_over(caplog: pytest.L
         ("hoodie.datasource.hive_sync.enabled", "hoodie.datasource.hive_sync.enable"),
     ],
 )
-def test_the_nearest_name_may_be_one_without_effect(name: str, meant: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_suggests_the_nearest_option_even_if_it_has_no_effect(
+    name: str, meant: str, caplog: pytest.LogCaptureFixture
+) -> None:
     resolve({name: "7"})
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert f"did you mean {meant!r}?" in caplog.text
@@ -101,7 +103,7 @@ def test_the_nearest_name_may_be_one_without_effect(name: str, meant: str, caplo
         "spark.x",
     ],
 )
-def test_options_for_others_are_passed_over(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_options_of_other_programs_are_ignored_silently(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert resolve({name: "7"}).values == {}
     assert caplog.records == []
 
@@ -124,7 +126,7 @@ LOOKALIKES = [(key, name) for key, names in ROLES.items() for name in names]
 
 
 @pytest.mark.parametrize(("key", "name"), LOOKALIKES, ids=lambda text: text)
-def test_a_table_is_not_made_without_what_a_misspelt_option_names(
+def test_misspelt_role_option_is_refused_at_creation(
     key: str, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     others = {other: "id" for other in ROLES if other != key}
@@ -140,13 +142,13 @@ def test_a_table_is_not_made_without_what_a_misspelt_option_names(
 @pytest.mark.parametrize(
     "name", ["hoodie.keygen.timebased.input.timezon", "hoodie.deltastreamer.keygen.timebased.zone"]
 )
-def test_a_misspelt_option_of_folders_is_refused(name: str) -> None:
+def test_misspelt_option_that_decides_folders_is_refused(name: str) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: "UTC"})
     named(caught, InvalidOptionError, f"unknown option {name!r}", "did you mean 'hoodie.")
 
 
-def test_an_unrelated_option_is_never_proposed(caplog: pytest.LogCaptureFixture) -> None:
+def test_suggestion_is_never_an_unrelated_option(caplog: pytest.LogCaptureFixture) -> None:
     """Of names that Hudi has none is called unknown, and none that is unlike an unknown one is proposed."""
     resolve({name: "false" for name in hudi_names() if answer_to(name).kind in {Kind.PASSED, Kind.TOLD}})
     assert caplog.records == []
@@ -178,7 +180,7 @@ def test_an_unrelated_option_is_never_proposed(caplog: pytest.LogCaptureFixture)
         ("hoodie.bulkinsert.sort.mode", "GLOBAL", "GLOBAL_SORT"),
     ],
 )
-def test_a_bad_value(name: str, value: str, advice: str) -> None:
+def test_bad_value_is_refused_with_advice(name: str, value: str, advice: str) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: value})
     named(caught, InvalidOptionError, name, repr(value), advice)
@@ -207,13 +209,13 @@ def test_a_bad_value(name: str, value: str, advice: str) -> None:
         (f"{W}keygenerator.consistent.logical.timestamp.enabled", "true"),
     ],
 )
-def test_a_promise_that_is_not_kept_is_not_made(name: str, value: Any) -> None:
+def test_option_that_cannot_be_honoured_is_refused(name: str, value: Any) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: value})
     named(caught, InvalidOptionError, name, "leave it out")
 
 
-def test_all_that_is_refused_is_said_at_once(tmp_path: Path) -> None:
+def test_one_error_names_all_refused_options(tmp_path: Path) -> None:
     """The options of a job that was written for Hudi: one run says what to change in all of them."""
     refused = {
         "hoodie.schema.on.read.enable": ("true", "reads of such tables need no option"),
@@ -248,7 +250,7 @@ MERGERS = ",".join(f"org.apache.hudi.{name}" for name in ("HoodieSparkRecordMerg
     ],
 )
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_mergers_of_hudi_mean_the_rules_that_are_built(
+def test_hudi_mergers_map_to_built_in_merge_rules(
     version: int, strategy: dict[str, str], wins: int, tmp_path: Path
 ) -> None:
     schema = pa.schema({"id": pa.int64(), "ts": pa.int64()})
@@ -260,7 +262,7 @@ def test_mergers_of_hudi_mean_the_rules_that_are_built(
     lakeformat.open(tmp_path / "t", **strategy)
 
 
-def test_a_merge_strategy_that_says_otherwise_is_refused(tmp_path: Path) -> None:
+def test_merge_strategy_that_contradicts_the_merge_mode_is_refused(tmp_path: Path) -> None:
     by_commit = {"hoodie.write.record.merge.strategy.id": "ce9acb64-bde0-424c-9b91-f6ebba25356d"}
     settings: dict[str, Any] = {"record_key": "id", "ordering": "ts"}
     others = ({"merge_mode": "EVENT_TIME_ORDERING"}, {f"{W}payload.class": "DefaultHoodieRecordPayload"})
@@ -272,7 +274,7 @@ def test_a_merge_strategy_that_says_otherwise_is_refused(tmp_path: Path) -> None
         lakeformat.open(tmp_path / "t", **by_commit)
 
 
-def test_a_table_under_consistent_hashing_is_read_and_not_written(tmp_path: Path) -> None:
+def test_consistent_hashing_table_is_read_only(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     metadata = tmp_path / "table/.hoodie/.bucket_index/consistent_hashing_metadata/x/00000000000000.hashing_meta"
     metadata.parent.mkdir(parents=True)
@@ -303,14 +305,14 @@ def test_a_table_under_consistent_hashing_is_read_and_not_written(tmp_path: Path
         {"hive_style": "true", f"{W}hive_style_partitioning": "false"},
     ],
 )
-def test_two_names_of_one_option_that_differ(options: dict[str, str]) -> None:
+def test_two_names_of_one_option_with_different_values_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve(options)
     pairs = [f"{name.lower()}={value!r}" for name, value in options.items()]
     named(caught, InvalidOptionError, *pairs, "give one of them")
 
 
-def test_two_names_of_one_option_that_agree() -> None:
+def test_two_names_of_one_option_with_one_value_are_accepted() -> None:
     options = resolve({"recordkey": "a, b", f"{W}RecordKey.Field": ["a", "b"], "hive_style": None})
     assert options[f"{W}recordkey.field"] == ("a", "b")
     assert not options.given(f"{W}hive_style_partitioning")
@@ -348,7 +350,7 @@ CREATIONS: list[tuple[dict[str, Any], type[LakeformatError], tuple[str, ...]]] =
 
 
 @pytest.mark.parametrize("case", range(len(CREATIONS)))
-def test_a_table_that_cannot_be_made(case: int, tmp_path: Path) -> None:
+def test_create_with_bad_settings_is_refused(case: int, tmp_path: Path) -> None:
     options, error, parts = CREATIONS[case]
     settings = {"record_key": "id", "partition_by": ["p", "n"], "ordering": "ts", **options}
     with pytest.raises(LakeformatError) as caught:
@@ -359,7 +361,7 @@ def test_a_table_that_cannot_be_made(case: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", ["record_key", "partition_by", "ordering"])
 @pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.binary()])
-def test_a_column_that_cannot_be_what_it_is_named_for(role: str, kind: pa.DataType, tmp_path: Path) -> None:
+def test_column_of_a_type_unfit_for_its_role_is_refused(role: str, kind: pa.DataType, tmp_path: Path) -> None:
     schema = SCHEMA.append(pa.field("c", kind))
     settings = {"record_key": "id", role: "c"}
     if role == "ordering" and kind == pa.binary():
@@ -395,7 +397,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize("case", range(len(CONTRADICTIONS)))
-def test_an_option_that_contradicts_the_table(case: int, tmp_path: Path) -> None:
+def test_option_that_contradicts_the_table_is_refused(case: int, tmp_path: Path) -> None:
     options, given, stored = CONTRADICTIONS[case]
     table = new_table(tmp_path)
     parts = (given, stored, ".hoodie/hoodie.properties", "leave the option out")
@@ -408,7 +410,7 @@ def test_an_option_that_contradicts_the_table(case: int, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("prefix", ["hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased."])
-def test_a_date_format_that_contradicts_the_table(prefix: str, tmp_path: Path) -> None:
+def test_date_format_that_contradicts_the_table_is_refused(prefix: str, tmp_path: Path) -> None:
     new_table(tmp_path, partition_by="ts", **TIMEBASED)
     given = {f"{prefix}timestamp.type": "EPOCHMILLISECONDS"}
     again = lakeformat.open(tmp_path / "table", **given, **{f"{prefix}output.dateformat": "yyyy/MM"})
@@ -419,14 +421,14 @@ def test_a_date_format_that_contradicts_the_table(prefix: str, tmp_path: Path) -
     named(caught, InvalidOptionError, "hoodie.keygen.timebased.timestamp.type", "set it")
 
 
-def test_the_types_of_a_custom_generator_must_be_told_again(tmp_path: Path) -> None:
+def test_custom_key_generator_types_must_be_repeated_by_the_writer(tmp_path: Path) -> None:
     table = new_table(tmp_path, partition_by=["p:SIMPLE", "n:SIMPLE"])
     untold = lakeformat.open(tmp_path / "table")
     with refused(table, InvalidOptionError, "not stored with the table", "p:SIMPLE or :TIMESTAMP"):
         untold.upsert(ROWS)
 
 
-def test_the_other_form_of_a_complex_key_is_refused(tmp_path: Path) -> None:
+def test_complex_key_encoding_other_than_the_tables_is_refused(tmp_path: Path) -> None:
     option = "hoodie.write.complex.keygen.new.encoding"
     table = new_table(tmp_path, keygenerator="ComplexKeyGenerator")
     other = lakeformat.open(tmp_path / "table", **{option: "false"})
@@ -435,7 +437,7 @@ def test_the_other_form_of_a_complex_key_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["hoodie.combine.before.upsert", "hoodie.combine.before.delete"])
-def test_a_batch_must_be_combined(option: str, tmp_path: Path) -> None:
+def test_upsert_without_deduplication_is_refused(option: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     other = lakeformat.open(tmp_path / "table", **{option: False})
     with refused(table, InvalidOptionError, f"{option}=false", "leave it out"):
@@ -445,7 +447,7 @@ def test_a_batch_must_be_combined(option: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "given", [0, "", False, True, 20240101, 1.5, b"20240101000000", dt.time(10), [], ("2024-01-01",)]
 )
-def test_what_is_no_instant_does_not_read_the_newest_table(given: Any, tmp_path: Path) -> None:
+def test_as_of_value_of_a_wrong_type_is_refused(given: Any, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with refused(table, InvalidOptionError, repr(given), "give a datetime", "yyyyMMddHHmmss[SSS]"):
         table.to_arrow(as_of=given)
@@ -457,7 +459,7 @@ def test_what_is_no_instant_does_not_read_the_newest_table(given: Any, tmp_path:
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2024-13-01", "20240101", "1700000000000.5", "2024-01-01T00:00:00"])
-def test_an_instant_that_is_none(text: str, tmp_path: Path) -> None:
+def test_as_of_text_that_is_not_an_instant_is_refused(text: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with refused(table, InvalidOptionError, repr(text), "yyyyMMddHHmmss[SSS]"):
         table.to_arrow(as_of=text)

@@ -48,14 +48,14 @@ BAD_KEYS: dict[str, tuple[pa.Table, type[LakeformatError], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("case", BAD_KEYS)
-def test_keys(case: str, operation: str, tmp_path: Path) -> None:
+def test_unusable_key_values_are_refused(case: str, operation: str, tmp_path: Path) -> None:
     rows, error, parts = BAD_KEYS[case]
     table = new_table(tmp_path)
     with refused(table, error, *parts):
         getattr(table, operation)(rows)
 
 
-def test_a_missing_column_is_told_with_its_nearest(tmp_path: Path) -> None:
+def test_missing_column_error_names_the_nearest_column(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     for name, wrong in (("id", "idd"), ("p", "pp"), ("ts", "tss"), ("v", "vv")):
         rows = ROWS.rename_columns([wrong if known == name else known for known in ROWS.column_names])
@@ -65,7 +65,7 @@ def test_a_missing_column_is_told_with_its_nearest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("operation", WRITES)
 @pytest.mark.parametrize(("column", "role"), [("p", "partition"), ("ts", "ordering"), ("id", "record key")])
-def test_a_needed_column_cannot_be_filled_with_null(operation: str, column: str, role: str, tmp_path: Path) -> None:
+def test_required_column_is_not_filled_with_null(operation: str, column: str, role: str, tmp_path: Path) -> None:
     new_table(tmp_path)
     table = lakeformat.open(tmp_path / "table", **{"hoodie.write.set.null.for.missing.columns": True})
     with refused(table, SchemaMismatchError, f"no {role} column '{column}'", "add it to the rows"):
@@ -104,7 +104,7 @@ LOSSY: dict[str, tuple[pa.DataType, pa.Array]] = {
 
 @pytest.mark.parametrize("operation", TWO_WAYS)
 @pytest.mark.parametrize("case", LOSSY)
-def test_a_change_of_type_that_loses_data(case: str, operation: str, tmp_path: Path) -> None:
+def test_type_change_that_loses_data_is_refused(case: str, operation: str, tmp_path: Path) -> None:
     stored, given = LOSSY[case]
     empty = ROWS.append_column("c", pa.nulls(2, stored))
     table = new_table(tmp_path, schema=empty.schema, rows=empty)
@@ -125,7 +125,7 @@ SPELLINGS = [
 )
 @pytest.mark.parametrize("role", ["record_key", "partition_by"])
 @pytest.mark.parametrize(("stored", "given"), SPELLINGS, ids=lambda value: str(getattr(value, "type", value)))
-def test_a_key_that_would_read_differently_as_text(
+def test_key_type_with_another_text_form_is_refused(
     stored: pa.DataType, given: pa.Array, role: str, operation: str, tmp_path: Path
 ) -> None:
     """1 and 1.0 are one number but two texts: the row of a key would not be found."""
@@ -135,7 +135,7 @@ def test_a_key_that_would_read_differently_as_text(
         getattr(table, operation)(ROWS.append_column("k", given))
 
 
-def test_wider_integers_find_their_keys(tmp_path: Path) -> None:
+def test_wider_integer_keys_match_the_stored_keys(tmp_path: Path) -> None:
     table = new_table(tmp_path, record_key="n", partition_by=(), ordering=None)
     table.upsert(changed("n", [2, 2**40], pa.int64()))
     assert sorted(table.to_arrow()["n"].to_pylist()) == [1, 2, 2**40]
@@ -157,7 +157,7 @@ UNSTORABLE: dict[str, pa.Array] = {
 
 
 @pytest.mark.parametrize("case", UNSTORABLE)
-def test_a_type_no_hudi_table_holds(case: str, tmp_path: Path) -> None:
+def test_type_that_hudi_cannot_store_is_refused(case: str, tmp_path: Path) -> None:
     rows = ROWS.append_column("odd", UNSTORABLE[case])
     table = new_table(tmp_path)
     with refused(table, SchemaMismatchError, "'odd'", "cannot hold", "cast or drop"):
@@ -169,13 +169,13 @@ def test_a_type_no_hudi_table_holds(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["größe", "a b", "1st", "a-b", ""])
-def test_a_column_name_avro_does_not_take(name: str, tmp_path: Path) -> None:
+def test_column_name_that_avro_refuses_is_refused(name: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with refused(table, SchemaMismatchError, repr(name), "rename the column"):
         table.upsert(ROWS.append_column(name, pa.array([1, 2])))
 
 
-def test_duplicate_column_names(tmp_path: Path) -> None:
+def test_duplicate_column_names_are_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     for twin in ("v", "V", "id"):
         rows = pa.table([*ROWS.columns, pa.array([1.0, 2.0])], names=[*ROWS.column_names, twin])
@@ -189,26 +189,26 @@ def test_duplicate_column_names(tmp_path: Path) -> None:
         table.delete(keys)
 
 
-def test_another_letter_case_is_another_column(tmp_path: Path) -> None:
+def test_column_name_in_another_letter_case_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with refused(table, SchemaMismatchError, "'V'", "'v' in the table", "rename"):
         table.upsert(ROWS.rename_columns([*ROWS.column_names[:-1], "V"]))
 
 
-def test_damaged_text_in_any_column(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     for operation in WRITES:
         with refused(table, InvalidInputError, "'p'", "Invalid UTF8", "correct them"):
             getattr(table, operation)(changed("p", broken_text()))
 
 
-def test_a_delete_marker_that_is_no_boolean(tmp_path: Path) -> None:
+def test_delete_flag_that_is_not_boolean_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with refused(table, SchemaMismatchError, "'_hoodie_is_deleted' must be boolean, not string"):
         table.upsert(ROWS.append_column("_hoodie_is_deleted", pa.array(["true", "false"])))
 
 
-def test_nanoseconds_that_would_be_cut(tmp_path: Path) -> None:
+def test_nanoseconds_that_would_be_truncated_are_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     for operation in WRITES:
         with refused(table, SchemaMismatchError, "'at'", "would lose data", "convert it"):
@@ -217,7 +217,7 @@ def test_nanoseconds_that_would_be_cut(tmp_path: Path) -> None:
 
 def required(table: Table, column: str) -> Table:
     """The same table, its column marked as never null, as Spark makes them."""
-    storage = table.engine.storage
+    storage = table.context.storage
     data = properties.decode(storage.read(".hoodie/hoodie.properties"), name="hoodie.properties")
     fields = [field.with_nullable(field.name != column) for field in SCHEMA]
     data["hoodie.table.create.schema"] = to_avro(pa.schema(fields), table_name="table")
@@ -226,7 +226,7 @@ def required(table: Table, column: str) -> Table:
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
-def test_nulls_in_a_column_that_may_have_none(operation: str, tmp_path: Path) -> None:
+def test_null_in_a_required_column_is_refused(operation: str, tmp_path: Path) -> None:
     table = required(new_table(tmp_path, rows=None), "v")
     table.upsert(ROWS)
     assert not table.snapshot().schema.field("v").nullable
@@ -238,7 +238,7 @@ def test_nulls_in_a_column_that_may_have_none(operation: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("value", [None, lambda rows: pa.nulls(len(rows))], ids=["literal", "function"])
-def test_a_column_that_may_have_no_nulls_set_to_null(value: Any, tmp_path: Path) -> None:
+def test_update_of_a_required_column_to_null_is_refused(value: Any, tmp_path: Path) -> None:
     table = required(new_table(tmp_path, rows=None), "v")
     table.upsert(ROWS)
     with refused(table, InvalidInputError, "'v' may not be null"):
@@ -267,14 +267,14 @@ PARTITIONS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("operation", TWO_WAYS)
 @pytest.mark.parametrize("value", PARTITIONS, ids=lambda value: repr(value[:10]))
-def test_partition_values_that_make_no_folder(value: str, operation: str, tmp_path: Path) -> None:
+def test_partition_value_that_cannot_be_a_folder_name_is_refused(value: str, operation: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with refused(table, InvalidInputError, "partition path", "change the values", *PARTITIONS[value]):
         getattr(table, operation)(changed("p", ["x", value]))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["table"]
 
 
-def test_escaping_makes_most_values_folders(tmp_path: Path) -> None:
+def test_url_encoding_allows_most_partition_values(tmp_path: Path) -> None:
     table = new_table(tmp_path, **{"url_encode": True, "hive_style": True})
     values = ["../x", "/etc", "a//b", "a\0b", "a\nb", "..", ".hoodie"]
     rows = pa.Table.from_pylist(
@@ -286,7 +286,7 @@ def test_escaping_makes_most_values_folders(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["table"]
 
 
-def test_values_the_timestamp_generator_cannot_read(tmp_path: Path) -> None:
+def test_value_that_the_timestamp_generator_cannot_read_is_refused(tmp_path: Path) -> None:
     options = {
         "hoodie.keygen.timebased.timestamp.type": "DATE_STRING",
         "hoodie.keygen.timebased.input.dateformat": "yyyy-MM-dd",
@@ -315,7 +315,7 @@ NOT_ARROW: list[Callable[[], Any]] = [
 
 @pytest.mark.parametrize("operation", TWO_WAYS)
 @pytest.mark.parametrize("case", range(len(NOT_ARROW)))
-def test_what_is_no_arrow_data(case: int, operation: str, tmp_path: Path) -> None:
+def test_input_that_is_not_arrow_data_is_refused(case: int, operation: str, tmp_path: Path) -> None:
     table, rows = new_table(tmp_path), NOT_ARROW[case]()
     with refused(table, InvalidInputError, f"type {type(rows).__name__}", "give a pyarrow Table"):
         getattr(table, operation)(rows)
@@ -323,14 +323,14 @@ def test_what_is_no_arrow_data(case: int, operation: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("operation", TWO_WAYS)
 @pytest.mark.parametrize(("rows", "words"), [([], "an empty list"), ("a,b", "is text, not rows")])
-def test_what_holds_no_rows(rows: object, words: str, operation: str, tmp_path: Path) -> None:
+def test_input_without_rows_is_refused(rows: object, words: str, operation: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with refused(table, InvalidInputError, words):
         getattr(table, operation)(rows)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_batches_of_different_columns(operation: str, tmp_path: Path) -> None:
+def test_batches_with_different_columns_are_refused(operation: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     first, other = ROWS.to_batches()[0], ROWS.drop_columns(["v"]).to_batches()[0]
     for batches in ([first, other], iter([first, other]), [first, ROWS]):
@@ -339,7 +339,7 @@ def test_batches_of_different_columns(operation: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_input_that_fails_half_way_publishes_nothing(operation: str, tmp_path: Path) -> None:
+def test_input_that_raises_midway_publishes_nothing(operation: str, tmp_path: Path) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield ROWS.to_batches()[0]
         raise RuntimeError("the caller's own failure")

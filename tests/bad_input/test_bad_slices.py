@@ -21,7 +21,7 @@ BOTH = pytest.mark.parametrize("name", [SIX, NINE])
 def log_of(table: lakeformat.Table) -> Path:
     """A log file of a live slice."""
     logs = (log.path for piece in table.snapshot().each_slice() for log in piece.logs)
-    return Path(table.engine.storage.location) / next(logs)
+    return Path(table.context.storage.location) / next(logs)
 
 
 def each_use(table: lakeformat.Table) -> list[Callable[[], object]]:
@@ -30,7 +30,7 @@ def each_use(table: lakeformat.Table) -> list[Callable[[], object]]:
 
 @BOTH
 @pytest.mark.parametrize("kept", [0, 0.5, 0.99])
-def test_a_committed_log_file_that_is_cut_off(name: str, kept: float, tmp_path: Path) -> None:
+def test_truncated_committed_log_file_is_refused(name: str, kept: float, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     table = lakeformat.open(folder)
     before, log = all_rows(table), log_of(table)
@@ -45,7 +45,7 @@ def test_a_committed_log_file_that_is_cut_off(name: str, kept: float, tmp_path: 
 
 @BOTH
 @pytest.mark.parametrize("plan", ["compaction", "clustering"])
-def test_a_plan_that_names_a_missing_file(plan: str, name: str, tmp_path: Path) -> None:
+def test_compaction_plan_that_names_a_missing_file_is_refused(plan: str, name: str, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     table = lakeformat.open(folder)
     before, log = all_rows(table), log_of(table)
@@ -59,7 +59,7 @@ def test_a_plan_that_names_a_missing_file(plan: str, name: str, tmp_path: Path) 
     assert all_rows(lakeformat.open(folder)) == before
 
 
-def test_a_completion_time_in_the_future(tmp_path: Path) -> None:
+def test_completion_time_in_the_future_hides_no_later_commit(tmp_path: Path) -> None:
     """What comes later completes later still, whatever the clock says: nothing is hidden."""
     folder = unpack(NINE, tmp_path)
     newest = max((folder / ".hoodie" / "timeline").glob("*.deltacommit"))
@@ -80,12 +80,12 @@ def test_a_completion_time_in_the_future(tmp_path: Path) -> None:
 
 
 @BOTH
-def test_avro_and_parquet_blocks_in_one_slice(name: str, tmp_path: Path) -> None:
+def test_slice_with_avro_and_parquet_blocks_is_read(name: str, tmp_path: Path) -> None:
     """Blocks of Hudi's and of ours: of one kind or of two, they are merged in their order."""
     table = lakeformat.open(unpack(name, tmp_path))
     rows = table.to_arrow()
     table.upsert(rows)
-    storage = table.engine.storage
+    storage = table.context.storage
     mixed = [
         {block.kind.name for log in piece.logs for block in read_blocks(storage, log)}
         for piece in table.snapshot().each_slice()
@@ -98,7 +98,7 @@ def test_avro_and_parquet_blocks_in_one_slice(name: str, tmp_path: Path) -> None
 
 
 @BOTH
-def test_another_programs_compaction_over_our_file_groups(name: str, tmp_path: Path) -> None:
+def test_compaction_plan_of_another_program_covers_our_file_groups(name: str, tmp_path: Path) -> None:
     """Appends go to the slices that it opens; what is replaced it leaves out; clusterings leave it alone."""
     folder = unpack(name, tmp_path)
     table = lakeformat.open(folder)

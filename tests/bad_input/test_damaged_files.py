@@ -75,7 +75,7 @@ COMMITS: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize("case", COMMITS)
-def test_a_commit_that_cannot_be_read(case: str, tmp_path: Path) -> None:
+def test_unreadable_commit_is_refused_by_name(case: str, tmp_path: Path) -> None:
     damage, reason = COMMITS[case]
     new_table(tmp_path)
     folder = tmp_path / "table"
@@ -127,7 +127,7 @@ for _key in ("hoodie.table.name", "hoodie.table.type", "hoodie.table.version"):
 
 
 @pytest.mark.parametrize("case", PROPERTIES)
-def test_properties_of_another_table_or_none(case: str, tmp_path: Path) -> None:
+def test_damaged_table_properties_are_refused(case: str, tmp_path: Path) -> None:
     damage, error, reason = PROPERTIES[case]
     new_table(tmp_path)
     folder = tmp_path / "table"
@@ -175,7 +175,7 @@ NOT_FOR_WRITING: dict[str, tuple[Damage, type[LakeformatError], str]] = {
 
 
 @pytest.mark.parametrize("case", NOT_FOR_WRITING)
-def test_properties_that_only_readers_may_meet(case: str, tmp_path: Path) -> None:
+def test_table_with_unsupported_properties_is_read_and_not_written(case: str, tmp_path: Path) -> None:
     damage, error, reason = NOT_FOR_WRITING[case]
     table = new_table(tmp_path)
     rows = table.to_arrow(meta_columns=False)
@@ -185,7 +185,7 @@ def test_properties_that_only_readers_may_meet(case: str, tmp_path: Path) -> Non
     assert_refused(folder, error, "hoodie.properties", reason, only=("upsert",))
 
 
-def test_no_table_at_all(tmp_path: Path) -> None:
+def test_folder_without_a_table_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(LakeformatError) as caught:
             lakeformat.open(path)
@@ -222,7 +222,7 @@ BASE_FILES: dict[str, tuple[Damage, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", BASE_FILES)
-def test_a_base_file_that_is_no_longer_one(case: str, tmp_path: Path) -> None:
+def test_damaged_base_file_is_refused_by_name(case: str, tmp_path: Path) -> None:
     damage, parts = BASE_FILES[case]
     new_table(tmp_path, **LISTED)
     folder = tmp_path / "table"
@@ -230,17 +230,17 @@ def test_a_base_file_that_is_no_longer_one(case: str, tmp_path: Path) -> None:
     assert_refused(folder, CorruptTableError, str(base_file(folder)), *parts, "restore it from a copy")
 
 
-def test_a_base_file_that_is_gone(tmp_path: Path) -> None:
+def test_missing_base_file_is_refused_by_name(tmp_path: Path) -> None:
     table = new_table(tmp_path, **LISTED)
     base = base_file(tmp_path / "table")
     base.unlink()
     assert_refused(tmp_path / "table", CorruptTableError, f"x/{base.name}", "is missing", "restore it")
     with pytest.raises(LakeformatError) as caught:
-        table.to_arrow(as_of=table.engine.store.load().commits[0].time)
+        table.to_arrow(as_of=table.context.store.load().commits[0].time)
     named(caught, lakeformat.InstantNotAvailableError, base.name, "cleaned")
 
 
-def test_a_flipped_bit_in_a_page_never_goes_unnoticed(tmp_path: Path) -> None:
+def test_flipped_bit_in_a_data_page_is_always_noticed(tmp_path: Path) -> None:
     count = 300
     columns = {
         "id": [f"k{n}" for n in range(count)],
@@ -271,7 +271,7 @@ def is_noticed(table: Table, base: Path, whole: bytes, at: int, wanted: pa.Table
 
 
 @pytest.mark.parametrize("index", ["AUTO", "BLOOM", "SIMPLE"])
-def test_a_damaged_page_stops_the_merge_of_its_file(index: str, tmp_path: Path) -> None:
+def test_damaged_page_stops_the_merge_of_its_file(index: str, tmp_path: Path) -> None:
     table = new_table(tmp_path, **{"hoodie.index.type": index})
     rows = table.to_arrow()
     base = base_file(tmp_path / "table")
@@ -310,7 +310,7 @@ def refooted(base: Path, change: dict[bytes, bytes | None]) -> None:
     [{BLOOM: b"%%%"}, {BLOOM: b"AAAA"}, {BLOOM: None}, {MIN_KEY: None}, {MIN_KEY: b"\xff"}],
     ids=["no base64", "cut", "none", "half a range", "a range of bytes"],
 )
-def test_a_damaged_filter_only_costs_reading_the_keys(
+def test_damaged_bloom_filter_costs_only_a_read_of_the_keys(
     change: dict[bytes, bytes | None], index: str, tmp_path: Path
 ) -> None:
     new_table(tmp_path)
@@ -334,7 +334,7 @@ def outside(tmp_path: Path) -> tuple[Path, bytes]:
 
 @pytest.mark.parametrize("path", HOSTILE)
 @pytest.mark.parametrize("place", ["path", "partition", "replaced partition", "replaced file"])
-def test_paths_in_a_commit_never_lead_out(place: str, path: str, tmp_path: Path) -> None:
+def test_paths_in_a_commit_never_lead_out_of_the_table(place: str, path: str, tmp_path: Path) -> None:
     """They are names to compare with a listing, and nothing else: no file is opened or deleted by them."""
     table = new_table(tmp_path, **LISTED)
     rows = table.to_arrow()
@@ -375,14 +375,14 @@ def pending_rollback(table: Table, partition: str, names: tuple[str, ...]) -> st
 
     time = "20200101000000000"
     plan = RollbackPlan("20200101000000001", "commit", (RollbackRequest(partition, files_to_delete=names),))
-    storage = table.engine.storage
+    storage = table.context.storage
     storage.create(f"{HOODIE}/.lakeformat/pending/{time}", b'{"kind": "lock"}')
     storage.create(f"{HOODIE}/{time}.rollback.requested", encode_rollback_plan(plan))
     return time
 
 
 @pytest.mark.parametrize("partition", ["..", "../outside", "/etc", "x/../../outside", "a\0b"])
-def test_partitions_in_a_rollback_plan_never_lead_out(partition: str, tmp_path: Path) -> None:
+def test_partitions_in_a_rollback_plan_never_lead_out_of_the_table(partition: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     victim, content = outside(tmp_path)
     pending_rollback(table, partition, (victim.name,))
@@ -394,7 +394,7 @@ def test_partitions_in_a_rollback_plan_never_lead_out(partition: str, tmp_path: 
     assert table.to_arrow().equals(rows)
 
 
-def test_files_in_a_rollback_plan_are_names_in_their_partition(tmp_path: Path) -> None:
+def test_files_in_a_rollback_plan_must_be_plain_names(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     victim, content = outside(tmp_path)
     orphan = tmp_path / "table/x" / victim.name
@@ -406,10 +406,10 @@ def test_files_in_a_rollback_plan_are_names_in_their_partition(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("data", [b"", b"Obj", b"not avro at all", b"Obj\x01\xff\xff\xff\xff\xff\xff"])
-def test_a_rollback_plan_that_cannot_be_read(data: bytes, tmp_path: Path) -> None:
+def test_unreadable_rollback_plan_is_refused_by_name(data: bytes, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     time = pending_rollback(table, "x", ())
-    table.engine.storage.replace(f"{HOODIE}/{time}.rollback.requested", data)
+    table.context.storage.replace(f"{HOODIE}/{time}.rollback.requested", data)
     rows = table.to_arrow()
     with pytest.raises(LakeformatError) as caught:
         table.upsert(ROWS)
@@ -418,12 +418,12 @@ def test_a_rollback_plan_that_cannot_be_read(data: bytes, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("data", [b"Obj", b"not avro at all", b"Obj\x01\xff\xff\xff\xff\xff\xff"])
-def test_a_clean_that_cannot_be_read_stops_time_travel_alone(data: bytes, tmp_path: Path) -> None:
+def test_unreadable_clean_stops_only_time_travel(data: bytes, tmp_path: Path) -> None:
     """What it has left is not known any more; the present is."""
     table = new_table(tmp_path)
     time = table.history()[0].instant_time
     name = f"{int(time) + 1}.clean"
-    table.engine.storage.create(f"{HOODIE}/{name}", data)
+    table.context.storage.create(f"{HOODIE}/{name}", data)
     with pytest.raises(LakeformatError) as caught:
         table.to_arrow(as_of=time)
     named(caught, CorruptTableError, name)
@@ -431,12 +431,12 @@ def test_a_clean_that_cannot_be_read_stops_time_travel_alone(data: bytes, tmp_pa
 
 
 @pytest.mark.parametrize("data", [b"Obj", b"not avro at all"])
-def test_a_clustering_plan_that_cannot_be_read_stops_writers(data: bytes, tmp_path: Path) -> None:
+def test_unreadable_clustering_plan_stops_writers(data: bytes, tmp_path: Path) -> None:
     """Its file groups must not be written, and nobody can tell which they are."""
     table = new_table(tmp_path)
     rows = table.to_arrow()
     name = f"{int(table.history()[0].instant_time) + 1}.replacecommit.requested"
-    table.engine.storage.create(f"{HOODIE}/{name}", data)
+    table.context.storage.create(f"{HOODIE}/{name}", data)
     with pytest.raises(LakeformatError) as caught:
         table.upsert(ROWS)
     named(caught, CorruptTableError, name)

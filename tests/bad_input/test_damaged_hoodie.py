@@ -69,7 +69,9 @@ def damages(data: bytes) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("version", "kind"), [pytest.param(6, "COPY_ON_WRITE", marks=pytest.mark.slow), (9, "MERGE_ON_READ")]
 )
-def test_damage_is_never_silent(version: int, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_in_the_hoodie_folder_is_never_silent(
+    version: int, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = grown(tmp_path / "t", version, kind)
     whole = {name: ask() for name, ask in questions(path).items()}
     outcomes = defaultdict[str, int](int)

@@ -118,11 +118,11 @@ MISTAKES: dict[str, tuple[Act, type[Exception], str]] = {
 
 
 def reopened(table: lakeformat.Table, **options: Any) -> None:
-    lakeformat.open(table.engine.storage.location, **options)
+    lakeformat.open(table.context.storage.location, **options)
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_told_and_changes_nothing(case: str, table: lakeformat.Table) -> None:
+def test_mistake_raises_one_line_and_changes_nothing(case: str, table: lakeformat.Table) -> None:
     act, error, said = MISTAKES[case]
     with pytest.raises(error) as caught:
         act(table)
@@ -157,7 +157,7 @@ FOREIGN: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_what_is_no_table_is_named(case: str, tmp_path: Path) -> None:
+def test_open_of_a_foreign_folder_says_what_the_folder_is(case: str, tmp_path: Path) -> None:
     make, said = FOREIGN[case]
     path = make(tmp_path / "f")
     before = sorted(tmp_path.rglob("*"))
@@ -169,14 +169,14 @@ def test_what_is_no_table_is_named(case: str, tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_inside_of_a_table_its_folder_is_named(table: lakeformat.Table) -> None:
-    location = table.engine.storage.location
+def test_open_inside_a_table_names_the_table_folder(table: lakeformat.Table) -> None:
+    location = table.context.storage.location
     with pytest.raises(TableNotFoundError, match=rf"; open {re.escape(location)}$"):
         lakeformat.open(f"{location}/.hoodie")
 
 
 @pytest.mark.parametrize(("is_old", "said"), [(True, "this one is older"), (False, "there is none")])
-def test_spark_that_is_too_old_or_none(is_old: bool, said: str, tmp_path: Path) -> None:
+def test_import_with_an_old_or_missing_pyspark_is_refused(is_old: bool, said: str, tmp_path: Path) -> None:
     """A package without data sources in Python stands for PySpark 3; ``-S`` for an environment without any."""
     if is_old:
         _touched(tmp_path, "pyspark/sql/__init__.py").joinpath("pyspark/__init__.py").touch()

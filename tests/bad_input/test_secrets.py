@@ -33,7 +33,9 @@ def everything_written(folder: Path) -> bytes:
         "_sas",
     ],
 )
-def test_options_that_hold_secrets(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_secret_options_appear_in_no_message_log_or_history(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     table = new_table(tmp_path, **{name: SECRET})
     table.bulk_insert(ROWS)
@@ -44,14 +46,14 @@ def test_options_that_hold_secrets(name: str, tmp_path: Path, caplog: pytest.Log
     assert SECRET.encode() not in everything_written(tmp_path)
 
 
-def test_a_marked_option_goes_into_the_commit_without_its_secret(tmp_path: Path) -> None:
+def test_commit_metadata_masks_a_secret_option(tmp_path: Path) -> None:
     table = new_table(tmp_path, **{"_password": SECRET, "_job": "nightly"})
-    store = table.engine.store
+    store = table.context.store
     extra = store.commit(store.load().commits[-1]).extra
     assert (extra["_job"], extra["_password"]) == ("nightly", "***")
 
 
-def test_an_unknown_option_is_told_without_its_value(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_option_error_omits_the_value(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({"aws_secret_access_key": SECRET})
     assert SECRET not in named(caught, InvalidOptionError, "'aws_secret_access_key'")
@@ -60,14 +62,14 @@ def test_an_unknown_option_is_told_without_its_value(caplog: pytest.LogCaptureFi
     assert SECRET not in caplog.text
 
 
-def test_users_and_passwords_of_urls_are_not_shown() -> None:
+def test_user_and_password_of_a_url_are_masked() -> None:
     storage = open_storage(f"s3://user:{SECRET}@bucket/table", secret=SECRET)
     assert storage.location == "s3://bucket/table"
     assert SECRET not in f"{storage.location}"
 
 
 @pytest.mark.parametrize("name", ["fs.secret", "FS.S3A.SECRET.KEY"])
-def test_options_of_the_file_system_reach_it_and_are_not_shown(name: str, tmp_path: Path) -> None:
+def test_file_system_options_reach_the_file_system_and_are_masked(name: str, tmp_path: Path) -> None:
     assert storage_options_of(f"{tmp_path}/t", {name: SECRET}) == {}
     assert storage_options_of("s3a://bucket/t", {name: SECRET, "fs.anon": "True"}) == {"secret": SECRET, "anon": True}
     assert storage_options_of("gs://bucket/t", {"fs.s3a.secret.key": SECRET, "fs.gs.auth.type": SECRET}) == {}
@@ -76,7 +78,7 @@ def test_options_of_the_file_system_reach_it_and_are_not_shown(name: str, tmp_pa
     assert spark_storage_options({}) == spark_storage_options(None) == {}
 
 
-def test_storage_options_are_neither_shown_nor_stored(tmp_path: Path) -> None:
+def test_storage_options_are_masked_and_not_stored(tmp_path: Path) -> None:
     storage = open_storage("memory://table", password=SECRET)
     assert SECRET not in repr(storage)
     assert SECRET.encode() in pickle.dumps(storage)  # Tasks need them.

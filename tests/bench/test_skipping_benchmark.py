@@ -25,7 +25,7 @@ ROWS = 8_192
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_judged_as_by_reading_every_row(tmp_path: Path, case: Case) -> None:
+def test_files_to_read_equal_those_found_by_reading_every_row(tmp_path: Path, case: Case) -> None:
     write_input(case, ROWS, tmp_path)
     paths = sorted(tmp_path.glob("*.parquet"))
     files = files_of(paths, case.names)
@@ -46,7 +46,7 @@ def test_judged_as_by_reading_every_row(tmp_path: Path, case: Case) -> None:
         assert 0 < verdict.matching <= verdict.read
 
 
-def test_boxes_hold_about_the_rows_they_say() -> None:
+def test_boxes_hold_about_their_share_of_the_rows() -> None:
     case = Case("uniform", 2)
     columns = columns_of(case, ROWS)
     for filters, share in zip(filters_of(case, columns, 50), (0.001, 0.01, 0.1, 0.01, 0.01), strict=True):
@@ -62,7 +62,7 @@ def test_boxes_hold_about_the_rows_they_say() -> None:
 
 
 @pytest.mark.slow
-def test_our_layouts_read_far_fewer_files_than_rows_as_they_come(tmp_path: Path) -> None:
+def test_hilbert_layout_reads_far_fewer_files_than_arrival_order(tmp_path: Path) -> None:
     case = Case("zipf", 2)
     write_input(case, 2 * ROWS, tmp_path / case.name / "input")
     run("lakeformat-hilbert", tmp_path, [case])
@@ -76,20 +76,20 @@ def test_our_layouts_read_far_fewer_files_than_rows_as_they_come(tmp_path: Path)
     assert f"| zipf, 2 columns | {100 * read:.2f} ({100 * matching:.2f}), {found['files']} files |" in text
 
 
-def test_a_peer_ahead_is_told() -> None:
+def test_report_lists_cases_in_which_a_peer_reads_fewer_files() -> None:
     ours, theirs = ({"verdicts": {"all": (read, 0.1)}} for read in (0.3, 0.2))
     assert len(behind({"zipf-2": {"lakeformat-hilbert": ours, "delta": theirs}})) == 1
     assert behind({"zipf-2": {"lakeformat-hilbert": theirs, "delta": ours}}) == []
 
 
-def test_doubles_that_skip_less_than_integers_are_told() -> None:
+def test_report_lists_doubles_that_skip_less_than_integers() -> None:
     few, many = ({"verdicts": {"all": (read, 0.1)}} for read in (0.2, 0.25))
     found = {"uniform-2": {"lakeformat-hilbert": few, "delta": few}, "doubles-2": {"lakeformat-hilbert": many}}
     assert len(lagging(found)) == 1
     assert lagging({**found, "doubles-2": {"lakeformat-hilbert": few, "delta": many}}) == []
 
 
-def test_the_block_between_marks_is_replaced(tmp_path: Path) -> None:
+def test_figures_replace_the_block_between_the_markers(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text("a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb\n")
     update_block(readme, "x", "new")

@@ -19,7 +19,7 @@ STEPS = select({"load", "u1", "d1", "keys", "agg", "u5all", "u50", "inserts50"})
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("keys", KEYS)
-def test_ours_and_the_floor_end_with_what_arithmetic_expects(tmp_path: Path, keys: str) -> None:
+def test_every_engine_ends_with_the_expected_rows(tmp_path: Path, keys: str) -> None:
     dataset = prepare(tmp_path, Variant(ROWS, keys))
     runner = Runner(dataset, tmp_path / "engines", warm_bytes=0)
     found = {name: runner.run(ENGINES[name], STEPS) for name in ("floor", "lakeformat")}
@@ -30,7 +30,7 @@ def test_ours_and_the_floor_end_with_what_arithmetic_expects(tmp_path: Path, key
     assert inserts.figures[0].keys() == {FIRST_FIVE, LAST_FIVE, LIVE_FILES}
 
 
-def test_mixed_keys_come_half_near_the_end_and_half_from_anywhere(tmp_path: Path) -> None:
+def test_mixed_keys_are_half_recent_and_half_random(tmp_path: Path) -> None:
     dataset = prepare(tmp_path, Variant(ROWS, "mixed"), ["u1-1"])
     keys = pq.read_table(dataset.sample("u1-1"), columns=["id"])["id"].to_pylist()
     numbers = np.array([int(key[:16], 16) for key in keys])  # Time-ordered keys begin with the row's number.
@@ -39,7 +39,7 @@ def test_mixed_keys_come_half_near_the_end_and_half_from_anywhere(tmp_path: Path
     assert numbers.min() < ROWS / 10
 
 
-def test_ordering_values_of_a_sample_lie_above_all_before_it(tmp_path: Path) -> None:
+def test_ordering_values_of_a_sample_exceed_all_earlier_values(tmp_path: Path) -> None:
     dataset = prepare(tmp_path, Variant(ROWS))
     before = max(pq.read_table(path, columns=["ts"])["ts"].to_numpy().max() for path in dataset.base_files())
     for sample in SAMPLES:
@@ -48,7 +48,7 @@ def test_ordering_values_of_a_sample_lie_above_all_before_it(tmp_path: Path) -> 
         before = ts.max()
 
 
-def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
+def test_prepared_files_are_not_made_twice(tmp_path: Path) -> None:
     dataset = prepare(tmp_path, Variant(ROWS), ["u1-1"])
     made = {path: path.stat().st_mtime_ns for path in dataset.root.glob("*.parquet")}
     prepare(tmp_path, Variant(ROWS), ["u1-1", "d1-1"])

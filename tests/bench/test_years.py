@@ -12,7 +12,7 @@ from benchmarks.years.workload import ROWS, commits, first_rows
 
 
 @pytest.mark.parametrize("kind", ["6", "9-mor"])
-def test_a_round_leaves_the_table_as_large_as_it_was(kind: str, tmp_path: Path) -> None:
+def test_round_of_commits_keeps_the_table_size(kind: str, tmp_path: Path) -> None:
     life = Lakeformat(tmp_path / "table", kind)
     held = {row["id"]: row for row in first_rows().to_pylist()}
     for commit in commits(10):

@@ -70,7 +70,7 @@ def ids(path: Path) -> list[int]:
     return sorted(row["id"] for row in hudi_rs.assert_same_rows(lakeformat.open(path)))
 
 
-def test_a_table_from_nothing_but_commands(run: Any, tmp_path: Path) -> None:
+def test_commands_create_fill_and_read_a_table(run: Any, tmp_path: Path) -> None:
     path, file = tmp_path / "t", tmp_path / "rows.parquet"
     pq.write_table(some(0, 8), file)
     made = run("create", path, "--like", file, "--record-key", "id", "--partition-by", "part")
@@ -135,7 +135,7 @@ def json_list(rows: pa.Table, file: Path) -> None:
         ("json", json_list),
     ],
 )
-def test_rows_come_from_any_kind_of_file(ending: str, write: Any, run: Any, path: Path, tmp_path: Path) -> None:
+def test_upsert_reads_every_file_format(ending: str, write: Any, run: Any, path: Path, tmp_path: Path) -> None:
     file, rows = tmp_path / f"rows.{ending}", some(6, 12)
     write(rows, file)
     options = ["-o", "hoodie.write.set.null.for.missing.columns=true"] if ending == "csv" else []
@@ -146,7 +146,7 @@ def test_rows_come_from_any_kind_of_file(ending: str, write: Any, run: Any, path
     assert found == rows.select(["id", "price", "day"]).cast(found.schema)
 
 
-def test_standard_input_needs_to_be_told_its_kind(run: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_needs_a_format(run: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINES.encode())))
     assert "--format" in run("upsert", path, "-").err
     answer = run("upsert", path, "-", "--format", "json", "-o", "hoodie.write.set.null.for.missing.columns=true")
@@ -156,7 +156,7 @@ def test_standard_input_needs_to_be_told_its_kind(run: Any, path: Path, monkeypa
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "arrow", "parquet"])
-def test_rows_leave_in_any_form(kind: str, run: Any, path: Path, tmp_path: Path) -> None:
+def test_read_writes_every_output_format(kind: str, run: Any, path: Path, tmp_path: Path) -> None:
     answer = run("read", path, "-f", kind, "--where", "id > 2", "--columns", "id,tags", "--limit", "4")
     data = answer.out.encode(errors="surrogateescape")
     if kind == "csv":
@@ -174,7 +174,7 @@ def test_rows_leave_in_any_form(kind: str, run: Any, path: Path, tmp_path: Path)
     assert (into.out, into.err) == ("", f"5 rows written to {tmp_path / 'out'}\n")
 
 
-def test_a_table_for_people_shows_some_rows_and_says_so(run: Any, path: Path) -> None:
+def test_read_on_a_terminal_shows_the_first_rows_and_says_so(run: Any, path: Path) -> None:
     lakeformat.open(path).insert(some(10, 40))
     answer = run("read", path)
     assert len(answer.out.splitlines()) == 22
@@ -188,7 +188,7 @@ def test_a_table_for_people_shows_some_rows_and_says_so(run: Any, path: Path) ->
     assert json.loads(run("read", path, "--count", "--json", "--where", "id < 3").out) == {"rows": 3}
 
 
-def test_the_past_and_what_changed_since(run: Any, path: Path) -> None:
+def test_read_as_of_and_since_return_past_rows_and_changes(run: Any, path: Path) -> None:
     table = lakeformat.open(path)
     first = table.history()[0].instant_time
     table.upsert(some(7, 10))
@@ -201,7 +201,7 @@ def test_the_past_and_what_changed_since(run: Any, path: Path) -> None:
     assert run("read", path, "--since", first, "--as-of", first).code == 2
 
 
-def test_what_lies_on_disk(run: Any, path: Path) -> None:
+def test_show_prints_slices_timeline_commits_and_plans(run: Any, path: Path) -> None:
     instant = lakeformat.open(path).history()[0].instant_time
     slices = json.loads(run("show", "slices", path, "--json").out)
     assert {path / each["path"] for each in slices} == set(path.glob("*/*.parquet"))
@@ -219,7 +219,7 @@ def test_what_lies_on_disk(run: Any, path: Path) -> None:
     assert len(json.loads(run("show", "plan", path, planned, "--json").out)["plan"]["groups"]) == 2
 
 
-def test_plans_and_reports_write_nothing(run: Any, path: Path, tmp_path: Path) -> None:
+def test_plan_and_report_commands_write_nothing(run: Any, path: Path, tmp_path: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.is_file()}
     pq.write_table(some(6, 12), tmp_path / "rows.parquet")
     assert json.loads(run("plan", path, tmp_path / "rows.parquet", "--json").out)["incoming"] == 6
@@ -231,7 +231,7 @@ def test_plans_and_reports_write_nothing(run: Any, path: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["hudi_changes/v6_cow_archived", "hudi_v8_v9/v9_mor_compacted_partitioned"])
-def test_describe_tells_tables_of_hudi(name: str, run: Any, tmp_path: Path) -> None:
+def test_describe_reads_tables_that_hudi_made(name: str, run: Any, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     found = json.loads(run("describe", folder, "--json").out)
     table = lakeformat.open(folder)
@@ -299,7 +299,7 @@ def test_help_shows_an_example_of_every_command(run: Any) -> None:
     assert run("--version").out == f"lakeformat {lakeformat.__version__}\n"
 
 
-def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
+def test_help_imports_no_heavy_library() -> None:
     code = (
         "import sys; from lakeformat.cli.main import main; main(['--help']);"
         "print({'pyarrow', 'numpy', 'pyspark', 'sqlglot', 'fsspec', 'pandas'} & set(sys.modules))"
@@ -308,7 +308,7 @@ def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     assert done.stdout.splitlines()[-1] == "set()"
 
 
-def test_a_table_is_looked_after(run: Any, path: Path) -> None:
+def test_maintenance_commands_run_the_services(run: Any, path: Path) -> None:
     table = lakeformat.open(path)
     for at in range(3):
         table.upsert(some(at, at + 2))
@@ -332,7 +332,7 @@ def test_a_table_is_looked_after(run: Any, path: Path) -> None:
     assert ids(path) == list(range(8))
 
 
-def test_a_table_is_kept_taken_back_and_looked_over(run: Any, path: Path) -> None:
+def test_savepoint_restore_and_check_commands_work_together(run: Any, path: Path) -> None:
     first = lakeformat.open(path).history()[0].instant_time
     assert run("savepoint", path, "--comment", "before").out.startswith(f"savepoint {first}: 2 files (before)")
     assert [each["instant_time"] for each in json.loads(run("savepoint", path, "--list", "--json").out)] == [first]
@@ -350,7 +350,7 @@ def test_a_table_is_kept_taken_back_and_looked_over(run: Any, path: Path) -> Non
     assert run("repair", path).code == 0
 
 
-def test_a_folder_of_parquet_becomes_a_table_and_goes_back_a_commit(run: Any, tmp_path: Path) -> None:
+def test_convert_makes_a_table_of_parquet_and_rollback_undoes_a_commit(run: Any, tmp_path: Path) -> None:
     folder = tmp_path / "plain"
     for day in ("2025-01-01", "2025-01-02"):
         (folder / f"day={day}").mkdir(parents=True)

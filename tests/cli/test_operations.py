@@ -49,7 +49,7 @@ def rows(*ids: int, value: str = "x") -> list[dict[str, object]]:
     return [{"id": at, "p": "a", "v": value} for at in ids]
 
 
-def test_keys_that_come_twice_are_no_damage_and_a_command_cures_them(run: Any, table: Table) -> None:
+def test_duplicate_keys_are_reported_apart_from_damage_and_dedupe_removes_them(run: Any, table: Table) -> None:
     path = table.location
     assert run("check", path).code == 0
     table.insert(rows(1, 2, value="y"))
@@ -71,7 +71,7 @@ def test_keys_that_come_twice_are_no_damage_and_a_command_cures_them(run: Any, t
     assert run("dedupe", path).out == "dedupe: no key comes twice\n"
 
 
-def test_damage_is_told_from_keys_that_come_twice(run: Any, table: Table) -> None:
+def test_check_exit_code_is_damage_even_beside_duplicate_keys(run: Any, table: Table) -> None:
     table.insert(rows(1))
     table.insert([{"id": 9, "p": "b", "v": "x"}])
     base = next(Path(table.location).glob("b/*.parquet"))
@@ -98,7 +98,7 @@ def test_the_exit_codes_are_listed_in_the_docs(run: Any) -> None:
 # --- asking ---------------------------------------------------------------------------------------------
 
 
-def test_without_a_terminal_it_says_how_to_say_yes(run: Any, table: Table) -> None:
+def test_restore_without_a_terminal_asks_for_the_yes_flag(run: Any, table: Table) -> None:
     first = table.history()[0].instant_time
     last = table.upsert(rows(3)).instant_time
     for words in (("restore", table.location, first), ("rollback", table.location)):
@@ -111,7 +111,7 @@ def test_without_a_terminal_it_says_how_to_say_yes(run: Any, table: Table) -> No
     assert table.count() == 3
 
 
-def test_it_looks_before_it_asks(run: Any, table: Table) -> None:
+def test_restore_checks_the_instant_before_it_asks(run: Any, table: Table) -> None:
     for yes in ((), ("--yes",)):
         bogus = run("restore", table.location, "bogus", *yes)
         assert (bogus.code, "bogus is no commit" in bogus.err, "undo" in bogus.err) == (8, True, False)
@@ -124,7 +124,9 @@ def test_it_looks_before_it_asks(run: Any, table: Table) -> None:
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [(b"n\n", 130, 4), (b"y\n", 0, 3)])
-def test_on_a_terminal_it_names_what_would_go_and_obeys(answer: bytes, code: int, left: int, table: Table) -> None:
+def test_rollback_on_a_terminal_names_the_commits_and_obeys_the_answer(
+    answer: bytes, code: int, left: int, table: Table
+) -> None:
     last = table.upsert(rows(3)).instant_time
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "lakeformat.cli", "rollback", table.location]
@@ -137,7 +139,7 @@ def test_on_a_terminal_it_names_what_would_go_and_obeys(answer: bytes, code: int
     assert f"undo commit {last} of {table.location} for good" in err.decode()
 
 
-def test_a_dry_run_of_going_back_changes_nothing(table: Table) -> None:
+def test_dry_run_of_restore_and_rollback_changes_nothing(table: Table) -> None:
     first = table.history()[0].instant_time
     later = [table.upsert(rows(at)).instant_time for at in (3, 4)]
     before = sorted(str(path) for path in Path(table.location).rglob("*"))
@@ -150,7 +152,7 @@ def test_a_dry_run_of_going_back_changes_nothing(table: Table) -> None:
 # --- answers --------------------------------------------------------------------------------------------
 
 
-def test_history_shows_what_came_between_the_commits(run: Any, table: Table) -> None:
+def test_history_lists_services_between_commits(run: Any, table: Table) -> None:
     table.update({"v": "y"}, where="id = 1")
     kept = table.savepoint(comment="before").instant_time
     lost = table.upsert(rows(3)).instant_time
@@ -171,7 +173,7 @@ def test_history_shows_what_came_between_the_commits(run: Any, table: Table) -> 
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_describe_has_the_rows_and_says_the_same_in_both_forms(kind: str, run: Any, tmp_path: Path) -> None:
+def test_describe_says_the_same_as_text_and_as_json(kind: str, run: Any, tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", COLUMNS, record_key="id", partition_by="p", table_type=kind)
     table.insert(rows(*range(1234)))
     facts = json.loads(run("describe", table.location, "--json").out)
@@ -188,13 +190,13 @@ def test_describe_has_the_rows_and_says_the_same_in_both_forms(kind: str, run: A
     assert known == (None if kind == "MERGE_ON_READ" else 1234)
 
 
-def test_upgrade_prints_a_sentence(run: Any, table: Table) -> None:
+def test_upgrade_prints_its_result(run: Any, table: Table) -> None:
     assert run("upgrade", table.location, "9").out.startswith("the table is of version 9 now, and was of version 6; ")
     assert run("upgrade", table.location, "9").out == "the table is of version 9 already\n"
     assert run("upgrade", table.location, "8").out.startswith("the table is of version 8 now, and was of version 9")
 
 
-def test_an_empty_commit_has_one_careful_cure(run: Any, table: Table) -> None:
+def test_empty_commit_file_gets_the_same_advice_from_read_and_check(run: Any, table: Table) -> None:
     commit = next(Path(table.location).glob(".hoodie/*.commit"))
     commit.write_bytes(b"")
     read = run("read", table.location)
@@ -209,5 +211,5 @@ def test_an_empty_commit_has_one_careful_cure(run: Any, table: Table) -> None:
     ("command", "said"),
     [("expire-partitions", "older than their retention"), ("repair", "only a list is printed"), ("dedupe", "--yes")],
 )
-def test_help_is_plain(command: str, said: str, run: Any) -> None:
+def test_help_says_what_the_command_does(command: str, said: str, run: Any) -> None:
     assert said in " ".join(run(command, "--help").out.split())

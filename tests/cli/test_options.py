@@ -41,7 +41,7 @@ def lines(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("given", ["file", "stdin", "arguments"])
-def test_every_option_of_a_job_has_its_line(
+def test_check_prints_a_line_for_each_option_of_a_job(
     given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "job.properties").write_text(PROPERTIES)
@@ -64,7 +64,7 @@ def test_every_option_of_a_job_has_its_line(
     assert [fate for fate, _ in itertools.groupby(fates)] == ["obeyed", "ignored", "misspelt", "refused"]
 
 
-def test_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options", "check", "--json", *(f"{name}={value}" for name, (value, *_) in JOB.items())]) == 2
     found = {each["option"]: each for each in json.loads(capsys.readouterr().out)}
     assert {name: (each["value"], each["fate"], each["fails"]) for name, each in found.items()} == {
@@ -75,7 +75,7 @@ def test_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", JOB)
-def test_a_write_does_what_was_said(name: str, tmp_path: Path) -> None:
+def test_write_treats_each_option_as_the_check_says(name: str, tmp_path: Path) -> None:
     value, _, fails, _ = JOB[name]
 
     def make() -> Any:
@@ -89,19 +89,21 @@ def test_a_write_does_what_was_said(name: str, tmp_path: Path) -> None:
         make()
 
 
-def test_nothing_refused_is_success_and_secrets_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_without_refusals_succeeds_and_masks_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options", "check", "record_key=id", "fs.s3a.secret.key=hush"]) == 0
     answer = capsys.readouterr()
     assert "hush" not in answer.out
     assert answer.err == ""
 
 
-def test_what_is_no_file_and_no_option_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_argument_that_is_neither_file_nor_option_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["options", "check", str(tmp_path / "job.properties")]) == 2
     assert "there is no file" in capsys.readouterr().err
 
 
-def test_the_list_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options"]) == 0
     told = lines(capsys.readouterr().out)
     assert {option.key for option in OPTIONS} <= set(told)
@@ -119,7 +121,7 @@ def test_the_list_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
         ("no.parquet", "id,n\n1,2\n", "name another with --format"),
     ],
 )
-def test_a_bad_value_is_not_blamed_on_the_format(
+def test_bad_value_error_does_not_blame_the_file_format(
     name: str, data: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     schema = pa.schema({"id": pa.int64(), "n": pa.int64(), "day": pa.date32()})

@@ -152,7 +152,7 @@ def as_pairs(value: Any) -> Any:
 
 @settings(max_examples=120, deadline=None)
 @given(st.data())
-def test_columns_are_what_fastavro_reads_record_by_record(data: st.DataObject) -> None:
+def test_decoded_columns_equal_the_records_of_fastavro(data: st.DataObject) -> None:
     avro, values = data.draw(records())
     avro = distinct(avro, count())
     bytes_, starts, ends = encoded(avro, data.draw(st.lists(values, min_size=1, max_size=12)))
@@ -169,7 +169,7 @@ def test_columns_are_what_fastavro_reads_record_by_record(data: st.DataObject) -
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_damaged_records_are_refused_or_make_whole_columns(data: st.DataObject) -> None:
+def test_damaged_records_are_refused_or_decode_to_whole_columns(data: st.DataObject) -> None:
     avro, values = data.draw(records())
     avro = distinct(avro, count())
     whole, starts, ends = encoded(avro, data.draw(st.lists(values, min_size=1, max_size=6)))
@@ -185,7 +185,7 @@ def test_damaged_records_are_refused_or_make_whole_columns(data: st.DataObject) 
         assert found.num_rows == len(starts)
 
 
-def test_a_type_used_again_by_name() -> None:
+def test_named_type_is_resolved_on_second_use() -> None:
     point = {"type": "record", "name": "P", "namespace": "a.b", "fields": [{"name": "x", "type": "int"}]}
     avro = {"type": "record", "name": "R", "namespace": "a.b", "fields": [
         {"name": "first", "type": point}, {"name": "second", "type": ["null", "P"]},
@@ -205,7 +205,7 @@ def test_a_type_used_again_by_name() -> None:
         ({"type": "array", "items": "long"}, [[*range(60)]] * 60),
     ],
 )
-def test_few_very_long_lists_are_read_too(items: Any, value: list[Any]) -> None:
+def test_very_long_lists_are_decoded(items: Any, value: list[Any]) -> None:
     fields = [{"name": "a", "type": {"type": "array", "items": items}}, {"name": "b", "type": "long"}]
     avro = {"type": "record", "name": "R", "fields": fields}
     rows = [{"a": value, "b": 1}, {"a": [], "b": 2}]
@@ -216,7 +216,7 @@ def test_few_very_long_lists_are_read_too(items: Any, value: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("items", [0, 3])
-def test_items_in_blocks_that_tell_their_size(items: int) -> None:
+def test_array_blocks_with_a_byte_size_are_decoded(items: int) -> None:
     block = bytes([2 * items - 1, 2 * items]) + bytes(range(0, 2 * items, 2)) if items else b""
     data = np.frombuffer(block + b"\x04\x12\x14\x00", np.uint8)
     avro = {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": "long"}}]}
@@ -251,7 +251,7 @@ NUMBER = '{"type":"record","name":"R","fields":[{"name":"a","type":%s}]}'
         ('"long"', ""),
     ],
 )
-def test_bytes_that_are_no_such_record_are_refused(kind: str, data: str) -> None:
+def test_bytes_that_do_not_fit_the_schema_are_refused(kind: str, data: str) -> None:
     record = record_type(NUMBER % kind, name="a test")
     bytes_ = np.frombuffer(bytes.fromhex(data), np.uint8)
     with pytest.raises(ValueError, match=r".+"):

@@ -101,7 +101,7 @@ def test_schemas_of_commits_are_hudis(schema: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("path", files_of(PLAN))
-def test_rollback_plans_survive(path: str) -> None:
+def test_hudi_rollback_plans_round_trip(path: str) -> None:
     data = FILES[path]
     plan = codec.decode_rollback_plan(data, name=path)
     ours = codec.encode_rollback_plan(plan)
@@ -112,7 +112,7 @@ def test_rollback_plans_survive(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", files_of("HoodieRollbackMetadata"))
-def test_rollbacks_survive(path: str) -> None:
+def test_hudi_rollbacks_round_trip(path: str) -> None:
     data = FILES[path]
     metadata = codec.decode_rollback(data, name=path)
     ours = codec.encode_rollback(metadata)
@@ -136,7 +136,7 @@ def test_reads_the_rollback_of_a_deltacommit() -> None:
     assert [list(part.rollback_log_files.values()) for part in done.partitions] == [[105]]
 
 
-def test_requested_replace_of_an_overwrite_is_hudis() -> None:
+def test_requested_replace_of_an_overwrite_equals_hudis() -> None:
     ours = service_plans.encode_requested_replace()
     (path, *_) = [p for p in FILES if p.startswith("cow_insert_overwrite_and") and p.endswith(".requested")]
     assert len(ours) == len(FILES[path]) == 2522
@@ -146,7 +146,7 @@ def test_requested_replace_of_an_overwrite_is_hudis() -> None:
 
 
 @pytest.mark.parametrize("path", files_of("HoodieRequestedReplaceMetadata"))
-def test_reads_requested_replaces(path: str) -> None:
+def test_requested_replaces_equal_the_oracle(path: str) -> None:
     read = service_plans.decode_requested_replace(FILES[path], name=path)
     truth = oracle(FILES[path])
     assert read is not None
@@ -158,7 +158,7 @@ def test_reads_requested_replaces(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in files_of("HoodieRequestedReplaceMetadata") if "clustered" in path])
-def test_clustering_plans_survive(path: str) -> None:
+def test_hudi_clustering_plans_round_trip(path: str) -> None:
     read = service_plans.decode_requested_replace(FILES[path], name=path)
     assert read is not None
     assert read.plan is not None
@@ -169,7 +169,7 @@ def test_clustering_plans_survive(path: str) -> None:
     assert oracle(ours) == truth
 
 
-def test_an_empty_requested_replace_is_not_known() -> None:
+def test_empty_requested_replace_decodes_to_none() -> None:
     assert service_plans.decode_requested_replace(b"", name="x") is None
 
 
@@ -183,7 +183,7 @@ def plain(schema: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", files_of("HoodieCleanMetadata"))
-def test_reads_cleans(path: str) -> None:
+def test_cleans_equal_the_oracle(path: str) -> None:
     truth = oracle(FILES[path])
     clean = clean_files.decode_clean(FILES[path], name=path)
     assert (clean.start_time, clean.earliest_commit_to_retain) == (
@@ -244,7 +244,7 @@ SAVEPOINT = record_schema(
 )
 
 
-def test_reads_savepoints() -> None:
+def test_savepoints_equal_the_oracle() -> None:
     parts = {"p=a": {"partitionPath": "p=a", "savepointDataFile": ["f1.parquet", "f2.parquet"]}}
     record = {"savepointedBy": "me", "savepointedAt": 17, "comments": "", "partitionMetadata": parts}
     read = codec.decode_savepoint(written(SAVEPOINT, record), name="x")
@@ -302,7 +302,7 @@ def test_fields_are_found_by_name() -> None:
     assert codec.decode_rollback_plan(data, name="x") == codec.RollbackPlan("7", "commit")
 
 
-def test_old_rollbacks_have_no_actions() -> None:
+def test_rollbacks_of_old_hudi_have_no_action() -> None:
     fields = [field for field in codec.ROLLBACK_METADATA["fields"] if field["name"] != "instantsRollback"]
     record = {
         "startRollbackTime": "2",
@@ -341,7 +341,7 @@ PLAN_BLOCK = bytes([2, 2, ord("7"), 2, ord("c"), 0, 0, 2])
 
 
 @pytest.mark.parametrize(("compression", "pack"), [("null", bytes), ("deflate", deflate), ("snappy", snappy)])
-def test_codecs(compression: str, pack: Callable[[bytes], bytes]) -> None:
+def test_every_compression_codec_is_read(compression: str, pack: Callable[[bytes], bytes]) -> None:
     data = framed(codec.ROLLBACK_PLAN, pack(PLAN_BLOCK), compression=compression)
     assert codec.decode_rollback_plan(data, name="x") == codec.RollbackPlan("7", "c")
 
@@ -408,7 +408,7 @@ def test_refuses_bombs_and_damage_by_name(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("compression", "pack"), [("null", bytes), ("deflate", deflate), ("snappy", snappy)])
-def test_sizes_are_bounded(compression: str, pack: Callable[[bytes], bytes]) -> None:
+def test_content_larger_than_the_limit_is_refused(compression: str, pack: Callable[[bytes], bytes]) -> None:
     data = framed(codec.ROLLBACK_PLAN, pack(bytes(container.MAX_BYTES + 1)), compression=compression)
     with pytest.raises(CorruptTableError, match=r"x is not .* 67108\d\d\d"):
         codec.decode_rollback_plan(data, name="x")
@@ -455,7 +455,7 @@ PARTITIONS = st.builds(codec.RollbackPartition, TEXTS, LISTS, LISTS, SIZES, SIZE
 
 
 @given(st.builds(codec.RollbackPlan, TEXTS, TEXTS, st.lists(REQUESTS, max_size=3).map(tuple)))
-def test_plans_round_trip(plan: codec.RollbackPlan) -> None:
+def test_any_rollback_plan_round_trips(plan: codec.RollbackPlan) -> None:
     data = codec.encode_rollback_plan(plan)
     assert codec.decode_rollback_plan(data, name="x") == plan
     assert oracle(data)["instantToRollback"]["commitTime"] == plan.instant_time
@@ -470,7 +470,7 @@ def test_plans_round_trip(plan: codec.RollbackPlan) -> None:
         st.lists(PARTITIONS, max_size=3, unique_by=lambda part: part.partition_path).map(tuple),
     )
 )
-def test_rollbacks_round_trip(metadata: codec.RollbackMetadata) -> None:
+def test_any_rollback_round_trips(metadata: codec.RollbackMetadata) -> None:
     data = codec.encode_rollback(metadata)
     assert codec.decode_rollback(data, name="x") == metadata
     assert oracle(data)["totalFilesDeleted"] == metadata.files_deleted

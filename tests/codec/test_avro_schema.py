@@ -100,7 +100,7 @@ TYPES: list[tuple[Any, pa.DataType, bool]] = [
 
 
 @pytest.mark.parametrize(("avro_type", "arrow_type", "nullable"), TYPES)
-def test_reads_every_form(avro_type: Any, arrow_type: pa.DataType, nullable: bool) -> None:
+def test_every_avro_type_is_read(avro_type: Any, arrow_type: pa.DataType, nullable: bool) -> None:
     assert read_type(avro_type).equals(pa.field("c", arrow_type, nullable))
 
 
@@ -286,7 +286,7 @@ def test_refuses_nameless_tables_and_repeated_columns() -> None:
             convert(pa.schema([("a", pa.int32()), ("a", pa.int64())]))
 
 
-def test_meta_columns_come_first_and_go() -> None:
+def test_meta_columns_are_added_in_front_and_removed() -> None:
     schema = pa.schema([("a", pa.int32()), ("_hoodie_file_name", pa.string())])
     assert with_meta(schema).names == [*META_COLUMNS, "a"]
     assert without_meta(with_meta(schema)).names == ["a"]
@@ -330,7 +330,7 @@ STORED = [
 
 
 @pytest.mark.parametrize(("given_type", "stored"), STORED)
-def test_types_are_stored_as(given_type: pa.DataType, stored: pa.DataType) -> None:
+def test_arrow_types_map_to_storage_types(given_type: pa.DataType, stored: pa.DataType) -> None:
     assert arrow_type_for_storage(given_type) == stored
     assert arrow_type_for_storage(stored) == stored
     pa.nulls(2, given_type).cast(stored)  # Arrow knows the way.
@@ -391,7 +391,7 @@ def branches(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.Data
 
 
 @given(fields_of(st.recursive(LEAVES, branches, max_leaves=8)))
-def test_what_is_stored_is_written_and_read(fields: list[pa.Field]) -> None:
+def test_storage_schema_round_trips(fields: list[pa.Field]) -> None:
     stored = storage_schema(pa.schema(fields))
     text = to_avro(stored, table_name="t")
     assert from_avro(text, name="x") == stored

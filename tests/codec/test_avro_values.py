@@ -73,7 +73,7 @@ def read(data: bytes, avro: Any) -> list[Any]:
 
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.integers(0, 2))
-def test_fastavro_reads_what_was_put_in(rows: list[dict[str, Any]], skipped: int) -> None:
+def test_encoded_records_are_read_by_fastavro(rows: list[dict[str, Any]], skipped: int) -> None:
     avro = json.loads(to_avro(SCHEMA, table_name="t"))
     table = pa.Table.from_pylist(rows, SCHEMA).combine_chunks().slice(skipped)
     columns = [pa.concat_arrays([*column.chunks, pa.array([], column.type)]) for column in table.columns]
@@ -82,7 +82,7 @@ def test_fastavro_reads_what_was_put_in(rows: list[dict[str, Any]], skipped: int
     assert read(b"".join(encoded.to_pylist()), fastavro.parse_schema(avro)) == wanted
 
 
-def test_a_record_that_comes_again_is_a_name() -> None:
+def test_repeated_record_type_is_encoded_by_name() -> None:
     image = {"type": "record", "name": "r", "fields": [{"name": "v", "type": ["null", "long"]}]}
     fields = [{"name": "before", "type": ["null", image]}, {"name": "after", "type": ["null", "r"]}]
     avro = {"type": "record", "name": "pair", "fields": fields}

@@ -91,8 +91,8 @@ def test_keys_of_several_blocks(template: str) -> None:
         (pa.array([1]), "must be strings, not int64"),
     ],
 )
-def test_keys_that_cannot_be(keys: pa.Array, reason: str) -> None:
-    empty = BloomFilter.sized(10, 0.01)
+def test_invalid_keys_are_refused_and_not_added(keys: pa.Array, reason: str) -> None:
+    empty = BloomFilter.with_capacity(10, 0.01)
     before = empty.encode()
     with pytest.raises(ValueError, match=reason):
         empty.add(keys)
@@ -127,15 +127,15 @@ def test_hudis_own_filters_are_rebuilt_byte_for_byte(collection: str, tmp_path: 
         )
         if stored.keys_per_row is not None:
             assert stored.free == stored.keys_per_row - len(keys), path
-            rebuilt = BloomFilter.sized(stored.keys_per_row, 1e-9)  # Hudi's default rate.
+            rebuilt = BloomFilter.with_capacity(stored.keys_per_row, 1e-9)  # Hudi's default rate.
         rebuilt.add(keys)
         assert rebuilt.encode() == text.decode(), path
     assert seen >= ({DYNAMIC_V0, SIMPLE} if collection == "hudi_v6" else {DYNAMIC_V0})
 
 
 @given(keys_of_all_lengths, st.sampled_from([0.3, 0.01, 1e-9]))
-def test_a_filter_never_forgets(keys: list[str], fpp: float) -> None:
-    built = BloomFilter.sized(len(keys), fpp)
+def test_filter_contains_every_added_key(keys: list[str], fpp: float) -> None:
+    built = BloomFilter.with_capacity(len(keys), fpp)
     built.add(pa.array(keys[: len(keys) // 2], pa.string()))
     built.add(pa.array(keys[len(keys) // 2 :], pa.string()))
     read = BloomFilter.decode(built.encode(), built.type_code)
@@ -147,7 +147,7 @@ def test_a_filter_never_forgets(keys: list[str], fpp: float) -> None:
 
 def test_few_keys_at_a_time_set_the_bits_that_all_at_once_set() -> None:
     keys = [f"key-{number}" for number in range(3_000)]
-    at_once, in_parts = (BloomFilter.sized(len(keys), 1e-4) for _ in range(2))
+    at_once, in_parts = (BloomFilter.with_capacity(len(keys), 1e-4) for _ in range(2))
     at_once.add(pa.array(keys))
     for start in range(0, len(keys), 100):
         in_parts.add(pa.array(keys[start : start + 100]))
@@ -159,7 +159,7 @@ def test_few_keys_at_a_time_set_the_bits_that_all_at_once_set() -> None:
 
 
 def test_the_promised_rate_is_kept() -> None:
-    built = BloomFilter.sized(10_000, 0.01)
+    built = BloomFilter.with_capacity(10_000, 0.01)
     built.add(pa.array([f"present-{number}" for number in range(10_000)]))
     hits = built.might_contain(hash_chain(pa.array([f"absent-{n}" for n in range(100_000)]), built.hashes))
     assert 0.005 < hits.mean() < 0.015
@@ -168,7 +168,7 @@ def test_the_promised_rate_is_kept() -> None:
 @pytest.mark.parametrize("held", [200, 1_000, 3_000])
 def test_the_expected_rate_is_the_one_that_is_met(held: int) -> None:
     """Of a filter less full than was promised, and of fuller ones; also where nobody counted its keys."""
-    bloom = BloomFilter.sized(1_000, 0.01)
+    bloom = BloomFilter.with_capacity(1_000, 0.01)
     bloom.add(pa.array([f"k{n}" for n in range(held)]))
     absent = hash_chain(pa.array([f"x{n}" for n in range(20_000)]), bloom.hashes)
     met = bloom.might_contain(absent).mean()
@@ -179,10 +179,10 @@ def test_the_expected_rate_is_the_one_that_is_met(held: int) -> None:
     assert bloom.expected_rate(0) < twice.expected_rate(2 * held) <= 2 * bloom.expected_rate(0)
 
 
-def test_a_key_is_present_if_any_row_has_it() -> None:
+def test_key_is_present_if_any_row_of_the_filter_has_it() -> None:
     rows = []
     for key in ["first", "second"]:
-        one = BloomFilter.sized(1, 1e-6)
+        one = BloomFilter.with_capacity(1, 1e-6)
         one.add(pa.array([key]))
         rows.append(one.rows[0])
     two = BloomFilter(bits=one.bits, hashes=one.hashes, rows=rows, keys_per_row=1, used=1)
@@ -194,13 +194,13 @@ def test_a_key_is_present_if_any_row_has_it() -> None:
 
 
 def test_the_last_row_takes_new_keys_and_counts_them() -> None:
-    one = BloomFilter.sized(2, 0.01)
+    one = BloomFilter.with_capacity(2, 0.01)
     assert one.free == 2
     one.add(pa.array(["a", "b", "c"]))
     assert (one.free, one.used) == (0, 3)
 
 
-def test_simple_filters_promise_nothing() -> None:
+def test_simple_filter_claims_no_free_capacity() -> None:
     text = base64.b64encode(struct.pack(">iibi", -1, 2, 1, 16) + b"\xff\xff").decode()
     simple = BloomFilter.decode(text, None)
     simple.add(pa.array(["a"]))
@@ -209,20 +209,20 @@ def test_simple_filters_promise_nothing() -> None:
 
 
 @pytest.mark.parametrize(("entries", "bits", "hashes"), [(60_000, 2_587_966, 30), (0, 44, 31)])
-def test_sizes_are_hudis(entries: int, bits: int, hashes: int) -> None:
-    sized = BloomFilter.sized(entries, 1e-9)
+def test_filter_sizes_equal_hudis(entries: int, bits: int, hashes: int) -> None:
+    sized = BloomFilter.with_capacity(entries, 1e-9)
     assert (sized.bits, sized.hashes) == (bits, hashes)
 
 
 @pytest.mark.parametrize(("entries", "fpp"), [(10, 0.0), (10, 1.0), (10**9, 1e-9)])
-def test_sizes_that_cannot_be(entries: int, fpp: float) -> None:
+def test_impossible_filter_sizes_are_refused(entries: int, fpp: float) -> None:
     with pytest.raises(ValueError, match="rate"):
-        BloomFilter.sized(entries, fpp)
+        BloomFilter.with_capacity(entries, fpp)
 
 
 def test_a_chain_that_is_too_short_is_refused() -> None:
     with pytest.raises(ValueError, match="chain of 1 rounds"):
-        BloomFilter.sized(1, 0.01).might_contain(hash_chain(pa.array(["a"]), 1))
+        BloomFilter.with_capacity(1, 0.01).might_contain(hash_chain(pa.array(["a"]), 1))
 
 
 ROW = struct.pack(">iibi", -1, 2, 1, 16) + b"\x00\x00"
@@ -254,20 +254,20 @@ def dynamic(per_row: int, used: int, rows: int, content: bytes) -> bytes:
         (ROW, "DYNAMIC_V1", "unknown type 'DYNAMIC_V1'"),
     ],
 )
-def test_damage_is_named(content: bytes, code: str | None, reason: str) -> None:
+def test_damaged_filter_is_refused_with_its_reason(content: bytes, code: str | None, reason: str) -> None:
     with pytest.raises(CorruptTableError, match=reason):
         BloomFilter.decode(base64.b64encode(content), code)
 
 
 @pytest.mark.parametrize("text", ["not base64!", "AAA", "ünicode", b"\xff\xfe"])
-def test_text_that_is_no_base64_is_named(text: str | bytes) -> None:
+def test_filter_text_that_is_not_base64_is_refused(text: str | bytes) -> None:
     with pytest.raises(CorruptTableError, match="base64"):
         BloomFilter.decode(text, None)
 
 
 @given(st.binary(max_size=80), st.integers(0, 60), st.sampled_from([None, SIMPLE, DYNAMIC_V0]), st.booleans())
 def test_any_bytes_decode_or_are_refused(noise: bytes, at: int, code: str | None, whole: bool) -> None:
-    sound = base64.b64decode(BloomFilter.sized(4, 0.1).encode())
+    sound = base64.b64decode(BloomFilter.with_capacity(4, 0.1).encode())
     content = noise if whole else sound[:at] + noise + sound[at + len(noise) :]
     text = base64.b64encode(content)
     try:

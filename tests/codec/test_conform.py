@@ -67,14 +67,14 @@ OFFSETS = pa.array([0, 1, 3, 4], pa.int32())
 HIDING = pa.array([False, True, False])
 
 
-def test_null_lists_may_hide_values() -> None:
+def test_values_under_a_null_list_are_dropped() -> None:
     hidden = pa.ListArray.from_arrays(OFFSETS, pa.array([1, 2, 3, 4], pa.int32()), mask=HIDING)
     found = conform_array(hidden, pa.list_(pa.int64()))
     assert found.to_pylist() == [[1], None, [4]]
     assert conform_array(hidden.slice(1), pa.list_(pa.int64())).to_pylist() == [None, [4]]
 
 
-def test_null_maps_may_hide_entries() -> None:
+def test_entries_under_a_null_map_are_dropped() -> None:
     entries = pa.StructArray.from_arrays(
         [pa.array(["a", "b", "c", "d"]), pa.array([1, 2, 3, 4], pa.int32())],
         fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.int32())],
@@ -101,7 +101,7 @@ def test_null_maps_may_hide_entries() -> None:
     ],
     ids=lambda value: str(getattr(value, "type", value)),
 )
-def test_other_forms_of_one_value(given_array: pa.Array, wanted: pa.DataType) -> None:
+def test_other_arrow_forms_of_a_value_convert(given_array: pa.Array, wanted: pa.DataType) -> None:
     found = conform_array(given_array, wanted)
     assert found.type == wanted
     found.validate(full=True)
@@ -124,14 +124,14 @@ def test_other_forms_of_one_value(given_array: pa.Array, wanted: pa.DataType) ->
     ],
     ids=lambda value: str(getattr(value, "type", value)),
 )
-def test_a_value_that_would_be_lost_names_its_column(given_array: pa.Array, wanted: pa.DataType) -> None:
+def test_lossy_conversion_error_names_the_column(given_array: pa.Array, wanted: pa.DataType) -> None:
     rows = pa.table({"ok": [1], "bad": given_array})
     with pytest.raises(SchemaMismatchError, match=r"column 'bad' of type .* does not fit .*; convert it first$"):
         conform(rows, pa.schema([("ok", pa.int64()), ("bad", wanted)]))
 
 
 @pytest.mark.parametrize("as_batch", [False, True])
-def test_columns_come_by_name_and_what_is_missing_is_null(as_batch: bool) -> None:
+def test_columns_are_matched_by_name_and_missing_ones_are_null(as_batch: bool) -> None:
     table = pa.table({"b": pa.array([1, 2], pa.int32()), "a": ["x", "y"], "gone": [0, 0]})
     rows = table.to_batches()[0] if as_batch else table
     wanted = pa.schema([("a", pa.string()), ("new", pa.map_(pa.string(), pa.int32())), ("b", pa.int64())])
@@ -164,7 +164,7 @@ def test_readers_get_nullable_fields_and_microseconds() -> None:
     st.integers(0, 3),
     st.sampled_from([(pa.string_view(), pa.string()), (pa.binary_view(), pa.binary()), (pa.string(), pa.string())]),
 )
-def test_categories_become_their_values(texts: list[str | None], head: int, kinds: tuple[Any, Any]) -> None:
+def test_dictionary_columns_become_their_values(texts: list[str | None], head: int, kinds: tuple[Any, Any]) -> None:
     """Frames of polars hand out dictionaries of views, which Arrow itself does not decode."""
     given_type, wanted = kinds
     plain = pa.array(texts, pa.string())

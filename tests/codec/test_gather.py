@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.arrow.gather import gather, gather_array, one_chunk, replaced, replaced_among
+from lakeformat.arrow.gather import combine_table, gather, gather_array, replace_and_take, replace_values
 
 COUNT = 200
 TYPES = [pa.string(), pa.binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.int64()]
@@ -46,7 +46,7 @@ def test_replaces_as_arrow_does(data: st.DataObject) -> None:
     old = data.draw(columns(kind))
     mask = np.random.default_rng(data.draw(st.integers(0, 9))).random(COUNT) < data.draw(st.sampled_from([0, 0.5, 1]))
     new = data.draw(columns(kind, int(mask.sum())))
-    found = replaced(old, pa.array(mask), new)
+    found = replace_values(old, pa.array(mask), new)
     found.validate(full=True)
     plain = [array.dictionary_decode() if pa.types.is_dictionary(kind) else array for array in (old, new, found)]
     assert plain[2].equals(pc.replace_with_mask(plain[0], pa.array(mask), plain[1]))
@@ -58,10 +58,10 @@ def test_a_null_among_the_positions_gives_a_null() -> None:
 
 
 @pytest.mark.parametrize("chunks", [1, 3])
-def test_columns_that_share_their_memory_go_on_sharing_it(chunks: int) -> None:
+def test_gathered_columns_share_memory_as_before(chunks: int) -> None:
     keys = pa.chunked_array([pa.array([f"{at:08}" for at in range(COUNT)])] * chunks)
     other = pa.chunked_array([pa.array([f"{at:08}" for at in range(COUNT)])] * chunks)
-    rows = one_chunk(pa.table({"key": keys, "id": keys, "other": other}))
+    rows = combine_table(pa.table({"key": keys, "id": keys, "other": other}))
     found = gather(rows, np.arange(COUNT, dtype=np.int64)[::-1])
     assert found.equals(pa.table({name: [f"{at:08}" for at in reversed(range(COUNT))] for name in rows.schema.names}))
     key, copy, apart = (column.chunk(0).buffers()[2].address for column in found.columns)
@@ -75,14 +75,14 @@ def test_rows_of_several_chunks_are_gathered_too() -> None:
 
 def test_columns_without_any_value() -> None:
     rows = pa.table({"key": pa.array([], pa.string()), "texts": pa.array([], pa.list_(pa.string()))})
-    assert gather(one_chunk(rows), np.array([], np.int64)).equals(rows.combine_chunks())
+    assert gather(combine_table(rows), np.array([], np.int64)).equals(rows.combine_chunks())
     none = pa.table({name: pa.chunked_array([], rows.schema.field(name).type) for name in rows.schema.names})
-    assert one_chunk(none).equals(rows)
+    assert combine_table(none).equals(rows)
 
 
-def test_columns_of_other_memory_are_never_taken_for_each_other() -> None:
+def test_columns_with_different_memory_are_gathered_separately() -> None:
     rows = pa.table({name: pa.array([name] * COUNT).dictionary_encode() for name in map(str, range(50))})
-    found = gather(one_chunk(rows), np.arange(COUNT, dtype=np.int64))
+    found = gather(combine_table(rows), np.arange(COUNT, dtype=np.int64))
     assert found.to_pydict() == rows.to_pydict()
 
 
@@ -102,7 +102,7 @@ def test_gathers_from_many_chunks_as_arrow_does(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_replaces_among_what_is_left(data: st.DataObject) -> None:
+def test_replacement_among_remaining_rows_equals_arrows(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from([*TYPES, pa.bool_(), pa.decimal128(30, 2), pa.timestamp("us")]))
     number = pa.array([at % 2 for at in range(COUNT)])
     old = data.draw(columns(kind)) if kind in TYPES else number.cast(kind)
@@ -111,7 +111,7 @@ def test_replaces_among_what_is_left(data: st.DataObject) -> None:
     at = left[data.draw(st.lists(st.booleans(), min_size=len(left), max_size=len(left)))]
     new = (data.draw(columns(kind)) if kind in TYPES else number.cast(kind)).slice(1, len(at))
     before = old.to_pylist()
-    found = replaced_among(old, at, new, pa.array(left), np.searchsorted(left, at))
+    found = replace_and_take(old, at, new, pa.array(left), np.searchsorted(left, at))
     found.validate(full=True)
     values = dict(enumerate(before)) | dict(zip(at.tolist(), new.to_pylist(), strict=True))
     assert found.to_pylist() == [values[place] for place in left.tolist()]

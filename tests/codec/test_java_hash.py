@@ -40,7 +40,7 @@ def hashes(keys: list[str], fields: str, rule: FieldRule) -> list[int]:
 
 
 @pytest.mark.parametrize(("key", "fields", "by_0", "by_1"), BUCKETS)
-def test_hudi_s_own_buckets(key: str, fields: str, by_0: int, by_1: int) -> None:
+def test_bucket_ids_equal_hudis(key: str, fields: str, by_0: int, by_1: int) -> None:
     for rule, bucket in ((FieldRule.HUDI_0, by_0), (FieldRule.HUDI_1, by_1)):
         for before, behind in ([], []), (["zz:9,id:w"], ["id:7,region:ü", ""]):
             found = hashes([*before, key, *behind], fields, rule)[len(before)]
@@ -66,12 +66,12 @@ TEXTS = st.text(st.sampled_from("ab0ü日\uffff\U0001f600 _-"), max_size=12)
 
 
 @given(st.lists(TEXTS, max_size=40), st.sampled_from(FieldRule))
-def test_keys_of_one_field(keys: list[str], rule: FieldRule) -> None:
+def test_bucket_of_a_key_of_one_field(keys: list[str], rule: FieldRule) -> None:
     assert hashes(keys, "id", rule) == [list_hash([key]) for key in keys]
 
 
 @given(st.lists(st.lists(TEXTS.filter(bool), min_size=3, max_size=3), max_size=30), st.sampled_from(FieldRule))
-def test_keys_of_three_fields(rows: list[list[str]], rule: FieldRule) -> None:
+def test_bucket_of_a_key_of_three_fields(rows: list[list[str]], rule: FieldRule) -> None:
     keys = [",".join(f"{name}:{value}" for name, value in zip("ijk", row, strict=True)) for row in rows]
     assert hashes(keys, "i,j,k", rule) == [list_hash(row) for row in rows]
     assert hashes(keys, "k,i", rule) == [list_hash([row[0], row[2]]) for row in rows]

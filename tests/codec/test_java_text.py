@@ -75,7 +75,7 @@ def test_floats_without_a_usual_text() -> None:
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False)), st.booleans())
-def test_doubles_come_back_from_their_text(values: list[float], with_null: bool) -> None:
+def test_double_text_parses_to_the_same_double(values: list[float], with_null: bool) -> None:
     texts = java_text(pa.array([*values, *([None] if with_null else [])], pa.float64())).to_pylist()
     assert [float(text) for text in texts[: len(values)]] == values
     form = re.compile(r"-?(\d{1,7}\.\d+|[1-9]\.\d+E-?\d+)")
@@ -84,7 +84,7 @@ def test_doubles_come_back_from_their_text(values: list[float], with_null: bool)
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False)))
-def test_floats_come_back_from_their_text(values: list[float]) -> None:
+def test_float_text_parses_to_the_same_float(values: list[float]) -> None:
     texts = java_text(pa.array(values, pa.float32())).to_pylist()
     assert [float(np.float32(text)) for text in texts] == values
 
@@ -117,7 +117,7 @@ def test_floats_come_back_from_their_text(values: list[float]) -> None:
         ([Decimal("7")], pa.decimal256(60, 0), ["7"]),
     ],
 )
-def test_other_types(values: list[object], type_: pa.DataType, texts: list[str | None]) -> None:
+def test_other_types_have_javas_text(values: list[object], type_: pa.DataType, texts: list[str | None]) -> None:
     result = java_text(pa.array(values, type_))
     assert result.type == pa.string()
     assert result.to_pylist() == texts

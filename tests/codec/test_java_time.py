@@ -36,7 +36,7 @@ def millis_of(text: str, *patterns: str, zone: str = "UTC") -> int:
         ("HH''mm", "03'04"),
     ],
 )
-def test_patterns_are_written(pattern: str, text: str) -> None:
+def test_moment_is_formatted_by_pattern(pattern: str, text: str) -> None:
     assert text_of(MOMENT, pattern) == text
 
 
@@ -51,7 +51,7 @@ def test_patterns_are_written(pattern: str, text: str) -> None:
         ("America/New_York", "2024-01-01 22:04"),
     ],
 )
-def test_zones_are_javas(zone: str, text: str) -> None:
+def test_zone_names_are_javas(zone: str, text: str) -> None:
     assert text_of(MOMENT, "yyyy-MM-dd HH:mm", zone) == text
     assert millis_of(text, "yyyy-MM-dd HH:mm", zone=zone) == MOMENT // 60_000 * 60_000
 
@@ -76,7 +76,7 @@ def test_unknown_zones_are_refused(zone: str) -> None:
         ("", "names no part of a date"),
     ],
 )
-def test_other_patterns_are_refused_by_name(pattern: str, reason: str) -> None:
+def test_unsupported_pattern_is_refused_by_name(pattern: str, reason: str) -> None:
     with pytest.raises(InvalidOptionError, match=reason):
         JavaPattern.parse(pattern)
 
@@ -91,7 +91,7 @@ def test_other_patterns_are_refused_by_name(pattern: str, reason: str) -> None:
         ("0001", "yyyy", "0001-01-01T00:00:00"),
     ],
 )
-def test_texts_are_read(text: str, pattern: str, iso: str) -> None:
+def test_text_is_parsed_by_pattern(text: str, pattern: str, iso: str) -> None:
     moment = dt.datetime.fromisoformat(iso + "+00:00") - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
     assert millis_of(text, pattern) == moment // dt.timedelta(milliseconds=1)
 
@@ -111,12 +111,12 @@ def test_texts_are_read(text: str, pattern: str, iso: str) -> None:
         ("٢٠٢٤", "yyyy"),
     ],
 )
-def test_texts_that_are_no_dates_are_quoted(text: str, pattern: str) -> None:
+def test_text_that_is_not_a_date_is_quoted_in_the_error(text: str, pattern: str) -> None:
     with pytest.raises(InvalidInputError, match=re.escape(repr(text))):
         millis_of(text, pattern)
 
 
-def test_the_first_pattern_that_fits_reads() -> None:
+def test_first_matching_pattern_parses_the_text() -> None:
     assert millis_of("2024/01/02", "yyyy-MM-dd", "yyyy/MM/dd") == millis_of("2024-01-02", "yyyy-MM-dd")
 
 
@@ -137,6 +137,6 @@ def test_written_moments_are_read_back(millis: list[int], pattern: str) -> None:
     assert parse_millis(pa.array(texts), [parsed], "UTC")[codes].tolist() == millis
 
 
-def test_a_zone_may_push_a_moment_out_of_the_calendar() -> None:
+def test_moment_outside_the_calendar_of_its_zone_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="outside the years 1 to 9999 in \\+14:00"):
         text_of(253_402_300_799_999, "yyyy", "+14:00")

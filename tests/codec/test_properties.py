@@ -65,7 +65,7 @@ STORED = [
 
 
 @pytest.mark.parametrize(("data", "entries"), LOADED)
-def test_reads_what_java_reads(data: bytes, entries: dict[str, str]) -> None:
+def test_decode_equals_java(data: bytes, entries: dict[str, str]) -> None:
     assert properties.decode(data, name="x") == entries
 
 
@@ -77,7 +77,7 @@ def test_refuses_damage_by_name(data: bytes, why: str) -> None:
 
 
 @pytest.mark.parametrize(("key", "value", "line"), STORED)
-def test_writes_what_java_writes(key: str, value: str, line: bytes) -> None:
+def test_encode_equals_java(key: str, value: str, line: bytes) -> None:
     assert properties.encode({key: value}, comments=[]) == line
 
 
@@ -97,7 +97,7 @@ TEXTS = st.text(st.one_of(st.sampled_from(" \t\f\r\n\\=:#!u0a"), st.characters(e
 
 
 @given(st.dictionaries(TEXTS, TEXTS), st.lists(TEXTS))
-def test_what_is_written_is_read(values: dict[str, str], comments: list[str]) -> None:
+def test_any_properties_round_trip(values: dict[str, str], comments: list[str]) -> None:
     written = properties.encode(values, comments=comments)
     assert properties.decode(written, name="x") == values
     assert properties.encode(dict(reversed(values.items())), comments=comments) == written

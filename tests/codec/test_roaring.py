@@ -21,7 +21,7 @@ def decoded(text: str) -> list[int] | None:
     return None if found is None else found.rows.tolist()
 
 
-def test_hudis_own() -> None:
+def test_bitmap_of_hudi_is_read_and_written_byte_for_byte() -> None:
     rows = [0, 2, 6, 8, 13, 26, 28, 29]
     assert decoded(base64.b64encode(bytes.fromhex(HUDIS)).decode()) == rows
     assert base64.b64decode(encode_positions(np.array(rows))).hex() == HUDIS
@@ -29,7 +29,7 @@ def test_hudis_own() -> None:
 
 @settings(max_examples=60)
 @given(st.sets(st.integers(0, 2**31 - 1), max_size=30), st.integers(0, 200_000), st.integers(0, 9_000), st.booleans())
-def test_any_numbers_come_back(some: set[int], start: int, count: int, is_ours: bool) -> None:
+def test_any_positions_round_trip(some: set[int], start: int, count: int, is_ours: bool) -> None:
     rows = sorted(some | set(range(start, start + 3 * count, 3)))
     found = decode_positions(encode_positions(np.array(rows, np.int64), is_ours=is_ours))
     assert found is not None
@@ -38,7 +38,7 @@ def test_any_numbers_come_back(some: set[int], start: int, count: int, is_ours: 
 
 
 @pytest.mark.parametrize("containers", [1, 3, 4, 9])
-def test_runs(containers: int) -> None:
+def test_run_containers_of_the_specification_are_read(containers: int) -> None:
     """As the specification has them: every second container of runs, where each starts only from four on."""
     flags = np.packbits(np.arange(containers) % 2 == 0, bitorder="little").tobytes()
     table, contents, rows = b"", [], []
@@ -55,7 +55,7 @@ def test_runs(containers: int) -> None:
 
 @settings(max_examples=150)
 @given(st.data())
-def test_damage_is_told_from_numbers(data: st.DataObject) -> None:
+def test_damaged_bitmap_is_refused_or_decoded(data: st.DataObject) -> None:
     raw = bytearray(base64.b64decode(encode_positions(np.array([1, 5, 70_000]), is_ours=True)))
     raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(raw)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.arrow.row_bytes import bytes_at, decoded_bytes, pieces, runs, value_ends
+from lakeformat.arrow.row_bytes import decoded_bytes, row_sizes, split_positions, split_rows, value_ends
 
 TEXTS = pa.array(["", "a", None, "bcd", "é" * 50, "x" * 1_000])
 VALUES = [
@@ -33,7 +33,7 @@ def payload(value: object) -> int:
 
 
 @pytest.mark.parametrize("values", VALUES, ids=lambda values: str(values.type)[:20])
-def test_ends_say_where_each_value_lies_also_in_slices(values: pa.Array) -> None:
+def test_offsets_locate_each_value_also_in_slices(values: pa.Array) -> None:
     for part in (values, values.slice(1, 4), values.slice(2, 0)):
         lengths = np.diff(value_ends(part))
         wanted = [payload(value) for value in part.to_pylist()]
@@ -42,12 +42,12 @@ def test_ends_say_where_each_value_lies_also_in_slices(values: pa.Array) -> None
         assert lengths.tolist() == wanted
 
 
-def test_a_dictionary_counts_as_the_texts_it_stands_for() -> None:
+def test_dictionary_column_counts_as_its_decoded_texts() -> None:
     texts = pa.array(["x" * 100_000]).take(pa.array([0] * 500))
     rows = pa.table({"v": texts.dictionary_encode()})
     assert rows.nbytes < 200_000
     assert decoded_bytes(rows) == 500 * 100_000
-    assert [piece.num_rows for piece in pieces(rows, 1_000, 25_000_000)] == [250, 250]
+    assert [piece.num_rows for piece in split_rows(rows, 1_000, 25_000_000)] == [250, 250]
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=60), st.integers(1, 40), st.integers(1, 900))
@@ -55,11 +55,11 @@ def test_pieces_and_runs_keep_order_and_limits(sizes: list[int], most_rows: int,
     texts = ["t" * size for size in sizes]
     half = len(texts) // 2
     rows = pa.table({"v": pa.chunked_array([texts[:half], texts[half:]], pa.string())})
-    cut = list(pieces(rows, most_rows, most_bytes))
+    cut = list(split_rows(rows, most_rows, most_bytes))
     assert [text for piece in cut for text in piece["v"].to_pylist()] == texts
     assert all(p.num_rows == 1 or (p.num_rows <= most_rows and decoded_bytes(p) <= most_bytes) for p in cut)
     at = np.random.default_rng(len(texts)).permutation(len(texts))
-    found = list(runs(rows, at, most_rows, most_bytes))
+    found = list(split_positions(rows, at, most_rows, most_bytes))
     assert np.array_equal(np.concatenate(found), at)
     for run in found:
-        assert len(run) == 1 or (len(run) <= most_rows and bytes_at(rows, run).sum() <= most_bytes)
+        assert len(run) == 1 or (len(run) <= most_rows and row_sizes(rows, run).sum() <= most_bytes)

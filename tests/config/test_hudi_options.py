@@ -30,14 +30,14 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_the_list_is_that_of_two_releases() -> None:
+def test_option_list_covers_two_hudi_releases() -> None:
     assert Counter(option.release for option in hudi_options()).keys() == {"1.2.0", "0.15.0"}
     assert len(hudi_options()) > 650
     shared = hudi_names()["hoodie.cleaner.policy"]
     assert (shared.key, shared.default, shared.release) == ("hoodie.clean.policy", "KEEP_LATEST_COMMITS", "1.2.0")
 
 
-def test_each_option_has_an_answer_under_each_of_its_names() -> None:
+def test_every_name_of_every_option_has_an_answer() -> None:
     for option in hudi_options():
         answers = [answer_to(name.lower()) for name in (option.key, *option.others)]
         assert answers[0] is not None, option.key
@@ -45,9 +45,9 @@ def test_each_option_has_an_answer_under_each_of_its_names() -> None:
         assert len(kinds) == 1, (option.key, answers)
 
 
-def test_no_entry_of_the_tables_is_of_no_use() -> None:
+def test_every_table_entry_is_used() -> None:
     """No name twice, none that an option of ours hides, no exception that says what its family says."""
-    tables = (hudi_support_table.TOLD, hudi_support_table.PASSED)
+    tables = (hudi_support_table.WARNED, hudi_support_table.IGNORED)
     entries = [(name, says) for table in tables for says, text in table.items() for name in text.split()]
     entries += [(name, says[0]) for name, says in hudi_support_table.REFUSED.items()]
     assert [name for name, times in Counter(name for name, _ in entries).items() if times > 1] == []
@@ -56,14 +56,14 @@ def test_no_entry_of_the_tables_is_of_no_use() -> None:
     assert idle == []
 
 
-@pytest.mark.parametrize("name", names(Kind.PASSED))
-def test_what_is_passed_over_says_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("name", names(Kind.IGNORED))
+def test_ignored_option_logs_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert resolve({name.upper(): OTHER}).values == {}
     assert warnings(caplog) == []
 
 
-@pytest.mark.parametrize("name", names(Kind.TOLD))
-def test_what_does_not_happen_is_told_unless_it_is_off(name: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("name", names(Kind.WARNED))
+def test_option_without_effect_warns_unless_switched_off(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert resolve({name: "False"}).values == {}
     assert warnings(caplog) == []
     assert resolve({name.upper(): "true"}).values == {}
@@ -74,7 +74,7 @@ def test_what_does_not_happen_is_told_unless_it_is_off(name: str, caplog: pytest
 
 
 @pytest.mark.parametrize("name", names(Kind.REFUSED))
-def test_what_is_refused_may_be_given_with_its_default(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_option_is_accepted_with_its_default(name: str, caplog: pytest.LogCaptureFixture) -> None:
     for text in ("", hudi_names()[name].default, hudi_names()[name].default.upper()):
         assert resolve({name: text}).values == {}
     with pytest.raises(InvalidOptionError) as caught:
@@ -88,7 +88,7 @@ def test_what_is_refused_may_be_given_with_its_default(name: str, caplog: pytest
 
 
 @pytest.mark.parametrize("name", [name for name in names(Kind.OBEYED) if hudi_names()[name].default])
-def test_what_is_obeyed_takes_hudis_default(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_supported_option_accepts_hudis_default(name: str, caplog: pytest.LogCaptureFixture) -> None:
     default = hudi_names()[name].default
     if name in NEWER:
         with pytest.raises(InvalidOptionError):
@@ -109,18 +109,18 @@ def test_what_is_obeyed_takes_hudis_default(name: str, caplog: pytest.LogCapture
         ("hoodie.parquet.outputtimestamptype", "INT96"),
     ],
 )
-def test_a_value_that_asks_for_nothing_is_taken(name: str, value: object, caplog: pytest.LogCaptureFixture) -> None:
+def test_value_that_requests_nothing_is_accepted(name: str, value: object, caplog: pytest.LogCaptureFixture) -> None:
     assert resolve({name: value}).values == {}
     assert caplog.records == []
 
 
-def test_what_is_the_same_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_options_with_one_warning_are_named_together(caplog: pytest.LogCaptureFixture) -> None:
     resolve({"hoodie.archive.async": "true", "hoodie.clean.async": "true", "hoodie.prewrite.cleaner.policy": "CLEAN"})
     (text,) = warnings(caplog)
     assert "hoodie.archive.async, hoodie.clean.async, hoodie.prewrite.cleaner.policy" in text
 
 
-def test_a_table_is_told_of_once_per_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_come_once_per_table_and_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cleaning = {"hoodie.clean.async.enabled": "true", "hoodie.datasource.hive_sync.enable": "true"}
     for _ in range(3):
         resolve(cleaning, table=f"{tmp_path}/a")
@@ -133,16 +133,14 @@ def test_a_table_is_told_of_once_per_process(tmp_path: Path, caplog: pytest.LogC
     assert len(warnings(caplog)) == 4
 
 
-def test_the_page_is_as_it_is_made_now() -> None:
+def test_page_equals_the_generated_page() -> None:
     shown, wanted = PAGE.read_text(encoding="utf-8").splitlines(), hudi_page().splitlines()
-    assert not list(
-        difflib.unified_diff(shown, wanted, PAGE.name, "python tools/hudi_options.py pages", lineterm="")
-    )
+    assert not list(difflib.unified_diff(shown, wanted, PAGE.name, "python tools/hudi_options.py pages", lineterm=""))
     for option in hudi_options():
         assert sum(line.startswith(f"| `{option.key}` |") for line in shown) == 1
 
 
-def test_a_family_that_is_open_has_an_answer_for_any_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_open_option_family_answers_any_name(caplog: pytest.LogCaptureFixture) -> None:
     assert {family for family, _ in open_families()} == set(hudi_support_table.OPEN.split())
     resolve({"hoodie.metrics.of.another.bundle": 1, "hoodie.write.lock.dynamodb.table": "locks"})
     assert warnings(caplog) == []

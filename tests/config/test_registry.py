@@ -45,7 +45,7 @@ def spelt(value: Any) -> str:
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
-def test_the_default_is_a_value_the_option_takes(option: Option) -> None:
+def test_default_is_a_valid_value(option: Option) -> None:
     if option.default is not None:
         assert option.parse(spelt(option.default)) == option.default
     assert resolve({})[option.key] == option.default
@@ -63,7 +63,7 @@ def test_every_alias_in_any_case_sets_the_option(option: Option) -> None:
             assert options[option.key] == option.default
 
 
-def test_values_come_as_texts_numbers_flags_and_lists() -> None:
+def test_values_are_accepted_as_text_number_flag_and_list() -> None:
     options = resolve(
         {
             "hive_style": True,
@@ -102,14 +102,14 @@ def test_marked_options_and_those_of_the_timestamp_generator_are_kept_apart() ->
     assert resolve({"hoodie.datasource.write.commitmeta.key.prefix": "Meta.", "Meta.job": "x"}).extra_metadata
 
 
-def test_the_table_lists_every_option_once() -> None:
+def test_option_table_lists_every_option_once() -> None:
     lines = options_table().splitlines()
     assert len(lines) == len(OPTIONS) + 2
     assert {line.count("|") for line in lines} == {5}
     assert [line.split("`")[1] for line in lines[2:]] == [option.key for option in OPTIONS]
 
 
-def test_the_readme_has_the_table_as_it_is_now() -> None:
+def test_page_has_the_generated_option_table() -> None:
     text = PAGE.read_text(encoding="utf-8")
     shown = text.split(OPTIONS_BEGIN)[1].split(OPTIONS_END)[0].strip().splitlines()
     wanted = options_table().strip().splitlines()

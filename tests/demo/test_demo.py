@@ -29,7 +29,7 @@ def flights() -> Flights:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_main_job_ends_with_three_readers_agreeing(tmp_path: Path, flights: Flights) -> None:
+def test_main_job_ends_with_three_readers_in_agreement(tmp_path: Path, flights: Flights) -> None:
     run = run_demo("--rows", str(ROWS), "--path", str(tmp_path / "flights"), cwd=tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     assert re.search(r"^OK in \d+ s; the table is in ", run.stdout, flags=re.MULTILINE)
@@ -50,7 +50,7 @@ def test_the_main_job_ends_with_three_readers_agreeing(tmp_path: Path, flights: 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("rows", "reason"), [("5000", "is not empty"), ("10", "leaves some days without flights")])
-def test_the_demo_refuses_what_it_cannot_do_in_one_line(tmp_path: Path, rows: str, reason: str) -> None:
+def test_demo_refuses_bad_arguments_in_one_line(tmp_path: Path, rows: str, reason: str) -> None:
     kept = tmp_path / "kept.txt"
     kept.write_text("mine")
     run = run_demo("--rows", rows, "--path", str(tmp_path), cwd=tmp_path)
@@ -60,7 +60,7 @@ def test_the_demo_refuses_what_it_cannot_do_in_one_line(tmp_path: Path, rows: st
     assert [file.name for file in tmp_path.iterdir()] == ["kept.txt"]
 
 
-def test_all_flights_are_there_and_none_twice() -> None:
+def test_every_flight_is_there_once() -> None:
     flights = load_flights()
     assert flights.first.num_rows == 336_776
     assert pc.sum(pc.is_null(flights.first["dep_time"])).as_py() == 8_255
@@ -99,7 +99,7 @@ ROW = pa.table({"k": [1, 2], "s": ["", None], "n": pa.array([3, 4], pa.int64())}
         pytest.param(ROW.slice(0, 1), False, id="a row less"),
     ],
 )
-def test_checksum_sees_values_and_nothing_else(other: pa.Table, equal: bool) -> None:
+def test_checksum_depends_on_values_only(other: pa.Table, equal: bool) -> None:
     same = checksum(other, ROW.schema, by=["k"]) == checksum(ROW, ROW.schema, by=["k"])
     assert same is equal
 
@@ -130,5 +130,5 @@ def test_reports_of_any_shape_are_printed() -> None:
     ]
 
 
-def test_a_table_without_rows_is_its_names() -> None:
+def test_empty_table_prints_its_column_names() -> None:
     assert text_table(["a", "long name"], []) == "a  long name"

@@ -15,7 +15,7 @@ from tests.helpers.docstrings import SOURCES, run_examples, with_examples
 from tests.helpers.pages import flights_of
 
 
-def test_no_example_carries_a_mark() -> None:
+def test_no_docstring_example_is_skipped() -> None:
     assert [source.name for source in SOURCES if "doctest:" in source.read_text(encoding="utf-8")] == []
 
 
@@ -29,6 +29,6 @@ def names(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("source", with_examples(spark=False), ids=lambda source: source.stem)
-def test_examples_run(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docstring_examples_run(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_examples(source, tmp_path, names) > 0

@@ -24,6 +24,10 @@ _LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 _CODE = re.compile(r"`([^`\s]+)`")
 _PATH = re.compile(rf"(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./*-]*|[A-Z]{{3,}}\.md")
 _MODULE = re.compile(r"[\w/*-]+\.py")
+_NAME = re.compile(r"(?<![\w./-])[A-Za-z_]\w*(?:\.\w+)*(?:\(.*\))?")
+_OURS = re.compile(r"_[A-Z_]+|\w+_\w+|[A-Z]\w*[a-z]\w*[A-Z]\w*")
+#: Names in the design pages that are not in our sources.
+FOREIGN = {"DataSourceStreamArrowWriter", "UnboundLocalError"}
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -68,6 +72,20 @@ def test_links_of_page_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_paths_named_in_page_exist(page: Path) -> None:
     assert list(missing_paths(page)) == []
+
+
+def test_names_in_design_pages_are_in_the_sources() -> None:
+    files = [ROOT / "conftest.py", *(path for name in FOLDERS for path in (ROOT / name).rglob("*.py"))]
+    known = {word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    unknown = {
+        (page.name, part)
+        for page in (ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs" / "design").glob("*.md")))
+        for span in re.findall(r"`([^`]+)`", prose_of(page))
+        if _NAME.fullmatch(span)
+        for part in span.partition("(")[0].split(".")
+        if _OURS.fullmatch(part) and part not in known | FOREIGN
+    }
+    assert unknown == set()
 
 
 def test_index_of_decisions_lists_every_decision() -> None:

@@ -19,14 +19,14 @@ def cells(notebook: Path, kind: str) -> list[dict[str, Any]]:
     return [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == kind]
 
 
-def test_there_is_one_for_each_audience_and_the_site_has_them() -> None:
+def test_each_audience_has_a_notebook_on_the_site() -> None:
     assert [notebook.stem for notebook in NOTEBOOKS] == ["operations", "plain-python", "pyspark"]
     page = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
     assert [notebook.name for notebook in NOTEBOOKS if f"(notebooks/{notebook.name})" not in page] == []
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
-def test_what_its_code_shows_is_stored(notebook: Path) -> None:
+def test_notebook_stores_the_outputs_of_its_code(notebook: Path) -> None:
     text = notebook.read_text(encoding="utf-8")
     document = json.loads(text)
     assert document["metadata"][DIGEST] == code_digest(document), "run: python tools/notebooks.py"

@@ -28,7 +28,7 @@ def test_options_have_two_columns() -> None:
     ]
 
 
-def test_no_option_is_lost_on_the_way() -> None:
+def test_site_page_has_every_option() -> None:
     for name, source in (("options.md", OPTIONS), ("reference/hudi-options.md", HUDI_OPTIONS)):
         text = source.read_text(encoding="utf-8")
         rows = [line for line in on_page_markdown(text, page=page(name)).splitlines() if line.startswith("| `")]

@@ -29,7 +29,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     return lakeformat.create(tmp_path / "t", {"id": "int64", "v": "string"}, record_key="id", **options)
 
 
-def test_all_that_happened_is_listed_the_newest_first(table: Table) -> None:
+def test_history_lists_every_action_newest_first(table: Table) -> None:
     first = table.upsert(rows(1, 2, 3)).instant_time
     table.update({"v": "y"}, where="id = 1")
     table.delete(where="id = 2")
@@ -66,13 +66,13 @@ def test_all_that_happened_is_listed_the_newest_first(table: Table) -> None:
     assert [row["action"] for row in called][:4] == ["clean", "restore", "rollback", "savepoint"]
 
 
-def test_a_statement_is_shown_and_says_what_was_done(table: Table) -> None:
+def test_history_shows_the_statement_of_a_commit(table: Table) -> None:
     table.upsert(rows(1))
     hooks = Hooks(extra_metadata={STATEMENT_KEY: "update t\n set v = 'z'"})
     incoming = pa.table({"id": pa.array([1], pa.int64()), "v": ["z"]})
     options = table.options.with_values(**{"hoodie.datasource.write.operation": "upsert"})
-    job = plan_job(table.engine.store, table.engine.writable(), options, incoming.schema, table.engine.ids)
-    WriteSession(table.engine, job, hooks).run_staged(prepare(incoming, job.prepare), 1)
+    job = plan_job(table.context.store, table.context.writable_snapshot(), options, incoming.schema, table.context.ids)
+    WriteSession(table.context, job, hooks).run_staged(prepare(incoming, job.prepare), 1)
     (entry, _) = table.history()
     assert (entry.operation, entry.statement) == ("update", "update t\n set v = 'z'")
     assert entry.describe().splitlines()[1] == "  update t set v = 'z'"
@@ -80,7 +80,7 @@ def test_a_statement_is_shown_and_says_what_was_done(table: Table) -> None:
 
 
 @pytest.mark.parametrize("name", fixture_tables.names("hudi_life"))
-def test_what_hudi_did_is_listed(name: str, tmp_path: Path) -> None:
+def test_history_lists_actions_of_hudi(name: str, tmp_path: Path) -> None:
     path, told = fixture_tables.unpack(name, tmp_path), fixture_tables.expected(name)
     wanted = {"clean", "rollback", "restore", "savepoint"}
     on_timeline = {(each["instant"], each["action"]) for each in told["timeline"] if each["action"] in wanted}

@@ -72,7 +72,7 @@ REFUSED: dict[str, tuple[Callable[[Table], Any], type[LakeformatError], str]] = 
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_there_is_refused_in_our_words(case: str, table: Table) -> None:
+def test_missing_name_is_refused_in_one_line(case: str, table: Table) -> None:
     call, error, said = REFUSED[case]
     before = (table.to_arrow().to_pylist(), len(table.history()))
     with pytest.raises(error, match=said) as caught:
@@ -81,7 +81,7 @@ def test_what_is_not_there_is_refused_in_our_words(case: str, table: Table) -> N
     assert (table.to_arrow().to_pylist(), len(table.history())) == before
 
 
-def test_operations_have_names(table: Table) -> None:
+def test_operations_are_accepted_by_name(table: Table) -> None:
     assert table.write([{"id": 9, "v": 1, "name": "y"}], "UPSERT").rows.inserted == 1
     assert table.plan([{"id": 9}], "delete").operation == Operation.DELETE.value
 
@@ -107,7 +107,7 @@ def test_operations_have_names(table: Table) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", [Table, LakehouseTable])
-def test_names_of_other_libraries_are_answered_by_both_hosts(kind: type, name: str, said: str) -> None:
+def test_names_of_other_libraries_suggest_ours_on_both_hosts(kind: type, name: str, said: str) -> None:
     for asked in (kind, object.__new__(kind)):
         with pytest.raises(AttributeError, match=re.escape(said)):
             getattr(asked, name)
@@ -121,7 +121,7 @@ def test_verbs_keep_their_signatures(kind: Any) -> None:
         object.__new__(kind).archive(foo=1)
 
 
-def test_a_time_before_the_first_commit_is_warned_of(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+def test_as_of_before_the_first_commit_warns(table: Table, caplog: pytest.LogCaptureFixture) -> None:
     first = table.history()[0].instant_time
     assert table.count(as_of="2001-01-01") == 0
     (record,) = caplog.records
@@ -131,10 +131,10 @@ def test_a_time_before_the_first_commit_is_warned_of(table: Table, caplog: pytes
     assert len(caplog.records) == 1
 
 
-def test_hints_name_what_is_there() -> None:
+def test_hints_name_existing_methods() -> None:
     wrong = []
     for kind in (Table, LakehouseTable):
-        hints = {**foreign_names._OUR_CALLS, **(foreign_names._UNDER_SPARK if kind is LakehouseTable else {})}
+        hints = {**foreign_names._OWN_CALLS, **(foreign_names._UNDER_SPARK if kind is LakehouseTable else {})}
         for name, ours in hints.items():
             verbs = re.findall(r"(?:^| and )(\w+)\(", ours)
             wrong += [(kind.__name__, name, verb) for verb in verbs if verb not in dir(kind) and name not in dir(kind)]
@@ -154,23 +154,23 @@ def test_hints_name_what_is_there() -> None:
         ("when_matched_udpate", "did you mean 'when_matched_update'"),
     ],
 )
-def test_clauses_of_other_libraries_are_answered(name: str, said: str, table: Table) -> None:
+def test_merge_clauses_of_other_libraries_suggest_ours(name: str, said: str, table: Table) -> None:
     with pytest.raises(AttributeError, match=re.escape(said)):
         getattr(table.merge(ROWS), name)
 
 
-def test_modules_names_of_other_libraries_are_answered() -> None:
+def test_module_names_of_other_libraries_suggest_ours() -> None:
     with pytest.raises(AttributeError, match=r"here it is called lakeformat.open\(path\)"):
         lakeformat.DeltaTable  # noqa: B018
     with pytest.raises(AttributeError, match="insert=True"):
         lakeformat.write_deltalake  # noqa: B018
 
 
-def test_a_table_says_where_it_is(table: Table, tmp_path: Path) -> None:
+def test_location_is_the_table_path(table: Table, tmp_path: Path) -> None:
     assert table.location == str(tmp_path / "t")
 
 
-def test_answers_are_one_line(table: Table) -> None:
+def test_repr_of_results_is_one_line(table: Table) -> None:
     result = table.upsert(ROWS)
     table.savepoint(comment="kept")
     answers = [
@@ -211,9 +211,7 @@ GIVEN: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("case", GIVEN)
-def test_rows_given_to_create_are_inserted_on_request(
-    case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_create_with_insert_inserts_the_rows(case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made = lakeformat.create(tmp_path / "t", GIVEN[case](), record_key="id", insert=True)
     assert sorted(made.to_arrow().to_pylist(), key=lambda row: row["id"]) == ROWS
     assert caplog.records == []
@@ -223,9 +221,7 @@ def test_rows_given_to_create_are_inserted_on_request(
 
 
 @pytest.mark.parametrize("case", GIVEN)
-def test_rows_given_to_create_and_not_inserted_are_warned_of(
-    case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_create_with_rows_without_insert_warns(case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made = lakeformat.create(tmp_path / "t", GIVEN[case](), record_key="id")
     assert made.count() == 0
     (record,) = caplog.records
@@ -235,17 +231,17 @@ def test_rows_given_to_create_and_not_inserted_are_warned_of(
 
 
 @pytest.mark.parametrize("schema", [COLUMNS, pa.schema({"id": pa.int64()}), pa.table({"id": pa.array([], "int64")})])
-def test_a_schema_is_no_rows(schema: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_create_with_a_schema_does_not_warn(schema: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lakeformat.create(tmp_path / "t", schema, record_key="id")
     assert caplog.records == []
 
 
-def test_a_schema_cannot_be_inserted(tmp_path: Path) -> None:
+def test_create_with_insert_refuses_a_schema(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="needs rows"):
         lakeformat.create(tmp_path / "t", COLUMNS, record_key="id", insert=True)
     assert not lakeformat.exists(tmp_path / "t")
 
 
-def test_an_empty_table_that_is_there_is_filled(tmp_path: Path) -> None:
+def test_create_with_insert_fills_an_existing_empty_table(tmp_path: Path) -> None:
     lakeformat.create(tmp_path / "t", COLUMNS, record_key="id")
     assert lakeformat.create(tmp_path / "t", ROWS, record_key="id", insert=True).count() == len(ROWS)

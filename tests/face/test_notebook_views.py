@@ -66,7 +66,7 @@ VIEWS: Final[dict[str, tuple[Callable[[Table], Any], str]]] = {
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_each_answer_is_html_and_no_value_is_markup(name: str, table: Table) -> None:
+def test_results_render_as_html_with_escaped_values(name: str, table: Table) -> None:
     answer, said = VIEWS[name]
     seen = Seen(answer(table)._repr_html_())
     assert seen.open == []
@@ -75,7 +75,7 @@ def test_each_answer_is_html_and_no_value_is_markup(name: str, table: Table) -> 
     assert said in " ".join(seen.text)
 
 
-def test_a_funnel_tells_what_the_report_says(table: Table, tmp_path: Path) -> None:
+def test_tagging_figure_shows_the_counts_of_the_report(table: Table, tmp_path: Path) -> None:
     rows = [*ROWS[:5], {"id": 100, "part": EVIL, "x": 1.0}]
     plan, result = table.plan_upsert(rows), table.upsert(rows)
     stages = stages_of(result.report)
@@ -88,7 +88,7 @@ def test_a_funnel_tells_what_the_report_says(table: Table, tmp_path: Path) -> No
         table.insert(rows).figure()
 
 
-def test_a_layout_stands_beside_an_earlier_one(tmp_path: Path) -> None:
+def test_layout_figure_compares_with_an_earlier_report(tmp_path: Path) -> None:
     rows = pa.table({"id": list(range(4000)), "x": [(number * 7919) % 4000 for number in range(4000)]})
     table = lakeformat.create(tmp_path / "t", rows.schema, record_key="id", **SMALL)
     for start in range(0, 4000, 500):

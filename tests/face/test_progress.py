@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from lakeformat.display import BYTES, looked_at, progress
+from lakeformat.display import BYTES, is_visible, progress
 
 WORK: Final = """
 import sys
@@ -55,7 +55,7 @@ def on_a_terminal(path: Path, environment: dict[str, str]) -> str:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="terminals of Linux")
-def test_each_long_work_is_drawn_on_a_terminal(tmp_path: Path) -> None:
+def test_progress_draws_each_long_task_on_a_terminal(tmp_path: Path) -> None:
     shown = on_a_terminal(tmp_path / "t", DRAWN)
     ended = {found[1]: found[2] for found in re.finditer(r"(\w+): 100%\|[^|]*\|([^\r\n]*)", shown)}
     assert set(ended) == {"upsert", "read", "compact", "cluster", "clean"}
@@ -65,18 +65,18 @@ def test_each_long_work_is_drawn_on_a_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="terminals of Linux")
-def test_the_environment_switches_it_off(tmp_path: Path) -> None:
+def test_environment_variable_switches_progress_off(tmp_path: Path) -> None:
     assert on_a_terminal(tmp_path / "t", {**DRAWN, "TQDM_DISABLE": "1"}) == ""
 
 
-def test_nothing_is_drawn_into_a_pipe(tmp_path: Path) -> None:
+def test_progress_draws_nothing_into_a_pipe(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WORK, str(tmp_path / "t")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **DRAWN})
     assert (done.stdout, done.stderr) == ("", "")
-    assert not looked_at() or sys.stderr.isatty()
+    assert not is_visible() or sys.stderr.isatty()
 
 
-def test_work_that_is_more_than_was_planned_ends_at_the_whole() -> None:
+def test_progress_beyond_the_plan_ends_at_100_percent() -> None:
     with progress("read", 10, BYTES) as shown:
         shown.advance(8)
         shown.advance(8, rows=1)

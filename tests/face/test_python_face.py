@@ -88,27 +88,27 @@ INPUTS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_rows_come_as_people_have_them(name: str, tmp_path: Path) -> None:
+def test_write_accepts_every_kind_of_rows(name: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     result = table.upsert(INPUTS[name]())
     assert (result.rows.incoming, result.rows.inserted, result.rows.updated) == (6, 6, 0)
     assert plain(table.to_arrow()) == ROWS
 
 
-def test_another_table_and_a_read_are_rows_too(table: Table, tmp_path: Path) -> None:
+def test_write_accepts_a_table_and_a_read(table: Table, tmp_path: Path) -> None:
     copy = new_table(tmp_path / "copy")
     copy.upsert(table.read(meta_columns=False, where="id < 4"))
     assert plain(copy) == ROWS[:4]
 
 
-def test_a_dict_that_lacks_a_key_is_null_there(tmp_path: Path) -> None:
+def test_missing_dict_key_is_null(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     lacking = {name: value for name, value in ROWS[0].items() if name != "small"}
     table.upsert([lacking, ROWS[1]])
     assert [row["small"] for row in plain(table.to_arrow())] == [None, 10]
 
 
-def test_keys_and_plans_take_the_same(table: Table) -> None:
+def test_delete_and_plan_accept_the_same_rows(table: Table) -> None:
     assert table.plan_delete([{"id": 1, "part": "b"}]).updates == 1
     assert table.delete([{"id": 1, "part": "b"}]).rows.deleted == 1
     assert table.delete({"id": [2, 99]}).rows.deleted == 1
@@ -127,7 +127,9 @@ def test_keys_and_plans_take_the_same(table: Table) -> None:
         ("rows.parquet", InvalidInputError, "a list of dicts"),
     ],
 )
-def test_what_is_no_table_is_refused_in_one_line(table: Table, rows: Any, error: type[Exception], said: str) -> None:
+def test_input_that_is_not_rows_is_refused_in_one_line(
+    table: Table, rows: Any, error: type[Exception], said: str
+) -> None:
     with pytest.raises(error, match=said) as caught:
         table.upsert(rows)
     assert "\n" not in str(caught.value)
@@ -147,7 +149,7 @@ OUTPUTS: dict[str, Callable[[Table], Any]] = {
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_rows_leave_as_people_want_them(name: str, table: Table) -> None:
+def test_read_returns_every_kind_of_rows(name: str, table: Table) -> None:
     ids = OUTPUTS[name](table)
     assert sorted(zip(ids["id"].to_pylist(), ids["small"].to_pylist(), strict=True)) == [
         (at, at * 10) for at in range(6)
@@ -163,19 +165,19 @@ def test_pandas_polars_and_duckdb_see_the_filter_and_the_columns(table: Table) -
     assert named.filter("part = 'b'").count("*").fetchall() == [(1,)]
 
 
-def test_hudis_columns_come_where_they_are_asked_for(table: Table) -> None:
+def test_meta_columns_are_returned_on_request(table: Table) -> None:
     assert table.to_arrow().column_names == table.schema.names
     assert pa.table(table).column_names == list(table.to_pandas()) == table.to_polars().columns == table.schema.names
     assert table.changes("000").to_arrow().column_names == table.schema.names
     assert table.to_arrow(["_hoodie_record_key", "id"]).column_names == ["_hoodie_record_key", "id"]
     whole = [*META_COLUMNS, *table.schema.names]
     assert table.to_arrow(meta_columns=True).column_names == whole
-    asked = lakeformat.open(table.engine.storage.location, meta_columns=True)
+    asked = lakeformat.open(table.context.storage.location, meta_columns=True)
     assert asked.to_arrow().column_names == asked.read().schema.names == whole
     assert asked.to_arrow(meta_columns=False).column_names == table.schema.names
 
 
-def test_a_limit_gives_so_many_rows_of_those(table: Table) -> None:
+def test_limit_returns_that_many_matching_rows(table: Table) -> None:
     for limit in (0, 1, 5, 6, 100):
         rows = table.to_arrow(["id"], where="id >= 1", limit=limit)["id"].to_pylist()
         assert len(rows) == len(set(rows)) == min(limit, 5)
@@ -196,13 +198,13 @@ def test_count_is_how_many_rows_there_are(table: Table) -> None:
     assert (len(table), bool(table)) == (0, True)
 
 
-def test_count_without_the_file_index_asks_footers(table: Table) -> None:
-    listed = lakeformat.open(table.engine.storage.location, **{"lakeformat.file.index": False})
+def test_count_without_the_file_index_reads_footers(table: Table) -> None:
+    listed = lakeformat.open(table.context.storage.location, **{"lakeformat.file.index": False})
     assert (listed.files()["rows"].null_count, listed.count()) == (2, 6)
 
 
-def test_files_are_those_on_disk(table: Table) -> None:
-    folder = Path(table.engine.storage.location)
+def test_files_lists_the_files_on_disk(table: Table) -> None:
+    folder = Path(table.context.storage.location)
     files = table.files()
     on_disk = {str(file.relative_to(folder)): file.stat().st_size for file in folder.glob("*/*.parquet")}
     assert dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True)) == on_disk
@@ -217,7 +219,7 @@ def test_files_are_those_on_disk(table: Table) -> None:
 
 
 def test_exists_open_and_create(table: Table, tmp_path: Path) -> None:
-    location = table.engine.storage.location
+    location = table.context.storage.location
     assert lakeformat.exists(location)
     assert table.exists()
     assert not lakeformat.exists(tmp_path / "nowhere")
@@ -244,13 +246,13 @@ def test_exists_open_and_create(table: Table, tmp_path: Path) -> None:
     ],
     ids=["names", "pairs", "arrow", "polars", "pandas", "dicts", "lists"],
 )
-def test_a_table_is_made_of_whatever_has_columns(columns: Any, tmp_path: Path) -> None:
+def test_create_accepts_every_kind_of_schema(columns: Any, tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", columns, record_key="id", if_exists="error")
     assert table.schema == pa.schema([("id", pa.int64()), ("name", pa.string())])
     assert table.count() == 0
 
 
-def test_a_type_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_create_refuses_an_unknown_type(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="give names and Arrow types"):
         lakeformat.create(tmp_path / "t", {"id": "integer!"}, record_key="id")
 
@@ -265,19 +267,19 @@ def test_a_type_that_is_none_is_refused(tmp_path: Path) -> None:
         ("upsret", "did you mean 'upsert'"),
     ],
 )
-def test_names_of_other_formats_tell_ours(name: str, ours: str, table: Table) -> None:
+def test_method_names_of_other_formats_suggest_ours(name: str, ours: str, table: Table) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(table, name)
     assert ours in str(caught.value)
     assert not hasattr(table, "_repr_mimebundle_")
 
 
-def test_a_condition_in_the_place_of_keys_is_told_its_name(table: Table) -> None:
+def test_delete_given_a_condition_as_keys_suggests_where(table: Table) -> None:
     with pytest.raises(InvalidInputError, match="delete\\(where='id = 1'\\)"):
         table.delete("id = 1")
 
 
-def test_notebooks_show_tables_without_a_word_of_html_from_values(table: Table, tmp_path: Path) -> None:
+def test_notebook_view_escapes_html_in_values(table: Table, tmp_path: Path) -> None:
     columns = {"id": "int64", "part": "string"}
     hostile = lakeformat.create(tmp_path / "<b>", columns, record_key="id", partition_by="part")
     result = hostile.upsert([{"id": 1, "part": "<script>"}])
@@ -295,7 +297,7 @@ def test_notebooks_show_tables_without_a_word_of_html_from_values(table: Table, 
     assert "no table" in Table(LocalStorage(str(tmp_path / "nowhere")))._repr_html_()
 
 
-def test_a_conflict_tells_the_file_groups(table: Table) -> None:
+def test_conflict_error_has_the_file_group_ids(table: Table) -> None:
     table.schedule_clustering("id", partitions=["a"])
     with pytest.raises(WriteConflictError) as caught:
         table.upsert(ROWS[:1])

@@ -34,12 +34,12 @@ def held(table: Table) -> Held:
 
 
 def said(text: str, table: Table) -> Any:
-    path = table.engine.storage.location
+    path = table.context.storage.location
     return lakeformat.sql(text.replace("{t}", "flights").replace("{path}", path), flights=table)
 
 
 @pytest.mark.parametrize("case", STATEMENTS)
-def test_a_statement_does_what_it_says(case: str, table: Table) -> None:
+def test_statement_changes_the_rows_it_selects(case: str, table: Table) -> None:
     text, wanted = STATEMENTS[case]
     result = said(text, table)
     assert held(table) == wanted(dict(FIRST))
@@ -48,7 +48,7 @@ def test_a_statement_does_what_it_says(case: str, table: Table) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_is_told_in_one_line(case: str, table: Table) -> None:
+def test_unsupported_statement_is_refused_in_one_line(case: str, table: Table) -> None:
     text, error, part = REFUSED[case]
     with pytest.raises(error, match=part) as caught:
         said(text, table)
@@ -58,7 +58,7 @@ def test_what_cannot_be_is_told_in_one_line(case: str, table: Table) -> None:
 
 def test_queries_join_tables_paths_and_frames(table: Table) -> None:
     names = pl.DataFrame({"part": ["a", "b"], "name": ["first", "second"]})
-    path = table.engine.storage.location
+    path = table.context.storage.location
     rows = lakeformat.sql(
         "select n.name, count(*) as rows, max(f.price) as top from flights f join names n using (part) "
         f"where f.id in (select id from lakehouse.`{path}` where id > 0) group by n.name order by n.name",
@@ -73,9 +73,9 @@ def test_queries_join_tables_paths_and_frames(table: Table) -> None:
         lakeformat.sql("select nothing from flights", flights=table)
 
 
-def test_rows_that_changed_since_are_a_conflict(table: Table) -> None:
+def test_update_of_rows_changed_meanwhile_is_a_conflict(table: Table) -> None:
     """The values were computed from a row that another writer changes before they are written."""
-    other = lakeformat.open(table.engine.storage.location)
+    other = lakeformat.open(table.context.storage.location)
 
     def meddling() -> Iterator[pa.RecordBatch]:
         other.update({"price": 100.0}, where="id = 1")
@@ -89,7 +89,7 @@ def test_rows_that_changed_since_are_a_conflict(table: Table) -> None:
     assert held(table) == FIRST | {1: ("b", 100.0, 1)}
 
 
-def test_procedures_and_what_is_none(table: Table) -> None:
+def test_known_procedure_runs_and_unknown_one_is_refused(table: Table) -> None:
     assert said("call show_commits(table => '{t}')", table)["operation"].to_pylist() == ["bulk_insert"]
     said("call run_clustering(table => '{path}', order => 'price')", table)
     assert table.history()[0].operation == "cluster"
@@ -99,7 +99,7 @@ def test_procedures_and_what_is_none(table: Table) -> None:
         lakeformat.sql("delete from names where true", names=pa.table({"a": [1]}))
 
 
-def test_a_name_in_scope_is_not_looked_up_and_the_cure_is_said(table: Table) -> None:
+def test_variable_in_scope_is_not_a_table_and_the_error_says_how_to_pass_it(table: Table) -> None:
     flights = pa.table({"id": [1]})
     with pytest.raises(lakeformat.TableNotFoundError, match=r'sql\("\.\.\.", flights=table\)'):
         lakeformat.sql("select * from flights")
@@ -107,7 +107,7 @@ def test_a_name_in_scope_is_not_looked_up_and_the_cure_is_said(table: Table) -> 
 
 
 def test_a_path_is_named_in_any_quotes(table: Table) -> None:
-    path = table.engine.storage.location
+    path = table.context.storage.location
     for name in (f'lakehouse."{path}"', f"lakehouse.`{path}`", f"lakehouse.'{path}'", f'"{path}"', f"'{path}'"):
         assert lakeformat.sql(f"select count(*) as n from {name}").to_pylist() == [{"n": 6}], name
     lakeformat.sql(f'update "{path}" set price = -0.0::double where id = 2')
@@ -120,7 +120,7 @@ def test_a_query_reads_the_columns_and_files_that_it_needs() -> None:
     storage = CountingStorage()
     schema = pa.schema([("id", pa.int64()), *((f"c{at}", pa.int64()) for at in range(20))])
     table = Table(storage, resolve({"recordkey": "id", "name": "t"}))
-    create_table(table.engine.store, table.options, schema, table.engine.clock)
+    create_table(table.context.store, table.options, schema, table.context.clock)
     for start in (0, 20_000):
         values = np.random.default_rng(start).permutation(np.arange(start, start + 20_000))
         table.bulk_insert(pa.table([values] * 21, schema=schema))
@@ -197,7 +197,7 @@ def test_each_row_is_taken_by_one_clause(table: Table) -> None:
     assert {(price, ts) for _, price, ts in held(table).values()} <= {(1.0, 1), (2.0, 2)}
 
 
-def test_a_key_that_is_there_twice_is_not_guessed(tmp_path: Path) -> None:
+def test_update_of_a_duplicate_key_is_refused(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", {"id": "int64", "x": "int64"}, record_key="id")
     for x in (1, 2):
         table.insert([{"id": 1, "x": x}])
@@ -210,17 +210,17 @@ def test_a_key_that_is_there_twice_is_not_guessed(tmp_path: Path) -> None:
     assert table.to_arrow().to_pylist() == [{"id": 1, "x": 1}]
 
 
-def test_a_commit_keeps_its_statement(table: Table) -> None:
+def test_commit_stores_its_statement(table: Table) -> None:
     text = "update {t} set price = 1 where id = 1 -- " + "x" * 600
     said(text, table)
-    store = table.engine.store
+    store = table.context.store
     kept = store.commit(store.load().commits[-1]).extra["lakeformat.statement"]
     assert kept == text.replace("{t}", "flights")[:497] + "..."
 
 
 @pytest.mark.parametrize("key", [None, "id"])
 @pytest.mark.parametrize("name", ["rowid", "RowId", "lakeformat_row", "lakeformat_does"])
-def test_a_column_named_as_what_numbers_the_rows_is_refused_where_it_is_copied(
+def test_column_named_like_the_row_number_is_refused_where_it_is_copied(
     name: str, key: str | None, tmp_path: Path
 ) -> None:
     table = lakeformat.create(tmp_path / "t", {"id": "int64", name: "int64"}, **({"record_key": key} if key else {}))

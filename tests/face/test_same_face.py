@@ -113,7 +113,11 @@ def test_every_type_of_a_public_method_is_exported(kind: type) -> None:
             for word in re.findall(r"(?<![.\w])[A-Z]\w+", text):
                 value = function.__globals__.get(word)
                 home = getattr(value, "__module__", "") or ""
-                if inspect.isclass(value) and home.startswith("lakeformat") and word not in {*lakeformat.__all__, *lakeformat.spark.__all__}:
+                if (
+                    inspect.isclass(value)
+                    and home.startswith("lakeformat")
+                    and word not in {*lakeformat.__all__, *lakeformat.spark.__all__}
+                ):
                     missing.add((name, word))
     assert missing == set()
 

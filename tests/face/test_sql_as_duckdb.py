@@ -101,12 +101,12 @@ def play(kind: str, seed: int, steps: int, path: Path) -> int:
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[] if kind in FIRST_KINDS else pytest.mark.slow) for kind in KINDS]
 )
-def test_random_statements_do_what_duckdb_does(kind: str, tmp_path: Path) -> None:
+def test_random_statements_equal_duckdb(kind: str, tmp_path: Path) -> None:
     assert play(kind, 1, 8, tmp_path / "t") > 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 6))
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_random_statements_do_what_duckdb_does(kind: str, seed: int, tmp_path: Path) -> None:
+def test_many_random_statements_equal_duckdb(kind: str, seed: int, tmp_path: Path) -> None:
     assert play(kind, seed, 16, tmp_path / "t") > 8

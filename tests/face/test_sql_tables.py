@@ -61,7 +61,7 @@ def trips(shell: Shell) -> Shell:
 NOW = [(1, "sf", 0.5, 1), (2, "rio", 20.5, 1), (3, "sf", 30.5, 1)]
 
 
-def test_a_table_is_made_as_hudis_sql_makes_it(shell: Shell) -> None:
+def test_create_table_makes_the_table_of_hudis_sql(shell: Shell) -> None:
     assert shell(CREATE)[0]["result"] == "created"
     config = lakeformat.open(shell.path).config
     assert (config.name, config.record_fields, config.partition_fields) == (shell.name, ("id",), ("city",))
@@ -72,7 +72,7 @@ def test_a_table_is_made_as_hudis_sql_makes_it(shell: Shell) -> None:
     assert shell.name in [row["tableName"] for row in shell("show tables")]
 
 
-def test_types_are_told_as_they_were_said(shell: Shell) -> None:
+def test_describe_returns_the_declared_types(shell: Shell) -> None:
     types = ["bigint", "int", "float", "double", "string", "binary", "boolean", "date", "timestamp", "timestamp_ntz"]
     nested = ["decimal(12,3)", "array<int>", "map<string,double>", "struct<a:int,b:array<string>>"]
     columns = ", ".join(f"c{at} {kind} comment 'a'" for at, kind in enumerate([*types, *nested]))
@@ -80,7 +80,7 @@ def test_types_are_told_as_they_were_said(shell: Shell) -> None:
     assert [row["data_type"] for row in shell("desc {t}")] == [*types, *nested]
 
 
-def test_what_is_shown_makes_the_same_table_elsewhere(trips: Shell, tmp_path: Path) -> None:
+def test_show_create_table_recreates_the_table(trips: Shell, tmp_path: Path) -> None:
     text = trips("show create table {t}")[0]["createtab_stmt"]
     other = text.replace(trips.path, str(tmp_path / "other")).replace(trips.name, f"{trips.name}_other")
     lakeformat.sql(other)
@@ -94,7 +94,7 @@ def test_what_is_shown_makes_the_same_table_elsewhere(trips: Shell, tmp_path: Pa
     lakeformat.sql(f"drop table {trips.name}_other")
 
 
-def test_a_table_as_a_query_and_in_the_place_of_one(shell: Shell) -> None:
+def test_create_table_as_select_and_or_replace(shell: Shell) -> None:
     shell(
         "create table {t} using hudi tblproperties (primaryKey = 'id') partitioned by (dt) location '{path}' "
         "as select 1 as id, 'a1' as name, 1000 as dt union all select 2, 'a2', 1001"
@@ -109,7 +109,7 @@ def test_a_table_as_a_query_and_in_the_place_of_one(shell: Shell) -> None:
     assert shell.rows() == []
 
 
-def test_a_table_that_stands_is_given_a_name_and_loses_it(trips: Shell) -> None:
+def test_drop_table_forgets_the_name_and_keeps_the_files(trips: Shell) -> None:
     (told,) = trips("drop table {t}")
     assert (told["result"], told["files"]) == ("forgotten", "kept")
     with pytest.raises(TableNotFoundError, match="no table is known"):
@@ -121,7 +121,7 @@ def test_a_table_that_stands_is_given_a_name_and_loses_it(trips: Shell) -> None:
     assert trips("select sum(fare) as s from {t}") == [{"s": 51.5}]
 
 
-def test_a_name_whose_table_is_gone_may_name_a_column(shell: Shell) -> None:
+def test_name_of_a_deleted_table_can_be_a_column(shell: Shell) -> None:
     shell(CREATE)
     shutil.rmtree(shell.path)
     assert shell("select {t} from (select 1 as {t})") == [{shell.name: 1}]
@@ -129,7 +129,7 @@ def test_a_name_whose_table_is_gone_may_name_a_column(shell: Shell) -> None:
         shell("select * from {t}")
 
 
-def test_options_of_a_table_are_those_of_later_writes(shell: Shell) -> None:
+def test_table_options_apply_to_later_writes(shell: Shell) -> None:
     shell(
         "create table {t} (id bigint, v string) using hudi tblproperties "
         "(primaryKey = 'id', 'hoodie.datasource.insert.dup.policy' = 'fail') location '{path}'"
@@ -139,7 +139,7 @@ def test_options_of_a_table_are_those_of_later_writes(shell: Shell) -> None:
         shell("insert into {t} values (1, 'b')")
 
 
-def test_the_past_by_version_and_by_time(trips: Shell) -> None:
+def test_time_travel_by_version_and_by_time(trips: Shell) -> None:
     history = trips("describe history {t}")
     assert [(row["version"], row["operation"].replace("merge", "update"), row["updated"]) for row in history] == [
         (2, "update", 1),
@@ -161,7 +161,7 @@ def test_the_past_by_version_and_by_time(trips: Shell) -> None:
         trips("select * from {t} version as of 9")
 
 
-def test_what_has_changed_since(trips: Shell) -> None:
+def test_hudi_table_changes_returns_changes_since_an_instant(trips: Shell) -> None:
     first, second, _ = (row["instant_time"] for row in reversed(trips("describe history {t}")))
     changed = f"select id, fare from hudi_table_changes('{{t}}', 'latest_state', '{first}') order by id"
     assert trips(changed) == [{"id": 1, "fare": 0.5}, {"id": 3, "fare": 30.5}]
@@ -171,7 +171,7 @@ def test_what_has_changed_since(trips: Shell) -> None:
         trips("select * from hudi_table_changes('{t}', 'newest')")
 
 
-def test_a_table_goes_back(trips: Shell) -> None:
+def test_restore_table_returns_to_a_version_or_time(trips: Shell) -> None:
     then = trips("describe history {t}")[-1]["timestamp"]
     trips("restore table {t} to version as of 1")
     assert trips.rows() == [(1, "sf", 10.5, 1), *NOW[1:]]
@@ -181,7 +181,7 @@ def test_a_table_goes_back(trips: Shell) -> None:
         trips("restore table {t} to timestamp as of '2001-01-01'")
 
 
-def test_columns_are_added(trips: Shell) -> None:
+def test_alter_table_adds_columns(trips: Shell) -> None:
     trips("alter table {t} add columns (tip double comment 'extra', tags array<string>)")
     trips("alter table {t} add column if not exists tip double")
     assert trips.rows() == [(*row, None, None) for row in NOW]
@@ -189,7 +189,7 @@ def test_columns_are_added(trips: Shell) -> None:
     assert trips("select tip from {t} where id = 2") == [{"tip": 10.25}]
 
 
-def test_partitions_are_shown_and_go(trips: Shell) -> None:
+def test_partitions_are_listed_and_dropped(trips: Shell) -> None:
     assert [row["partition"] for row in trips("show partitions {t}")] == ["city=rio", "city=sf"]
     trips("alter table {t} drop partition (city = 'rio')")
     assert trips.rows() == [NOW[0], NOW[2]]
@@ -201,7 +201,7 @@ def test_partitions_are_shown_and_go(trips: Shell) -> None:
     assert trips("select count(*) as n from {t} version as of 2") == [{"n": 3}]
 
 
-def test_files_are_laid_out_and_old_ones_go(trips: Shell) -> None:
+def test_optimize_lays_out_files_and_vacuum_removes_old_ones(trips: Shell) -> None:
     table = lakeformat.open(trips.path)
     before = set(table.files()["path"].to_pylist())
     trips("optimize {t} where city = 'sf' zorder by (id, fare)")
@@ -214,7 +214,7 @@ def test_files_are_laid_out_and_old_ones_go(trips: Shell) -> None:
     assert trips.rows() == NOW
 
 
-def test_a_table_is_described(trips: Shell) -> None:
+def test_describe_table_lists_columns_and_settings(trips: Shell) -> None:
     columns = [(row["col_name"], row["data_type"]) for row in trips("describe table {t}")]
     assert columns[:4] == [("id", "bigint"), ("city", "string"), ("fare", "double"), ("ts", "bigint")]
     assert columns[-1] == ("city", "string")
@@ -269,7 +269,7 @@ REFUSED = {
 }
 
 
-def test_what_cannot_be_is_told_with_its_clause(trips: Shell) -> None:
+def test_unsupported_clause_is_refused_by_name(trips: Shell) -> None:
     for text, (error, said) in REFUSED.items():
         with pytest.raises(error, match=said) as caught:
             trips(text)
@@ -279,7 +279,7 @@ def test_what_cannot_be_is_told_with_its_clause(trips: Shell) -> None:
 
 
 @pytest.mark.parametrize("guide", [HUDI, DELTA], ids=["hudi", "delta"])
-def test_a_quick_start_runs_in_duckdbs_words(guide: list[Step], tmp_path: Path) -> None:
+def test_quick_start_runs_in_duckdbs_dialect(guide: list[Step], tmp_path: Path) -> None:
     def run(text: str) -> list[tuple[Any, ...]]:
         answer = lakeformat.sql(text)
         return [tuple(row.values()) for row in answer.to_pylist()] if isinstance(answer, pa.Table) else []
@@ -290,7 +290,7 @@ def test_a_quick_start_runs_in_duckdbs_words(guide: list[Step], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_rows_without_a_key_are_changed_one_by_one(kind: str, shell: Shell) -> None:
+def test_rows_of_a_keyless_table_are_changed_one_by_one(kind: str, shell: Shell) -> None:
     shell(f"create table {{t}} (id int, v double) using hudi tblproperties (type = '{kind}') location '{{path}}'")
     shell("insert into {t} values (1, 1.0), (1, 1.0), (2, 2.0)")
     shell("update {t} set v = v + id, id = id + 10 where v < 2")

@@ -46,7 +46,7 @@ class FailingStorage(MemoryStorage):
 
 @pytest.mark.parametrize("call", ["list", "read", "open_output", "delete"])
 @pytest.mark.parametrize("before", [0, 1, 2, 4])
-def test_a_call_that_fails_costs_the_index_only(call: str, before: int) -> None:
+def test_failing_index_call_costs_only_the_index(call: str, before: int) -> None:
     storage = FailingStorage()
     table = new_table(storage)
     for number in range(before):
@@ -63,7 +63,7 @@ def test_a_call_that_fails_costs_the_index_only(call: str, before: int) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, AttributeError, OverflowError])
-def test_no_error_of_the_index_is_the_writes(error: type[Exception]) -> None:
+def test_index_error_never_fails_the_write(error: type[Exception]) -> None:
     storage = FailingStorage()
     table = new_table(storage)
     storage.failing, storage.error = frozenset({"open_output"}), error
@@ -76,7 +76,7 @@ def test_no_error_of_the_index_is_the_writes(error: type[Exception]) -> None:
     assert judged(cold(table))
 
 
-def test_a_commit_is_told_of_even_if_no_snapshot_can_be_made() -> None:
+def test_commit_is_indexed_even_if_no_snapshot_can_be_written() -> None:
     storage = FailingStorage()
     table = new_table(storage)
     for number in range(4):
@@ -91,7 +91,7 @@ def test_a_commit_is_told_of_even_if_no_snapshot_can_be_made() -> None:
     assert judged(cold(table))
 
 
-def test_what_is_switched_off_is_not_touched_by_writers_either() -> None:
+def test_disabled_index_is_not_touched_by_writers() -> None:
     storage = FailingStorage()
     ours = new_table(storage)
     for number in range(4):
@@ -114,24 +114,22 @@ def test_what_is_switched_off_is_not_touched_by_writers_either() -> None:
     assert judged(cold(table))
 
 
-def test_a_half_written_file_of_the_index_is_none() -> None:
+def test_truncated_index_file_is_ignored() -> None:
     table = new_table()
     for number in range(5):
         table.upsert(rows(number, number + 1, bump=number))
-    storage = table.engine.storage
+    storage = table.context.storage
     for path in index_files(table):
         data = storage.read(path)
         other = cold(table)
-        other.engine.storage.replace(path, data[: len(data) // 2])
+        other.context.storage.replace(path, data[: len(data) // 2])
         judged(other)
         other.upsert(rows(9))
         assert judged(cold(other)), path
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_scan_made_before_is_read_after_the_index_moved_on_and_commits_were_archived(
-    tmp_path: Path, version: int
-) -> None:
+def test_scan_is_readable_after_index_update_and_archiving(tmp_path: Path, version: int) -> None:
     (tmp_path / "table").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "table")  # What one knows of the table, the other has not in memory.
     options = {"hoodie.write.table.version": version, "hoodie.clean.automatic": False}
@@ -145,7 +143,7 @@ def test_a_scan_made_before_is_read_after_the_index_moved_on_and_commits_were_ar
     for number in range(3):
         table.upsert(rows(number, bump=20))
     table.archive(min_commits=1)
-    table.engine.storage.delete_folder(FOLDER)
+    table.context.storage.delete_folder(FOLDER)
     assert repr(held.to_arrow().sort_by("id").to_pylist()) == before
     with pytest.raises(LakeformatError, match="taken back since it was read"):
         undone.to_arrow()

@@ -61,7 +61,7 @@ def written(table: Table, step: tuple[Any, ...]) -> None:
 
 
 def damage(table: Table, number: int, *, lose: bool) -> None:
-    files, storage = index_files(table), table.engine.storage
+    files, storage = index_files(table), table.context.storage
     if files:
         path = files[number % len(files)]
         data = storage.read(path)
@@ -71,7 +71,7 @@ def damage(table: Table, number: int, *, lose: bool) -> None:
 
 
 def done(table: Table, step: tuple[Any, ...], late: list[str]) -> None:
-    storage, commits = table.engine.storage, TimelineStore(table.engine.storage).load().commits
+    storage, commits = table.context.storage, TimelineStore(table.context.storage).load().commits
     match step:
         case ("restore", count):
             if len(commits) > count:
@@ -93,7 +93,7 @@ def done(table: Table, step: tuple[Any, ...], late: list[str]) -> None:
 
 @settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=3, max_size=8))
-def test_the_index_says_what_a_listing_says(steps: list[tuple[Any, ...]]) -> None:
+def test_index_equals_a_listing(steps: list[tuple[Any, ...]]) -> None:
     table = new_table()
     table.upsert(rows(1, 2, 3))
     late: list[str] = []
@@ -106,7 +106,7 @@ def test_the_index_says_what_a_listing_says(steps: list[tuple[Any, ...]]) -> Non
         judged(table)
         other = cold(table)
         judged(other)
-        for commit in TimelineStore(table.engine.storage).load().commits[-3:-1]:
+        for commit in TimelineStore(table.context.storage).load().commits[-3:-1]:
             judged(other, as_of=commit.time)
 
 
@@ -130,7 +130,7 @@ def test_our_own_commits_need_no_listing() -> None:
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite", "overwrite"])
-def test_commits_of_others_are_replayed(operation: str) -> None:
+def test_commits_of_other_programs_are_replayed(operation: str) -> None:
     table = new_table()
     many(table)
     getattr(foreign(table), operation)(rows(1, 2, 50, bump=9))
@@ -142,7 +142,7 @@ def test_commits_of_others_are_replayed(operation: str) -> None:
     assert judged(cold(table))
 
 
-def test_a_commit_that_is_older_than_what_the_index_knows() -> None:
+def test_late_commit_older_than_the_index_is_found() -> None:
     table = new_table()
     many(table)
     time = begin_old(table)
@@ -156,7 +156,7 @@ def test_a_commit_that_is_older_than_what_the_index_knows() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_a_restore_makes_the_index_worthless_until_the_next_write(count: int) -> None:
+def test_restore_invalidates_the_index_until_the_next_write(count: int) -> None:
     table = new_table()
     many(table, 6)
     restore(table, count)
@@ -167,7 +167,7 @@ def test_a_restore_makes_the_index_worthless_until_the_next_write(count: int) ->
     assert judged(cold(table))
 
 
-def test_archived_commits_prove_nothing_until_the_next_write() -> None:
+def test_archiving_by_others_invalidates_the_index_until_the_next_write() -> None:
     table = new_table()
     many(table, 3)
     many(foreign(table), 6)
@@ -196,7 +196,7 @@ class Archiving(MemoryStorage):
 
 
 @pytest.mark.parametrize("use_index", [True, False])
-def test_a_commit_that_is_archived_while_it_is_read(use_index: bool) -> None:
+def test_commit_archived_during_a_read_is_still_read(use_index: bool) -> None:
     table = new_table()
     many(table, 3)
     many(foreign(table), 6)
@@ -209,16 +209,16 @@ def test_a_commit_that_is_archived_while_it_is_read(use_index: bool) -> None:
     assert len(snapshot.timeline.commits) == 2
 
 
-def test_commits_archived_beyond_a_savepoint_that_is_gone_again() -> None:
+def test_commits_archived_beyond_a_deleted_savepoint_invalidate_the_index() -> None:
     table = new_table()
     many(table, 3)
-    held = TimelineStore(table.engine.storage).load().commits
+    held = TimelineStore(table.context.storage).load().commits
     for commit in held:
-        table.engine.storage.create(f".hoodie/{commit.time}.savepoint", b"x")
+        table.context.storage.create(f".hoodie/{commit.time}.savepoint", b"x")
     many(foreign(table), 6)
     archive(table, 4, held=len(held))
     for commit in held:
-        table.engine.storage.delete(f".hoodie/{commit.time}.savepoint")
+        table.context.storage.delete(f".hoodie/{commit.time}.savepoint")
     assert not judged(cold(table))
     table.upsert(rows(70))
     assert judged(cold(table))
@@ -226,7 +226,7 @@ def test_commits_archived_beyond_a_savepoint_that_is_gone_again() -> None:
     assert judged(cold(table))
 
 
-def test_a_commit_older_than_all_the_index_knows_that_is_archived_first() -> None:
+def test_archived_late_commit_invalidates_the_index() -> None:
     table = new_table()
     many(table, 4)
     time = begin_old(table, before=0)
@@ -242,13 +242,13 @@ def test_a_commit_older_than_all_the_index_knows_that_is_archived_first() -> Non
 @pytest.mark.parametrize(
     "how", ["flipped", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lost", "cut", "foreign"))]
 )
-def test_each_file_of_the_index_may_be_damaged_or_gone(how: str) -> None:
+def test_damaged_or_missing_index_file_is_survived(how: str) -> None:
     table = new_table()
     many(table, 5)
     assert {path.rpartition("/")[2].partition("-")[0] for path in index_files(table)} == {"delta", "manifest", "shard"}
     for path in index_files(table):
         other = cold(table)
-        storage = other.engine.storage
+        storage = other.context.storage
         data = storage.read(path)
         storage.delete(path)
         if how == "cut":
@@ -262,11 +262,11 @@ def test_each_file_of_the_index_may_be_damaged_or_gone(how: str) -> None:
         assert judged(cold(other))
 
 
-def test_deleting_the_folder_loses_nothing_and_the_next_write_heals_it() -> None:
+def test_deleted_index_folder_is_rebuilt_by_the_next_write() -> None:
     table = new_table()
     many(table, 5)
     before = repr(table.to_arrow().to_pylist())
-    table.engine.storage.delete_folder(".hoodie/.lakeformat/index")
+    table.context.storage.delete_folder(".hoodie/.lakeformat/index")
     assert not judged(cold(table))
     assert repr(cold(table).to_arrow().to_pylist()) == before
     table.upsert(rows(1))
@@ -282,7 +282,7 @@ def test_an_index_that_is_switched_off_is_not_kept() -> None:
     assert table.snapshot().live.count == len(table.snapshot().files)
 
 
-def test_old_snapshots_stay_for_an_hour_and_then_go() -> None:
+def test_old_snapshots_are_deleted_after_an_hour() -> None:
     clock = MovedClock()
     table = new_table(MemoryStorage(clock), clock=clock)
     many(table, 12)
@@ -299,10 +299,10 @@ def test_old_snapshots_stay_for_an_hour_and_then_go() -> None:
     assert judged(cold(table))
 
 
-def test_time_travel_goes_by_the_index_where_a_state_is_old_enough() -> None:
+def test_time_travel_uses_the_index_for_old_instants() -> None:
     table = new_table()
     many(table, 8)
-    times = [commit.time for commit in TimelineStore(table.engine.storage).load().commits]
+    times = [commit.time for commit in TimelineStore(table.context.storage).load().commits]
     used = Counter(judged(cold(table), as_of=time) for time in times)
     assert used[True] >= 6
 
@@ -311,6 +311,6 @@ def test_a_missing_file_is_named_when_it_is_opened() -> None:
     table = new_table()
     many(table, 2)
     file = table.snapshot().files[0]
-    table.engine.storage.delete(file.path)
+    table.context.storage.delete(file.path)
     with pytest.raises(CorruptTableError, match=str(file.name)):
         table.to_arrow()

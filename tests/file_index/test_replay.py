@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lakeformat.codec.timeline_files.recovery import RollbackPlan, encode_rollback_plan
-from lakeformat.file_system_view.file_index.load import rolled_back
-from lakeformat.file_system_view.file_index.replay import covered_by, files_of, to_replay
-from lakeformat.file_system_view.file_index.stored import Covered
+from lakeformat.file_system_view.file_index.load import rolled_back_times
+from lakeformat.file_system_view.file_index.replay import cover_timeline, files_of_commit, find_missing_commits
+from lakeformat.file_system_view.file_index.stored import CoveredTimeline
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.store import TimelineStore
@@ -28,7 +28,7 @@ def timeline(*names: str, archive: str | None = "a", layout: TimelineLayout = LA
     return Timeline.of_file_names(files, archive=archive, layout=layout)
 
 
-KNOWN = Covered(frozenset({time(1), time(3)}), frozenset({time(2)}), "a")
+KNOWN = CoveredTimeline(frozenset({time(1), time(3)}), frozenset({time(2)}), "a")
 
 CASES: dict[str, tuple[list[str], set[int], list[int] | None]] = {
     "nothing happened": (["1.commit", "2.inflight", "3.commit"], set(), []),
@@ -50,43 +50,46 @@ CASES: dict[str, tuple[list[str], set[int], list[int] | None]] = {
 
 @pytest.mark.parametrize("layout", [LAYOUT_1, LAYOUT_2], ids=["layout 1", "layout 2"])
 @pytest.mark.parametrize("case", CASES)
-def test_carrying_a_snapshot_on(case: str, layout: TimelineLayout) -> None:
+def test_snapshot_is_brought_forward_by_replay(case: str, layout: TimelineLayout) -> None:
     names, undone, wanted = CASES[case]
-    found = to_replay(KNOWN, timeline(*names, layout=layout), None, lambda: frozenset(map(time, undone)))
+    found = find_missing_commits(KNOWN, timeline(*names, layout=layout), None, lambda: frozenset(map(time, undone)))
     assert (None if found is None else [instant.time for instant in found]) == (
         None if wanted is None else list(map(time, wanted))
     )
 
 
 @pytest.mark.parametrize("archive", ["", "b", None])
-def test_whatever_was_archived_since_may_be_what_we_have_not_seen(archive: str | None) -> None:
-    assert to_replay(KNOWN, timeline("1.commit", "2.inflight", "3.commit", archive=archive), None, frozenset) is None
+def test_replay_is_impossible_if_the_archive_has_changed(archive: str | None) -> None:
+    assert (
+        find_missing_commits(KNOWN, timeline("1.commit", "2.inflight", "3.commit", archive=archive), None, frozenset)
+        is None
+    )
 
 
 @pytest.mark.parametrize(
     ("action", "is_gone"), [("commit", True), ("deltacommit", True), ("replacecommit", False), ("compaction", False)]
 )
-def test_a_plan_whose_run_was_rolled_back_may_run_again(action: str, is_gone: bool) -> None:
+def test_rolled_back_plan_can_run_later(action: str, is_gone: bool) -> None:
     storage = MemoryStorage()
     storage.create(f".hoodie/{time(5)}.rollback.requested", encode_rollback_plan(RollbackPlan(time(2), action)))
     storage.create(f".hoodie/{time(5)}.rollback", b"x")
     store = TimelineStore(storage)
-    assert rolled_back(store, store.load()) == ({time(2)} if is_gone else set())
+    assert rolled_back_times(store, store.load()) == ({time(2)} if is_gone else set())
 
 
-def test_a_snapshot_that_covers_later_commits_says_nothing_of_an_earlier_instant() -> None:
+def test_snapshot_beyond_an_instant_cannot_serve_it() -> None:
     whole = timeline("1.commit", "2.inflight", "3.commit", "4.commit", "5.commit")
-    found = to_replay(KNOWN, whole, time(4), frozenset)
+    found = find_missing_commits(KNOWN, whole, time(4), frozenset)
     assert found is not None
     assert [instant.time for instant in found] == [time(4)]
-    assert to_replay(KNOWN, whole, time(2), frozenset) is None
+    assert find_missing_commits(KNOWN, whole, time(2), frozenset) is None
 
 
-def test_what_is_covered_is_what_is_active() -> None:
-    covered = covered_by(
+def test_snapshot_covers_the_active_timeline() -> None:
+    covered = cover_timeline(
         timeline("1.commit", "2.inflight", "3.clean.requested", "4.replacecommit.requested", "5.commit")
     )
-    assert covered == Covered(frozenset({time(1), time(5)}), frozenset({time(2), time(4)}), "a")
+    assert covered == CoveredTimeline(frozenset({time(1), time(5)}), frozenset({time(2), time(4)}), "a")
 
 
 @pytest.mark.parametrize(
@@ -101,5 +104,5 @@ def test_what_is_covered_is_what_is_active() -> None:
 )
 def test_files_that_a_commit_names(path: str, size_bytes: int, measured: int | None, known: int | None) -> None:
     stats = {"p": (WriteStat("f-0", path, "p", None, 1, size_bytes=size_bytes), WriteStat("f-1", "", "p", None, 0))}
-    found = files_of(CommitMetadata("UPSERT", stats), lambda _: measured)
+    found = files_of_commit(CommitMetadata("UPSERT", stats), lambda _: measured)
     assert (found and [(file.path, file.size_bytes) for file in found]) == (None if known is None else [(path, known)])

@@ -84,7 +84,7 @@ def test_an_hfile_is_refused_by_name() -> None:
         ({HeaderKey.TARGET_INSTANT_TIME: "1"}, CorruptTableError, "has no COMMAND_BLOCK_TYPE"),
     ],
 )
-def test_a_command_that_is_no_rollback_is_refused(
+def test_command_block_other_than_rollback_is_refused(
     header: dict[HeaderKey, str], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

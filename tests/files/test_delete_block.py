@@ -48,17 +48,17 @@ def ordering(*values: tuple[str | None, Any]) -> list[list[Any]]:
         ("TimestampMicrosWrapper", MOMENT, MOMENT),
     ],
 )
-def test_ordering_values_of_every_wrapper(name: str, value: Any, read_as: Any) -> None:
+def test_ordering_value_of_every_wrapper_is_read(name: str, value: Any, read_as: Any) -> None:
     given_ = [(name, value), ("IntWrapper", 0), (None, None), (name, value)]
     assert ordering(*given_) == [[read_as, None, None, read_as]]
 
 
 @pytest.mark.parametrize("values", [[], [("IntWrapper", 0)], [(None, None), ("IntWrapper", 0)]])
-def test_deletes_that_delete_whatever_is_there_have_no_column(values: list[tuple[str | None, Any]]) -> None:
+def test_deletes_without_ordering_values_have_no_column(values: list[tuple[str | None, Any]]) -> None:
     assert ordering(*values) == []
 
 
-def test_several_ordering_fields() -> None:
+def test_delete_block_with_several_ordering_fields_is_read() -> None:
     one = [("LongWrapper", 5), ("StringWrapper", "x")]
     other = [("LongWrapper", 6), (None, None)]
     zeros = [("IntWrapper", 0), ("StringWrapper", "")]
@@ -69,7 +69,7 @@ def test_several_ordering_fields() -> None:
     assert ordering(("ArrayWrapper", [("LocalDateWrapper", day), ("DateWrapper", 20_000)])) == [[day], [day]]
 
 
-def test_numbers_of_several_types_share_the_widest() -> None:
+def test_ordering_values_of_several_number_types_share_the_widest() -> None:
     assert ordering(("IntWrapper", 1), ("LongWrapper", 2**40), ("IntWrapper", 0)) == [[1, 2**40, None]]
 
 
@@ -113,7 +113,7 @@ def test_contents_that_are_no_deletes_are_refused(content: str) -> None:
         st.tuples(st.text(st.characters(exclude_categories=("Cs",)), max_size=80), st.integers(-(2**63), 2**63 - 1))
     )
 )
-def test_any_keys_and_longs(deletes: list[tuple[str, int]]) -> None:
+def test_any_keys_and_long_values_are_read(deletes: list[tuple[str, int]]) -> None:
     found = read(delete_content([(key, "LongWrapper", value) for key, value in deletes]))
     assert found.keys.to_pylist() == [key for key, _ in deletes]
     assert [column.to_pylist() for column in found.ordering] == ([[value for _, value in deletes]] if deletes else [])
@@ -132,7 +132,7 @@ RUNS = st.lists(
 
 @settings(max_examples=60)
 @given(RUNS)
-def test_deletes_laid_out_alike_are_told_from_others(runs: list[tuple[str, tuple[str, int], int]]) -> None:
+def test_runs_of_equal_layout_are_decoded_together(runs: list[tuple[str, tuple[str, int], int]]) -> None:
     keys = [form.format(at) for form, _, count in runs for at in range(count)]
     values = [(name, value + at % 3 if value else 0) for _, (name, value), count in runs for at in range(count)]
     found = read(delete_content([(key, *value) for key, value in zip(keys, values, strict=True)]))

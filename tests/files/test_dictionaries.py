@@ -32,7 +32,7 @@ def _chosen(values: Sequence[str | None], *, joins: bool) -> bool:
         ([*_DISTINCT[:330], *_DISTINCT[:310]], True, False),
     ],
 )
-def test_repeats_within_any_part_are_worth_a_dictionary(
+def test_column_that_repeats_within_a_part_is_dictionary_encoded(
     values: Sequence[str | None], joins: bool, expected: bool
 ) -> None:
     assert _chosen(values, joins=joins) is expected

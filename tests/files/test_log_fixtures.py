@@ -71,7 +71,7 @@ def expected(kind: int, header: dict[int, str], content: bytes) -> Any:
     return rows_by_fastavro(content, fastavro.parse_schema(json.loads(header[SCHEMA])))
 
 
-def test_every_block_says_what_others_read_in_it() -> None:
+def test_every_block_equals_an_independent_decoding() -> None:
     seen: Counter[int] = Counter()
     for table, log, data in fixture_logs():
         storage = MemoryStorage()
@@ -98,7 +98,7 @@ def test_every_block_says_what_others_read_in_it() -> None:
     assert seen.total() > 100
 
 
-def test_parts_of_a_slice_come_with_the_columns_that_are_asked_for() -> None:
+def test_slice_parts_have_the_requested_columns() -> None:
     wanted = {"_hoodie_record_key", "price", "no such column"}
     for table, log, data in fixture_logs():
         storage = MemoryStorage()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.files.log_reader import read_parts
-from lakeformat.files.log_writer import delete_block, parquet_block, rollback_block
+from lakeformat.files.log_writer import encode_delete_block, encode_parquet_block, encode_rollback_block
 from lakeformat.merge.versions import LogDeletes
 from lakeformat.model.files import BaseFileName, LogFileName
 from tests.helpers import hudi_rs
@@ -31,7 +31,7 @@ WHATEVER = ("IntWrapper", 0)
 
 
 def deletes(keys: list[str], *ordering: pa.Array) -> bytes:
-    return delete_block(
+    return encode_delete_block(
         pa.array(keys, pa.string()), partition_path="p", instant_time="7", schema=ROWS, ordering=ordering
     )
 
@@ -72,7 +72,7 @@ def test_wrappers_of_ordering_values(kind: pa.DataType, value: Any, name: str, s
     ]
 
 
-def test_several_ordering_fields() -> None:
+def test_deletes_with_several_ordering_fields_are_written() -> None:
     columns = [pa.array([1, None, None], pa.int64()), pa.array(["x", "y", None])]
     data = deletes(["a", "b", "c"], *columns)
     storage, logs = stored(data)
@@ -90,17 +90,17 @@ def test_several_ordering_fields() -> None:
         (pa.array([Decimal("1e-16")], pa.decimal128(38, 20)), "more than 15 digits on one side of the point"),
     ],
 )
-def test_values_without_a_form_are_refused(values: pa.Array, reason: str) -> None:
+def test_ordering_values_that_avro_cannot_hold_are_refused(values: pa.Array, reason: str) -> None:
     with pytest.raises(SchemaMismatchError, match=reason):
         deletes(["a"], values)
 
 
-def test_an_envelope_is_what_it_is_by_hand() -> None:
-    assert rollback_block(instant_time="9", target="7") == block(COMMAND, {0: "9", 1: "7", 3: "0"})
+def test_block_bytes_equal_a_hand_made_block() -> None:
+    assert encode_rollback_block(instant_time="9", target="7") == block(COMMAND, {0: "9", 1: "7", 3: "0"})
     assert deletes([]) == block(DELETE, {0: "7", 2: ROWS}, b"\0\0\0\x03\0\0\0\x01\0")
 
 
-def test_hudi_rs_reads_what_was_appended(tmp_path: Path) -> None:
+def test_hudi_rs_reads_appended_blocks(tmp_path: Path) -> None:
     table = unpack("hudi_mor_v6/mor6_avro_default", tmp_path)
     before = hudi_rs.rows_by_key(hudi_rs.read(table))
     base = max(path for path in table.glob("*.parquet"))
@@ -119,7 +119,7 @@ def test_hudi_rs_reads_what_was_appended(tmp_path: Path) -> None:
     name = BaseFileName.parse(base.name)
     log = LogFileName(name.file_id, name.instant_time, 9, "0-0-0")
     keys = pa.array([gone["_hoodie_record_key"]])
-    blocks = parquet_block(file.getvalue(), instant_time=time, schema=json.dumps(schema)) + delete_block(
+    blocks = encode_parquet_block(file.getvalue(), instant_time=time, schema=json.dumps(schema)) + encode_delete_block(
         keys, partition_path="", instant_time=time, schema=json.dumps(schema)
     )
     (table / str(log)).write_bytes(blocks)

@@ -1,1 +1,1 @@
-"""What tests share: tables, models, faults, engines that are not ours."""
+"""Helpers of the tests: table builders, models, faults, oracles. README.md has a line for each module."""

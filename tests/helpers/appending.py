@@ -1,4 +1,4 @@
-"""A deltacommit beside a compaction: one row of a file group is updated in a log file, named as the layout has it."""
+"""A deltacommit beside a compaction: it updates one row of a file group in a log file, named as the layout requires."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pyarrow.parquet as pq
 import lakeformat
 from lakeformat.codec.avro.schema import to_avro, with_meta
 from lakeformat.file_system_view.live_files import ListedSlices
-from lakeformat.files.log_writer import parquet_block
+from lakeformat.files.log_writer import encode_parquet_block
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
-from lakeformat.transaction.claims import release, claim_instant
+from lakeformat.transaction.claims import claim_instant, release
 
 __all__ = ["Append", "slices"]
 
 
 def slices(table: lakeformat.Table) -> tuple[FileSlice, ...]:
-    """The newest slice of each file group."""
+    """Return the newest slice of each file group."""
     snapshot = table.snapshot()
     if isinstance(snapshot.live, ListedSlices):
         return snapshot.live.slices
@@ -32,10 +32,10 @@ def slices(table: lakeformat.Table) -> tuple[FileSlice, ...]:
 
 @dataclass
 class Append:
-    """Updates one row by a log file; ``begin`` takes the instant, ``finish`` writes the file and completes.
+    """An update of one row by a log file. ``begin`` claims the instant; ``finish`` writes the file and completes it.
 
     Attributes:
-        planned: the pending compactions that it knows.
+        planned: the pending compactions that the update knows.
     """
 
     table: lakeformat.Table
@@ -45,53 +45,53 @@ class Append:
     planned: Mapping[FileGroupId, str] = field(default_factory=dict)
 
     def begin(self) -> Append:
-        engine = self.table.engine
-        self.planned = engine.store.pending_compactions(engine.store.load())
+        context = self.table.context
+        self.service = context.store.pending_compactions(context.store.load())
         taken = claim_instant(
-            engine.store, engine.store.config(), engine.clock, Action.DELTA_COMMIT, kind="heartbeat", token="0" * 32
+            context.store, context.store.config(), context.clock, Action.DELTA_COMMIT, kind="heartbeat", token="0" * 32
         )
         self.time = taken.time
-        engine.storage.create(engine.store.path(taken.at(State.INFLIGHT)), self._encoded({}))
+        context.storage.create(context.store.path(taken.at(State.INFLIGHT)), self._encoded({}))
         return self
 
     def finish(self) -> Append:
-        engine, store = self.table.engine, self.table.engine.store
+        context, store = self.table.context, self.table.context.store
         piece = max((each for each in slices(self.table) if each.base is not None), key=lambda each: len(each.logs))
         assert piece.base is not None
         row = self._row(piece)
         layout_2 = store.layout.tells_completion
-        of_slice = self.time if layout_2 else self.planned.get(piece.group, piece.base_instant)
+        of_slice = self.time if layout_2 else self.service.get(piece.group, piece.base_instant)
         versions = [log.name.version for log in piece.logs if log.name.instant_time == of_slice]
         name = LogFileName(piece.group.file_id, of_slice, max(versions, default=0) + 1, "0-0-0")
         path = join_path(piece.group.partition_path, str(name))
         sink = io.BytesIO()
         pq.write_table(row, sink)
         schema = to_avro(with_meta(self.table.snapshot().columns("")), table_name="t")
-        data = parquet_block(sink.getvalue(), instant_time=self.time, schema=schema)
-        engine.storage.create(path, data)
+        data = encode_parquet_block(sink.getvalue(), instant_time=self.time, schema=schema)
+        context.storage.create(path, data)
         stat = WriteStat(
             piece.group.file_id, path, piece.group.partition_path, of_slice, 1, num_updates=1, size_bytes=len(data)
         )
         now = store.load().last_time
-        end = next_instant_time(engine.clock.now_ms(), now, store.config().zone) if layout_2 else None
+        end = next_instant_time(context.clock.now_ms(), now, store.config().zone) if layout_2 else None
         done = Instant(self.time, Action.DELTA_COMMIT, State.COMPLETED, end)
         stats = {piece.group.partition_path: (stat,)}
-        engine.storage.create(store.path(done), self._encoded(stats))
-        release(engine.storage, self.time)
+        context.storage.create(store.path(done), self._encoded(stats))
+        release(context.storage, self.time)
         return self
 
     def run(self) -> Append:
         return self.begin().finish()
 
     def _encoded(self, stats: dict[str, tuple[WriteStat, ...]]) -> bytes:
-        layout = self.table.engine.store.layout
+        layout = self.table.context.store.layout
         schema = to_avro(self.table.snapshot().columns(""), table_name="t")
         return layout.encode_commit(CommitMetadata("UPSERT", stats, {"schema": schema}))
 
     def _row(self, piece: FileSlice) -> pa.Table:
         assert piece.base is not None
         stored = pq.read_table(
-            f"{self.table.engine.storage.location}/{piece.base.path}", columns=["_hoodie_record_key"]
+            f"{self.table.context.storage.location}/{piece.base.path}", columns=["_hoodie_record_key"]
         )
         rows = self.table.to_arrow(meta_columns=True)
         keys = rows.column("_hoodie_record_key").to_pylist()
@@ -104,7 +104,7 @@ class Append:
         return pa.Table.from_pylist([row], schema=rows.schema)
 
     def seen(self) -> bool:
-        """Whether a reader sees what it wrote."""
-        rows = lakeformat.open(self.table.engine.storage.location).to_arrow(columns=["_hoodie_record_key", "name"])
+        """Tell whether a reader sees the updated row."""
+        rows = lakeformat.open(self.table.context.storage.location).to_arrow(columns=["_hoodie_record_key", "name"])
         found = dict(zip(*(rows.column(name).to_pylist() for name in ("_hoodie_record_key", "name")), strict=True))
         return bool(found[self.key] == self.value)

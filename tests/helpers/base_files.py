@@ -1,4 +1,4 @@
-"""Base files as the write path makes them, and others whose footers say less, or the wrong thing."""
+"""Base files as the write path makes them, and base files with missing or wrong footers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
-from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, constant
+from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, constant_column
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
 from lakeformat.keys.record_keys import seqnos
 from lakeformat.model.files import BaseFile, BaseFileName
@@ -25,13 +25,13 @@ INSTANT = "20240101000000000"
 
 
 class Inline(Executor):
-    """Runs everything at once, in the caller's thread."""
+    """An executor that runs each call at once in the thread of the caller."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # Futures keep whatever was raised.
+        except Exception as error:  # The future holds every error of the call.
             future.set_exception(error)
         return future
 
@@ -50,12 +50,18 @@ def write_file(
     instant: str = INSTANT,
     row_group_rows: int = ROW_GROUP_ROWS,
 ) -> BaseFile:
-    """A base file as the write path makes it."""
+    """Write a base file as the write path does, and return it.
+
+    Args:
+        number: makes the name and the sequence numbers of the file.
+        keys: the record keys, one row each; ``v`` is the row number.
+        fpp: the rate of false positives of the bloom filter.
+    """
     name = BaseFileName(file_id or f"file-{number}", "0-0-0", instant)
     path = BaseFile(partition, name, 0).path
     rows = pa.table(
         {
-            "_hoodie_commit_time": constant(INSTANT, len(keys)),
+            "_hoodie_commit_time": constant_column(INSTANT, len(keys)),
             "_hoodie_commit_seqno": seqnos(INSTANT, number, 0, len(keys)),
             RECORD_KEY: pa.array(keys, pa.string()),
             "v": pa.array(range(len(keys)), pa.int64()),
@@ -73,7 +79,12 @@ Change = Callable[[dict[bytes, bytes]], dict[bytes, bytes]]
 
 
 def rewrite(storage: Storage, file: BaseFile, change: Change, *, statistics: bool = True) -> None:
-    """The same rows with another footer; every row its own row group."""
+    """Write the same rows with a changed footer and with one row group for each row.
+
+    Args:
+        change: makes the new key-value metadata from the old.
+        statistics: keep the column statistics.
+    """
     with storage.open_input(file.path) as source:
         parquet = pq.ParquetFile(source)
         rows, footer = parquet.read(), parquet.metadata.metadata
@@ -94,7 +105,7 @@ def with_filter(value: bytes) -> Change:
 
 
 def as_simple(footer: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """The same bits as a filter of the older type, which has no type code."""
+    """Return a footer with the same bits as a filter of the older type, which has no type code."""
     found = BloomFilter.decode(footer[BLOOM], "DYNAMIC_V0")
     simple = BloomFilter(bits=found.bits, hashes=found.hashes, rows=found.rows)
     return {**without(BLOOM, BLOOM_TYPE)(footer), BLOOM: simple.encode().encode()}

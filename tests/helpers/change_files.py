@@ -1,4 +1,4 @@
-"""Change data files as Hudi's format says, read by fastavro."""
+"""Change data files, read by fastavro as Hudi's format defines them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def _records(file: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def logged_changes(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
-    """Instant, Avro name and record of each change in the files that a table's commits name.
+    """Return instant, Avro name and record of each change in the files that the commits of a table name.
 
-    No other files may be there, and sizes must be those that the commits tell.
+    Check that the table has no other such files, and that their sizes are those in the commits.
     """
     table = lakeformat.open(folder)
     named: dict[str, int] = {}
     for instant in table.snapshot().timeline.commits:
-        for stat in table.engine.store.commit(instant).all_stats():
+        for stat in table.context.store.commit(instant).all_stats():
             named |= dict(stat.cdc_stats)
     assert named == {str(file.relative_to(folder)): file.stat().st_size for file in folder.rglob("*.cdc")}
     return [record for path in sorted(named) for record in _records(folder / path)]

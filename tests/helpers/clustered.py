@@ -59,7 +59,7 @@ def all_rows(table: lakeformat.Table, as_of: str | None = None) -> str:
 
 def all_rows_by_hudi_rs(table: lakeformat.Table) -> str:
     """Return the same text from the rows that hudi-rs reads."""
-    listed = hudi_rs.rows_by_key(hudi_rs.read(table.engine.storage.location))
+    listed = hudi_rs.rows_by_key(hudi_rs.read(table.context.storage.location))
     return repr([{name: value for name, value in row.items() if name != "_hoodie_file_name"} for row in listed])
 
 

@@ -1,4 +1,4 @@
-"""A storage that counts what is read."""
+"""A storage that counts the bytes that are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CountingStorage"]
 
 
 class CountingStorage(MemoryStorage):
-    """Counts the bytes that are read through opened files."""
+    """A storage that counts the bytes that are read through opened files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class _Counted:
         return True
 
     def flush(self) -> None:
-        """Nothing is ever written."""
+        """Do nothing: the file is opened for reading only."""
 
     def close(self) -> None:
-        """The storage closes what it opened."""
+        """Do nothing: the storage closes the files that it opened."""

@@ -1,4 +1,4 @@
-"""A write that dies at a call to storage, and what must hold afterwards."""
+"""A write that dies at a call to storage, and the state that must hold afterwards."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, open_a
 
 __all__ = ["LEFT", "assert_recovered", "assert_well", "calls_of", "crashed", "failures_of", "worth_it"]
 
-#: hudi-rs looks at one case in so many.
+#: hudi-rs reads one case in this many.
 HUDI_RS_EVERY = 7
-#: What a crash may leave until the next write.
+#: The findings that a crash may leave until the next write.
 LEFT: Final = frozenset({Kind.DEAD_INSTANT, Kind.STALE_MARKERS})
 
 
 def calls_of(write: Write, storage: LocalStorage) -> list[Call]:
-    """The calls of a write that nothing disturbs."""
+    """Run a write without a fault and return its calls to storage."""
     recording = FaultyStorage(storage)
     write.run(open_at(recording, "writer"))
     return recording.calls
 
 
 def crashed(write: Write, storage: LocalStorage, number: int, mode: Mode) -> bool:
-    """Run a write into its death. Returns whether it died."""
+    """Run a write that dies at this call. Return whether it died."""
     try:
         write.run(open_at(FaultyStorage(storage, Fault(at(number), mode)), "writer"))
     except Crash:
@@ -38,23 +38,29 @@ def crashed(write: Write, storage: LocalStorage, number: int, mode: Mode) -> boo
 
 
 def worth_it(calls: list[Call], mode: Mode) -> list[int]:
-    """Calls at which this mode is a case of its own: a call that only reads can be stopped in one way."""
+    """Return the numbers of the calls to die at. A call that only reads counts in mode BEFORE only."""
     return [number for number, call in enumerate(calls) if call.changes or mode is Mode.BEFORE]
 
 
 def assert_well(storage: LocalStorage, allowed: frozenset[Kind] = frozenset(), *, contents: bool = True) -> None:
-    """The doctor finds nothing but what is allowed; a log file of layout 1 keeps the bytes of a dead writer."""
+    """Check that `Table.check` finds only the allowed kinds.
+
+    In layout 1, log files keep the bytes of a dead writer, so torn log files are always allowed there.
+    """
     table = lakeformat.Table(storage)
-    if not table.engine.store.load().layout.tells_completion:
+    if not table.context.store.load().layout.tells_completion:
         allowed |= {Kind.TORN_LOG}
     found = tuple(each for each in table.check(contents=contents) if each.kind not in allowed)
     assert not found, str(Findings(found))
 
 
 def assert_recovered(storage: LocalStorage, before: Model, after: Model, hudi_rs_too: bool) -> None:
-    """A reader sees one of two states, the next writer goes on from it, and nothing is left of the dead one.
+    """Check that a table has recovered from a dead writer.
 
-    The doctor, before and after the next writer, finds nothing else.
+    A reader sees the rows before or after the write. The next writer continues from these rows, and then no file of
+    the dead writer is left.
+
+    The doctor finds nothing except the allowed leftovers before the next writer, and nothing after it.
     """
     seen = rows_of(storage)
     assert seen in (before, after)
@@ -68,7 +74,7 @@ def assert_recovered(storage: LocalStorage, before: Model, after: Model, hudi_rs
 
 
 def failures_of(write: Write, mode: Mode, template: tuple[Path, Model], folder: Path) -> list[str]:
-    """Let the write die at each of its calls in turn; the cases that did not recover."""
+    """Let the write die at each of its calls, each time on a fresh copy. Return the cases that did not recover."""
     path, before = template
     after = write.applied(before)
     undisturbed = copy_of(path, folder)

@@ -1,4 +1,4 @@
-"""The examples in docstrings as doctests: ``/data/`` stands for the test's folder, as on the documentation's pages."""
+"""The examples in docstrings, run as doctests. As on the documentation pages, ``/data/`` is the folder of the test."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FLAGS: Final = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def with_examples(*, spark: bool) -> list[Path]:
-    """Modules of the package whose docstrings have examples, in its Spark part or outside of it."""
+    """Return the modules of the package whose docstrings have examples, of its Spark part or of the rest."""
     found = [source for source in SOURCES if ">>> " in source.read_text(encoding="utf-8")]
     return [source for source in found if ("spark" in source.relative_to(ROOT).parts) is spark]
 
 
 def run_examples(source: Path, folder: Path, names: Callable[[Path], dict[str, Any]]) -> int:
-    """Run the examples of each docstring, on the module's names and those made for it; how many ran."""
+    """Run the examples of each docstring with the names of the module and the given names. Return how many ran."""
     module = importlib.import_module(".".join(source.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
     count = 0
     for number, found in enumerate(doctest.DocTestFinder().find(module)):

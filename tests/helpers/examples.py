@@ -1,4 +1,4 @@
-"""How many examples the properties look at that cost more than most."""
+"""The number of examples of expensive Hypothesis tests."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from hypothesis import settings
 
 __all__ = ["examples"]
 
-#: The profile ``whole`` (`conftest.py`) has so many.
+#: The number of examples of the profile ``whole`` (`conftest.py`).
 _WHOLE: Final = 100
 _FEWEST: Final = 3
 
 
 def examples(whole: int) -> int:
-    """So many by the profile ``whole``, in proportion by others: about a third on a plain run, ten times by night."""
+    """Return the number of examples: this many in profile ``whole``, a third on a plain run, ten times by night."""
     return max(_FEWEST, whole * settings.default.max_examples // _WHOLE)

@@ -38,24 +38,24 @@ T = TypeVar("T")
 
 
 class Crash(BaseException):
-    """The process died."""
+    """The death of the process."""
 
 
 class Mode(enum.Enum):
-    """What the failing call has done when it fails."""
+    """How much of the failing call has been done when it fails."""
 
     BEFORE = "nothing"
     TORN = "half"
     AFTER = "all"
 
 
-#: All modes as parameters. By night: deaths before a call, which leave what a death after the previous call leaves.
+#: All modes as parameters. The mode BEFORE runs at night only: it leaves what a death after the previous call leaves.
 MODES = [pytest.param(mode, marks=pytest.mark.nightly if mode is Mode.BEFORE else ()) for mode in Mode]
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the port. ``changes``: whether it changes anything on disk."""
+    """One call to storage. ``changes`` tells whether the call changes something on disk."""
 
     name: str
     path: str
@@ -64,14 +64,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Fault:
-    """When and how to fail.
+    """The call that fails, and how it fails.
 
     Attributes:
-        when: asked with each call's number, from 0, and the call.
-        mode: what of the call happens.
-        kills: die, and stay dead; else raise ``raises``.
+        when: called with the number of each call, from 0, and the call; true for the call that fails.
+        mode: how much of the call happens.
+        kills: the process dies and makes no further call; otherwise the call raises ``raises``.
         blinds: after an error, reads fail too.
-        raises: what the caller, who lives, gets.
+        raises: the error for a caller that stays alive.
     """
 
     when: Callable[[int, Call], bool]
@@ -82,12 +82,12 @@ class Fault:
 
 
 def at(number: int) -> Callable[[int, Call], bool]:
-    """Fail at this call."""
+    """Return a condition that is true for the call of this number."""
     return lambda index, _: index == number
 
 
 def once(when: Callable[[Call], bool], act: Callable[[Call], object]) -> Callable[[Call], None]:
-    """For `FaultyStorage.meanwhile`: act before the first such call, and never again."""
+    """Return a callback for `FaultyStorage.meanwhile` that acts once, before the first call that satisfies ``when``."""
     done: list[Call] = []
 
     def meanwhile(call: Call) -> None:
@@ -99,11 +99,11 @@ def once(when: Callable[[Call], bool], act: Callable[[Call], object]) -> Callabl
 
 
 class FaultyStorage:
-    """A `LocalStorage` whose calls are counted. What a torn call leaves is what the real adapter may leave.
+    """A `LocalStorage` that records its calls and can fail. A torn call leaves what the real adapter may leave.
 
     Args:
         fault: the call that fails; None to record only.
-        meanwhile: what others do, asked before each call.
+        meanwhile: the actions of other processes, called before each call.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class FaultyStorage:
         return self.inner.has_lock
 
     def _enter(self, name: str, path: str, changes: bool) -> Mode | None:
-        """Count the call. Returns how it is to fail, if it is to do something first."""
+        """Record the call. Return the mode if the call fails after doing something, else None."""
         with self._guard:
             number = len(self.calls)
             call = Call(name, path, changes)
@@ -221,9 +221,10 @@ class FaultyStorage:
                     if not self.dead:
                         raise
                 if mode is not None and self.fault is not None and not self.fault.kills:
-                    self._strike("open_output", path)  # Inside the block: the adapter removes the file.
+                    # The error is raised inside the block, so the adapter removes the file.
+                    self._strike("open_output", path)
         finally:
-            if self.dead:  # The dead remove nothing, and write nothing more.
+            if self.dead:  # A dead process removes and writes nothing.
                 raise Crash
         if mode is not None:
             if mode is Mode.TORN:
@@ -251,7 +252,7 @@ class FaultyStorage:
 
 
 class UnlockedStorage(LocalStorage):
-    """A folder whose lock excludes nobody, as on an object store."""
+    """A storage whose lock excludes no other process, like an object store."""
 
     has_lock = False
 
@@ -268,11 +269,11 @@ class UnlockedStorage(LocalStorage):
 
 
 class HoldingStorage(FaultyStorage):
-    """Keeps the files of some names back and answers nothing, until they are delivered.
+    """A storage that holds back files of some names and does not answer, until the files are delivered.
 
     Args:
-        holds: asked for each file that is to be made, by its path.
-        raises: what the caller gets instead of an answer.
+        holds: called with the path of each file to create; true for a file that is held back.
+        raises: the error for the caller instead of an answer.
     """
 
     def __init__(
@@ -295,7 +296,7 @@ class HoldingStorage(FaultyStorage):
         raise self.raises("no answer")
 
     def deliver(self) -> set[str]:
-        """Hand on what was kept back, if there is none of the name. Returns the names that were free."""
+        """Create the files that were held back, unless a file of the name exists. Return the names that were free."""
         free: set[str] = set()
         for path, data in self.held:
             with suppress(FileExistsError):
@@ -305,7 +306,7 @@ class HoldingStorage(FaultyStorage):
 
 
 class SteppingClock:
-    """A millisecond passes whenever somebody looks. It is behind the real clock, so no file looks old."""
+    """A clock that advances one millisecond per call. It starts behind the real clock, so no file looks old."""
 
     def __init__(self, start_ms: int = 1_735_689_600_000) -> None:
         self._millis = itertools.count(start_ms)
@@ -318,7 +319,7 @@ class SteppingClock:
 
 
 class CountingIds:
-    """The same tokens in every run."""
+    """A source of ids that are the same in every run."""
 
     def __init__(self, name: str) -> None:
         self._names = (f"{name}-{number}" for number in itertools.count())

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: rows of every type a table may have, and filters over them."""
+"""Hypothesis strategies for rows of every column type and for filters over them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ LITERALS: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 
 def rows() -> st.SearchStrategy[list[dict[str, Any]]]:
-    """Up to twelve rows of `SCHEMA`, nulls everywhere."""
+    """Return a strategy for up to twelve rows of `SCHEMA`; any value can be null."""
     struct = st.fixed_dictionaries({"a": st.none() | int64s, "t": st.none() | texts, "d": st.none() | doubles})
     cells = {field.name: st.none() | VALUES.get(field.type, struct) for field in SCHEMA}
     return st.lists(st.fixed_dictionaries(cells), min_size=1, max_size=12)
@@ -128,7 +128,7 @@ def filters_on(draw: st.DrawFn, path: str) -> Predicate:
 
 
 def filters() -> st.SearchStrategy[Predicate]:
-    """Trees of filters over `SCHEMA`; all of them bind."""
+    """Return a strategy for trees of filters over `SCHEMA`. All of them bind."""
     leaves = st.sampled_from(sorted(PATHS)).flatmap(filters_on) | st.builds(Always, st.booleans())
     return st.recursive(
         leaves,

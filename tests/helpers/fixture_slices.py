@@ -1,4 +1,4 @@
-"""The file slices of fixture tables that have log files, taken apart by fastavro: what a snapshot has to merge."""
+"""The file slices of fixture tables with log files, decoded by fastavro: the input of a snapshot's merge."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ COMMAND, DELETE, AVRO, PARQUET = 0, 1, 3, 5
 
 @dataclass(frozen=True)
 class Slice:
-    """A base file, if there is one, and what the log files say in order."""
+    """A base file, or None, and the contents of the log files in order."""
 
     base: pa.Table | None
     parts: list[LogPart]
 
 
 def slices(table: Path, layout: int) -> list[Slice]:
-    """The newest slice of every file group. A pending compaction's log files follow those before it."""
+    """Return the newest slice of every file group. The log files of a pending compaction follow the earlier ones."""
     ends = completed(table, layout)
     first = min(ends)
     bases: dict[tuple[Path, str], list[tuple[str, Path]]] = defaultdict(list)
@@ -60,7 +60,7 @@ def slices(table: Path, layout: int) -> list[Slice]:
 
 
 def completed(table: Path, layout: int) -> dict[str, str]:
-    """Completion times by instant; in layout 1 the instant itself."""
+    """Return the completion time of each instant; in layout 1 that is the instant itself."""
     if layout == 1:
         ends = [path.name.split(".")[0] for path in (table / ".hoodie").glob("*commit")]
         return {instant: instant for instant in ends}
@@ -69,7 +69,7 @@ def completed(table: Path, layout: int) -> dict[str, str]:
 
 
 def merge_blocks(path: Path, parts: list[tuple[str, LogPart]]) -> None:
-    """Add what a log file says, by the block's instant; a rollback takes away what its target said before."""
+    """Add the blocks of a log file by instant. A rollback block removes the earlier blocks of its target."""
     for kind, header, content in blocks(path.read_bytes()):
         if kind == COMMAND:
             parts[:] = [(of, part) for of, part in parts if of != header[TARGET]]
@@ -122,7 +122,7 @@ def deletes(header: dict[int, str], content: bytes) -> LogDeletes:
 
 
 def ordering(value: Any) -> tuple[Any, ...]:
-    """The values in the wrapper, one for each ordering field; empty for Hudi's default, an ``int`` 0."""
+    """Return the values in the wrapper, one for each ordering field; none for Hudi's default, an ``int`` 0."""
     match value:
         case None:
             return ()

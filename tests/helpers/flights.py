@@ -1,4 +1,4 @@
-"""A small partitioned table with a past, the writes that are made to fail on it, and what the rows then are."""
+"""The small table of the crash tests (two commits, three partitions), the writes that are made to fail, and a model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Model = dict[int, tuple[str, str]]  # id -> (region, v)
 
 @dataclass(frozen=True)
 class Write:
-    """One write: an operation on some ids; ``v`` tells the rows of different writes apart."""
+    """One write: an operation on some ids. ``v`` is the value that distinguishes the rows of this write."""
 
     operation: str
     ids: tuple[int, ...]
@@ -55,11 +55,11 @@ class Write:
         return pa.table([list(self.ids), regions, [self.v] * len(self.ids)], schema=SCHEMA)
 
     def region(self, id_: int) -> str:
-        """The partition of a row; a write that moves rows puts them elsewhere than all others."""
+        """Return the partition of a row. A write that moves rows uses another partition than all other writes."""
         return _region(id_ + 1 if self.operation == "moving upsert" else id_)
 
     def run(self, table: lakeformat.Table) -> None:
-        """Do it."""
+        """Run the write."""
         match self.operation:
             case "update":
                 table.update({"v": self.v}, where=self.where)
@@ -78,24 +78,24 @@ class Write:
                 merge.when_not_matched_insert("id <> 77").execute()
                 return
             case "moving upsert":
-                options, engine = table.options.with_values(**{"hoodie.index.type": "GLOBAL_SIMPLE"}), table.engine
-                lakeformat.Table(engine.storage, options, clock=engine.clock, ids=engine.ids).upsert(self.rows)
+                options, context = table.options.with_values(**{"hoodie.index.type": "GLOBAL_SIMPLE"}), table.context
+                lakeformat.Table(context.storage, options, clock=context.clock, ids=context.ids).upsert(self.rows)
                 return
         rows = self.rows.select(["id", "region"]) if self.operation == "delete" else self.rows
         getattr(table, self.operation)(rows)
 
     @property
     def writes_files(self) -> bool:
-        """Whether it makes data files at all."""
+        """Tell whether the write makes data files."""
         return self.operation != "delete partitions"
 
     @property
     def where(self) -> str:
-        """The ids as a condition."""
+        """Return the condition that selects the ids."""
         return f"id in ({', '.join(map(str, self.ids))})"
 
     def applied(self, model: Model) -> Model:
-        """What the table holds after it."""
+        """Return the rows after the write, given the rows before."""
         ours = {id_: (self.region(id_), self.v) for id_ in self.ids}
         match self.operation:
             case "delete" | "delete where":
@@ -120,7 +120,7 @@ def _region(id_: int) -> str:
     return f"r{id_ % 3}"
 
 
-#: Each touches two of three partitions and leaves one alone; upsert and the inserts open new file groups, too.
+#: Each write touches two of three partitions. Upsert and the inserts also open new file groups.
 WRITES = (
     Write("upsert", (1, 3, 4, 21, 24), "upserted"),
     Write("insert", (30, 31, 33, 34), "inserted"),
@@ -134,18 +134,18 @@ WRITES = (
     Write("delete partitions", (0, 1), "deleted"),
     Write("sorted bulk_insert", (43, 40, 42), "sorted"),
 )
-#: The same, of which a first look at the tests takes the upsert alone.
+#: The same writes; all except the upsert are marked as slow.
 UPSERT_FIRST = [pytest.param(write, marks=() if write.operation == "upsert" else pytest.mark.slow) for write in WRITES]
-#: The same for tests that take long: on every run the ways through the code that differ most, by night all.
+#: The writes as parameters of long tests: every run takes those whose code paths differ most, a night all.
 WRITES_BY_NIGHT = [
     pytest.param(write, marks=() if write.operation in {"insert", "overwrite"} else pytest.mark.nightly)
     for write in WRITES
 ]
-#: Rows move to another partition: out of one file group and into others, and one is new.
+#: A write that moves rows out of one file group into others of another partition, and that adds one row.
 MOVING = Write("moving upsert", (0, 1, 6, 21), "moved")
 NEXT = Write("upsert", (2, 3, 4, 5, 60, 61, 62), "next")
 
-#: Thousands of files are flushed here; a folder in memory, where there is one, does that at once.
+#: Thousands of files are flushed here. A folder in memory does that at once.
 MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  Names come from tempfile.
 
 _NUMBERS = itertools.count()
@@ -154,7 +154,7 @@ _PAST = (Write("bulk_insert", tuple(range(9)), "first"), Write("upsert", (0, 4, 
 
 
 def open_at(storage: Storage, name: str, options: Mapping[str, object] | None = None) -> lakeformat.Table:
-    """A table whose clock and ids are the same in every run; ``name`` keeps the ids of two writers apart."""
+    """Open the table with the same clock and ids in every run. ``name`` makes the ids of two writers different."""
     return lakeformat.Table(storage, resolve(options or {}), clock=SteppingClock(), ids=CountingIds(name))
 
 
@@ -166,7 +166,13 @@ def make_template(
     table_type: str = "COPY_ON_WRITE",
     more: Mapping[str, str] | None = None,
 ) -> tuple[Path, Model]:
-    """A table with two commits, three partitions and more than one file group in each; ``more`` options make it."""
+    """Create a table with two commits, three partitions and several file groups in each. Return its folder and rows.
+
+    Args:
+        past: the writes of the table's past.
+        options: options of these writes.
+        more: options that create the table.
+    """
     path = folder / "template"
     made = {"hoodie.write.table.version": version, "table_type": table_type, **(more or {})}
     lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", **made)
@@ -179,14 +185,14 @@ def make_template(
 
 
 def copy_of(template: Path, folder: Path) -> LocalStorage:
-    """A copy under a name never used before: commits are cached by path."""
+    """Copy the table to a new path: commits are cached by path."""
     path = folder / f"t{next(_NUMBERS)}"
     shutil.copytree(template, path)
     return LocalStorage(str(path))
 
 
 def grow_old(root: Path) -> None:
-    """Time passes: heartbeats stop counting."""
+    """Set the files of pending instants and heartbeats to an old time, so that their writers count as dead."""
     patterns = (
         "*.requested",
         "*.inflight",
@@ -200,7 +206,7 @@ def grow_old(root: Path) -> None:
 
 
 def rows_of(storage: Storage) -> Model:
-    """What a reader that knows of nothing sees; fails if a key is there twice."""
+    """Return the rows that a new reader sees. Fail if a key comes twice."""
     rows = lakeformat.Table(storage).to_arrow(meta_columns=False)
     ids, regions, vs = (rows.column(name).to_pylist() for name in SCHEMA.names)
     assert len(set(ids)) == len(ids), "a key stands in two rows"
@@ -208,7 +214,7 @@ def rows_of(storage: Storage) -> Model:
 
 
 def leftovers(storage: LocalStorage) -> list[str]:
-    """What should not be there once a writer has recovered: pending instants, orphans, markers, claims, stages."""
+    """Return everything that must be gone after a recovery: pending instants, orphan files, markers, claims, stages."""
     store = TimelineStore(storage)
     timeline = store.load()
     archived = store.archived()
@@ -221,7 +227,7 @@ def leftovers(storage: LocalStorage) -> list[str]:
     files |= {str(p.relative_to(root)) for p in root.rglob("*.cdc")}
     if (
         timeline.layout.tells_completion
-    ):  # In layout 1 they stay, and a command block behind them takes their rows back.
+    ):  # In layout 1 they stay: a command block after them rolls their rows back.
         files |= {str(p.relative_to(root)) for p in root.rglob("*.log.*") if LogFileName.match(p.name)}
     return [
         *(timeline.layout.file_name(instant) for instant in timeline.pending),

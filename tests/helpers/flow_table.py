@@ -85,13 +85,13 @@ def step_of(result: Any, step: str) -> dict[str, Any]:
 
 def timeline_files(table: Table) -> list[str]:
     """Return the file names of the active timeline, sorted."""
-    folder = Path(table.engine.storage.location, ".hoodie")
+    folder = Path(table.context.storage.location, ".hoodie")
     return sorted(file.name for file in folder.iterdir() if file.is_file() and file.name[:1].isdigit())
 
 
 def timeline_json(table: Table, instant: str, suffix: str) -> dict[str, Any]:
     """Return the JSON that a timeline file holds; the suffix is ``.commit``, ``.inflight`` and so on."""
-    found: dict[str, Any] = json.loads(Path(table.engine.storage.location, ".hoodie", instant + suffix).read_text())
+    found: dict[str, Any] = json.loads(Path(table.context.storage.location, ".hoodie", instant + suffix).read_text())
     return found
 
 
@@ -102,8 +102,8 @@ def write_stats(table: Table, instant: str, suffix: str = ".commit") -> list[dic
 
 
 def base_files(table: Table) -> set[str]:
-    """Return the paths of all base files on disk, also of those that no commit names."""
-    root = Path(table.engine.storage.location)
+    """Return the paths of all base files on disk, including those that no commit names."""
+    root = Path(table.context.storage.location)
     return {str(file.relative_to(root)) for file in root.rglob("*.parquet") if BaseFileName.match(file.name)}
 
 
@@ -119,7 +119,7 @@ def traced(
         fault: the call that fails.
         meanwhile: what other processes do, called before each call.
     """
-    storage = FaultyStorage(LocalStorage(table.engine.storage.location), fault, meanwhile)
+    storage = FaultyStorage(LocalStorage(table.context.storage.location), fault, meanwhile)
     return Table(storage, resolve(options)), storage.calls
 
 

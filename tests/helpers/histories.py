@@ -1,6 +1,6 @@
-"""Random histories of Hudi tables: what is written and done to a table, step by step, drawn from a seed.
+"""Random histories of Hudi tables: the writes to a table and the actions on it, step by step, drawn from a seed.
 
-A `Kind` says what a table is and what shall happen to it; `steps_of` draws its history. Nothing here needs Hudi:
+A `Kind` says what a table is and which steps happen; `steps_of` draws its history. This module does not need Hudi:
 ``history_player.py`` plays the steps.
 """
 
@@ -18,13 +18,13 @@ import pyarrow as pa
 W: Final = "hoodie.datasource.write."
 PAYLOADS: Final = "org.apache.hudi.common.model."
 BUCKETS: Final = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"}
-#: Inserts go into log files of new file groups. It is one index for all tables of a session: one of them may use it.
+#: Inserts go into log files of new file groups. All tables of a session share this index, so only one may use it.
 LOG_ONLY: Final = {"hoodie.index.type": "INMEMORY"}
 PARQUET_BLOCKS: Final = {"hoodie.logfile.data.block.format": "parquet"}
 METADATA: Final = {"hoodie.metadata.enable": "true"}
-#: Inserts go into files that are there: a file group gets a new base file amid its log files.
+#: Inserts go into existing files: a file group gets a new base file between its log files.
 FILLING: Final = {"hoodie.parquet.small.file.limit": "104857600"}
-#: Several blocks a commit and log file, several log files a commit.
+#: A commit writes several log files, and several blocks into each.
 SMALL_BLOCKS: Final = {"hoodie.logfile.data.block.max.size": "400", "hoodie.logfile.max.size": "2000"}
 LOG_COMPACTION: Final = {"hoodie.log.compaction.inline": "true", "hoodie.log.compaction.blocks.threshold": "1"}
 KEYS: Final = 30
@@ -32,7 +32,7 @@ KEYS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Rows through Hudi's data source."""
+    """A write of rows through Hudi's data source."""
 
     operation: str
     rows: pa.Table
@@ -41,7 +41,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A statement about ``{table}``, or ``{path}``, with values in other braces."""
+    """A SQL statement about ``{table}`` or ``{path}``, with values in other braces."""
 
     statement: str
     values: Mapping[str, str] = field(default_factory=dict)
@@ -49,17 +49,17 @@ class Sql:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The writer of the newest commit died before it completed it: its files and markers are there."""
+    """The death of the newest commit's writer before completion. Its files and markers remain."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollBack:
-    """Hudi rolls the newest commit back."""
+    """A rollback of the newest commit by Hudi."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """Hudi moves the table to version 9."""
+    """An upgrade of the table to version 9 by Hudi."""
 
 
 Step: TypeAlias = Write | Sql | Kill | RollBack | Upgrade
@@ -67,22 +67,22 @@ Step: TypeAlias = Write | Sql | Kill | RollBack | Upgrade
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A table, and what shall happen to it.
+    """A table and the steps of its history.
 
     Attributes:
-        name: of the table; seeds its history.
-        hudi: the release that makes it.
-        version: of the table.
-        happens: steps after the first, each a name of `DRAWN`, in an order of chance but for those after "then".
-        mor: merge-on-read, else copy-on-write.
-        payload: class of merging; "" for commit time.
+        name: the name of the table, which seeds its history.
+        hudi: the release that makes the table.
+        version: the table version.
+        happens: the steps after the first, each a name of `DRAWN`, in random order except those after "then".
+        mor: merge-on-read instead of copy-on-write.
+        payload: the payload class; "" for commit time ordering.
         ordering: the ordering fields.
-        partitioned: into three.
-        nested: columns of every type, else five flat ones.
-        flagged: with the column ``_hoodie_is_deleted``.
-        ranges: incremental queries are asked of it. Of some tables Hudi's end in a Java error, or end its process, or
-            fill rows from older ones that stand in the same row group of the base file.
-        options: of every write.
+        partitioned: the table has three partitions.
+        nested: columns of every type instead of five flat ones.
+        flagged: the table has the column ``_hoodie_is_deleted``.
+        ranges: incremental queries are compared. On some tables Hudi's incremental queries raise a Java error, end the
+            process, or fill rows from older ones in the same row group of the base file.
+        options: the options of every write.
     """
 
     name: str
@@ -100,17 +100,20 @@ class Kind:
 
     @property
     def by_time(self) -> bool:
-        """Whether late updates lose."""
+        """Tell whether late updates lose."""
         return self.payload.startswith(("Default", "Partial", "EventTime"))
 
     @property
     def late_updates(self) -> bool:
-        """Whether some updates are late: under commit time 0.15.0 has a rule of its own for those within the log."""
+        """Tell whether some updates are late.
+
+        With commit time, 0.15.0 has a rule of its own for those within the log.
+        """
         return self.by_time or self.hudi != "0.15.0"
 
     @property
     def late_deletes(self) -> bool:
-        """Whether some rows that delete are late: in 0.15.0 they win over the base file's row."""
+        """Tell whether some rows that delete are late. In 0.15.0 they win over the base file's row."""
         return self.hudi != "0.15.0"
 
 
@@ -146,7 +149,7 @@ def nested_value(chance: random.Random, number: int) -> dict[str, Any]:
         "day": dt.date(1969, 12, 30) + dt.timedelta(days=number),
         "at": dt.datetime(1969, 12, 31, 23, 59, 59, 123456, tzinfo=dt.timezone.utc) + dt.timedelta(hours=number),
         "bin": bytes([0, 255, number % 256]) * few,
-        # No null among the elements: Hudi's default two-level lists cannot hold one.
+        # The elements are not null: Hudi's default two-level lists cannot hold a null.
         "arr": [number, -number, number**5][:few],
         "arrs": [{"a": number, "b": "x"}, {"a": None, "b": None}][:few],
         "m": {"one": 1.5 * number, "none": None} if few else {},
@@ -155,7 +158,7 @@ def nested_value(chance: random.Random, number: int) -> dict[str, Any]:
 
 
 class History:
-    """Draws the steps of one table; keeps what the next step must know."""
+    """The drawing of one table's steps, with the state that the next step needs."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -166,7 +169,7 @@ class History:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that are written now."""
+        """Return the columns of the next write."""
         schema = FLAT
         if self.evolved:
             schema = schema.set(schema.get_field_index("n"), pa.field("n", pa.int64()))
@@ -179,7 +182,7 @@ class History:
         return schema
 
     def row(self, number: int) -> dict[str, Any]:
-        """Of a key: a value of chance in each column, of which some are null."""
+        """Return a random row of a key; some columns are null."""
         chance = self.chance
         late = chance.random() < 0.3 and self.kind.late_updates
         value = chance.randrange(1000)
@@ -191,7 +194,7 @@ class History:
         return {"id": f"k{number:03}", "part": f"p{number % 3}", **row, **times}
 
     def at(self, name: str, time: int) -> Any:
-        """The time as an ordering value of that column's type."""
+        """Return the time as an ordering value of the type of the column."""
         match self.schema.field(name).type:
             case pa.TimestampType():
                 return dt.datetime(2000, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(microseconds=time)
@@ -226,7 +229,7 @@ class History:
         return Write("delete", self.rows(self.some(5)))
 
     def flag(self) -> Step:
-        """Rows that delete, among others that do not."""
+        """Return an upsert in which five rows delete by the column ``_hoodie_is_deleted``."""
         rows = self.rows(self.some(8)).to_pylist()
         for row in rows[:5]:
             row["_hoodie_is_deleted"] = True
@@ -235,7 +238,7 @@ class History:
         return Write("upsert", pa.Table.from_pylist(rows, self.schema))
 
     def mark(self) -> Step:
-        """Rows that delete by the table's own marker."""
+        """Return an upsert in which five rows delete by the table's own marker."""
         rows = self.rows(self.some(8)).to_pylist()
         for row in rows[:5]:
             row["s"] = "GONE"
@@ -250,7 +253,7 @@ class History:
         return Sql("UPDATE {table} SET s = 'by sql', n = NULL, ts = {ts} WHERE id IN ({keys})", values)
 
     def merge_into(self) -> Step:
-        """Updates of some columns: partial updates where the release can write them."""
+        """Return a merge that updates some columns, as partial updates if the release can write them."""
         self.clock += 10
         rows = ", ".join(
             f"('k{n:03}', 'p{n % 3}', bigint({self.clock - self.chance.randrange(25)}), {self.chance.randrange(3)}, "
@@ -267,7 +270,7 @@ class History:
         return ", ".join(f"'k{number:03}'" for number in self.some(count))
 
     def evolve(self) -> Step:
-        """From here on an int is a long, and there are two more columns."""
+        """Widen an int column to long and add two columns, for this step and all later ones."""
         self.evolved = True
         return self.upsert()
 
@@ -278,11 +281,11 @@ class History:
         return Write("insert_overwrite", self.rows(self.some(6)))
 
     def drop(self) -> Step:
-        """All of one partition."""
+        """Return a step that replaces one whole partition."""
         return Write("delete_partition", self.rows([1]), {f"{W}partitions.to.delete": "p1"})
 
     def archive(self) -> Step:
-        """An upsert after which all but the newest commits leave the timeline; files stay."""
+        """Return an upsert after which all commits except the newest leave the timeline; files stay."""
         few = {"hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "4", "hoodie.cleaner.commits.retained": "2"}
         return Write("upsert", self.rows(self.some(6)), {**few, "hoodie.archive.automatic": "true"})
 
@@ -300,7 +303,7 @@ class History:
         return Sql("CALL run_compaction(op => 'scheduleAndExecute', path => '{path}')")
 
     def run(self) -> Step:
-        """Run the compaction that is planned."""
+        """Return a step that runs the planned compaction."""
         return Sql("CALL run_compaction(op => 'run', path => '{path}')")
 
     def cluster(self) -> Step:
@@ -326,7 +329,7 @@ class History:
 
 
 def steps_of(kind: Kind) -> Iterator[tuple[str, Step]]:
-    """The history of a table: names and steps."""
+    """Return the history of a table: names and steps."""
     history = History(kind)
     yield "first", history.first()
     shuffled, _, then = kind.happens.partition("then")

@@ -1,4 +1,4 @@
-"""Plays histories through Hudi, and keeps what Hudi reads after each step and, at the end, at each instant."""
+"""A player of histories through Hudi. It records what Hudi reads after each step and, at the end, at each instant."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A table that Hudi made, as it is after its last step, and all that Hudi read of it on the way."""
+    """A table that Hudi made, in the state after its last step, and all reads by Hudi on the way."""
 
     kind: Kind
     table: Path
@@ -70,7 +70,7 @@ class Played:
 
 
 def write_options(kind: Kind) -> dict[str, str]:
-    """What each write, statement and procedure is told."""
+    """Return the options of each write, statement and procedure."""
     options = {
         "hoodie.table.name": kind.name,
         f"{W}table.type": "MERGE_ON_READ" if kind.mor else "COPY_ON_WRITE",
@@ -91,7 +91,7 @@ def write_options(kind: Kind) -> dict[str, str]:
 
 
 class Player:
-    """Plays one history; the table and its copies lie below ``folder``."""
+    """The run of one history; the table and its copies are below ``folder``."""
 
     def __init__(self, kind: Kind, hudi: Hudi, folder: Path) -> None:
         self._kind, self._hudi, self._folder = kind, hudi, folder
@@ -114,12 +114,12 @@ class Player:
         return Played(self._kind, self.table, tuple(self.looks))
 
     def instants(self) -> list[str]:
-        """Completed commits of the active timeline."""
+        """Return the completed commits of the active timeline."""
         folder = self._timeline()
         return sorted(match[1] for file in folder.iterdir() if (match := COMMITS.fullmatch(file.name)))
 
     def _ranges(self) -> list[tuple[str, str]]:
-        """Begin and end of some ranges: instants, from version 8 on completion times."""
+        """Return begin and end of some ranges: instants, from version 8 on completion times."""
         ends = sorted(
             found[2] or found[1] for file in self._timeline().iterdir() if (found := COMMITS.fullmatch(file.name))
         )
@@ -181,7 +181,7 @@ class Player:
         )
 
     def _kill(self) -> None:
-        """Take back the last thing that a writer does, and put back what it takes away then."""
+        """Undo the last step of a writer: remove the completed file, and restore the markers that it deletes then."""
         newest = self.instants()[-1]
         (completed,) = self._timeline().glob(f"{newest}*.deltacommit")
         for file in completed, completed.with_name(f".{completed.name}.crc"):
@@ -194,7 +194,7 @@ class Player:
             marker.touch()
 
     def _written(self, instant: str) -> list[Path]:
-        """Files of the table that hold the instant in their names or, log files of version 6, in a block."""
+        """Return the files of the table with the instant in their name or, for log files of version 6, in a block."""
         files = [
             file
             for file in self.table.rglob("*")

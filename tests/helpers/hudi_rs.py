@@ -1,4 +1,4 @@
-"""Tables as hudi-rs reads them: an implementation of Hudi's format that we did not write."""
+"""Reads by hudi-rs, an independent implementation of Hudi's format: the oracle of most tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["assert_same_rows", "read", "refusal", "rows_by_key"]
 
 
 def read(path: str | Path, as_of: str | None = None) -> pa.Table | None:
-    """The table now, or at an instant; None where hudi-rs has no file to take the columns from."""
+    """Read the table now or at an instant. Return None if hudi-rs has no file to take the columns from."""
     options = HudiReadOptions()
     if as_of is not None:
         options = options.with_as_of_timestamp(as_of)
@@ -21,7 +21,7 @@ def read(path: str | Path, as_of: str | None = None) -> pa.Table | None:
 
 
 def refusal(path: str | Path) -> str:
-    """What hudi-rs says of a table of a kind that it does not read; "" of others."""
+    """Return the error of hudi-rs for a kind of table that it does not read; "" for other tables."""
     try:
         read(path)
     except Exception as failure:
@@ -32,7 +32,7 @@ def refusal(path: str | Path) -> str:
 
 
 def rows_by_key(rows: pa.Table | None) -> list[dict[str, Any]]:
-    """Rows as dictionaries, meta columns included, sorted by partition, key and sequence number."""
+    """Return rows as dictionaries, meta columns included, sorted by partition, key and sequence number."""
     if rows is None:
         return []
     listed = rows.to_pylist(maps_as_pydicts="strict")
@@ -41,15 +41,15 @@ def rows_by_key(rows: pa.Table | None) -> list[dict[str, Any]]:
 
 
 def assert_same_rows(table: Any, as_of: str | None = None) -> list[dict[str, Any]]:
-    """hudi-rs and we read the same rows, meta columns included; returns them.
+    """Check that hudi-rs and lakeformat read the same rows, meta columns included. Return the rows.
 
     Args:
         table: a `lakeformat.Table` on a local folder.
         as_of: an instant; None for now.
     """
-    theirs = rows_by_key(read(table.engine.storage.location, as_of))
+    theirs = rows_by_key(read(table.context.storage.location, as_of))
     ours = rows_by_key(table.to_arrow(as_of=as_of, meta_columns=True))
-    # Files older than a column lack it; hudi-rs then may leave it out of its answer.
+    # Files older than a column lack it, and hudi-rs may then leave out the column.
     columns = dict.fromkeys(ours[0]) if ours else {}
     assert [{**columns, **row} for row in theirs] == ours
     return ours

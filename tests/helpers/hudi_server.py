@@ -1,18 +1,16 @@
 """Apache Hudi behind a pipe: one Spark 3.5 session that obeys JSON lines.
 
-Runs in ``.venv-interop`` (see ``tools/interop_setup.py``), one process per Hudi version, as
-``python hudi_server.py BUNDLE_JAR FOLDER``. Each line on stdin is an object with ``command`` and its fields;
-each gets one line on stdout, ``{"ok": true}`` or ``{"ok": false, "error": "..."}``. Rows travel as Parquet
-files, which keep every type. Whatever Spark itself prints goes to stderr. The end of stdin ends the session.
+It runs in ``.venv-interop`` (see ``tools/interop_setup.py``), one process per Hudi version, as ``python hudi_server.py
+BUNDLE_JAR FOLDER``. Each line on stdin is an object with ``command`` and its fields. Each line gets one line on stdout,
+``{"ok": true}`` or ``{"ok": false, "error": "..."}``. Rows travel as Parquet files, which keep every type. The output
+of Spark itself goes to stderr. The end of stdin ends the session.
 
-========= ============================================ ====================================
-command   fields                                       effect
-========= ============================================ ====================================
-``read``  ``path``, ``options``, ``into``              rows of the table -> Parquet folder
-``write`` ``path``, ``options``, ``rows`` (Parquet)    appends through Hudi's data source
-``sql``   ``statement``, ``into``                      rows of the answer -> Parquet folder
-``run``   ``statements``, ``settings``                 runs them under these settings of the session
-========= ============================================ ====================================
+========= ============================================ ==================================== command   fields
+effect ========= ============================================ ==================================== ``read``  ``path``,
+``options``, ``into``              rows of the table -> Parquet folder ``write`` ``path``, ``options``, ``rows``
+(Parquet)    appends through Hudi's data source ``sql``   ``statement``, ``into``                      rows of the
+answer -> Parquet folder ``run``   ``statements``, ``settings``                 runs them under these settings of the
+session ========= ============================================ ====================================
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ Request = dict[str, Any]
 
 
 def start_session(bundle: str, folder: str) -> SparkSession:
-    """Two cores, everything in UTC, nothing written outside ``folder``."""
+    """Start a session with two cores and time zone UTC that writes nothing outside ``folder``."""
     settings = {
         "spark.jars": bundle,
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
@@ -44,7 +42,7 @@ def start_session(bundle: str, folder: str) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
-        # Short jobs: the second compiler's work would never pay off.
+        # The jobs are so short that the second compiler's work would never pay off.
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.ui.enabled": "false",
     }
@@ -57,18 +55,18 @@ def start_session(bundle: str, folder: str) -> SparkSession:
 
 
 def save(rows: DataFrame, into: str) -> None:
-    """One Parquet file in the folder ``into``."""
+    """Write one Parquet file into the folder ``into``."""
     rows.coalesce(1).write.parquet(into)
 
 
 def reason(failure: Exception) -> str:
-    """What a Java exception and each of its causes say, without their stacks."""
+    """Return the messages of a Java exception and of its causes, without their stacks."""
     first, *others = f"{type(failure).__name__}: {failure}".splitlines()
     return "\n".join((first, *(line.strip() for line in others if line[:1] == ":" or "Caused by:" in line)))
 
 
 def commands(spark: SparkSession) -> dict[str, Callable[[Request], None]]:
-    """What the server can do, by the name in ``command``."""
+    """Return the commands of the server by the name in ``command``."""
 
     def read(request: Request) -> None:
         save(spark.read.format("hudi").options(**request["options"]).load(request["path"]), request["into"])
@@ -94,7 +92,7 @@ def commands(spark: SparkSession) -> dict[str, Callable[[Request], None]]:
 
 
 def main(bundle: str, folder: str) -> None:
-    """Answer on the stdout this process was given; hand stderr to Spark and its JVM in its place."""
+    """Answer requests on the original stdout, and redirect the stdout of Spark and its JVM to stderr."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     known = commands(start_session(bundle, folder))
@@ -103,7 +101,7 @@ def main(bundle: str, folder: str) -> None:
         answer: dict[str, Any] = {"ok": True}
         try:
             known[request["command"]](request)
-        except Exception as failure:  # The client raises it again: whatever it was, the session goes on.
+        except Exception as failure:  # The client raises the error again, and the session continues.
             answer = {"ok": False, "error": reason(failure)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

@@ -19,8 +19,8 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[2]
 PYTHON: Final = ROOT / ".venv-interop" / "bin" / "python"
 
-#: Asked of every write: find keys by the Bloom filters in the files, and leave no other way to find them.
-#: Were small files filled up, the insert of a key that a filter missed would meet its old row by chance.
+#: Options of every write: keys are found only by the Bloom filters in the files. If small files were filled up, the
+#: insert of a key that a filter missed could meet the key's old row by chance.
 BLOOM_ONLY: Final[Mapping[str, str]] = {
     "hoodie.index.type": "BLOOM",
     "hoodie.parquet.small.file.limit": "0",
@@ -36,13 +36,13 @@ BLOOM_ONLY: Final[Mapping[str, str]] = {
     },
 }
 
-#: What a version adds to every write: 1.x would upgrade the table otherwise.
+#: Options that a version adds to every write: without them, 1.x would upgrade the table.
 VERSION_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "0.15.0": {},
     "1.2.0": {"hoodie.write.table.version": "6"},
 }
 
-#: Table property -> write option, where a table remembers what a writer must be told.
+#: Table property -> write option, for properties that a writer needs as options.
 REMEMBERED: Final[Mapping[str, str]] = {
     "hoodie.table.name": "hoodie.table.name",
     "hoodie.table.recordkey.fields": "hoodie.datasource.write.recordkey.field",
@@ -55,24 +55,24 @@ REMEMBERED: Final[Mapping[str, str]] = {
 
 
 def the_rest_by_night(cases: Iterable[Any], on_every_run: Container[str]) -> list[Any]:
-    """The cases as parameters: those of these names on every run, the others by `make nightly`."""
+    """Return the cases as parameters: these names run every time, the others only in `make nightly`."""
     marks = {True: (), False: (pytest.mark.nightly,)}
     named = [(case, getattr(case, "name", case)) for case in cases]
     return [pytest.param(case, id=name, marks=marks[name in on_every_run]) for case, name in named]
 
 
 def bundle_path(version: str) -> Path:
-    """The jar of that Hudi version, made by ``tools/interop_setup.py``."""
+    """Return the jar of that Hudi version, made by ``tools/interop_setup.py``."""
     return ROOT / ".cache" / "jars" / f"hudi-spark3.5-bundle_2.12-{version}.jar"
 
 
 def missing_parts(version: str) -> list[str]:
-    """What of the interop set-up is not there, as paths below the project's root."""
+    """Return the missing parts of the interop set-up, as paths below the root of the project."""
     return [str(part.relative_to(ROOT)) for part in (PYTHON, bundle_path(version)) if not part.exists()]
 
 
 def table_properties(table: Path) -> dict[str, str]:
-    """``hoodie.properties`` as Java reads it, without line continuations; nothing where there is no table."""
+    """Return ``hoodie.properties`` as Java reads it, without line continuations; nothing if there is no table."""
     file = table / ".hoodie" / "hoodie.properties"
     lines = file.read_text(encoding="latin-1").splitlines() if file.exists() else []
     pairs = (line.split("=", 1) for line in lines if "=" in line and line[0] not in "#!")
@@ -80,18 +80,18 @@ def table_properties(table: Path) -> dict[str, str]:
 
 
 class HudiError(AssertionError):
-    """Hudi refused a request or failed at it; the message is the JVM's."""
+    """The error of a request that Hudi refused or failed; the message is that of the JVM."""
 
 
 class Hudi:
     """One Spark session with one Hudi version; a context manager that stops it at the end.
 
     Attributes:
-        version: of Hudi, such as ``"0.15.0"``.
+        version: the Hudi version, such as ``"0.15.0"``.
     """
 
     def __init__(self, version: str, folder: Path) -> None:
-        """Start the session; ``folder`` takes the rows in transit and ``server.log``."""
+        """Start the session. ``folder`` takes the rows in transit and ``server.log``."""
         self.version = version
         self._folder = folder
         self._numbers = itertools.count()
@@ -117,22 +117,23 @@ class Hudi:
         self._server.communicate(timeout=60)
 
     def read(self, table: Path, as_of: str | None = None, options: Mapping[str, str] | None = None) -> pa.Table:
-        """The table's rows, meta columns included, now or at the instant ``as_of``; raises `HudiError`."""
+        """Return the rows, meta columns included, now or at the instant ``as_of``. Raise `HudiError` if Hudi fails."""
         asked = dict(options or {}) | ({} if as_of is None else {"as.of.instant": as_of})
         return self._fetch({"command": "read", "path": str(table), "options": asked})
 
     def sql(self, statement: str) -> pa.Table:
-        """The rows of a Spark SQL statement's answer; raises `HudiError`."""
+        """Return the rows of a Spark SQL statement. Raise `HudiError` if Hudi fails."""
         return self._fetch({"command": "sql", "statement": statement})
 
     def run(self, *statements: str, settings: Mapping[str, str] | None = None) -> None:
-        """Run Spark SQL statements, Hudi's options being settings of the session meanwhile; raises `HudiError`."""
+        """Run Spark SQL statements with Hudi's options as settings of the session. Raise `HudiError` if Hudi fails."""
         self._ask({"command": "run", "statements": statements, "settings": dict(settings or {})})
 
     def write(self, table: Path, rows: pa.Table, operation: str, **options: str) -> None:
-        """Write ``rows`` into a table, made if need be, with index BLOOM and no small files; raises `HudiError`.
+        """Write ``rows`` into a table with index BLOOM and without small files. Raise `HudiError` if Hudi fails.
 
-        ``options`` are Hudi's own names and go before what the table's properties and `BLOOM_ONLY` say.
+        The table is created if there is none. ``options`` have Hudi's own names and override the table's properties and
+        `BLOOM_ONLY`.
         """
         file = self._folder / f"{next(self._numbers)}.parquet"
         pq.write_table(rows, file)
@@ -150,7 +151,7 @@ class Hudi:
         self._ask({"command": "write", "path": str(table), "options": asked, "rows": str(file)})
 
     def delete(self, table: Path, rows: pa.Table, **options: str) -> None:
-        """Delete the keys of ``rows``, which have the key, partition and ordering columns at least."""
+        """Delete the keys of ``rows``, which have at least the key, partition and ordering columns."""
         self.write(table, rows, "delete", **options)
 
     def _fetch(self, request: dict[str, Any]) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Small tables in memory, what programs that know nothing of the index do to them, and how the index is judged."""
+"""Small tables in memory for the file index, actions of programs that do not know it, and the check of the index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lakeformat.timeline.timeline_layout import LAYOUT_1
 from lakeformat.write.intake import create_table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.float64()), ("t", pa.string())])
-#: No packing, so that files multiply; snapshots of the index often, and in many shards.
+#: No packing, so that files multiply; frequent snapshots of the index, in many shards.
 OPTIONS: dict[str, Any] = {
     "recordkey": "id",
     "partitionpath": "p",
@@ -35,7 +35,7 @@ OPTIONS: dict[str, Any] = {
 
 
 class MovedClock(SystemClock):
-    """A clock that can be put ahead."""
+    """A clock that can be moved ahead."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
@@ -46,16 +46,16 @@ class MovedClock(SystemClock):
 
 def new_table(storage: Storage | None = None, clock: Clock | None = None, **options: Any) -> Table:
     table = Table(storage or MemoryStorage(), resolve({**OPTIONS, **options}), clock=clock)
-    create_table(table.engine.store, table.options, SCHEMA, SystemClock())
+    create_table(table.context.store, table.options, SCHEMA, SystemClock())
     return table
 
 
 def reopened(table: Table, **options: Any) -> Table:
-    return Table(table.engine.storage, resolve({**OPTIONS, **options}))
+    return Table(table.context.storage, resolve({**OPTIONS, **options}))
 
 
 def foreign(table: Table) -> Table:
-    """Writes as a program that knows nothing of the index."""
+    """Return the table as a program sees it that does not know the index."""
     return reopened(table, **{"lakeformat.file.index": False})
 
 
@@ -66,8 +66,8 @@ def rows(*ids: int, partitions: int = 3, bump: int = 0) -> pa.Table:
 
 
 def judged(table: Table, as_of: str | None = None) -> bool:
-    """Hold the index against a listing. Returns whether the index was used."""
-    store = table.engine.store
+    """Compare the index with a listing. Return whether the index was used."""
+    store = table.context.store
     found = load_snapshot(store, as_of=as_of)
     listed = load_snapshot(store, as_of=as_of, use_index=False)
     assert found.instant_time == listed.instant_time
@@ -83,8 +83,8 @@ def judged(table: Table, as_of: str | None = None) -> bool:
 
 
 def cold(table: Table, copied: Storage | None = None) -> Table:
-    """The same table for a process that has read nothing yet."""
-    copied, storage = copied or MemoryStorage(), table.engine.storage
+    """Return a copy of the table for a process that has read nothing yet."""
+    copied, storage = copied or MemoryStorage(), table.context.storage
     folders = [""]
     while folders:
         for entry in storage.list(folders.pop()):
@@ -96,10 +96,10 @@ def cold(table: Table, copied: Storage | None = None) -> Table:
 
 
 def index_files(table: Table) -> list[str]:
-    return [entry.path for entry in table.engine.storage.list(FOLDER)]
+    return [entry.path for entry in table.context.storage.list(FOLDER)]
 
 
-# --- what others do -----------------------------------------------------------------------------------
+# --- the actions of other programs -----------------------------------------------------------------------
 
 
 def erase(storage: Storage, instant: Instant) -> None:
@@ -108,8 +108,8 @@ def erase(storage: Storage, instant: Instant) -> None:
 
 
 def restore(table: Table, count: int) -> None:
-    """Hudi's restore: the newest commits go, with their files."""
-    storage, store = table.engine.storage, TimelineStore(table.engine.storage)
+    """Restore as Hudi does: delete the newest commits and their files."""
+    storage, store = table.context.storage, TimelineStore(table.context.storage)
     timeline = store.load()
     for instant in timeline.commits[len(timeline.commits) - count :]:
         metadata = store.commit(instant)
@@ -121,12 +121,12 @@ def restore(table: Table, count: int) -> None:
 
 
 def archive(table: Table, count: int, held: int = 0) -> None:
-    """Hudi's archiving: the oldest commits are put into the archive and go; groups they replaced are deleted first.
+    """Archive the oldest commits as Hudi does, after deleting the file groups that they replaced.
 
     Args:
-        held: so many commits are older still, and held by savepoints.
+        held: the number of older commits that savepoints hold.
     """
-    storage, store = table.engine.storage, TimelineStore(table.engine.storage)
+    storage, store = table.context.storage, TimelineStore(table.context.storage)
     archived = f"{HOODIE}/archived/.commits_.archive.{len(storage.list(f'{HOODIE}/archived')) + 1}_1-0-1"
     storage.create(archived, b"#HUDI#")
     for instant in store.load().commits[held : held + count]:
@@ -141,8 +141,8 @@ def archive(table: Table, count: int, held: int = 0) -> None:
 
 
 def begin_old(table: Table, before: int = -1) -> str | None:
-    """Another program's instant, older than a commit (by default the newest) but not yet completed."""
-    storage, timeline = table.engine.storage, TimelineStore(table.engine.storage).load()
+    """Begin another program's instant that is older than a commit (by default the newest). Return it if possible."""
+    storage, timeline = table.context.storage, TimelineStore(table.context.storage).load()
     if len(timeline.commits) < 2 or timeline.pending:
         return None
     time = str(int(timeline.commits[before].time) - 1)
@@ -154,9 +154,9 @@ def begin_old(table: Table, before: int = -1) -> str | None:
 
 
 def complete(table: Table, time: str) -> None:
-    """That program adds a copy of some file as a new file group, without any lock."""
-    storage = table.engine.storage
-    files = load_snapshot(table.engine.store, use_index=False).files
+    """Complete such an instant without a lock: it adds a copy of some file as a new file group."""
+    storage = table.context.storage
+    files = load_snapshot(table.context.store, use_index=False).files
     stats = {}
     for file in files[:1]:
         name = BaseFileName(f"late{time}-0", "0-0-0", time)

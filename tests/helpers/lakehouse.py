@@ -1,4 +1,4 @@
-"""What the Spark tests share: sessions' settings, one way to write and read, and what a table's folder holds."""
+"""Helpers of the Spark tests: settings of sessions, one way to write and read, the files in a table's folder."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Rows = list[tuple[Any, ...]]
 
 
 def flights(session: SparkSession, rows: Rows, tasks: int = 2) -> DataFrame:
-    """Rows of `FLIGHT_COLUMNS`."""
+    """Return a frame with rows of `FLIGHT_COLUMNS`."""
     return session.createDataFrame(rows, FLIGHT_COLUMNS).repartition(tasks)
 
 
 def write(rows: DataFrame, path: Path, mode: str = "append", **options: Any) -> None:
-    """Save with the short option names of `FLIGHTS`, and others given."""
+    """Save a frame with the options of `FLIGHTS` and with the given options."""
     rows.write.format("lakehouse").options(**FLIGHTS, **options).mode(mode).save(str(path))
 
 
@@ -47,30 +47,28 @@ def read(session: SparkSession, path: Path, **options: Any) -> DataFrame:
 
 
 def contents(session: SparkSession, path: Path, **options: Any) -> Rows:
-    """The table's rows without meta columns, sorted."""
+    """Return the rows without meta columns, sorted."""
     return sorted(tuple(row) for row in read(session, path, meta_columns=False, **options).collect())
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """The one line that Spark's exception ends with."""
+    """The error class and the text in the last line of Spark's exception."""
 
     error: str
     text: str
 
 
-#: What PySpark 4.0 puts above the words of a worker.
+#: The text that PySpark 4.0 puts before the message of a worker.
 _WORKER_OF_4_0 = "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
 
 
 def refusal(act: Callable[[], object]) -> Refusal:
-    """Run ``act``, which must fail with one of our lines as the last, whatever state code Spark puts below."""
+    """Run ``act``, which must fail with one of our messages as the last line, except for a state code of Spark."""
     with pytest.raises(PySparkException) as caught:
         act()
     text = re.sub(r"\s+SQLSTATE: \w+$", "", str(caught.value).rstrip()).removeprefix(_WORKER_OF_4_0)
-    found = re.fullmatch(
-        r"(?:\[PYTHON_DATA_SOURCE_ERROR\] .*?: )?lakeformat\.(\w+): (.+)", text.splitlines()[-1]
-    )
+    found = re.fullmatch(r"(?:\[PYTHON_DATA_SOURCE_ERROR\] .*?: )?lakeformat\.(\w+): (.+)", text.splitlines()[-1])
     assert found, text
     assert len(text.splitlines()) <= 2, text
     assert "Traceback" not in text, text
@@ -79,16 +77,16 @@ def refusal(act: Callable[[], object]) -> Refusal:
 
 
 def commits(path: Path) -> list[str]:
-    """Completed instants, oldest first."""
+    """Return the completed instants, oldest first."""
     names = (file.name for file in (path / ".hoodie").iterdir())
     return sorted(name.partition(".")[0] for name in names if re.fullmatch(r"\d+\.(delta|replace)?commit", name))
 
 
 def leftovers(path: Path, *, outlived: bool = False) -> list[str]:
-    """Files that a table at rest does not have: stage, markers, pending instants, base files no commit names.
+    """Return files that a table at rest does not have: stage, markers, pending instants, orphan base files.
 
     Args:
-        outlived: whether a task may have outlived its job: what it writes into the stage then, a later write sweeps.
+        outlived: a task may have outlived its job; a later write sweeps what such a task writes into the stage.
     """
     meta = path / ".hoodie"
     ours = ("tmp", "pending") if outlived else ("stage", "tmp", "pending")
@@ -103,13 +101,13 @@ def leftovers(path: Path, *, outlived: bool = False) -> list[str]:
 
 
 def base_files(path: Path) -> set[str]:
-    """Every Parquet file in the table's partitions."""
+    """Return every Parquet file in the partitions of the table."""
     found = (file.relative_to(path) for file in path.rglob("*.parquet"))
     return {str(file) for file in found if file.parts[0] != ".hoodie"}
 
 
 def committed_files(path: Path) -> set[str]:
-    """Every base file that a completed commit names, read from the timeline's JSON."""
+    """Return every base file that a completed commit names, read from the JSON of the timeline."""
     stats: list[dict[str, Any]] = []
     for instant in commits(path):
         (file,) = (path / ".hoodie").glob(f"{instant}.*commit")
@@ -119,7 +117,7 @@ def committed_files(path: Path) -> set[str]:
 
 
 def run_application(text: str, *arguments: object, cwd: Path) -> str:
-    """Run a Python program of its own, far from this process; returns what it printed."""
+    """Run a Python program in a process of its own. Return its output."""
     program = cwd / "application.py"
     program.write_text(text)
     command = [sys.executable, str(program), *map(str, arguments)]
@@ -129,5 +127,5 @@ def run_application(text: str, *arguments: object, cwd: Path) -> str:
 
 
 def parts(frame: DataFrame) -> int:
-    """How many portions Spark is going to read."""
+    """Return the number of partitions that Spark is going to read."""
     return int(frame.rdd.getNumPartitions())

@@ -1,4 +1,4 @@
-"""Blocks of log files made and taken apart by hand: an oracle for the readers, and the log files of the fixtures."""
+"""Blocks of log files, encoded and decoded by hand: an oracle for the readers, and the log files of the fixtures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = (
 
 
 def packed(entries: Mapping[int, str]) -> bytes:
-    """A header or footer."""
+    """Encode a header or footer."""
     parts = [struct.pack(">ii", key, len(text.encode())) + text.encode() for key, text in entries.items()]
     return struct.pack(">i", len(entries)) + b"".join(parts)
 
@@ -33,13 +33,13 @@ def packed(entries: Mapping[int, str]) -> bytes:
 def block(
     kind: int, header: Mapping[int, str], content: bytes = b"", *, version: int = 1, footer: bytes = b"\0" * 4
 ) -> bytes:
-    """A whole block."""
+    """Encode a whole block."""
     body = struct.pack(">ii", version, kind) + packed(header) + struct.pack(">q", len(content)) + content + footer
     return b"#HUDI#" + struct.pack(">q", len(body) + 8) + body + struct.pack(">q", len(body) + 14)
 
 
 def avro_content(rows: Sequence[Mapping[str, Any]], schema: str = ROWS) -> bytes:
-    """The content of an Avro data block."""
+    """Encode the content of an Avro data block."""
     parsed, content = fastavro.parse_schema(json.loads(schema)), struct.pack(">ii", 3, len(rows))
     for row in rows:
         file = io.BytesIO()
@@ -49,13 +49,13 @@ def avro_content(rows: Sequence[Mapping[str, Any]], schema: str = ROWS) -> bytes
 
 
 def rows_block(time: str, rows: Mapping[str, int | None], **more: str) -> bytes:
-    """An Avro data block of keys and values; further header entries by name."""
+    """Encode an Avro data block of keys and values; further header entries are given by name."""
     header = {INSTANT_TIME: time, SCHEMA: ROWS, **{globals()[name]: text for name, text in more.items()}}
     return block(AVRO, header, avro_content([{"_hoodie_record_key": key, "v": value} for key, value in rows.items()]))
 
 
 def wrapper(name: str, avro: Any) -> dict[str, Any]:
-    """One of the union's records."""
+    """Return the schema of one record of the union of wrappers."""
     return {"type": "record", "name": name, "fields": [{"name": "value", "type": avro}]}
 
 
@@ -88,14 +88,14 @@ DELETES = fastavro.parse_schema({
 
 
 def boxed(name: str | None, value: Any) -> Any:
-    """An ordering value as fastavro wants it: of one wrapper, or of ``ArrayWrapper`` (a list of pairs)."""
+    """Return an ordering value as fastavro expects it: in one wrapper, or in ``ArrayWrapper`` (a list of pairs)."""
     if name == "ArrayWrapper":
         return (name, {"wrappedValues": [boxed(*one) for one in value]})
     return None if name is None else (name, {"value": value})
 
 
 def delete_content(records: Sequence[tuple[str, str | None, Any]]) -> bytes:
-    """The content of a delete block of key, wrapper's name and value."""
+    """Encode the content of a delete block from (key, name of the wrapper, value)."""
     file = io.BytesIO()
     listed = [
         {"recordKey": key, "partitionPath": "p", "orderingVal": boxed(name, value)} for key, name, value in records
@@ -105,7 +105,7 @@ def delete_content(records: Sequence[tuple[str, str | None, Any]]) -> bytes:
 
 
 def stored(*files: bytes, instant: str = "20260101000000000") -> tuple[MemoryStorage, list[LogFile]]:
-    """A storage with these log files of one slice."""
+    """Return a storage with these log files of one slice, and the files."""
     storage, logs = MemoryStorage(), []
     for number, data in enumerate(files, 1):
         logs.append(LogFile("p", LogFileName("f-0", instant, number, "0-1-2"), len(data)))
@@ -114,7 +114,7 @@ def stored(*files: bytes, instant: str = "20260101000000000") -> tuple[MemorySto
 
 
 def fixture_logs() -> Iterator[tuple[str, LogFile, bytes]]:
-    """Table, file and bytes of every log file of the fixtures, those of metadata tables left out."""
+    """Yield table, file and bytes of every log file of the fixtures, except those of metadata tables."""
     for packed_table in sorted(FIXTURES.glob("*/*.zip")):
         with zipfile.ZipFile(packed_table) as archive:
             for path in archive.namelist():
@@ -126,7 +126,7 @@ def fixture_logs() -> Iterator[tuple[str, LogFile, bytes]]:
 
 
 def taken_apart(data: bytes) -> Iterator[tuple[int, dict[int, str], bytes]]:
-    """Kind, header and content of each block of a file that nothing is wrong with."""
+    """Yield kind, header and content of each block of an undamaged file."""
     at = 0
     while at < len(data):
         assert data[at : at + 6] == b"#HUDI#"

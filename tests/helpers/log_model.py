@@ -1,4 +1,4 @@
-"""What a slice's log files and base file make of each record, in plain Python: version by version, as Hudi 1.2 does.
+"""A model of merging a slice in plain Python: record by record, version by version, as Hudi 1.2 does.
 
 Hudi: ``BufferedRecordMergerFactory``, ``RecordContext.isDeleteRecord``, ``PartialUpdateHandler``, and for partial
 blocks ``SparkRecordMergingUtils``.
@@ -40,7 +40,7 @@ class Record:
 
 
 def rank(ordering: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values as something that Python sorts: null before all, NaN behind all."""
+    """Return the values as something that Python sorts: null before all others, NaN after all others."""
     return tuple(
         (0, 0) if v is None else (2, 0) if isinstance(v, float) and math.isnan(v) else (1, v) for v in ordering
     )
@@ -56,12 +56,12 @@ def is_delete(row: Row, rule: ReadRule) -> bool:
 
 
 def deleting(ordering: tuple[Any, ...], rule: ReadRule) -> Record:
-    """A delete, which deletes whatever was there if it has no ordering value, or if a payload class says so."""
+    """Return a delete. It always wins if it has no ordering value, or if the payload class says so."""
     return Record(ordering, deleted=True, forced=rule.by_payload or all(value is None for value in ordering))
 
 
 def combined(high: Record, low: Record, rule: ReadRule) -> Record:
-    """The one that wins, with what it leaves open taken from the other."""
+    """Return the winner, with its missing values taken from the loser."""
     if high.deleted or low.deleted:
         return high
     row = dict(high.row)
@@ -76,7 +76,7 @@ def combined(high: Record, low: Record, rule: ReadRule) -> Record:
 
 
 def meet(old: Record, new: Record, rule: ReadRule) -> Record:
-    """Two versions meet, ``new`` written later."""
+    """Merge two versions, of which ``new`` was written later."""
     if not rule.ordering or new.forced or old.forced or not greater(old, new):
         return combined(new, old, rule)
     result = combined(old, new, rule)
@@ -86,7 +86,7 @@ def meet(old: Record, new: Record, rule: ReadRule) -> Record:
 
 
 def merged(base: Sequence[Row], blocks: Sequence[Block], rule: ReadRule, columns: Sequence[str]) -> list[Row]:
-    """The rows of the base file in their places, then those of the log files alone, by arrival of the winner."""
+    """Return the rows of the base file in their places, then the rows of log files alone, in order of their winners."""
     state: dict[str, Record] = {}
     for block in blocks:
         for row in block.rows:

@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
 )
 
 UTC = dt.timezone.utc
-#: Every type of Spark, with two values that are neither null nor equal.
+#: Every type of Spark with two values that are neither null nor equal.
 TYPES: list[tuple[pa.DataType, Any, Any]] = [
     (pa.bool_(), True, False),
     (pa.int32(), 1, -2),
@@ -53,25 +53,25 @@ TYPES: list[tuple[pa.DataType, Any, Any]] = [
 
 
 def in_memory(schema: pa.Schema = SCHEMA, **options: Any) -> Table:
-    """An empty table keyed by ``id``."""
+    """Create an empty table in memory with the key ``id``."""
     table = Table(MemoryStorage(), resolve({"recordkey": "id", "name": "t"} | options))
-    create_table(table.engine.store, table.options, schema, SystemClock())
+    create_table(table.context.store, table.options, schema, SystemClock())
     return table
 
 
 def on_disk(folder: Path, schema: pa.Schema = SCHEMA, **options: Any) -> Table:
-    """The same in a folder, for hudi-rs to read."""
+    """Create the same table in a folder, for hudi-rs to read."""
     return lakeformat.create(folder / "t", schema, record_key="id", **options)
 
 
 def rows_of(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.Table:
-    """Rows with the columns of the first; types by name from the schema."""
+    """Return rows with the columns of the first row; the schema gives the types by name."""
     names = list(rows[0])
     return pa.Table.from_pylist(list(rows), pa.schema([schema.field(name) for name in names]))
 
 
 def contents(table: Table) -> dict[str, dict[str, Any]]:
-    """Rows by key, nulls left out, without Hudi's columns."""
+    """Return the rows by key, without nulls and meta columns."""
     rows = table.to_arrow(meta_columns=False).to_pylist()
     keyed = {row["id"]: {n: v for n, v in row.items() if v is not None and n != "id"} for row in rows}
     assert len(keyed) == len(rows)

@@ -1,8 +1,9 @@
 """Pages of the documentation as programs: their blocks run one after the other, in one namespace and one folder.
 
-A block of ``python`` runs, and so does a hidden one (``<!-- run`` ... ``-->``); lines of ``sh`` are commands of ours;
-``sql`` goes to ``lakeformat.spark.sql``; ``text`` is only read. ``/tmp/`` and ``/data/`` stand for the test's folder.
-``<!-- run: flights -->`` gives the page the rows of a few flights; with ``spark``, a table and frames of them.
+Blocks of ``python`` run, and so do hidden blocks (``<!-- run`` ... ``-->``). Lines of ``sh`` are commands of
+lakeformat. ``sql`` goes to ``lakeformat.spark.sql``. ``text`` does not run. ``/tmp/`` and ``/data/`` are replaced by
+the folder of the test. ``<!-- run: flights -->`` gives the page the rows of a few flights; with ``spark``, also a table
+and frames of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["PAGES", "ROOT", "Block", "blocks_of", "flights_of", "needs_spark", "
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-#: What a block may be.
+#: The kinds of blocks.
 KINDS = {"python", "sh", "sql", "text", "run", "prelude"}
 _BLOCK = re.compile(
     r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$|^<!-- run: (?P<prelude>[\w ]+) -->$|^<!-- run\n(?P<hidden>.*?)^-->$",
@@ -46,7 +47,7 @@ SCHEMA = pa.schema(
 
 
 class Block(NamedTuple):
-    """One block of a page; ``line`` is where its text begins."""
+    """One block of a page; ``line`` is the line at which its text begins."""
 
     kind: str
     text: str
@@ -54,7 +55,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """Fenced and hidden blocks, in order."""
+    """Return the fenced and hidden blocks, in order."""
     content = page.read_text(encoding="utf-8")
     for found in _BLOCK.finditer(content):
         line = content.count("\n", 0, found.start()) + 2
@@ -67,12 +68,12 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 
 def needs_spark(page: Path) -> bool:
-    """Whether a page's blocks use a Spark session."""
+    """Tell whether the blocks of a page use a Spark session."""
     return any("spark" in block.text or block.kind == "sql" for block in blocks_of(page) if block.kind != "text")
 
 
 def run_page(page: Path, folder: Path, spark: Any = None) -> int:
-    """Run all blocks of a page; how many ran. What one raises, it raises with the page's own lines."""
+    """Run all blocks of a page. Return how many ran. Tracebacks show the lines of the page."""
     names: dict[str, Any] = {"__name__": "page"} | ({"spark": spark} if spark is not None else {})
     ran = 0
     for block in blocks_of(page):

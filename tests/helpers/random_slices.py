@@ -1,6 +1,6 @@
-"""Merge-on-read tables made by hand, in memory: base files of small row groups, and log files with blocks of each kind.
+"""Merge-on-read tables made by hand in memory: base files of small row groups, and log files of all kinds of blocks.
 
-What the table holds is told by a dict, key to row, after every change.
+After every change, a dictionary from key to row has the content of the table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from lakeformat import Table
 from lakeformat.codec.log_blocks import BlockKind, HeaderKey, encode_block
 from lakeformat.codec.timeline_files.commit import encode_commit_json
-from lakeformat.files.log_writer import delete_block
+from lakeformat.files.log_writer import encode_delete_block
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileSlice, LogFileName
 from lakeformat.model.record import META_COLUMNS
@@ -48,8 +48,8 @@ class RandomSlices:
     """A table whose slices have log files.
 
     Attributes:
-        rows: key -> the row that a snapshot has.
-        kinds: kinds of blocks that were written.
+        rows: key -> the row in a snapshot.
+        kinds: the kinds of blocks that were written.
         mixed: keys of rows whose fields once came from several versions.
     """
 
@@ -89,8 +89,8 @@ class RandomSlices:
         }
 
     def _as_merge_on_read(self) -> Table:
-        """The same files under other properties, none of them told of by an index."""
-        storage, path = self._old.engine.storage, ".hoodie/hoodie.properties"
+        """Return the same files under other properties and without an index."""
+        storage, path = self._old.context.storage, ".hoodie/hoodie.properties"
         gone = {"hoodie.table.type", "hoodie.compaction.payload.class"}.union(*RULES.values())
         lines = [line for line in storage.read(path).decode().splitlines() if line.partition("=")[0] not in gone]
         lines += ["hoodie.table.type=MERGE_ON_READ", *(f"{key}={value}" for key, value in RULES[self.rule].items())]
@@ -99,7 +99,7 @@ class RandomSlices:
         return Table(storage, self._old.options)
 
     def _append(self, group: FileSlice, version: int) -> None:
-        """One deltacommit, with a log file of some blocks."""
+        """Append one deltacommit with a log file of some blocks."""
         time = str(int(group.base_instant) + 1000 * version + 10 * self._numbers)
         self._numbers += 1
         partition = group.group.partition_path
@@ -107,7 +107,7 @@ class RandomSlices:
         blocks = [self._block(time, partition, updates=updates) for _ in range(self.random.randint(1, 3))]
         data = b"".join(blocks)
         name = str(LogFileName(group.group.file_id, group.base_instant, version, "0-1-1"))
-        storage = self.table.engine.storage
+        storage = self.table.context.storage
         path, before, size = f"{partition}/{name}", group.base_instant, len(data)
         storage.create(path, data)
         stat = WriteStat(group.group.file_id, path, partition, before, 1, num_updates=int(updates), size_bytes=size)
@@ -128,7 +128,7 @@ class RandomSlices:
         new = [f"{self._numbers + 100 * at:03}" for at in range(1, self.random.randint(2, 3))]
         self._folders |= dict.fromkeys(new, partition)
         rows = [{**self._row(self.random.randint(0, 80), partition), "id": key} for key in new]
-        if updates:  # Under a global index that moves no rows, to wherever these say that they belong.
+        if updates:  # Under a global index that moves no rows, an update may name any partition.
             places = {key: self.random.choice([partition, partition, partition, "p1", None]) for key in chosen}
             rows += [{**self._row(self.random.randint(0, 80), place), "id": key} for key, place in places.items()]
         if kind == "is_partial":
@@ -158,7 +158,7 @@ class RandomSlices:
             for key, value in zip(keys, values, strict=True):
                 if value >= self.rows[key]["ts"]:
                     del self.rows[key]
-        return delete_block(
+        return encode_delete_block(
             pa.array(keys), partition_path=partition, instant_time=time, schema=json.dumps(AVRO), ordering=ordering
         )
 

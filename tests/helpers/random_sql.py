@@ -29,7 +29,7 @@ _FLOATS = [0.0, -0.0, math.nan, math.inf, 1.5, -2.5, 3e9, None]
 
 
 def start_rows(random: Random, ids: range) -> pa.Table:
-    """Rows with every kind of value that engines tell apart."""
+    """Return rows with every kind of value that engines treat differently."""
     rows = [
         {
             "id": each,
@@ -50,7 +50,7 @@ def start_rows(random: Random, ids: range) -> pa.Table:
 
 
 def other_rows(random: Random) -> pa.Table:
-    """A source that shares some keys and, for natural joins, the names of three columns."""
+    """Return a source that shares some keys and, for natural joins, the names of three columns."""
     ids = random.sample(range(40), 12)
     return pa.table(
         {
@@ -63,7 +63,7 @@ def other_rows(random: Random) -> pa.Table:
 
 
 def shown(rows: pa.Table) -> list[str]:
-    """Rows as texts in order. NaN equals itself, and -0.0 is 0.0: duckdb's update of one to the other is none."""
+    """Return rows as sorted texts. NaN equals itself; -0.0 is 0.0, because duckdb does not update one to the other."""
     return sorted(repr(tuple(map(_plain, row.values()))) for row in rows.to_pylist())
 
 
@@ -162,12 +162,12 @@ _MERGES = [
 
 
 def random_query(random: Random) -> str:
-    """A query that has one answer."""
+    """Return a query with a single right answer."""
     return random.choice(_QUERIES).replace("{c}", _condition(random)).replace("{d}", _condition(random))
 
 
 def random_change(random: Random, new_id: int) -> str:
-    """An update, delete, merge or insert; ``new_id``: one that no row has."""
+    """Return an update, delete, merge or insert. ``new_id`` is an id that no row has."""
     return random.choice([_update, _update, _delete, _merge, _merge, _insert])(random, new_id)
 
 
@@ -209,5 +209,5 @@ def _insert(random: Random, new_id: int) -> str:
 
 
 def refusals() -> str:
-    """What may be refused that duckdb alone runs: rows that would move, and keys that are not single."""
+    """Tell whether a statement that duckdb runs may be refused: rows would move, or keys are not unique."""
     return "says where a row lies|another key|which another row has|more than once"

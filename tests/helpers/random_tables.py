@@ -1,6 +1,6 @@
-"""Tables of every type with random rows, files and layouts, and random filters over them.
+"""Tables of every type with random rows, files and layouts, and random filters on them.
 
-Hypothesis draws the values of each column, from which a seed makes rows and filters: drawing every cell of every row
+Hypothesis draws the values of each column; a seed makes rows and filters from them. Drawing every cell of every row
 would take longer than reading the table.
 """
 
@@ -37,7 +37,7 @@ from tests.helpers.thrift_footer import Struct
 Row = dict[str, Any]
 
 WALL = pa.timestamp("us")
-#: Path -> type of the values that rows are made of; "w" and "g" are narrower in the first commit, "late" comes later.
+#: Path -> type of the values in rows. "w" and "g" are narrower in the first commit; "late" is added later.
 PATHS: dict[str, pa.DataType] = {
     "i": pa.int32(),
     "w": pa.int64(),
@@ -80,7 +80,7 @@ LITERALS_OF: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 @dataclass(frozen=True)
 class Draw:
-    """What Hypothesis chooses; the rest follows from the seed."""
+    """The choices of Hypothesis. Everything else follows from the seed."""
 
     seed: int
     values: Mapping[str, Sequence[Any]]
@@ -110,11 +110,11 @@ def draws() -> st.SearchStrategy[Draw]:
 
 
 class RandomTable:
-    """A table in memory beside the rows it holds, as dictionaries."""
+    """A table in memory and its rows as dictionaries."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw, self._random = draw, Random(draw.seed)
-        self._columns = self._random.sample(sorted(PATHS), 2)  # What rows are laid out by.
+        self._columns = self._random.sample(sorted(PATHS), 2)  # The columns of the layout.
         partition = {"partitionpath": draw.partition} if draw.partition else {}
         options = {"hoodie.write.set.null.for.missing.columns": "true", **partition}
         self.table: Table = new_table(FIRST, **options, **{"lakeformat.parquet.row.group.rows": 4})
@@ -161,7 +161,7 @@ class RandomTable:
             row["s"] = None
         if first:
             del row["late"]
-        # The place of a key never changes.
+        # The partition of a key never changes.
         return {"id": key, "p": f"p{key % 2}", "pd": date(2024, 1, 1 + key % 2), **row}
 
     def _forget(self, path: str, statistics: Struct) -> None:
@@ -170,7 +170,7 @@ class RandomTable:
                 statistics.pop(field, None)
 
     def filter(self) -> Predicate:
-        """A tree of up to five leaves."""
+        """Return a filter tree of up to five leaves."""
         return self._tree(self._random.choice([1, 1, 2, 2, 3, 5]))
 
     def _tree(self, leaves: int) -> Predicate:

@@ -1,4 +1,4 @@
-"""What every refusal has in common: the right class, one line that names the thing, nothing changed."""
+"""The check of a refusal: the right class, one line that names the cause, and an unchanged table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = pa.table({"id": ["a", "b"], "n": [1, 2], "ts": [1, 1], "p": ["x", "y"], "
 
 
 def new_table(folder: Path, schema: pa.Schema = SCHEMA, rows: pa.Table | None = ROWS, **options: Any) -> Table:
-    """A table with two rows in two partitions."""
+    """Create a table with two rows in two partitions."""
     settings = {"record_key": "id", "partition_by": "p", "ordering": "ts", **options}
     table = lakeformat.create(folder / "table", schema, **settings)
     if rows is not None:
@@ -32,7 +32,7 @@ def new_table(folder: Path, schema: pa.Schema = SCHEMA, rows: pa.Table | None = 
 
 
 def named(caught: pytest.ExceptionInfo[LakeformatError], error: type[LakeformatError], *parts: str) -> str:
-    """The message: of exactly this class, one line, with all these parts in it."""
+    """Check that the error is of exactly this class and that its one line has all these parts. Return the line."""
     assert type(caught.value) is error
     message = str(caught.value)
     assert "\n" not in message
@@ -43,26 +43,26 @@ def named(caught: pytest.ExceptionInfo[LakeformatError], error: type[LakeformatE
 
 
 def state(table: Table) -> tuple[Any, ...]:
-    """Everything a refused write must leave as it was. Rollbacks of what it had begun may be added."""
-    store = table.engine.store
+    """Return everything that a refused write must not change. A rollback of the refused write may be added."""
+    store = table.context.store
     timeline = store.load()
-    files = [file.path for file in list_base_files(table.engine.storage)]
+    files = [file.path for file in list_base_files(table.context.storage)]
     return timeline.commits, timeline.pending, files, table.schema, table.to_arrow().to_pylist()
 
 
 @contextmanager
 def refused(table: Table, error: type[LakeformatError], *parts: str) -> Iterator[None]:
-    """The block is refused with this error and these words, and leaves nothing behind."""
+    """Check that the block is refused with this error and these words, and that it leaves nothing behind."""
     before = state(table)
     with pytest.raises(LakeformatError) as caught:
         yield
     named(caught, error, *parts)
     assert state(table) == before
-    table.upsert(table.to_arrow(meta_columns=False).slice(0, 1))  # And the table takes writes as before.
+    table.upsert(table.to_arrow(meta_columns=False).slice(0, 1))  # The table takes writes as before.
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file but those of our own corner, and what rollbacks add."""
+    """Return path and bytes of every file, except those below ``.lakeformat`` and rollbacks."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))

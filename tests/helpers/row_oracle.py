@@ -1,7 +1,7 @@
-"""Spark SQL's predicates over one row at a time, in plain Python: slow, obvious, and not our code's shape.
+"""An evaluator of Spark SQL's predicates, row by row in plain Python: slow, obvious, and independent of the library.
 
-Works on filters that are *not* bound: literals are Python values and are widened per comparison, as Spark
-widens them, where `lakeformat.predicate.bind` rewrites them once.
+It takes filters that are *not* bound: literals are Python values. It widens them in each comparison, as Spark does,
+while `lakeformat.predicate.bind` rewrites them once.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def compare(value: Any, op: str, literal: Any) -> bool | None:
 
 
 def common(value: Any, literal: Any) -> tuple[Any, Any]:
-    """Both sides in their common type, as something that Python orders like Spark."""
+    """Return both sides in their common type, as values that Python orders like Spark."""
     if isinstance(value, str):
         return value.encode(), literal.encode()
     if isinstance(value, date):

@@ -24,12 +24,12 @@ _APPLICATION = DomainDispatcherApplication(create_backend_app)
 
 
 class Network:
-    """What becomes of requests on their way.
+    """Faults of requests between client and server.
 
     Attributes:
-        loses: asked for each PUT by its path; those that it chooses are kept back, and answered as if the server were
+        loses: called with the path of each PUT; true for a request that is held back and answered as if the server were
             too busy.
-        kept: how to deliver those requests after all.
+        kept: functions that deliver the requests that were held back.
     """
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class Network:
         self.kept: list[Callable[[], str]] = []
 
     def deliver(self) -> list[str]:
-        """Hand on what was kept back. Returns the statuses."""
+        """Send the requests that were held back. Return their statuses."""
         kept, self.kept = self.kept, []
         return [request() for request in kept]
 
     def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
-        """S3 decides between conditional writes; moto looks first and writes then, with nothing to keep others out."""
+        """Serialise conditional writes, as S3 does. Moto checks first and writes afterwards, without a lock."""
         if environ["REQUEST_METHOD"] == "PUT" and self.loses(environ["PATH_INFO"]):
             body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             self.kept.append(lambda: _answered({**environ, "wsgi.input": io.BytesIO(body)}))
@@ -61,7 +61,7 @@ def _answered(environ: Any) -> str:
 
 @contextmanager
 def s3_server(network: Network | None = None) -> Iterator[Mapping[str, Any]]:
-    """Start a server on a free port; gives fsspec's ``storage_options`` for it."""
+    """Start a server on a free port. Yield fsspec's ``storage_options`` for it."""
     server = make_server("127.0.0.1", 0, network or Network(), threaded=True)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -80,5 +80,5 @@ def s3_server(network: Network | None = None) -> Iterator[Mapping[str, Any]]:
 
 
 def new_folder(options: Mapping[str, Any]) -> FsspecStorage:
-    """A storage over a folder that nobody has used."""
+    """Return a storage over a new folder."""
     return FsspecStorage(f"s3://{BUCKET}/table-{next(_NUMBERS)}", dict(options))

@@ -1,4 +1,4 @@
-"""Tables in memory for tests of skipping, and ways to spoil what their files say of themselves."""
+"""Tables in memory for tests of data skipping, and changes of the statistics in their footers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IDS = pa.schema([("id", pa.int64())])
 
 
 class Reads(MemoryStorage):
-    """Remembers which files were opened."""
+    """A storage that records which files were opened."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,28 +36,28 @@ class Reads(MemoryStorage):
 
 
 def new_table(schema: pa.Schema = IDS, **options: Any) -> Table:
-    """An empty table with the key ``id``, in memory; columns may come with the first rows."""
+    """Create an empty table with the key ``id`` in memory. The first rows can add columns."""
     table = Table(Reads(), resolve({"recordkey": "id", "name": "t", **SMALL, **options}))
-    create_table(table.engine.store, table.options, schema, SystemClock())
+    create_table(table.context.store, table.options, schema, SystemClock())
     return table
 
 
 def rows(table: Table, where: str, **arguments: Any) -> list[Any]:
-    """Ids of the matching rows, sorted."""
+    """Return the ids of the matching rows, sorted."""
     return sorted(table.to_arrow(["id"], where=where, **arguments)["id"].to_pylist())
 
 
 def edit_footers(table: Table, edit: Callable[[str, Struct], None], *, which: slice = slice(None)) -> list[str]:
-    """Give some base files, oldest first, other statistics, as another writer may have; returns their paths."""
-    storage = table.engine.storage
+    """Change the statistics of some base files, oldest first, as another writer may do. Return their paths."""
+    storage = table.context.storage
     paths = [file.path for file in sorted(table.snapshot().files, key=lambda file: file.name.instant_time)][which]
     for path in paths:
         storage.replace(path, with_statistics(storage.read(path), edit))
-    storage.delete_folder(own_path("index"))  # It knows the true ones.
+    storage.delete_folder(own_path("index"))  # The index still has the original statistics.
     return paths
 
 
 def batch(**columns: Any) -> pa.Table:
-    """Columns as lists or arrays, with ids 0, 1, 2 ... if none are given."""
+    """Return rows from columns; the ids are 0, 1, 2 ... unless given."""
     count = len(next(iter(columns.values())))
     return pa.table({"id": pa.array(range(count), pa.int64()), **columns})

@@ -1,4 +1,4 @@
-"""Statements that Spark and duckdb read alike, with what each makes of a small table."""
+"""SQL statements that Spark and duckdb understand alike, with the rows that each leaves in a small table."""
 
 from __future__ import annotations
 

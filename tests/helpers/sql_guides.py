@@ -1,8 +1,8 @@
-"""The SQL of the quick starts of Hudi and Delta, as their guides write it but for names: what each must answer.
+"""The SQL of the quick starts of Hudi and Delta, as their guides write it except for names, with the expected rows.
 
-A guide is played step by step by any host: a statement, and the rows that it or a query after it must give. In it
-``{folder}`` is where tables go, ``{n}`` makes names the test's own, ``{then}`` is the time of the commit that a step
-has marked.
+Any host can play a guide step by step: a statement, and the rows that the statement or a query after it must return. In
+a statement, ``{folder}`` is the folder of the tables, ``{n}`` makes names unique to the test, and ``{then}`` is the
+time of the commit that a step has marked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Rows = list[tuple[Any, ...]]
 
 
 class Step(NamedTuple):
-    """``after``: a query whose rows, sorted, must be ``rows``; of the statement itself without one."""
+    """A statement and the sorted rows to expect, of the query ``after`` or, without one, of the statement itself."""
 
     text: str
     rows: Rows | None = None
@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
 
 def play(steps: list[Step], run: Callable[[str], Rows], folder: str, number: int) -> None:
-    """Run a guide; ``run`` gives the rows that a statement answers."""
+    """Run a guide. ``run`` returns the rows of a statement."""
     names = {"folder": folder, "n": str(number), "then": ""}
     for step in steps:
         answer = run(step.text.format(**names))
@@ -39,7 +39,7 @@ def play(steps: list[Step], run: Callable[[str], Rows], folder: str, number: int
 
 
 def for_duckdb(steps: list[Step]) -> list[Step]:
-    """The guide with the words of Spark's SQL that DuckDB does not have replaced by its own."""
+    """Return the guide in DuckDB's dialect."""
     changed = []
     for step in steps:
         text = re.sub(

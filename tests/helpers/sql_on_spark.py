@@ -1,4 +1,4 @@
-"""The cases of `sql_cases` on a Spark session, classic or Connect: the table, a statement, what must be so then."""
+"""The cases of `sql_cases` on a Spark session, classic or Connect: table, statement, and the expected state."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["check_refusal", "check_statement", "held", "make_flights"]
 
 
 def make_flights(spark: SparkSession, name: str, path: Path) -> None:
-    """A table of `FIRST`, known by a name."""
+    """Create a table of the rows `FIRST` and register its name."""
     rows = spark.createDataFrame([(k, *v) for k, v in FIRST.items()], "id long, part string, price double, ts long")
     LakehouseTable.forPath(spark, str(path), recordkey="id", partitionpath="part").bulk_insert(rows)
     view(spark, name, str(path))
 
 
 def held(path: Path) -> Held:
-    """What the table holds, which hudi-rs must see just so."""
+    """Return the rows of the table. Fail if hudi-rs reads other rows."""
     rows = hudi_rs.assert_same_rows(lakeformat.open(path))
     return {row["id"]: (row["part"], row["price"], row["ts"]) for row in rows}
 
 
 def check_statement(spark: SparkSession, case: str, name: str, path: Path) -> None:
-    """A statement of `STATEMENTS` makes of the table what it should, by one commit, and leaves no name behind."""
+    """Check that a statement of `STATEMENTS` leaves the expected rows, makes one commit and leaves no view."""
     text, wanted = STATEMENTS[case]
     before = {table.name for table in spark.catalog.listTables()}
     told = sql(spark, text.replace("{t}", name).replace("{path}", str(path)) + ";").collect()
@@ -42,7 +42,7 @@ def check_statement(spark: SparkSession, case: str, name: str, path: Path) -> No
 
 
 def check_refusal(spark: SparkSession, case: str, name: str, path: Path) -> None:
-    """A statement of `REFUSED` is refused in one line, and the table is as it was."""
+    """Check that a statement of `REFUSED` is refused in one line and changes nothing."""
     text, error, said = REFUSED[case]
     said = r"spark\.view" if case == "a table nobody named" else said
     with pytest.raises(error, match=said) as caught:

@@ -1,6 +1,6 @@
-"""What every storage adapter promises (the docstrings of `lakeformat.storage.port.Storage`), as tests.
+"""The promises of every storage adapter (the docstrings of `lakeformat.storage.port.Storage`), as tests.
 
-Subclass `StorageContract` once per adapter and give it a ``storage`` fixture.
+Subclass `StorageContract` once per adapter and give the subclass a ``storage`` fixture.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakeformat.errors import CorruptTableError, LakeformatError, LockTimeoutErr
 from lakeformat.storage import Storage
 from lakeformat.storage.port import HOODIE, OWN
 
-#: Names that partition values lead to; some mean something to a shell, in a URL or to a client library.
+#: Names from partition values; some have a meaning for a shell, in a URL or for a client library.
 ODD_NAMES = (
     "with space", "ünï-日本", "100%", "a=b", "%2F", "q?x=1", "[ab]*", "#tag", "a+b&c", "semi;colon", "dot.",
     "~home", "{brace}", "quote'\"",
@@ -54,7 +54,7 @@ def stream(storage: Storage, path: str, data: bytes) -> None:
 
 
 def created(storage: Storage, path: str, data: bytes) -> bool:
-    """Whether this call made the file."""
+    """Create a file. Return whether this call created it."""
     try:
         storage.create(path, data)
     except FileExistsError:
@@ -63,16 +63,16 @@ def created(storage: Storage, path: str, data: bytes) -> bool:
 
 
 def names(storage: Storage, folder: str) -> list[str]:
-    """Names of a folder's children, without the corner that adapters may use for themselves."""
+    """Return the names of a folder's children, without the folder that adapters may use for themselves."""
     return [entry.name for entry in storage.list(folder) if entry.path != OWN]
 
 
 class StorageContract:
-    """The obligations. ``storage`` is empty at the start of each test.
+    """The tests of the promises. ``storage`` is empty at the start of each test.
 
     Attributes:
         passing_sizes: sizes that a file may have, for a moment, while it is created.
-        raced_names: files that many create at once.
+        raced_names: the number of names that several writers create at the same time.
     """
 
     passing_sizes: frozenset[int] = frozenset()
@@ -221,7 +221,7 @@ class StorageContract:
     def test_delete_takes_files_only(self, storage: Storage) -> None:
         storage.create("a/x", b"1")
         storage.create("a/y", b"2")
-        with suppress(LakeformatError):  # It may refuse, or find no file of that name.
+        with suppress(LakeformatError):  # The adapter may refuse the path, or find no file of that name.
             assert storage.delete("a") is False
         assert names(storage, "a") == ["x", "y"]
 

@@ -1,7 +1,7 @@
 """The tables of the interop tests: one case per operation, key generator, partition form and set of types.
 
-Rows are made from their numbers and an edition, so any step can be repeated: the number decides key and
-partition, the edition the ordering value and everything else.
+A number and an edition determine a row, so any step can be repeated: the number decides key and partition, the edition
+the ordering value and everything else.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pyarrow as pa
 Numbers = Iterable[int]
 MakeRows = Callable[[Numbers, int], pa.Table]
 
-#: What a case starts with, and the numbers no case has before Hudi inserts them (they open a new region).
+#: The row numbers at the start of a case, and those that Hudi inserts first (they open a new region).
 FIRST: Final = range(180)
 NEW: Final = range(180, 200)
 
 REGIONS: Final = ("eu", "us", "asia", "africa")
 PLACES: Final = ("plain", "a/b", "x=y%z", "é ñ", "d,e")
-#: Only for url-encoded paths: Hadoop refuses a colon in a folder's name.
+#: Values for url-encoded paths only: Hadoop refuses a colon in a folder's name.
 SPOTS: Final = ("plain", "12:30", "a/b", 'q"?*#\\', "[^]{}", "é ñ")
 
 PLAIN: Final = pa.schema(
@@ -67,7 +67,7 @@ TYPES: Final = pa.schema(
 
 
 def plain_row(number: int, edition: int) -> dict[str, Any]:
-    """A flat row with every kind of key and partition column."""
+    """Return a flat row with every kind of key and partition column."""
     moment = dt.datetime(2024, 1, 1, 22, tzinfo=dt.timezone.utc) + dt.timedelta(minutes=number, microseconds=number)
     return {
         "id": f"key-{number:04}",
@@ -86,7 +86,7 @@ def plain_row(number: int, edition: int) -> dict[str, Any]:
 
 
 def typed_row(number: int, edition: int) -> dict[str, Any]:
-    """A row of every type, its limits included; each seventh has nothing but key and ordering value."""
+    """Return a row of every type, limits included. Each seventh row has only key and ordering value."""
     row: dict[str, Any] = {"id": f"r{number}", "ts": edition}
     if number % 7 == 0:
         return row
@@ -104,7 +104,7 @@ def typed_row(number: int, edition: int) -> dict[str, Any]:
         "b": sign > 0,
         "s": "" if few == 0 else f"snow \N{SNOWMAN} {edition}",
         "bin": bytes([0, 255, number % 256]) * few,
-        # No null among the elements: Hudi's default two-level lists cannot hold one.
+        # The elements are not null: Hudi's default two-level lists cannot hold a null.
         "arr": [number, -number, edition][:few],
         "arrs": [{"a": number, "b": "x"}, {"a": None, "b": None}][:few],
         "m": {"one": 1.0, "none": None} if few else {},
@@ -113,12 +113,12 @@ def typed_row(number: int, edition: int) -> dict[str, Any]:
 
 
 def plain(numbers: Numbers, edition: int) -> pa.Table:
-    """Flat rows, schema `PLAIN`."""
+    """Return flat rows of the schema `PLAIN`."""
     return pa.Table.from_pylist([plain_row(number, edition) for number in numbers], PLAIN)
 
 
 def typed(numbers: Numbers, edition: int) -> pa.Table:
-    """Rows of every type, schema `TYPES`."""
+    """Return rows of every type, of the schema `TYPES`."""
     return pa.Table.from_pylist([typed_row(number, edition) for number in numbers], TYPES)
 
 
@@ -133,18 +133,18 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A table of ours to be shared with Hudi.
+    """A table of lakeformat that Hudi shares.
 
     Attributes:
-        name: of the test.
-        steps: what we write before Hudi sees the table.
-        record_key: key fields.
-        partition_by: as given to ``create`` (with types for the custom key generator).
-        options: of ``create``, by Hudi's names.
-        hudi_options: what no table property tells Hudi's writer.
-        metadata_table: whether Hudi's writer keeps one, as is its default; it doubles the time of a write.
+        name: the name of the test.
+        steps: the writes of lakeformat before Hudi sees the table.
+        record_key: the key fields.
+        partition_by: the argument of ``create`` (with types for the custom key generator).
+        options: the options of ``create``, by Hudi's names.
+        hudi_options: options that Hudi's writer needs and no table property holds.
+        metadata_table: Hudi's writer keeps a metadata table, as by default; this doubles the time of a write.
         from_path: columns that Spark fills from the folder's name in another form than they were written.
-        rows: makes them.
+        rows: the function that makes the rows.
     """
 
     name: str
@@ -159,12 +159,12 @@ class Case:
 
     @property
     def partition_fields(self) -> tuple[str, ...]:
-        """Column names alone: ``ts`` for ``ts:TIMESTAMP``."""
+        """Return the column names alone: ``ts`` for ``ts:TIMESTAMP``."""
         return tuple(name.partition(":")[0] for name in self.partition_by)
 
     @property
     def writer_options(self) -> dict[str, str]:
-        """All that Hudi's writer must be told beside the table's properties."""
+        """Return all options that Hudi's writer needs beside the table's properties."""
         return {**self.hudi_options, "hoodie.metadata.enable": str(self.metadata_table).lower()}
 
 
@@ -180,13 +180,13 @@ DAYS_OF_MILLIS: Final = {
 TIMESTAMP_BASED: Final = DAYS_OF_MILLIS | {
     "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.TimestampBasedKeyGenerator"
 }
-#: Digits only: Hudi 0.15 casts such a folder's name to the column's type, here long, and fails on others.
+#: Digits only: Hudi 0.15 casts such a folder's name to the column's type, here long, and fails on other names.
 CUSTOM: Final = DAYS_OF_MILLIS | {
     "hoodie.keygen.timebased.output.dateformat": "yyyyMMdd",
     "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.CustomKeyGenerator",
 }
 
-#: The partition and metadata table of the cases that try the operations.
+#: The partition and metadata table of the cases of the operations.
 SHARED: Final[Mapping[str, Any]] = {"partition_by": ("region",), "metadata_table": True}
 OPERATIONS: Final = (
     Case("bulk_insert", BULK_INSERT, **SHARED),

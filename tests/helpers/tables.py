@@ -1,12 +1,12 @@
 """The builder of small tables and of their rows.
 
-A test says what it needs and nothing else::
+A test states only what it needs::
 
     table = a_table(tmp_path / "t", rows=a_batch(id=range(3), p="x", v=0), partition_by="p")
     table.upsert(a_batch(id=[1], p="x", v=1))
 
-`a_batch` makes rows column by column, `a_schema` names columns and their types, `a_table` creates the table and
-writes the rows.
+`a_batch` makes rows column by column, `a_schema` names columns and their types, `a_table` creates the table and writes
+the rows.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def a_table(
 
     Args:
         place: the folder of the table, or a storage. By default the table is in memory.
-        rows: the rows, or a list of rows of which each becomes a commit.
+        rows: the rows of one commit, or a list with the rows of each commit.
         schema: the columns; by default those of the first rows.
         keys: the record key columns; ``()`` lets the table generate keys.
         partition_by: the partition columns.
@@ -98,7 +98,7 @@ def a_table(
         roles = {"recordkey": keys, "partitionpath": partition_by, "ordering": ordering}
         named = {name: value for name, value in roles.items() if value}
         table = Table(place or MemoryStorage(), resolve({"name": "t", **named, **made}))
-        create_table(table.engine.store, table.options, columns, SystemClock())
+        create_table(table.context.store, table.options, columns, SystemClock())
     for batch in commits:
         getattr(table, operation)(batch)
     return table

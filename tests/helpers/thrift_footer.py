@@ -1,7 +1,7 @@
-"""Parquet footers with other statistics than their writer gave: Thrift's compact protocol, read and written back.
+"""Parquet footers with changed statistics: Thrift's compact protocol is read and written back.
 
-A struct is a dict from field id to ``(type, value)``, a list is ``(type of its items, items)``; so whatever is not
-edited survives, known or not.
+A struct is a dict from field id to ``(type, value)``, a list is ``(type of its items, items)``. Fields that are not
+edited survive, even unknown ones.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _ST
 
 
 def with_statistics(data: bytes, edit: Callable[[str, Struct], None]) -> bytes:
-    """The same Parquet file after ``edit(dotted column path, statistics)`` of every column chunk.
+    """Return the Parquet file after ``edit(dotted column path, statistics)`` of every column chunk.
 
-    It keeps its length, so statistics must not grow.
+    The file keeps its length, so statistics must not grow.
     """
     length = int.from_bytes(data[-8:-4], "little")
     start = len(data) - 8 - length
@@ -37,7 +37,7 @@ def with_statistics(data: bytes, edit: Callable[[str, Struct], None]) -> bytes:
 
 
 def put_bytes(statistics: Struct, field: int, value: bytes) -> None:
-    """Set one bound, as Parquet's PLAIN encoding of it."""
+    """Set one bound, in Parquet's PLAIN encoding."""
     statistics[field] = (_BINARY, value)
 
 
@@ -72,7 +72,7 @@ def _read_struct(data: bytes, at: int) -> tuple[Struct, int]:
 
 def _read_value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
     if kind in (_I16, _I32, _I64):
-        return _read_varint(data, at)  # Left as it is coded.
+        return _read_varint(data, at)  # The bytes stay as they were encoded.
     if kind == _BINARY:
         length, at = _read_varint(data, at)
         return data[at : at + length], at + length

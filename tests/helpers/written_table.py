@@ -1,6 +1,6 @@
-"""A table and a dictionary that any sequence of writes goes to; hudi-rs reads the same rows in the end.
+"""A table and a dictionary that get the same sequence of writes; hudi-rs reads the same rows at the end.
 
-The model knows no file and no partition folder: partition value and id -> row.
+The model knows neither files nor partition folders, only (partition value, id) -> row.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ PLAIN_REGIONS: Final = (
     None, "", "r", "with space", "ünï", "日本", "a=b", "region=r", "plus+and&", "semi;colon", "{x}", "~", "-", "dot.",
     "quote'", "com,ma", "(1)", "!", "@", "$x", "MiXed", "mixed",
 )  # fmt: skip
-#: Only where partition paths are escaped: some are refused as folder names, others mean something in a URL.
+#: Values for escaped partition paths only: some are refused as folder names, others have a meaning in a URL.
 ESCAPED_REGIONS: Final = (*PLAIN_REGIONS, "100%", "%2F", "a/b", "a:b", "q?x", "[ab]*", "#tag", '"', "back\\slash", "^")
 
-#: hudi-rs takes a null ordering value for 0, which therefore does not come; here null is less than all values.
+#: 0 does not occur: hudi-rs treats a null ordering value as 0, while here null is less than all values.
 ORDERING: Final = st.none() | st.integers(1, 4)
 VALUES: Final = st.fixed_dictionaries(
     {
@@ -54,14 +54,14 @@ VALUES: Final = st.fixed_dictionaries(
         "_hoodie_is_deleted": st.sampled_from([None, False, True]),
     }
 )
-#: Whole numbers stay below 100: wider ones Hypothesis also draws from the code's constants, and any change of those
-#: would draw other lives.
+#: Whole numbers stay below 100. Hypothesis draws wider ones also from the constants in the code, so any change of the
+#: code would change the drawn histories.
 BATCHES: Final = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 99), VALUES), max_size=6)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Which kind of table."""
+    """The kind of the table."""
 
     version: int
     is_merge_on_read: bool
@@ -72,12 +72,12 @@ class Kind:
 
 @dataclass
 class Entry:
-    """A completed commit, and what the table held then.
+    """A completed commit and the rows of the table at that time.
 
     Attributes:
-        is_service: it changed no row.
-        travelled: what time travel to it shows, if not that: its plan is older than commits that completed before it.
-        sure: whether its files are all there: neither cleaning nor anything else may have taken some.
+        is_service: the commit changed no row.
+        travelled: the rows that time travel shows, if they differ: the plan is older than commits that completed before.
+        sure: all files of the commit exist; neither cleaning nor another service may have deleted some.
     """
 
     instant: str
@@ -88,7 +88,10 @@ class Entry:
     travelled: Model | None = None
 
     def shows(self, found: Model) -> bool:
-        """Whether time travel may find these rows; a service's commit has the columns of the time it completed at."""
+        """Tell whether time travel may return these rows.
+
+        The commit of a service has the columns of the time at which it completed.
+        """
         rows = self.model if self.travelled is None else self.travelled
         if not self.is_service:
             return found == rows
@@ -98,7 +101,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Variant:
-    """How a table is made."""
+    """The options of a table."""
 
     buckets: int
     partitioned: bool
@@ -134,18 +137,18 @@ VARIANTS: Final = st.builds(
 
 
 def wins(stored: Row, incoming: Row) -> bool:
-    """Event time: the incoming row stays out only if the stored one is newer; null is older than everything."""
+    """Tell whether the incoming row wins by event time: it loses only to a newer row; null is older than everything."""
     old, new = stored["ts"], incoming["ts"]
     return old is None or (new is not None and new >= old)
 
 
 def assert_hudi_rs_agrees(table: lakeformat.Table, as_of: str | None) -> None:
-    """The same rows, meta columns included; hudi-rs shows the past with the columns of the present, empty.
+    """Check that hudi-rs reads the same rows, meta columns included. It shows the past with empty present columns.
 
-    From log files it gives a row that is older than a column that column's value of a version that lost.
+    If a row is older than a column, hudi-rs takes that column from a log version that lost.
     """
     ours = hudi_rs.rows_by_key(table.to_arrow(as_of=as_of, meta_columns=True))
-    theirs = hudi_rs.rows_by_key(hudi_rs.read(table.engine.storage.location, as_of))
+    theirs = hudi_rs.rows_by_key(hudi_rs.read(table.context.storage.location, as_of))
     columns = {*ADDED, *(ours[0] if ours else ())}
     unsure = ADDED.keys() if table.config.takes_logs else ()
     assert len(theirs) == len(ours)
@@ -159,7 +162,7 @@ class WrittenTable(RuleBasedStateMachine):
 
     kind: ClassVar[Kind]
     steps: ClassVar[int] = 0
-    #: Looks at a past instant that found its rows.
+    #: The number of reads of a past instant that returned its rows.
     exact: ClassVar[int] = 0
 
     @initialize(variant=VARIANTS)
@@ -187,34 +190,34 @@ class WrittenTable(RuleBasedStateMachine):
                 shutil.rmtree(self.folder)
 
     def ends(self) -> None:
-        """All that must still be readable as it was, and what others see."""
+        """Check that every past state that must be readable is unchanged, and that hudi-rs agrees."""
         for entry in self.past:
             if entry.sure:
                 assert entry.shows(self.read(entry.instant))
                 type(self).exact += 1
-        if not (self.kind.is_merge_on_read and self.plans):  # hudi-rs shows rows twice beside a pending compaction.
+        if not (self.kind.is_merge_on_read and self.plans):  # hudi-rs returns rows twice beside a pending compaction.
             for instant in (None, *(entry.instant for entry in self.past[-2:-1] if entry.sure)):
                 assert_hudi_rs_agrees(self.table, instant)
 
     # --- the model ------------------------------------------------------------------------------------
 
     def key(self, row: Row) -> Key:
-        """Null and empty values share Hudi's default partition."""
+        """Return the key of a row. Null and empty values share Hudi's default partition."""
         return (row["region"] or None if self.variant.partitioned else None, row["id"])
 
     def rows(self, batch: Iterable[tuple[int, int, Row]]) -> list[Row]:
-        """Input rows with the columns the table has by now."""
+        """Return input rows with the present columns of the table."""
         regions = ESCAPED_REGIONS if self.variant.url_encode else PLAIN_REGIONS
         whole = ({"id": id_, "region": regions[at % len(regions)], **values} for id_, at, values in batch)
         return [{name: row[name] for name in self.columns} for row in whole]
 
     def new_rows(self, batch: Iterable[tuple[int, int, Row]]) -> list[Row]:
-        """Rows whose keys are neither in the table nor twice in the batch."""
+        """Return rows whose keys are neither in the table nor twice in the batch."""
         unique = {self.key(row): row for row in self.rows(batch)}
         return [row for key, row in unique.items() if key not in self.model]
 
     def combined(self, rows: Iterable[Row]) -> Model:
-        """One row a key: the newest, the later one on a tie."""
+        """Return one row for each key: the newest, or the later one on a tie."""
         kept: Model = {}
         for row in rows:
             key = self.key(row)
@@ -223,7 +226,7 @@ class WrittenTable(RuleBasedStateMachine):
         return kept
 
     def apply(self, rows: Model, *, merge: bool) -> None:
-        """Put rows in, or take them out where they are marked as deleted."""
+        """Put rows into the model; remove rows that are marked as deleted."""
         for key, row in rows.items():
             stored = self.model.get(key)
             loses = merge and stored is not None and self.variant.ordering and not wins(stored, row)
@@ -236,14 +239,14 @@ class WrittenTable(RuleBasedStateMachine):
 
     @property
     def plans(self) -> list[str]:
-        """Instants of plans that wait."""
+        """Return the instants of pending plans."""
         return [instant.time for instant in self.table.snapshot().timeline.pending]
 
     def arrow(self, rows: list[Row]) -> pa.Table:
         return pa.Table.from_pylist(rows, pa.schema(self.columns))
 
     def write(self, do: Callable[[], WriteResult], then: Callable[[], None]) -> None:
-        """Do it, and the model follows. What waiting plans forbid leaves both as they are."""
+        """Run a write and then update the model. If a pending plan forbids the write, both stay as they are."""
         errors = (lakeformat.WriteConflictError, lakeformat.UnsupportedTableError) if self.plans else ()
         result = self.refused(do, *errors)
         if result is not None:
@@ -251,7 +254,7 @@ class WrittenTable(RuleBasedStateMachine):
             self.written(result.instant_time)
 
     def refused(self, do: Callable[[], Any], *errors: type[lakeformat.LakeformatError]) -> Any:
-        """What it answers; None where it is refused, in one line."""
+        """Call a method. Return its result, or None if it is refused with one line."""
         try:
             return do()
         except errors as error:
@@ -260,20 +263,20 @@ class WrittenTable(RuleBasedStateMachine):
         return None
 
     def written(self, instant: str) -> None:
-        """The table's newest state is that of this commit."""
+        """Record a commit with the present state."""
         self.passed(Entry(instant, dict(self.model), dict(self.columns)))
 
     def passed(self, entry: Entry) -> None:
-        """A commit more, so one of those before may have been cleaned away."""
+        """Record a commit. Cleaning may have removed files of an older one."""
         self.past.append(entry)
         self.forget(self.variant.kept)
 
     def forget(self, commits: int) -> None:
-        """Cleaning keeps so many."""
+        """Mark all commits except the newest as possibly cleaned."""
         for old in self.past[:-commits]:
             old.sure = False
 
-    # --- what may happen ------------------------------------------------------------------------------
+    # --- writes ----------------------------------------------------------------------------------------
 
     @rule(batch=BATCHES)
     def upsert(self, batch: list[tuple[int, int, Row]]) -> None:
@@ -305,7 +308,7 @@ class WrittenTable(RuleBasedStateMachine):
         self.write(lambda: self.table.delete(keys), lambda: self.keep(lambda key, row: key[1] not in ids))
 
     def keep(self, wanted: Callable[[Key, Row], bool]) -> None:
-        """All other rows are deleted."""
+        """Delete all other rows from the model."""
         self.model = {key: row for key, row in self.model.items() if wanted(key, row)}
 
     @rule(batch=BATCHES)
@@ -340,7 +343,7 @@ class WrittenTable(RuleBasedStateMachine):
 
     @rule(batch=BATCHES, values_too=st.booleans())
     def update_some_columns(self, batch: list[tuple[int, int, Row]], values_too: bool) -> None:
-        """New keys get null in the columns that are not written."""
+        """Upsert some columns. New keys get null in the other columns."""
         written = ["id", "region", "ts", *(["v"] if values_too else [])]
         rows = [{name: row[name] for name in written} for row in self.rows(batch)]
         some = pa.Table.from_pylist(rows, pa.schema({name: self.columns[name] for name in written}))
@@ -366,7 +369,7 @@ class WrittenTable(RuleBasedStateMachine):
     @precondition(lambda self: len(self.columns) < len(COLUMNS) + len(ADDED))
     @rule(batch=BATCHES.filter(bool))
     def add_a_column(self, batch: list[tuple[int, int, Row]]) -> None:
-        """Only a write that succeeds adds it."""
+        """Upsert rows with a new column. Only a write that succeeds adds the column."""
         before = len(self.past)
         name = next(name for name in ADDED if name not in self.columns)
         columns, model = self.columns, self.model
@@ -391,7 +394,7 @@ class WrittenTable(RuleBasedStateMachine):
     @precondition(lambda self: self.past)
     @rule(data=st.data())
     def travel(self, data: st.DataObject) -> None:
-        """What cleaning keeps is as it was; what is older is as it was, or cannot be had."""
+        """Read a past commit. If cleaning may have removed its files, the read may be refused."""
         entry = data.draw(st.sampled_from(self.past))
         errors = () if entry.sure else (lakeformat.InstantNotAvailableError,)
         found = self.refused(lambda: self.read(entry.instant), *errors)
@@ -399,7 +402,7 @@ class WrittenTable(RuleBasedStateMachine):
             assert entry.shows(found)
             type(self).exact += 1
 
-    # --- what must hold -------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------------
 
     def read(self, as_of: str | None = None) -> Model:
         rows = self.table.to_arrow(as_of=as_of, meta_columns=False).to_pylist()

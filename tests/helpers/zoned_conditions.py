@@ -1,4 +1,4 @@
-"""Rows with times near days' ends and changes of clocks, and random conditions on them."""
+"""Rows with times near the ends of days and near changes of clocks, and random conditions on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA: Final = pa.schema([
     ("n", pa.int32()), ("x", pa.float64()), ("text", pa.string()),
     ("s", pa.struct([("at", pa.timestamp("us", "UTC"))])),
 ])  # fmt: skip
-#: Clocks were put forward or back near these, or a day was left out.
+#: Near these times, clocks were put forward or back, or a day was left out.
 _NEAR: Final = (
     datetime(2024, 3, 10, 7), datetime(2024, 11, 3, 6), datetime(2024, 3, 31, 1), datetime(2024, 10, 27, 1),
     datetime(2011, 12, 30, 10), datetime(2018, 11, 4, 3), datetime(2018, 2, 18, 2), datetime(2024, 1, 1),
@@ -34,7 +34,7 @@ def _moment(chance: random.Random) -> datetime:
 
 
 def rows(count: int = 120, seed: int = 1) -> pa.Table:
-    """Rows of `SCHEMA`, some with nulls."""
+    """Return rows of `SCHEMA`, some with nulls."""
     chance = random.Random(seed)
     cells = []
     for at in range(count):
@@ -94,7 +94,7 @@ def _leaf(chance: random.Random) -> str:
 
 
 def conditions(count: int, seed: int) -> list[str]:
-    """Random conditions."""
+    """Return random conditions."""
     chance, found = random.Random(seed), []
     while len(found) < count:
         one, other = _leaf(chance), _leaf(chance)

@@ -19,7 +19,7 @@ from lakeformat import Table
 from lakeformat.codec.java import FieldRule
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidOptionError, UnsupportedTableError, WriteConflictError
-from lakeformat.index.bucket import bucket_ids, bucket_of, only_bucket_count
+from lakeformat.index.bucket import bucket_ids, bucket_of, find_bucket_count
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import LocalStorage, MemoryStorage
 from lakeformat.write.intake import create_table
@@ -57,12 +57,12 @@ def assert_one_file_a_bucket(table: Table, buckets: int, rule: FieldRule = Field
         numbers = [bucket_of(file.name.file_id) for file in files]
         assert len(set(numbers)) == len(numbers)
         for file, number in zip(files, numbers, strict=True):
-            with table.engine.storage.open_input(file.path) as source:
+            with table.context.storage.open_input(file.path) as source:
                 keys = pq.read_table(source, columns=[RECORD_KEY])[RECORD_KEY]
             assert set(bucket_ids(keys, ["id"], buckets, rule).tolist()) <= {number}
 
 
-def test_files_of_hudi_hold_the_keys_of_their_bucket(tmp_path: Path) -> None:
+def test_hudi_bucket_files_hold_the_keys_of_their_bucket(tmp_path: Path) -> None:
     files = sorted(unpack("hudi_mor_v6/mor6_bucket_index", tmp_path).glob("*.parquet"))
     assert len(files) == 2
     for file in files:
@@ -98,7 +98,7 @@ def test_any_writes_keep_every_key_in_its_bucket(
 
 
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
-def test_inserts_go_to_the_file_of_their_bucket_and_are_not_looked_up(operation: str, tmp_path: Path) -> None:
+def test_insert_goes_to_the_file_of_its_bucket_without_look_up(operation: str, tmp_path: Path) -> None:
     table = bucketed(tmp_path / "t")
     numbers = range(100)
     table.upsert(rows({("p", f"k{n}"): 0 for n in numbers}))
@@ -110,7 +110,7 @@ def test_inserts_go_to_the_file_of_their_bucket_and_are_not_looked_up(operation:
     assert table.upsert(rows({("p", f"k{n}"): 2 for n in numbers})).report["rows"]["updated"] == 200
 
 
-def test_the_hash_field_may_be_one_of_the_key_s(tmp_path: Path) -> None:
+def test_hash_field_can_be_one_of_the_key_fields(tmp_path: Path) -> None:
     asked = {
         "hoodie.index.type": "BUCKET",
         "hoodie.bucket.index.num.buckets": 8,
@@ -126,7 +126,7 @@ def test_the_hash_field_may_be_one_of_the_key_s(tmp_path: Path) -> None:
     assert sorted(table.to_arrow()["v"].to_pylist()) == sorted([-n for n in range(50)] * 2)
 
 
-def test_another_number_of_buckets_is_refused(tmp_path: Path) -> None:
+def test_different_number_of_buckets_is_refused(tmp_path: Path) -> None:
     table = bucketed(tmp_path / "t", 4)
     batch = rows({("p", f"k{n}"): 0 for n in range(100)})
     table.upsert(batch)
@@ -140,7 +140,7 @@ def test_another_number_of_buckets_is_refused(tmp_path: Path) -> None:
     assert len(table.history()) == 1
 
 
-def test_a_table_without_buckets_and_a_doubled_bucket_are_refused(tmp_path: Path) -> None:
+def test_bucket_index_on_other_file_names_or_a_doubled_bucket_is_refused(tmp_path: Path) -> None:
     lakeformat.create(tmp_path / "plain", SCHEMA, record_key="id", partition_by="part")
     open_at(LocalStorage(str(tmp_path / "plain")), "ids").upsert(rows({("p", "a"): 1}))
     with pytest.raises(UnsupportedTableError, match=r"belongs to no bucket: the table was not written with"):
@@ -178,7 +178,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_write_that_forgets_the_index_keeps_to_the_buckets_it_can_tell(way: str, tmp_path: Path) -> None:
+def test_write_without_index_option_keeps_recognisable_buckets(way: str, tmp_path: Path) -> None:
     bucketed(tmp_path / "t", 6).upsert(rows(MANY))
     forgetful = lakeformat.open(tmp_path / "t")
     WAYS[way](forgetful, rows(MORE))
@@ -187,7 +187,7 @@ def test_a_write_that_forgets_the_index_keeps_to_the_buckets_it_can_tell(way: st
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_write_that_would_mix_other_files_among_buckets_is_refused(way: str, tmp_path: Path) -> None:
+def test_write_of_other_files_among_buckets_is_refused(way: str, tmp_path: Path) -> None:
     said = r"are buckets, and new ones must be, too; set hoodie\.index\.type=BUCKET with the hoodie\.bucket"
     of_one = bucketed(tmp_path / "one", 1)  # Any number of buckets would fit.
     of_one.upsert(rows(MANY))
@@ -204,18 +204,18 @@ def test_a_write_that_would_mix_other_files_among_buckets_is_refused(way: str, t
     ):
         before = stored(table)
         with pytest.raises(InvalidOptionError, match=said):
-            WAYS[way](lakeformat.open(table.engine.storage.location, **options), rows(MORE))
+            WAYS[way](lakeformat.open(table.context.storage.location, **options), rows(MORE))
         assert stored(table) == before
         assert len(table.history()) == 1
 
 
-def test_no_file_id_of_ours_passes_for_a_buckets_by_chance() -> None:
+def test_file_ids_of_other_indexes_never_look_like_buckets() -> None:
     ids = [derive_file_id("w", task, index) for task in range(100) for index in range(100)]
     assert {bucket_of(each) for each in ids} == {None}
     assert len(set(ids)) == len(ids)
 
 
-def test_what_opens_no_file_beside_buckets_needs_no_index(tmp_path: Path) -> None:
+def test_write_without_new_file_groups_needs_no_index_option(tmp_path: Path) -> None:
     table = bucketed(tmp_path / "t", 1)
     table.upsert(rows(MANY))
     plain = lakeformat.open(tmp_path / "t")
@@ -236,16 +236,16 @@ def test_what_opens_no_file_beside_buckets_needs_no_index(tmp_path: Path) -> Non
     buckets=st.integers(2, 40),
     ids=st.lists(st.text(max_size=6), min_size=1, max_size=120, unique=True),
 )
-def test_a_number_of_buckets_that_is_told_is_the_right_one(buckets: int, ids: list[str]) -> None:
+def test_inferred_number_of_buckets_is_right(buckets: int, ids: list[str]) -> None:
     keys = {"recordkey": "id", "partitionpath": "part", "name": "t"}
     asked = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": buckets}
     table = Table(MemoryStorage(), resolve({**keys, **asked}))
-    create_table(table.engine.store, table.options, SCHEMA, table.engine.clock)
+    create_table(table.context.store, table.options, SCHEMA, table.context.clock)
     table.upsert(rows({("p", f"k{id_}"): 0 for id_ in ids}))
-    assert only_bucket_count(table.engine.storage, table.snapshot(), ["id"]) in {buckets, None}
+    assert find_bucket_count(table.context.storage, table.snapshot(), ["id"]) in {buckets, None}
 
 
-def test_a_field_that_is_none_of_the_key_and_other_engines_are_refused(tmp_path: Path) -> None:
+def test_hash_field_outside_the_key_and_other_bucket_engines_are_refused(tmp_path: Path) -> None:
     table = bucketed(tmp_path / "t", **{"hoodie.bucket.index.hash.field": "v"})
     with pytest.raises(InvalidOptionError, match="names 'v', which is not a record key field; use id"):
         table.upsert(rows({("p", "a"): 1}))

@@ -32,7 +32,7 @@ def read(data: bytes, batch_rows: int = 33, **options: object) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-def test_all_or_some_row_groups_and_columns() -> None:
+def test_reads_selected_row_groups_and_columns() -> None:
     data = written()
     assert read(data).equals(ROWS)
     assert read(data, row_groups=[1]).equals(ROWS.slice(60))
@@ -67,7 +67,7 @@ def test_a_flipped_bit_in_a_page_header_is_an_error_or_makes_no_difference(batch
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" * 3, b"\0" * 64, b"hello, this is no parquet"])
-def test_what_is_no_parquet_is_named(data: bytes) -> None:
+def test_file_that_is_not_parquet_is_named(data: bytes) -> None:
     with pytest.raises(CorruptTableError, match=r"^x/base\.parquet cannot be read as Parquet .*restore it"):
         open_parquet(io.BytesIO(data), "x/base.parquet")
 
@@ -79,6 +79,6 @@ class NoMemory(io.BytesIO):
         raise OSError("Couldn't deserialize thrift: std::bad_alloc")
 
 
-def test_out_of_memory_is_no_damage() -> None:
+def test_memory_error_is_not_reported_as_damage() -> None:
     with pytest.raises(MemoryError, match=r"x/base\.parquet"):
         open_parquet(NoMemory(written()), "x/base.parquet")

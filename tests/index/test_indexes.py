@@ -17,7 +17,7 @@ from lakeformat.config.option import INDEX_TYPES
 from lakeformat.errors import InvalidOptionError
 from lakeformat.file_system_view.live_files import ListedFiles
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.bloom import in_question
+from lakeformat.index.bloom import find_possible_files
 from lakeformat.index.bucket import bucket_file_id
 from lakeformat.index.factory import INDEXES, make_index
 from lakeformat.index.port import Index, IndexSettings, Tagged
@@ -89,7 +89,7 @@ STATELESS = [kind for kind in INDEXES if kind != "BUCKET"]
 @pytest.mark.parametrize("kind", STATELESS)
 @settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files=FILES, wanted=WANTED, ranges=st.booleans(), tree=st.booleans())
-def test_every_key_is_found_where_it_is(
+def test_every_index_finds_every_key(
     kind: str,
     exact: bool,
     files: list[tuple[str, set[str], str, bool]],
@@ -132,7 +132,7 @@ def test_every_key_is_found_in_its_bucket(
 
 @given(before=FILES, after=FILES, wanted=WANTED)
 @settings(max_examples=examples(30))
-def test_the_index_in_memory_follows_whatever_happens_to_the_files(
+def test_memory_index_follows_changes_of_the_files(
     before: list[tuple[str, set[str], str, bool]],
     after: list[tuple[str, set[str], str, bool]],
     wanted: Mapping[str, set[str]],
@@ -157,7 +157,7 @@ def rows(numbers: Any, v: int) -> pa.Table:
     return pa.Table.from_pylist([{"id": f"k{n}", "part": f"p{n % 2}", "v": v} for n in numbers], SCHEMA)
 
 
-def test_the_index_in_memory_reads_each_file_version_once(tmp_path: Path) -> None:
+def test_memory_index_reads_each_file_version_once(tmp_path: Path) -> None:
     asked = {"hoodie.index.type": "INMEMORY", "hoodie.parquet.small.file.limit": 0}
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", partition_by="part", **asked)
 
@@ -177,12 +177,12 @@ def test_the_index_in_memory_reads_each_file_version_once(tmp_path: Path) -> Non
     assert [found[f"k{n}"] for n in (0, 1, 3, 200, 300, 302)] == [2, 5, 1, 2, 5, 5]
 
 
-def test_every_type_that_may_be_asked_for_is_there() -> None:
+def test_every_index_type_is_registered() -> None:
     assert set(INDEX_TYPES) == set(INDEXES)
 
 
 @pytest.mark.parametrize("kind", ["RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX", "HBASE"])
-def test_types_that_are_not_built_are_refused_by_name(kind: str, tmp_path: Path) -> None:
+def test_unsupported_index_type_is_refused_by_name(kind: str, tmp_path: Path) -> None:
     said = rf"hoodie\.index\.type='{kind}' is not valid: that index is not built; write one of AUTO, BLOOM"
     with pytest.raises(InvalidOptionError, match=said):
         lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **{"hoodie.index.type": kind})
@@ -194,7 +194,7 @@ def test_types_that_are_not_built_are_refused_by_name(kind: str, tmp_path: Path)
     st.lists(st.tuples(st.text("abé￿", max_size=2), st.text("abé￿", max_size=2)) | st.none(), max_size=8),
     st.lists(st.text("abé￿", max_size=3), min_size=1, max_size=6, unique=True),
 )
-def test_a_file_is_in_question_if_its_range_holds_a_key(ranges: list[tuple[str, str] | None], keys: list[str]) -> None:
+def test_file_is_candidate_if_its_range_holds_a_key(ranges: list[tuple[str, str] | None], keys: list[str]) -> None:
     ends = [None if pair is None else sorted(pair, key=str.encode) for pair in ranges]
     lows, highs = (pa.array([None if pair is None else pair[at] for pair in ends], pa.string()) for at in (0, 1))
     known = ColumnBounds(lows, highs, pa.nulls(len(ends), pa.int64()))
@@ -203,4 +203,4 @@ def test_a_file_is_in_question_if_its_range_holds_a_key(ranges: list[tuple[str, 
         for at, pair in enumerate(ends)
         if pair is None or any(pair[0].encode() <= key.encode() <= pair[1].encode() for key in keys)
     ]
-    assert in_question(known, pa.chunked_array([keys], pa.string())).tolist() == wanted
+    assert find_possible_files(known, pa.chunked_array([keys], pa.string())).tolist() == wanted

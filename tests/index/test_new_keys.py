@@ -17,12 +17,12 @@ import pytest
 
 import lakeformat
 from lakeformat.codec.bloom import hash_chain
-from lakeformat.files.footers import read_footer
+from lakeformat.files.footers import read_key_footer
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage
 from tests.helpers.base_files import POOL, write_file
-from tests.helpers.here_exchange import exchanged
+from tests.helpers.local_shuffle import exchanged
 
 SCHEMA: Final = pa.schema([("id", pa.string()), ("v", pa.int64())])
 FILES, ROWS, NEW, RATE = 30, 500, 400, 1e-3
@@ -42,7 +42,7 @@ def mistakes(table: lakeformat.Table, ids: Sequence[str]) -> list[int]:
     """Per file, the keys that its range and its filter let through and that it does not hold, asked one by one."""
     found = []
     for number, file in enumerate(table.snapshot().files):
-        bloom = read_footer(table.engine.storage, file).bloom(table.engine.storage)
+        bloom = read_key_footer(table.context.storage, file).bloom(table.context.storage)
         assert bloom is not None
         held = set(keys_of(table, number))
         within = [key for key in ids if min(held) <= key <= max(held)]
@@ -53,7 +53,7 @@ def mistakes(table: lakeformat.Table, ids: Sequence[str]) -> list[int]:
 
 def keys_of(table: lakeformat.Table, number: int) -> list[str]:
     file = table.snapshot().files[number]
-    with table.engine.storage.open_input(file.path) as source:
+    with table.context.storage.open_input(file.path) as source:
         return list(pq.read_table(source, columns=["id"])["id"].to_pylist())
 
 
@@ -122,7 +122,7 @@ def test_among_updates_only_their_files_are_rewritten(way: str, overlapping: Pat
 
 
 @pytest.mark.parametrize("new", [20, 3_000])
-def test_a_few_new_keys_are_looked_up_as_many_are(new: int) -> None:
+def test_few_new_keys_are_looked_up_like_many(new: int) -> None:
     """Rare mistakes, one in some batches: where all other keys are new, the one is worth a look."""
     storage = MemoryStorage()
     files = [write_file(storage, number, keys(number, ROWS), fpp=1e-3) for number in range(10)]

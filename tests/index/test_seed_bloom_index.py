@@ -37,7 +37,7 @@ import lakeformat
 from lakeformat import CorruptTableError, InvalidOptionError, Table
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.config.option import INDEX_TYPES
-from lakeformat.files.footers import BLOOM, BLOOM_TYPE, OLD_BLOOM, read_footer
+from lakeformat.files.footers import BLOOM, BLOOM_TYPE, OLD_BLOOM, read_key_footer
 from lakeformat.index.bloom import PartitionIndex
 from lakeformat.index.factory import INDEXES, make_index
 from lakeformat.index.memory import MemoryIndex
@@ -82,7 +82,7 @@ class Partition:
 
     def bloom_filter(self, number: int) -> BloomFilter | None:
         """Read the filter of a file."""
-        return read_footer(self.storage, self.files[number]).bloom(self.storage)
+        return read_key_footer(self.storage, self.files[number]).bloom(self.storage)
 
     def tag(self, keys: Iterable[str], settings: TagSettings = BLOOM_ONLY) -> Tagged:
         """Tag the keys: their positions with a file each, the positions of new keys, and counts."""
@@ -183,7 +183,7 @@ def test_tag_location_splits_records_into_updates_and_inserts(tmp_path: Path) ->
 def test_lookup_index_counts_the_records_of_each_partition(tmp_path: Path) -> None:
     table = new_table(tmp_path, {("x", "a"): 1, ("y", "a"): 1, ("z", "a"): 1})
     keys = {"x": pa.chunked_array([["a", "b"]]), "y": pa.chunked_array([["c"]])}
-    found = make_index(IndexSettings("BLOOM")).locate(table.engine.storage, table.snapshot(), keys)
+    found = make_index(IndexSettings("BLOOM")).locate(table.context.storage, table.snapshot(), keys)
     assert {path: tagged.counts.keys for path, tagged in found.items()} == {"x": 2, "y": 1}
 
 
@@ -199,7 +199,7 @@ def test_lookup_index_drops_the_keys_that_are_absent() -> None:
 
 def files_opened(table: Table, keys: dict[str, list[str]]) -> list[str]:
     """Look up keys, partition path -> record keys. Return the base files that the look-up opens, each once."""
-    recording = FaultyStorage(LocalStorage(table.engine.storage.location))
+    recording = FaultyStorage(LocalStorage(table.context.storage.location))
     columns = {path: pa.chunked_array([own], pa.string()) for path, own in keys.items()}
     make_index(IndexSettings("BLOOM", exact=True)).locate(recording, table.snapshot(), columns)
     return sorted({call.path for call in recording.calls if call.name == "open_input"})
@@ -224,13 +224,13 @@ def test_load_involved_files_takes_the_latest_base_file_of_each_file_group(tmp_p
 
 def test_load_involved_files_reads_the_least_and_the_greatest_key(tmp_path: Path) -> None:
     table = new_table(tmp_path, {("x", key): 1 for key in ("m", "c", "t")})
-    footer = read_footer(table.engine.storage, table.snapshot().files[0])
+    footer = read_key_footer(table.context.storage, table.snapshot().files[0])
     assert (footer.minimum, footer.maximum) == ("c", "t")
 
 
 def test_load_involved_files_goes_on_with_a_footer_that_has_no_range() -> None:
     partition = Partition(["b", "d"]).without_range(0)
-    footer = read_footer(partition.storage, partition.files[0])
+    footer = read_key_footer(partition.storage, partition.files[0])
     assert (footer.minimum, footer.maximum) == (None, None)
     assert partition.files_of(["a", "b"]) == {"b": [0]}
 
@@ -341,7 +341,7 @@ def test_find_matching_files_returns_file_and_instant_of_each_key(tmp_path: Path
     table.insert(rows({("x", "b"): 1}))
     where = {row["id"]: row["_hoodie_file_name"] for row in table.to_arrow(meta_columns=True).to_pylist()}
     keys = {"x": pa.chunked_array([["b", "a"]])}
-    tagged = make_index(IndexSettings("BLOOM")).locate(table.engine.storage, table.snapshot(), keys)["x"]
+    tagged = make_index(IndexSettings("BLOOM")).locate(table.context.storage, table.snapshot(), keys)["x"]
     names = [tagged.searched[at].base.name for at in tagged.files]
     assert dict(zip(tagged.keys.tolist(), map(str, names), strict=True)) == {0: where["b"], 1: where["a"]}
     assert {name.instant_time for name in names} == {entry.instant_time for entry in table.history()}

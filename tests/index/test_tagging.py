@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat.errors import CorruptTableError
-from lakeformat.files.footers import read_footer
+from lakeformat.files.footers import read_key_footer
 from lakeformat.index.port import Tagged
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.files import BaseFile
@@ -92,7 +92,7 @@ FILES = st.tuples(st.sets(KEYS, max_size=12), st.sampled_from(sorted(FOOTERS)), 
     more=st.sets(KEYS, max_size=30),
     random=st.randoms(use_true_random=False),
 )
-def test_any_keys_over_any_files(
+def test_tagging_finds_any_keys_over_any_files(
     bounds: str,
     files: list[tuple[set[str], str, bool]],
     more: set[str],
@@ -110,14 +110,14 @@ def test_any_keys_over_any_files(
     check(storage, written, held, wanted, **BOUNDS[bounds])
 
 
-#: On every run; `test_any_keys_over_any_files` draws from all, and by night all stand here.
+#: On every run; `test_tagging_finds_any_keys_over_any_files` draws from all, and by night all stand here.
 FIRST_FOOTERS = ("as written", "cut filter", "half a range", "nothing")
 
 
 @pytest.mark.parametrize(
     "footer", [name if name in FIRST_FOOTERS else pytest.param(name, marks=pytest.mark.nightly) for name in FOOTERS]
 )
-def test_many_keys_over_overlapping_files(footer: str) -> None:
+def test_tagging_finds_many_keys_over_overlapping_files(footer: str) -> None:
     storage, random = MemoryStorage(), np.random.default_rng(7)
     held = [{f"k{n:05}" for n in random.integers(0, 6000, 400)} for _ in range(6)]
     files = [write_file(storage, number, sorted(keys)) for number, keys in enumerate(held)]
@@ -127,7 +127,7 @@ def test_many_keys_over_overlapping_files(footer: str) -> None:
     check(storage, files, held, [f"k{n:05}" for n in range(0, 6000, 7)])
 
 
-def test_ranges_and_filters_spare_reading() -> None:
+def test_ranges_and_filters_save_reading_files() -> None:
     storage = MemoryStorage()
     held = [[f"k{n:05}" for n in range(start, start + 1000)] for start in range(0, 5000, 1000)]
     files = [write_file(storage, number, keys, fpp=1e-6) for number, keys in enumerate(held)]
@@ -139,7 +139,7 @@ def test_ranges_and_filters_spare_reading() -> None:
     assert 0 < counts.bytes_read < files[1].size_bytes
 
 
-def test_an_empty_file_is_never_in_question() -> None:
+def test_empty_file_is_never_a_candidate() -> None:
     storage = MemoryStorage()
     files = [write_file(storage, 0, []), write_file(storage, 1, ["b"])]
     for setting in ALL_SETTINGS:
@@ -148,7 +148,7 @@ def test_an_empty_file_is_never_in_question() -> None:
         assert 0 not in tagged.files
 
 
-def test_no_files_and_no_keys() -> None:
+def test_tagging_without_files_or_keys_finds_nothing() -> None:
     storage = MemoryStorage()
     nothing = pa.chunked_array([], pa.string())
     for setting in ALL_SETTINGS:
@@ -158,7 +158,7 @@ def test_no_files_and_no_keys() -> None:
         assert (len(tagged.keys), len(tagged.new)) == (0, 0)
 
 
-def test_a_file_without_keys_is_named() -> None:
+def test_file_without_key_column_is_named() -> None:
     storage = MemoryStorage()
     file = write_file(storage, 0, ["a"])
     with storage.open_output(file.path) as sink:
@@ -168,7 +168,7 @@ def test_a_file_without_keys_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", names("hudi_v6"))
-def test_files_of_hudi(name: str, tmp_path: Path) -> None:
+def test_tagging_finds_every_key_in_hudi_files(name: str, tmp_path: Path) -> None:
     """Filters and ranges that Hudi wrote, SIMPLE and DYNAMIC, over every partition of a table."""
     table = lakeformat.open(unpack(name, tmp_path))
     storage = LocalStorage(str(tmp_path / Path(name).name))
@@ -177,7 +177,7 @@ def test_files_of_hudi(name: str, tmp_path: Path) -> None:
         for file in files:
             with storage.open_input(file.path) as source:
                 held.append(set(pq.read_table(source, columns=[RECORD_KEY])[RECORD_KEY].to_pylist()))
-            footer = read_footer(storage, file)
+            footer = read_key_footer(storage, file)
             assert not held[-1] or (footer.minimum == min(held[-1]) and footer.maximum == max(held[-1]))
             assert footer.bloom(storage) is not None
         known = sorted(set().union(*held))

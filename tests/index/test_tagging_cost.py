@@ -49,7 +49,7 @@ def overlapping() -> tuple[CountingStorage, list[BaseFile], list[str]]:
 
 
 @pytest.mark.parametrize("kind", [pytest.param("AUTO", marks=pytest.mark.slow), "SIMPLE"])
-def test_random_keys_against_a_thousand_overlapping_files(
+def test_random_keys_over_a_thousand_files_stay_within_memory_and_bytes(
     kind: str, overlapping: tuple[CountingStorage, list[BaseFile], list[str]]
 ) -> None:
     storage, files, wanted = overlapping
@@ -106,7 +106,7 @@ def test_only_row_groups_with_a_wanted_key_are_read() -> None:
         assert tagged.counts.bytes_read == sum(sizes[group] for group in groups)
 
 
-def test_a_filter_that_lets_everything_through_is_not_believed() -> None:
+def test_filter_that_lets_everything_through_is_checked_against_keys() -> None:
     storage = MemoryStorage()
     files = [write_file(storage, at, keys_of(np.arange(at, 2_000, 20)), fpp=0.9999) for at in range(20)]
     keys = pa.chunked_array([keys_of(np.arange(5_000))])

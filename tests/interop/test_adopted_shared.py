@@ -25,7 +25,7 @@ def held(table: pa.Table) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("hudi", ["1.2.0"], indirect=True)
-def test_hudi_goes_on_with_it(hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_writes_to_a_converted_table(hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     parts = ds.partitioning(pa.schema([("day", pa.string())]), flavor="hive")
     ds.write_dataset(rows(range(9), 1), path, format="parquet", partitioning=parts)

@@ -80,7 +80,9 @@ def assert_same_changes(hudi: Hudi, table: Table, path: Path) -> None:
     [pytest.param(*case, marks=() if case in OFTEN else pytest.mark.nightly, id="-".join(case)) for case in CASES],
     indirect=["hudi"],
 )
-def test_turn_by_turn(hudi: Hudi, version: str, kind: str, mode: str, tmp_path: Path) -> None:
+def test_both_read_the_change_data_of_alternating_writes(
+    hudi: Hudi, version: str, kind: str, mode: str, tmp_path: Path
+) -> None:
     path = tmp_path / "t"
     options = {"hoodie.write.table.version": version, "table_type": kind, CDC: "true", MODE: mode, **KEPT}
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", ordering="ts", **options)

@@ -48,7 +48,7 @@ def call(hudi: Hudi, path: Path, arguments: str) -> None:
     hudi.sql(f"call run_clustering(path => '{path}', {arguments}, options => '{options}')")
 
 
-def test_hudi_reads_and_goes_on_with_what_we_clustered(hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_and_writes_a_table_that_we_clustered(hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table, rows = made(path)
     before, instant = placed(table.to_arrow(meta_columns=True)), table.history()[0].instant_time

@@ -87,7 +87,7 @@ def shared(request: pytest.FixtureRequest, hudi: Hudi, tmp_path: Path) -> Shared
     return made
 
 
-def test_plans_and_runs_of_both(shared: Shared) -> None:
+def test_each_runs_compaction_plans_of_the_other(shared: Shared) -> None:
     """Who compacts makes no difference: both go on with what the other has planned, run or written meanwhile."""
     shared.hudi_writes(0)
     before = shared.seen()
@@ -123,7 +123,7 @@ def test_plans_and_runs_of_both(shared: Shared) -> None:
     assert not shared.table.snapshot().live.has_logs
 
 
-def test_hudi_goes_on_after_slices_that_compacted_themselves(hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_writes_after_our_automatic_compaction(hudi: Hudi, tmp_path: Path) -> None:
     shared = Shared(hudi, tmp_path / "t", 6)
     kept = {name: value for name, value in shared.options.items() if "compact" not in name}
     rows = plain(FIRST, 1)

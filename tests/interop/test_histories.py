@@ -238,7 +238,7 @@ def of_range(table: lakeformat.Table, begin: str, end: str, theirs: pa.Table | s
     """
     ours = by_key(table.changes(begin, end or None).to_arrow(meta_columns=True))
     told = by_key(theirs) if isinstance(theirs, pa.Table) else {}
-    whole = lakeformat.open(table.engine.storage.location)
+    whole = lakeformat.open(table.context.storage.location)
     last = next((i.time for i in whole.snapshot().timeline.commits if end in {i.time, i.completed_at}), None)
     standing = by_key(whole.to_arrow(as_of=last, meta_columns=True))
     commit = "_hoodie_commit_time"

@@ -87,7 +87,7 @@ def upserted(known: Rows, table: pa.Table, *, by_time: bool) -> Rows:
 
 
 @pytest.mark.parametrize("case", the_rest_by_night(CASES, {"not partitioned", "custom"}))
-def test_we_go_on_with_a_table_that_hudi_made(case: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_we_write_to_a_table_that_hudi_made(case: str, hudi: Hudi, tmp_path: Path) -> None:
     by_time = case != "latest wins"
     told = {"hoodie.table.name": "t", f"{W}recordkey.field": "id", f"{W}precombine.field": "ts", **CASES[case]}
     if by_time:

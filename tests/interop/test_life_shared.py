@@ -9,7 +9,7 @@ import pytest
 
 import lakeformat
 from lakeformat.config.resolve import resolve
-from lakeformat.file_system_view.context import open_engine
+from lakeformat.file_system_view.context import open_context
 from lakeformat.model.instant import Action, State
 from tests.helpers import hudi_rs
 from tests.helpers.hudi_spark import Hudi
@@ -51,7 +51,7 @@ def seen(table: pa.Table) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize(("version", "mor", "rounds"), LIVES)
-def test_both_clean_and_archive(version: int, mor: bool, rounds: int, hudi: Hudi, tmp_path: Path) -> None:
+def test_both_clean_and_archive_one_table(version: int, mor: bool, rounds: int, hudi: Hudi, tmp_path: Path) -> None:
     if version > 6 and hudi.version == "0.15.0":
         pytest.skip("0.15.0 knows version 6 alone")
     path = tmp_path / "t"
@@ -79,7 +79,7 @@ def test_both_clean_and_archive(version: int, mor: bool, rounds: int, hudi: Hudi
         assert seen(hudi.read(path)) == mine
     hudi_rs.assert_same_rows(ours)
 
-    store = open_engine(str(path), resolve({})).store
+    store = open_context(str(path), resolve({})).store
     timeline = store.load()
     assert len(timeline.commits) <= 3 + 2 * mor  # Hudi leaves deltacommits that no compaction has covered.
     assert len([entry for entry in ours.history() if entry.operation != "compact"]) == rounds
@@ -105,7 +105,7 @@ def test_both_clean_and_archive(version: int, mor: bool, rounds: int, hudi: Hudi
     assert newest.state is State.COMPLETED
 
 
-def test_a_clean_that_was_left_pending_is_finished_by_hudi(hudi: Hudi, tmp_path: Path) -> None:
+def test_pending_clean_is_finished_by_hudi(hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     version = 6 if hudi.version == "0.15.0" else 9
     off = {**SHORT, "hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
@@ -117,7 +117,7 @@ def test_a_clean_that_was_left_pending_is_finished_by_hudi(hudi: Hudi, tmp_path:
     going = [path / file.path for file in ours.clean(dry_run=True).files]
     whole = {file: file.read_bytes() for file in going}
     ours.clean()
-    store = open_engine(str(path), resolve({})).store
+    store = open_context(str(path), resolve({})).store
     (clean,) = store.load().of_action(Action.CLEAN)
     (path / store.path(clean)).unlink()
     (path / store.path(clean.at(State.INFLIGHT))).unlink()

@@ -51,7 +51,7 @@ def versions_of(hudi: Hudi) -> list[int]:
 
 
 @pytest.mark.parametrize("index", INDEXES)
-def test_writing_in_turns(index: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_both_read_the_rows_of_alternating_writes(index: str, hudi: Hudi, tmp_path: Path) -> None:
     for version in versions_of(hudi):
         in_turns(tmp_path / f"v{version}", version, INDEXES[index], hudi)
 

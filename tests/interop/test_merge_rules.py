@@ -115,7 +115,7 @@ def test_the_same_batches_leave_the_same_rows(name: str, hudi: Hudi, tmp_path: P
 
 
 @pytest.mark.parametrize("payload", the_rest_by_night([FOLD, NON_DEFAULTS], {FOLD}))
-def test_each_goes_on_with_the_others_table(payload: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_each_writes_to_the_table_of_the_other(payload: str, hudi: Hudi, tmp_path: Path) -> None:
     first, second = (pa.Table.from_pylist(rows, SCHEMA) for rows in BATCHES)
     options = {PAYLOAD: payload, **ONE_TASK}
     table = new_table(tmp_path / "ours_first", SCHEMA, payload)
@@ -128,7 +128,7 @@ def test_each_goes_on_with_the_others_table(payload: str, hudi: Hudi, tmp_path: 
     assert rows_by_key(hudi.read(tmp_path / "theirs_first")) == rows_by_key(hudi.read(tmp_path / "ours_first"))
 
 
-def test_hudi_reads_and_goes_on_after_our_partial_updates_and_mergers(hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_and_writes_after_our_partial_updates_and_mergers(hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = new_table(path, SCHEMA, DEFAULT)
     table.upsert(pa.Table.from_pylist([row("a", 5, 1, "old"), row("b", 5, 1, "old"), row("c", 5, 1, "old")], SCHEMA))

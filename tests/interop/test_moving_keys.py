@@ -50,7 +50,7 @@ def options(kind: str, *, moves: bool) -> dict[str, Any]:
 def assert_filters_go_by_what_is_stored(table: lakeformat.Table) -> None:
     """Rows that Hudi or we kept in their folder though they name another are found by the region they name."""
     whole = table.to_arrow(["id", "region"])
-    listing = lakeformat.open(table.engine.storage.location, **{"lakeformat.file.index": False})
+    listing = lakeformat.open(table.context.storage.location, **{"lakeformat.file.index": False})
     for region in REGIONS:
         wanted = sorted(whole.filter(pc.equal(whole["region"], region))["id"].to_pylist())
         for reader in (table, listing):

@@ -45,7 +45,7 @@ def without(rows: Bag, regions: Iterable[str]) -> Bag:
 
 
 @pytest.mark.parametrize("metadata_table", [False, True])
-def test_deleted_partitions(metadata_table: bool, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_sees_our_deleted_partitions(metadata_table: bool, hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = lakeformat.create(path, PLAIN, record_key="id", partition_by="region", ordering="ts")
     table.bulk_insert(plain(FIRST, 1))
@@ -70,7 +70,7 @@ def test_deleted_partitions(metadata_table: bool, hudi: Hudi, tmp_path: Path) ->
 
 @pytest.mark.parametrize("maker", ["hudi", "lakeformat"])
 @pytest.mark.parametrize("partition_by", ["", "region"])
-def test_tables_without_a_record_key(partition_by: str, maker: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_our_keyless_tables(partition_by: str, maker: str, hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     rows = plain(FIRST, 1)
     held: Bag = Counter()
@@ -98,7 +98,7 @@ def test_tables_without_a_record_key(partition_by: str, maker: str, hudi: Hudi, 
     assert_all_hold(path, hudi, Counter({row: n for row, n in held.items() if str(row[0]) >= "key-0100"}))
 
 
-def test_inserts_that_double_nothing(hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_inserts_with_the_drop_policy(hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     policy = {"hoodie.datasource.insert.dup.policy": "drop"}
     table = lakeformat.create(path, PLAIN, record_key="id", partition_by="region", ordering="ts", **policy)
@@ -114,7 +114,7 @@ def test_inserts_that_double_nothing(hudi: Hudi, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["GLOBAL_SORT", "PARTITION_PATH_REPARTITION"])
-def test_bulk_inserts_that_are_laid_out(mode: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_our_sorted_bulk_inserts(mode: str, hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     options = {"hoodie.bulkinsert.sort.mode": mode, "lakeformat.write.buffer.bytes": 5_000}
     table = lakeformat.create(path, PLAIN, record_key="id", partition_by="region", ordering="ts", **options)

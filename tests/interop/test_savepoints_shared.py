@@ -86,7 +86,7 @@ def assert_all_read(kind: Kind, hudi: Hudi, path: Path, expected: Rows) -> None:
     assert state(hudi.read(path, options=kind.theirs(hudi))) == state(lakeformat.open(path).to_arrow()) == expected
 
 
-def test_hudi_sees_our_savepoint_and_goes_back_to_it(kind: Kind, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_restores_to_our_savepoint(kind: Kind, hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = made(path, kind)
     expected, instant = state(table.to_arrow()), table.history()[0].instant_time
@@ -103,7 +103,7 @@ def test_hudi_sees_our_savepoint_and_goes_back_to_it(kind: Kind, hudi: Hudi, tmp
     assert table.savepoints() == ()
 
 
-def test_hudi_goes_on_after_our_restore_and_rollback(kind: Kind, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_writes_after_our_restore_and_rollback(kind: Kind, hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = made(path, kind)
     expected, instant = state(table.to_arrow()), table.history()[0].instant_time
@@ -121,7 +121,7 @@ def test_hudi_goes_on_after_our_restore_and_rollback(kind: Kind, hudi: Hudi, tmp
     assert not table.check()
 
 
-def test_we_go_back_to_hudis_savepoint(kind: Kind, hudi: Hudi, tmp_path: Path) -> None:
+def test_we_restore_to_hudis_savepoint(kind: Kind, hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = made(path, kind)
     hudi.write(path, rows(range(4, 9), 5), "upsert", **kind.theirs(hudi))

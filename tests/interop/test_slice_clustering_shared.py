@@ -93,7 +93,7 @@ def made(hudi: Hudi, tmp_path: Path) -> list[Shared]:
     return tables
 
 
-def test_hudi_runs_our_plan_and_we_its(made: list[Shared]) -> None:
+def test_each_runs_clustering_plans_of_the_other(made: list[Shared]) -> None:
     for shared in made:
         planned = shared.table.schedule_clustering(["v"], curve="linear")
         assert shared.pending() == [planned]
@@ -125,7 +125,7 @@ def test_clusterings_and_compactions_of_both(made: list[Shared]) -> None:
 
 
 @pytest.mark.nightly
-def test_thirty_commits_in_turns(made: list[Shared]) -> None:
+def test_thirty_alternating_commits_agree(made: list[Shared]) -> None:
     for shared in made:
         random.seed(shared.version)
         for _ in range(30):

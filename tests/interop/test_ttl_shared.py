@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from tests.helpers.hudi_spark import Hudi
 
 pytestmark = pytest.mark.interop
@@ -42,9 +42,9 @@ def test_both_find_the_same_partitions(strategy: str, hudi: Hudi, tmp_path: Path
         "hoodie.partition.ttl.strategy.days.retain": "20",
     }
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="day", **settings)
-    now = table.engine
+    now = table.context
     for days, day in ((60, "a"), (50, "b"), (30, "c"), (10, "d"), (0, "b"), (0, "e")):
-        table.engine = Engine(now.storage, Earlier(now.clock, days), now.ids, True)
+        table.context = TableContext(now.storage, Earlier(now.clock, days), now.ids, True)
         table.upsert(pa.table([[ord(day)], [day]], schema=SCHEMA))
     told = {each.path for each in table.expire_partitions(dry_run=True).partitions}
     assert told == ({"a", "c"} if strategy == "KEEP_BY_TIME" else {"a", "b", "c"})

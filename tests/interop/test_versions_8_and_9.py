@@ -55,7 +55,7 @@ def assert_all_read(path: Path, hudi: Hudi, model: Model) -> None:
 
 
 @pytest.mark.parametrize("version", ["8", "9"])
-def test_turn_by_turn(version: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_both_read_the_rows_of_alternating_writes(version: str, hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = lakeformat.create(
         path, SCHEMA, record_key="id", partition_by="region", ordering="ts", **{"hoodie.write.table.version": version}
@@ -101,7 +101,7 @@ def test_turn_by_turn(version: str, hudi: Hudi, tmp_path: Path) -> None:
     assert table.config.version == int(version)
 
 
-def test_the_dead_of_both(hudi: Hudi, tmp_path: Path) -> None:
+def test_each_recovers_from_dead_writes_of_the_other(hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = lakeformat.create(
         path, SCHEMA, record_key="id", partition_by="region", ordering="ts", **{"hoodie.write.table.version": "9"}
@@ -131,7 +131,7 @@ def test_the_dead_of_both(hudi: Hudi, tmp_path: Path) -> None:
     assert_all_read(path, hudi, model | rows_of(range(7, 9), 7))
 
 
-def test_a_table_that_moves_between_versions(hudi: Hudi, tmp_path: Path) -> None:
+def test_table_moved_between_versions_is_shared(hudi: Hudi, tmp_path: Path) -> None:
     """Ours, from 6 to 9 and back, with a commit of Hudi's in each version."""
     path = tmp_path / "t"
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", ordering="ts")
@@ -153,7 +153,7 @@ def test_a_table_that_moves_between_versions(hudi: Hudi, tmp_path: Path) -> None
     assert_all_read(path, hudi, model | rows_of(range(8), 20))
 
 
-def test_we_move_back_what_hudi_upgraded(hudi: Hudi, tmp_path: Path) -> None:
+def test_we_downgrade_a_table_that_hudi_upgraded(hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", ordering="ts")
     table.insert(batch(range(8), 1))

@@ -49,7 +49,7 @@ def grids(draw: st.DrawFn) -> tuple[list[list[int]], int]:
 
 
 @given(grids())
-def test_z_order_takes_bits_in_turn(grid: tuple[list[list[int]], int]) -> None:
+def test_z_order_interleaves_bits(grid: tuple[list[list[int]], int]) -> None:
     cells, bits = grid
     slow = [int("".join(f"{c:0{bits}b}"[at] for at in range(bits) for c in cell), 2) for cell in cells]
     assert interleave(list(np.array(cells, np.uint64).T), bits).tolist() == slow

@@ -10,7 +10,7 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
-from lakeformat.layout import Strategy, curve, fit
+from lakeformat.layout import Strategy, cut, fit
 from lakeformat.layout.layout_report import LayoutReport
 from lakeformat.spark import LakehouseTable
 
@@ -42,7 +42,7 @@ def named(report: LayoutReport) -> dict[str, float]:
     return {layout.name: layout.read for layout in report.layouts}
 
 
-def test_rows_as_they_came_skip_nothing_and_hilbert_most(shuffled: lakeformat.Table) -> None:
+def test_shuffled_rows_skip_nothing_and_hilbert_skips_most(shuffled: lakeformat.Table) -> None:
     report = shuffled.layout_report(["x", "y"])
     reads = named(report)
     assert list(reads) == ["now", "linear", "z-order", "hilbert"]
@@ -54,7 +54,7 @@ def test_rows_as_they_came_skip_nothing_and_hilbert_most(shuffled: lakeformat.Ta
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
-def test_after_the_rewrite_the_files_keep_what_was_promised(
+def test_rewritten_files_skip_as_much_as_the_report_promised(
     shuffled: lakeformat.Table, tmp_path: Path, strategy: Strategy
 ) -> None:
     columns = ["x", "y", "s.z"]
@@ -63,7 +63,7 @@ def test_after_the_rewrite_the_files_keep_what_was_promised(
     places = fit(strategy, columns, rows).positions(rows)
     order = np.argsort(places, kind="stable")
     laid_out = rows.take(pa.array(order)).set_column(0, "id", pa.array(np.arange(ROWS)))
-    after = table_of(tmp_path, laid_out, curve(places[order], 16)).layout_report(columns)
+    after = table_of(tmp_path, laid_out, cut(places[order], 16)).layout_report(columns)
     assert after.layouts[0].files == 16
     assert dict(after.layouts[0].skipped) == pytest.approx(dict(promised.skipped), abs=0.05)
     assert after.layouts[0].skipped_together == pytest.approx(promised.skipped_together, abs=0.05)
@@ -72,7 +72,7 @@ def test_after_the_rewrite_the_files_keep_what_was_promised(
         assert "leave it" in str(after)
 
 
-def test_clustering_keeps_what_the_report_promised(tmp_path: Path) -> None:
+def test_clustered_table_skips_as_much_as_the_report_promised(tmp_path: Path) -> None:
     table = table_of(tmp_path, rows_of(np.random.default_rng(7)))
     target = sum(file.size_bytes for file in table.snapshot().files) // 20
     promised = table.layout_report(["x", "s.z"], target_file_bytes=target).layouts[-1]
@@ -83,7 +83,7 @@ def test_clustering_keeps_what_the_report_promised(tmp_path: Path) -> None:
     assert after.best == "now"
 
 
-def test_shares_are_those_of_footers(shuffled: lakeformat.Table, tmp_path: Path) -> None:
+def test_shares_equal_those_computed_from_footers(shuffled: lakeformat.Table, tmp_path: Path) -> None:
     rows = shuffled.to_arrow(meta_columns=False).sort_by("y")
     table = table_of(tmp_path, rows.set_column(0, "id", pa.array(np.arange(ROWS))))
     skipped = table.layout_report(["y"], selectivity=0.001).layouts[0].skipped["y"]
@@ -121,11 +121,11 @@ def test_one_column_needs_no_curve(shuffled: lakeformat.Table) -> None:
 
 
 def test_a_lakehouse_table_reports_the_same_without_a_spark_job(shuffled: lakeformat.Table) -> None:
-    table = LakehouseTable.forPath(None, shuffled.engine.storage.location)
+    table = LakehouseTable.forPath(None, shuffled.context.storage.location)
     assert str(table.layout_report(["x", "y"])) == str(shuffled.layout_report(["x", "y"]))
 
 
-def test_tables_with_nothing_to_skip(tmp_path: Path) -> None:
+def test_table_of_one_file_cannot_skip(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path, SCHEMA, record_key="id")
     assert "one file cannot be skipped in part" in str(table.layout_report(["x", "y"]))
     table.bulk_insert(rows_of(np.random.default_rng(3)).slice(0, 100))
@@ -138,7 +138,7 @@ def test_a_column_of_nulls_is_skipped_by_every_filter(tmp_path: Path) -> None:
     assert {layout.skipped["x"] for layout in report.layouts} == {1.0}
 
 
-def test_what_cannot_be_reported_is_refused(shuffled: lakeformat.Table) -> None:
+def test_report_on_bad_columns_is_refused(shuffled: lakeformat.Table) -> None:
     with pytest.raises(InvalidInputError, match="'z' is not in the table"):
         shuffled.layout_report(["x", "z"])
     with pytest.raises(SchemaMismatchError, match="no order"):
@@ -171,7 +171,7 @@ def test_pictures_show_every_layout_and_its_files(shuffled: lakeformat.Table, tm
         report.figure(plane=["x", "x"])
 
 
-def test_before_and_after_are_asked_by_one_filter(tmp_path: Path) -> None:
+def test_before_and_after_figures_use_one_filter(tmp_path: Path) -> None:
     table = table_of(tmp_path, rows_of(np.random.default_rng(1)))
     before = table.layout_report(["y", "id"])
     table.cluster(["y", "id"], curve="hilbert")

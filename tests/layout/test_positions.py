@@ -79,7 +79,7 @@ def tables(draw: st.DrawFn, columns: int) -> tuple[list[tuple[Any, ...]], list[p
 
 
 @given(tables(1), st.sampled_from(CURVES), st.data())
-def test_by_one_column_places_never_go_against_its_order(
+def test_positions_by_one_column_follow_its_order(
     table: tuple[list[tuple[Any, ...]], list[pa.DataType]], kind: tuple[Strategy, Build], data: st.DataObject
 ) -> None:
     rows, types = table
@@ -92,7 +92,7 @@ def test_by_one_column_places_never_go_against_its_order(
 
 
 @given(tables(1), st.sampled_from(CURVES))
-def test_sampled_values_are_told_apart_by_their_first_column(
+def test_sampled_values_of_one_column_have_distinct_positions(
     table: tuple[list[tuple[Any, ...]], list[pa.DataType]], kind: tuple[Strategy, Build]
 ) -> None:
     rows, types = table
@@ -106,7 +106,7 @@ def test_sampled_values_are_told_apart_by_their_first_column(
 
 
 @given(tables(3), st.data())
-def test_linear_places_never_go_against_the_order_of_the_columns(
+def test_linear_positions_follow_the_order_of_the_columns(
     table: tuple[list[tuple[Any, ...]], list[pa.DataType]], data: st.DataObject
 ) -> None:
     rows, types = table
@@ -118,7 +118,7 @@ def test_linear_places_never_go_against_the_order_of_the_columns(
 
 
 @given(tables(2), st.sampled_from(CURVES), st.data())
-def test_a_row_has_one_place_however_it_comes(
+def test_position_of_a_row_does_not_depend_on_its_batch(
     table: tuple[list[tuple[Any, ...]], list[pa.DataType]], kind: tuple[Strategy, Build], data: st.DataObject
 ) -> None:
     rows, types = table
@@ -135,7 +135,7 @@ def test_a_row_has_one_place_however_it_comes(
 
 
 @pytest.mark.parametrize("strategy", [Strategy.Z_ORDER, Strategy.HILBERT])
-def test_each_column_of_a_curve_orders_the_quarters(strategy: Strategy) -> None:
+def test_each_column_of_a_curve_orders_its_quarters(strategy: Strategy) -> None:
     grid = np.arange(64)
     rows = pa.table({"a": np.repeat(grid, 64), "b": np.tile(grid, 64).astype(str)})
     places = fit(strategy, ["a", "b"], rows).positions(rows)
@@ -151,7 +151,7 @@ def test_fields_of_structs_and_names_with_dots() -> None:
     assert np.argsort(fit(Strategy.LINEAR, ["s.v", "a.b"], rows).positions(rows)).tolist() == [1, 2, 0]
 
 
-def test_the_middle_of_a_batch_is_read_where_it_lies() -> None:
+def test_slice_of_a_batch_has_the_positions_of_its_rows() -> None:
     texts = pa.array(["zz", "b", None, "a", "aa" * 40, ""])
     rows = pa.table({"t": texts, "b": pa.array([True, False, None, True, False, True])})
     curve = fit(Strategy.LINEAR, ["t", "b"], rows)
@@ -160,14 +160,14 @@ def test_the_middle_of_a_batch_is_read_where_it_lies() -> None:
     assert np.argsort(alone).tolist() == [2, 5, 3, 4, 1, 0]
 
 
-def test_an_empty_sample_puts_all_rows_in_one_place() -> None:
+def test_empty_sample_gives_all_rows_one_position() -> None:
     rows = pa.table({"a": [1, 2, 3], "b": ["x", None, "y"]})
     curve = fit(Strategy.HILBERT, ["a", "b"], rows.slice(0, 0))
     assert len(set(curve.positions(rows.select(["a", "b"]).slice(0, 1)).tolist())) == 1
     assert curve.positions(rows.slice(0, 0)).tolist() == []
 
 
-def test_what_cannot_be_laid_out_is_refused() -> None:
+def test_layout_by_bad_columns_is_refused() -> None:
     rows = pa.table({"a": [1], "l": [[1]], "d": [date(2026, 1, 1)], "t": [datetime(2026, 1, 1)]})
     with pytest.raises(SchemaMismatchError, match="'z' is not among the columns"):
         fit(Strategy.HILBERT, ["a", "z"], rows)
@@ -189,11 +189,11 @@ def test_what_cannot_be_laid_out_is_refused() -> None:
         ("LINEAR", Strategy.LINEAR),
     ],
 )
-def test_spellings(text: str, strategy: Strategy) -> None:
+def test_strategy_names_are_parsed_in_every_spelling(text: str, strategy: Strategy) -> None:
     assert Strategy.parse(text) is strategy
 
 
-def test_other_words_are_refused() -> None:
+def test_unknown_strategy_and_build_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="peano"):
         Strategy.parse("peano")
     with pytest.raises(InvalidInputError, match="guess"):

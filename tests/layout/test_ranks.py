@@ -15,14 +15,14 @@ TOP = 2**64 - 1
 
 
 @given(st.sets(WORDS, min_size=1, max_size=60), st.lists(WORDS, max_size=60))
-def test_cells_find_what_halving_finds(distinct: set[int], others: list[int]) -> None:
+def test_cell_search_equals_binary_search(distinct: set[int], others: list[int]) -> None:
     words = np.array(sorted(distinct), np.uint64)
     wanted = np.array([*distinct, *others, 0, TOP], np.uint64)
     assert Cells.of(words).search(wanted).tolist() == np.searchsorted(words, wanted, "right").tolist()
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64()])  # Floats crowd in few of the cells.
-def test_as_many_boundaries_as_there_may_be(kind: pa.DataType) -> None:
+def test_cell_search_works_with_the_most_boundaries(kind: pa.DataType) -> None:
     numbers = np.random.default_rng(0).integers(-(10**12), 10**12, 200_000)
     wanted = Words(pa.array(numbers).cast(kind)).word(0)
     words = np.unique(wanted)[:: len(wanted) // MAXIMUM_BOUNDARIES][:MAXIMUM_BOUNDARIES]

@@ -30,7 +30,7 @@ def share_read(rows: pa.Table, places: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("strategy", [Strategy.Z_ORDER, Strategy.HILBERT])
-def test_under_skew_ranks_skip_what_bits_of_values_cannot(strategy: Strategy) -> None:
+def test_ranks_skip_more_than_value_bits_on_skewed_data(strategy: Strategy) -> None:
     rng = np.random.default_rng(5)
     rows = skewed(rng)
     sample = rows.take(rng.integers(0, ROWS, 10_000))
@@ -40,7 +40,7 @@ def test_under_skew_ranks_skip_what_bits_of_values_cannot(strategy: Strategy) ->
     assert shares[Build.SAMPLE] < shares[Build.DIRECT] / 4
 
 
-def test_a_value_of_half_the_rows_does_not_spoil_the_other_column() -> None:
+def test_frequent_value_does_not_spoil_the_other_column() -> None:
     rng = np.random.default_rng(6)
     x = np.where(rng.random(ROWS) < 0.5, 7, rng.integers(0, 1000, ROWS))
     rows = pa.table({"x": x, "y": rng.random(ROWS)})

@@ -42,7 +42,7 @@ def test_marked_rows_are_not_inserted(operation: str) -> None:
     assert set(contents(table)) == {"a", "c"}
 
 
-def test_hudis_own_flag_counts_beside_the_marker_and_is_stored_as_it_came() -> None:
+def test_delete_flag_works_beside_the_marker_and_is_stored_unchanged() -> None:
     table = in_memory(FLAGGED, **{FIELD: "op", MARKER: "D"})
     table.upsert(rows(*((key, 1, "I", None) for key in "abcd"), schema=FLAGGED))
     changes = rows(("a", 2, "D", False), ("b", 2, "U", True), ("c", 2, "U", None), ("d", 2, "U", False), schema=FLAGGED)
@@ -65,7 +65,7 @@ def test_hudis_own_flag_counts_beside_the_marker_and_is_stored_as_it_came() -> N
         (pa.dictionary(pa.int32(), pa.string()), "D", "d", "D"),
     ],
 )
-def test_a_marker_of_every_type_reads_as_java_writes_it(
+def test_marker_of_every_type_is_compared_as_javas_text(
     kind: pa.DataType, marked: Any, other: Any, marker: str
 ) -> None:
     schema = pa.schema({"id": pa.string(), "op": kind})
@@ -75,7 +75,7 @@ def test_a_marker_of_every_type_reads_as_java_writes_it(
     assert set(contents(table)) == {"b", "c"}
 
 
-def test_an_input_without_the_column_marks_nothing() -> None:
+def test_input_without_the_marker_column_deletes_nothing() -> None:
     table = in_memory(SCHEMA, ordering="ts", **{FIELD: "op", MARKER: "D"})
     table.upsert(rows(("a", 1, "I")))
     table.upsert(pa.table({"id": ["a"], "ts": [2]}), partial_update=True)
@@ -83,7 +83,7 @@ def test_an_input_without_the_column_marks_nothing() -> None:
     assert contents(table) == {"a": {"ts": 2, "op": "I"}}
 
 
-def test_duplicates_are_combined_before_the_marker_counts() -> None:
+def test_duplicates_are_combined_before_the_marker_is_applied() -> None:
     table = in_memory(SCHEMA, ordering="ts", **{FIELD: "op", MARKER: "D"})
     table.upsert(rows(("a", 2, "D"), ("a", 1, "I"), ("b", 1, "D"), ("b", 2, "I")))
     assert set(contents(table)) == {"b"}
@@ -103,7 +103,7 @@ def test_duplicates_are_combined_before_the_marker_counts() -> None:
         ),
     ],
 )
-def test_a_marker_that_cannot_be(options: dict[str, str], error: type[Exception], words: str) -> None:
+def test_bad_marker_settings_are_refused(options: dict[str, str], error: type[Exception], words: str) -> None:
     schema = SCHEMA.append(pa.field("tags", pa.list_(pa.string()))).append(pa.field("day", pa.date32()))
     table = in_memory(schema)
     table.options = table.options.with_values(**options)

@@ -13,7 +13,7 @@ import pytest
 
 from lakeformat.arrow.conform import conform, read_schema
 from lakeformat.codec import properties
-from lakeformat.merge import ReadRule, SliceMerge, fold_parts, rules
+from lakeformat.merge import ReadRule, SliceMerge, fold_parts, read_rule
 from lakeformat.merge.versions import LogRows
 from lakeformat.model.table_config import TableConfig
 from tests.helpers.fixture_slices import Slice, slices
@@ -63,11 +63,11 @@ def slices_of(name: str, into: Path) -> tuple[list[Slice], ReadRule]:
     table = unpack(name, into)
     settings = properties.decode((table / ".hoodie/hoodie.properties").read_bytes(), name=name)
     layout = int(settings["hoodie.timeline.layout.version"])
-    return slices(table, layout), rules(TableConfig(settings).merge_settings)
+    return slices(table, layout), read_rule(TableConfig(settings).merge_settings)
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_slices_of_a_table_merge_to_what_hudi_reads(name: str, tmp_path: Path) -> None:
+def test_slices_of_a_table_merge_to_the_rows_of_hudi(name: str, tmp_path: Path) -> None:
     found, rule = slices_of(name, tmp_path)
     rows = [row for one in found for row in merged(one, rule)]
     rows.sort(key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]))
@@ -76,7 +76,7 @@ def test_the_slices_of_a_table_merge_to_what_hudi_reads(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", names("hudi_merge_rules"))
-def test_a_slice_merges_to_what_hudi_read_after_each_commit(name: str, tmp_path: Path) -> None:
+def test_slice_at_each_instant_merges_to_the_rows_of_hudi(name: str, tmp_path: Path) -> None:
     (found,), rule = slices_of(name, tmp_path)
     for instant, rows in expected(name)["as_of"].items():
         then = Slice(found.base, [part for part in found.parts if part.instant_time <= instant])

@@ -76,13 +76,13 @@ HISTORIES: list[tuple[ReadRule, list[LogPart], str | None]] = [
 
 
 @pytest.mark.parametrize("case", range(len(HISTORIES)))
-def test_who_wins(case: int) -> None:
+def test_winner_of_each_history_follows_the_rule(case: int) -> None:
     rule, parts, value = HISTORIES[case]
     base = pa.table({KEY: ["k", "other"], "ts": [100, 100], "v": ["base", "other"]}, SCHEMA)
     assert read(parts, rule, base)["v"].to_pylist() == [*([] if value is None else [value]), "other"]
 
 
-def test_a_key_that_the_base_file_holds_twice_is_changed_everywhere() -> None:
+def test_duplicate_key_of_a_base_file_is_changed_in_every_row() -> None:
     base = pa.table({KEY: ["k", "k"], "ts": [1, 300], "v": ["a", "b"]}, SCHEMA)
     assert read([row(200, "new")], EVENT, base)["v"].to_pylist() == ["new", "b"]
     assert read([delete(None)], EVENT, base).num_rows == 0
@@ -100,7 +100,9 @@ TYPES = [
 
 
 @pytest.mark.parametrize(("wrapped", "kind", "value", "own"), TYPES, ids=[str(case[1]) for case in TYPES])
-def test_deletes_compare_as_the_tables_type(wrapped: pa.DataType, kind: pa.DataType, value: Any, own: Any) -> None:
+def test_delete_ordering_values_compare_in_the_column_type(
+    wrapped: pa.DataType, kind: pa.DataType, value: Any, own: Any
+) -> None:
     schema = pa.schema({KEY: pa.string(), "ts": kind})
     base = pa.table([["k", "same", "null"], pa.array([own, own, None], kind)], schema=schema)
     deletes = LogDeletes("1", pa.array(["k", "null"]), (pa.array([value, value], wrapped),))
@@ -117,7 +119,7 @@ def test_numbers_in_delete_blocks_count_in_the_unit_of_the_stored_timestamp() ->
         assert read([delete(milliseconds)], EVENT, base, schema, stored=stored).num_rows == left
 
 
-def test_rows_of_older_and_newer_schemas_take_the_tables_shape() -> None:
+def test_rows_of_other_schemas_are_read_in_the_table_schema() -> None:
     schema = pa.schema({KEY: pa.string(), "ts": pa.int64(), "added": pa.string(), "n": pa.float64()})
     old = LogRows("1", pa.table({KEY: ["a"], "ts": pa.array([1], pa.int32()), "n": pa.array([2], pa.int32())}))
     new = LogRows("2", pa.table({"n": [2.5], "dropped": [1], "added": ["x"], KEY: ["b"], "ts": [2]}))
@@ -129,7 +131,7 @@ def test_rows_of_older_and_newer_schemas_take_the_tables_shape() -> None:
         read([LogRows("3", pa.table({KEY: ["a"], "ts": ["soon"]}))], EVENT, schema.empty_table(), schema)
 
 
-def test_an_ordering_field_within_a_struct_decides() -> None:
+def test_nested_ordering_field_decides() -> None:
     schema = pa.schema({KEY: pa.string(), "at": pa.struct({"ts": pa.int64()}), "v": pa.string()})
     base = pa.Table.from_pylist([{KEY: "k", "at": {"ts": 5}, "v": "base"}, {KEY: "l", "at": None, "v": "base"}], schema)
     logs = LogRows(
@@ -139,7 +141,7 @@ def test_an_ordering_field_within_a_struct_decides() -> None:
     assert read([logs], ReadRule(("at.ts",)), base, schema)["v"].to_pylist() == ["base", "log"]
 
 
-def test_long_histories_are_folded_as_they_come_and_may_be_kept_elsewhere(tmp_path: Path) -> None:
+def test_long_history_is_folded_in_steps_and_can_be_spilled(tmp_path: Path) -> None:
     keys, calls = 10_000, []
     at = np.arange(keys)
 
@@ -168,7 +170,7 @@ def test_long_histories_are_folded_as_they_come_and_may_be_kept_elsewhere(tmp_pa
     assert dict(zip(rows[KEY], rows["v"], strict=True)) == wanted
 
 
-def test_row_groups_are_met_where_a_key_lies_in_their_range() -> None:
+def test_log_rows_touch_only_row_groups_whose_range_holds_a_key() -> None:
     parts = [row(1, "a"), LogDeletes("1", pa.array(["n", "\u00fc"]))]
     keys = fold_parts(parts, COMMIT, SCHEMA).keys
     ranges = [("a", "j"), ("a", "k"), ("l", "m"), ("n", "n"), ("o", "z"), ("o", "\u00fd"), ("\U0001f600", "\U0001f601")]
@@ -176,7 +178,7 @@ def test_row_groups_are_met_where_a_key_lies_in_their_range() -> None:
     assert not any_within(fold_parts([], COMMIT, SCHEMA).keys, "", "z")
 
 
-def test_batches_may_be_merged_by_several_threads() -> None:
+def test_batches_merged_by_several_threads_give_the_same_rows() -> None:
     keys = pa.array(range(20_000)).cast(pa.string())
     base = pa.table([keys, pa.array(range(20_000)), pa.array(["base"] * 20_000)], schema=SCHEMA)
     logs = pa.table(

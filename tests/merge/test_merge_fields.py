@@ -16,7 +16,7 @@ from tests.helpers.merge_tables import TYPES
 
 
 @pytest.mark.parametrize(("kind", "one", "other"), TYPES, ids=[str(kind) for kind, _, _ in TYPES])
-def test_a_null_is_filled_and_a_value_stays_in_every_type(kind: pa.DataType, one: Any, other: Any) -> None:
+def test_null_is_filled_and_value_is_kept_in_every_type(kind: pa.DataType, one: Any, other: Any) -> None:
     stored = pa.table({"c": pa.chunked_array([[one, None], [one, None]], kind)})
     incoming = pa.table({"c": pa.array([other, other, None, None], kind)})
     assert fill_nulls(stored, incoming, np.zeros(4, bool))["c"].to_pylist() == [other, other, one, None]
@@ -28,14 +28,14 @@ def test_a_null_is_filled_and_a_value_stays_in_every_type(kind: pa.DataType, one
     assert fold_rows(rows, "k", None)["c"].to_pylist() == [one, other]
 
 
-def test_a_struct_counts_whole_and_its_nulls_are_not_filled() -> None:
+def test_struct_is_filled_as_a_whole() -> None:
     kind = pa.struct([("x", pa.int32()), ("y", pa.int32())])
     stored = pa.table({"c": pa.array([{"x": 1, "y": 2}, {"x": 1, "y": 2}], kind)})
     incoming = pa.table({"c": pa.array([{"x": None, "y": 3}, None], kind)})
     assert fill_nulls(stored, incoming, np.zeros(2, bool))["c"].to_pylist() == [{"x": None, "y": 3}, {"x": 1, "y": 2}]
 
 
-def test_no_rows_and_distinct_keys_stay_as_they_are() -> None:
+def test_fold_of_distinct_keys_returns_the_same_rows() -> None:
     for keys in ([], ["a"], ["b", "a"]):
         rows = pa.table({"k": pa.array(keys, pa.string()), "v": pa.array([None] * len(keys), pa.int64())})
         assert fold_rows(rows, "k", None) is rows
@@ -78,7 +78,7 @@ SCHEMA = pa.schema(
 
 
 @given(st.lists(st.lists(ROW, max_size=6), max_size=3), st.booleans())
-def test_a_batch_folds_as_its_rows_would_one_by_one(chunks: list[list[dict[str, Any]]], ordered: bool) -> None:
+def test_fold_of_a_batch_equals_the_fold_row_by_row(chunks: list[list[dict[str, Any]]], ordered: bool) -> None:
     batches = [pa.RecordBatch.from_pylist(rows, SCHEMA) for rows in chunks]
     table = pa.Table.from_batches(batches, SCHEMA)
     found = fold_rows(table, "k", table["ts"] if ordered else None)

@@ -35,7 +35,7 @@ def largest(stored: pa.Table, incoming: pa.Table) -> pa.Table:
     return incoming.set_column(2, "n", pc.max_element_wise(stored["n"], incoming["n"]))
 
 
-def test_a_function_sees_pairs_of_rows_and_makes_the_row(tmp_path: Path) -> None:
+def test_merger_receives_pairs_and_returns_the_rows(tmp_path: Path) -> None:
     seen: list[tuple[list[Any], list[Any], bool]] = []
 
     def watched(stored: pa.Table, incoming: pa.Table) -> pa.Table:
@@ -57,7 +57,7 @@ def test_a_function_sees_pairs_of_rows_and_makes_the_row(tmp_path: Path) -> None
     assert (result.report["rows"]["updated"], result.report["rows"]["inserted"]) == (2, 1)
 
 
-def test_a_function_deletes_by_a_flag_it_adds() -> None:
+def test_merger_deletes_by_adding_the_delete_flag() -> None:
     def sparing(stored: pa.Table, incoming: pa.Table) -> pa.Table:
         return stored.append_column("_hoodie_is_deleted", pc.is_null(incoming["n"]))
 
@@ -72,7 +72,7 @@ def test_a_function_deletes_by_a_flag_it_adds() -> None:
     assert contents(table) == {}
 
 
-def test_an_incoming_delete_is_none_of_the_functions_business() -> None:
+def test_merger_is_not_called_for_incoming_deletes() -> None:
     table = in_memory()
     whole = {"id": "a", "ts": 1, "n": 1, "text": "", "st": None, "_hoodie_is_deleted": False}
     table.upsert(rows_of(whole))
@@ -84,7 +84,7 @@ def test_an_incoming_delete_is_none_of_the_functions_business() -> None:
     assert contents(table) == {}
 
 
-def test_a_function_is_not_asked_about_writes_that_meet_no_stored_row() -> None:
+def test_merger_is_not_called_without_a_stored_row() -> None:
     table = in_memory(PLAIN, merger="nowhere:nothing")
     table.insert(batch(row("a", 1, 1)))
     table.bulk_insert(batch(row("b", 1, 1)))
@@ -109,7 +109,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("name", ["largest", "Rules.largest"])
-def test_a_function_by_name_is_imported_where_it_is_used(name: str, module: str, tmp_path: Path) -> None:
+def test_merger_given_by_name_is_imported_at_use(name: str, module: str, tmp_path: Path) -> None:
     table = on_disk(tmp_path, PLAIN)
     table.upsert(batch(row("a", 5, 5)))
     lakeformat.open(tmp_path / "t", merger=f"{module}:{name}").upsert(batch(row("a", 4, 4)))
@@ -130,7 +130,7 @@ def test_a_function_by_name_is_imported_where_it_is_used(name: str, module: str,
         ("my_rules:", "write package.module:function"),
     ],
 )
-def test_a_name_that_leads_nowhere(name: str, words: str, module: str) -> None:
+def test_merger_name_that_cannot_be_imported_is_refused(name: str, words: str, module: str) -> None:
     table = in_memory(PLAIN)
     with pytest.raises(InvalidOptionError) as caught:
         table.upsert(batch(row("a", 5, 5)), merger=name)
@@ -161,7 +161,7 @@ BAD: list[tuple[Callable[[pa.Table, pa.Table], Any], str]] = [
 
 
 @pytest.mark.parametrize("case", range(len(BAD)))
-def test_a_function_that_answers_wrongly_is_named_and_nothing_is_published(case: int) -> None:
+def test_merger_with_a_bad_result_is_named_and_nothing_is_published(case: int) -> None:
     function, words = BAD[case]
     table = in_memory(PLAIN)
     table.upsert(batch(row("a", 1, 1), row("b", 1, 1)))
@@ -184,7 +184,7 @@ def test_a_merger_and_a_partial_update_contradict_each_other() -> None:
         table.upsert(batch(row("a", 1, 1)), merger=largest)
 
 
-def test_a_key_within_a_struct_may_not_change_either() -> None:
+def test_merger_that_changes_a_nested_key_is_refused() -> None:
     schema = pa.schema({"k": pa.struct({"id": pa.string()}), "n": pa.int64()})
     table = in_memory(schema, recordkey="k.id")
     rows = pa.Table.from_pylist([{"k": {"id": "a"}, "n": 1}], schema)

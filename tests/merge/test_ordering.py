@@ -37,7 +37,7 @@ EVENT, COMMIT = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
 
 def new_table(**options: Any) -> Table:
     table = Table(MemoryStorage(), resolve({"recordkey": "id", "name": "t", **options}))
-    create_table(table.engine.store, table.options, SCHEMA, SystemClock())
+    create_table(table.context.store, table.options, SCHEMA, SystemClock())
     return table
 
 
@@ -74,7 +74,7 @@ def batch(rows: Sequence[Row]) -> pa.Table:
         ([0.0, -0.0, None, None], 1),
     ],
 )
-def test_one_row_of_four_remains(ordering: list[float | None] | None, kept: int) -> None:
+def test_newest_of_four_duplicates_is_stored(ordering: list[float | None] | None, kept: int) -> None:
     keys = pa.chunked_array([["k", "k"], ["other"], [], ["k", "k"]])
     values = None
     if ordering is not None:
@@ -127,7 +127,7 @@ def test_the_stored_row_stays_only_if_it_is_newer(stored: float | None, incoming
     ],
     ids=lambda values: str(values.type),
 )
-def test_every_type_with_an_order(values: pa.Array) -> None:
+def test_every_orderable_type_decides_the_newer_row(values: pa.Array) -> None:
     assert stored_wins(values, values.take([1, 0])).tolist() == [False, True]
     keys = pa.chunked_array([["k", "k"]])
     winners = latest_rows(keys, pa.chunked_array([values.take([1, 0])]))
@@ -215,7 +215,7 @@ OPERATIONS = st.sampled_from(
     st.sampled_from([EVENT, COMMIT]),
     st.sampled_from([0, 100_000_000]),
 )
-def test_any_writes(writes: list[tuple[Operation, Any]], mode: str, small_file_limit: int) -> None:
+def test_any_writes_follow_the_model(writes: list[tuple[Operation, Any]], mode: str, small_file_limit: int) -> None:
     table = new_table(ordering="ts", merge_mode=mode, **{"hoodie.parquet.small.file.limit": small_file_limit})
     model, numbers = Model(mode), iter(range(10_000))
     before: list[dict[str, Any]] = []
@@ -249,14 +249,14 @@ def test_an_updated_row_keeps_its_place_and_new_rows_follow() -> None:
     assert sorted(table.to_arrow()["id"].to_pylist()[3:]) == ["x", "y"]
 
 
-def test_a_delete_asks_for_no_ordering_value() -> None:
+def test_delete_needs_no_ordering_value() -> None:
     table = new_table(ordering="ts")
     table.upsert(batch([Row("a", NAN, 1), Row("b", 1.0, 1)]))
     table.delete(pa.table({"id": ["a", "a", "nobody"], "other": [1, 2, 3]}))
     assert table.to_arrow()["id"].to_pylist() == ["b"]
 
 
-def test_older_rows_leave_no_new_file() -> None:
+def test_upsert_of_older_rows_only_writes_no_file() -> None:
     table = new_table(ordering="ts")
     table.upsert(batch([Row("a", 2.0, 1)]))
     files = table.snapshot().files
@@ -269,7 +269,7 @@ def test_older_rows_leave_no_new_file() -> None:
     ("operation", "combine", "left"),
     [("insert", False, 4), ("bulk_insert", False, 4), ("insert", True, 2), ("bulk_insert", True, 2)],
 )
-def test_combine_before_insert(operation: str, combine: bool, left: int) -> None:
+def test_combine_before_insert_deduplicates_by_ordering_value(operation: str, combine: bool, left: int) -> None:
     table = new_table(ordering="ts", **{"hoodie.combine.before.insert": combine})
     getattr(table, operation)(batch([Row("a", 1.0, 1), Row("a", 2.0, 2), Row("a", 1.0, 3), Row("b", 1.0, 4)]))
     rows = table.to_arrow().to_pylist()

@@ -24,7 +24,7 @@ def filled_table(table: Table) -> Table:
     return table
 
 
-def test_new_keys_have_null_in_what_is_missing(tmp_path: Path) -> None:
+def test_new_keys_have_null_in_missing_columns(tmp_path: Path) -> None:
     table = filled_table(on_disk(tmp_path, ordering="ts"))
     table.upsert(rows_of({"id": "a", "ts": 6, "text": None}, {"id": "c", "ts": 1, "text": "c"}), partial_update=True)
     assert contents(table) == {
@@ -47,7 +47,7 @@ def test_only_named_columns_are_written_into_stored_rows(columns: Any) -> None:
     }
 
 
-def test_the_ordering_value_is_written_with_any_column_so_that_older_rows_stay_away() -> None:
+def test_partial_update_writes_the_ordering_value_so_that_older_rows_lose() -> None:
     table = filled_table(in_memory(ordering="ts", merge_mode=EVENT))
     table.upsert(rows_of({"id": "a", "ts": 9, "n": 9}), partial_update="n")
     table.upsert(rows_of({"id": "a", "ts": 8, "n": 8}), partial_update="n")
@@ -70,7 +70,7 @@ def test_duplicates_are_combined_before_they_meet_the_stored_row() -> None:
     assert contents(table)["a"] == {**STORED, "ts": 7, "n": 7}
 
 
-def test_an_opened_table_keeps_the_option_and_a_call_may_take_it_back(tmp_path: Path) -> None:
+def test_partial_update_option_of_a_table_can_be_overridden_by_a_call(tmp_path: Path) -> None:
     filled_table(on_disk(tmp_path, ordering="ts"))
     table = lakeformat.open(tmp_path / "t", partial_update="true")
     table.upsert(rows_of({"id": "a", "ts": 6, "n": None}))
@@ -83,7 +83,7 @@ def test_an_opened_table_keeps_the_option_and_a_call_may_take_it_back(tmp_path: 
     assert contents(table) == {"b": STORED}
 
 
-def test_no_columns_at_all_is_no_partial_update() -> None:
+def test_partial_update_without_columns_is_refused() -> None:
     table = filled_table(in_memory(ordering="ts"))
     with pytest.raises(InvalidOptionError, match="names of columns"):
         table.upsert(rows_of({"id": "a", **STORED}), partial_update=[])
@@ -128,7 +128,7 @@ def test_deletes_of_a_partial_batch_delete() -> None:
 
 def requiring(table: Table, column: str) -> Table:
     """The same empty table, which never has null in that column."""
-    storage = table.engine.storage
+    storage = table.context.storage
     data = dict(table.config.values)
     fields = [field.with_nullable(field.name != column) for field in SCHEMA]
     data["hoodie.table.create.schema"] = to_avro(pa.schema(fields), table_name="t")
@@ -137,7 +137,7 @@ def requiring(table: Table, column: str) -> Table:
 
 
 @pytest.mark.parametrize("small_file_limit", [0, 1 << 20])
-def test_a_column_that_is_never_null_may_be_missing_for_stored_keys_alone(small_file_limit: int) -> None:
+def test_required_column_can_be_missing_for_stored_keys_only(small_file_limit: int) -> None:
     options = {"ordering": "ts", "hoodie.parquet.small.file.limit": small_file_limit}
     table = filled_table(requiring(in_memory(**options), "n"))
     assert not table.snapshot().schema.field("n").nullable
@@ -170,7 +170,7 @@ def test_a_column_that_is_never_null_may_be_missing_for_stored_keys_alone(small_
          InvalidOptionError, "leave the option out"),
     ],
 )  # fmt: skip
-def test_a_partial_update_that_cannot_be(
+def test_bad_partial_update_is_refused(
     rows: dict[str, Any], partial: Any, options: dict[str, str], error: type[LakeformatError], words: str
 ) -> None:
     table = in_memory(ordering="ts", **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakeformat import UnsupportedTableError
-from lakeformat.merge import ReadRule, rules
+from lakeformat.merge import ReadRule, read_rule
 from lakeformat.model.merge_settings import PartialUpdate
 from lakeformat.model.table_config import TableConfig
 
@@ -47,9 +47,9 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_the_rule_of_a_table(case: int) -> None:
+def test_read_rule_follows_from_the_table_properties(case: int) -> None:
     properties, rule = CASES[case]
-    assert rules(TableConfig({FIELD: "ts", **properties}).merge_settings) == rule
+    assert read_rule(TableConfig({FIELD: "ts", **properties}).merge_settings) == rule
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_the_rule_of_a_table(case: int) -> None:
         ({MODE: EVENT, PARTIAL: "KEEP_VALUES"}, f"{PARTIAL}=KEEP_VALUES"),
     ],
 )
-def test_what_merges_by_other_rules_is_refused_with_a_way_out(properties: dict[str, str], setting: str) -> None:
+def test_unsupported_merge_rule_is_refused_with_advice(properties: dict[str, str], setting: str) -> None:
     with pytest.raises(UnsupportedTableError, match="read_optimized") as refused:
-        rules(TableConfig({FIELD: "ts", **properties}).merge_settings)
+        read_rule(TableConfig({FIELD: "ts", **properties}).merge_settings)
     assert setting in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_what_must_be_read_beside_the_columns_that_are_asked_for() -> None:
+def test_read_rule_names_the_columns_needed_for_merging() -> None:
     rule = ReadRule(("at.ts", "at.n", "seq"), delete_field="op", delete_marker="d")
     assert rule.needed_of_base() == ("_hoodie_record_key", "at", "seq")
     assert ReadRule().needed_of_base() == ("_hoodie_record_key",)
@@ -80,6 +80,6 @@ def test_what_must_be_read_beside_the_columns_that_are_asked_for() -> None:
     assert sorted(ReadRule().needed_of_logs()) == ["_hoodie_is_deleted", "_hoodie_operation"]
 
 
-def test_an_ordering_field_that_the_table_does_not_have_decides_nothing() -> None:
+def test_missing_ordering_field_is_dropped_from_the_rule() -> None:
     assert ReadRule(("at.ts", "seq")).within({"at", "x"}) == ReadRule(("at.ts",))
     assert ReadRule(("ts",), DEFAULTS).within(["x"]) == ReadRule((), DEFAULTS)

@@ -60,7 +60,7 @@ def options_of(rule: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)])
-def test_a_stored_row_meets_an_incoming_one(case: int, tmp_path: Path) -> None:
+def test_stored_row_and_incoming_row_merge_by_the_rule(case: int, tmp_path: Path) -> None:
     rule, incoming, wanted = CASES[case]
     table = on_disk(tmp_path, **options_of(rule))
     table.upsert(
@@ -79,7 +79,7 @@ def test_a_stored_row_meets_an_incoming_one(case: int, tmp_path: Path) -> None:
     assert times == {"a": result.instant_time if written else first, "bystander": first}
 
 
-def test_a_row_equal_to_the_stored_one_is_an_update_all_the_same() -> None:
+def test_row_equal_to_the_stored_one_counts_as_an_update() -> None:
     for rule in (COMMIT, EVENT, FOLD, NON_DEFAULTS, COMMIT + "+partial"):
         table = in_memory(**options_of(rule))
         row = rows_of({**STORED, "_hoodie_is_deleted": False})
@@ -90,7 +90,7 @@ def test_a_row_equal_to_the_stored_one_is_an_update_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("rule", [NON_DEFAULTS, FOLD])
-def test_an_older_delete_deletes_under_the_payloads_that_fill(rule: str) -> None:
+def test_older_delete_wins_under_filling_payloads(rule: str) -> None:
     table = in_memory(**options_of(rule))
     table.upsert(rows_of(STORED))
     table.upsert(rows_of({**STORED, "ts": 1, "_hoodie_is_deleted": True}))
@@ -229,7 +229,9 @@ RULES = [COMMIT, EVENT, FOLD, NON_DEFAULTS, COMMIT + "+partial", EVENT + "+parti
 @pytest.mark.parametrize("rule", RULES)
 @settings(max_examples=examples(25))
 @given(st.lists(BATCH, max_size=5), st.sampled_from([0, 100_000_000]))
-def test_any_upserts(rule: str, batches: list[tuple[list[Row], set[str]]], small_file_limit: int) -> None:
+def test_any_upserts_follow_the_model(
+    rule: str, batches: list[tuple[list[Row], set[str]]], small_file_limit: int
+) -> None:
     said = options_of(COMMIT if rule == "sum" else rule)
     schema = pa.schema([SCHEMA.field(name) for name in ("id", *KEPT)])
     table = in_memory(schema, **said, **{"hoodie.parquet.small.file.limit": small_file_limit})
@@ -271,11 +273,11 @@ _PACKAGE = "org.apache.hudi.common.model."
         ({}, MergeRule("ts", True)),
     ],
 )
-def test_a_table_of_other_writers_says_its_rule(stored: dict[str, str], rule: MergeRule) -> None:
+def test_rule_is_read_from_properties_of_other_writers(stored: dict[str, str], rule: MergeRule) -> None:
     table = in_memory(ordering="ts")
     said = {k: v for k, v in table.config.values.items() if k != "hoodie.compaction.payload.class"}
-    table.engine.storage.replace(".hoodie/hoodie.properties", properties.encode({**said, **stored}, comments=[]))
-    job = plan_job(table.engine.store, table.snapshot(), resolve({}), SCHEMA, table.engine.ids)
+    table.context.storage.replace(".hoodie/hoodie.properties", properties.encode({**said, **stored}, comments=[]))
+    job = plan_job(table.context.store, table.snapshot(), resolve({}), SCHEMA, table.context.ids)
     assert job.rule == rule
 
 
@@ -296,15 +298,17 @@ def test_a_table_of_other_writers_says_its_rule(stored: dict[str, str], rule: Me
 def test_a_rule_that_is_not_known_is_refused_by_name(stored: dict[str, str], words: str) -> None:
     table = in_memory(ordering="ts")
     said = {k: v for k, v in table.config.values.items() if k != "hoodie.compaction.payload.class"}
-    table.engine.storage.replace(".hoodie/hoodie.properties", properties.encode({**said, **stored}, comments=[]))
+    table.context.storage.replace(".hoodie/hoodie.properties", properties.encode({**said, **stored}, comments=[]))
     with pytest.raises(UnsupportedTableError) as caught:
         table.upsert(rows_of(STORED))
     assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("rule", [r for r in RULES if r != "sum"])
-def test_the_rule_travels_with_the_job(rule: str) -> None:
+def test_rule_is_pickled_with_the_job(rule: str) -> None:
     table = in_memory(**options_of(rule))
     options: Mapping[str, Any] = {"hoodie.datasource.write.operation": "upsert", "lakeformat.write.merger": None}
-    job = plan_job(table.engine.store, table.snapshot(), table.options.with_values(**options), SCHEMA, table.engine.ids)
+    job = plan_job(
+        table.context.store, table.snapshot(), table.options.with_values(**options), SCHEMA, table.context.ids
+    )
     assert pickle.loads(pickle.dumps(job)).rule == job.rule  # noqa: S301  Our own bytes.

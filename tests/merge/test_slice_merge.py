@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeformat.merge import ReadRule, SliceMerge, fold_parts
-from lakeformat.merge.fold import folded_versions
+from lakeformat.merge.fold import fold_versions
 from lakeformat.merge.versions import LogDeletes, LogPart, LogRows, Versions, versions_of
 from lakeformat.model.merge_settings import PartialUpdate
 from tests.helpers.examples import examples
@@ -121,7 +121,7 @@ def comparable(rows: Sequence[Row]) -> list[str]:
 
 @settings(max_examples=examples(300))
 @given(st.data(), st.sampled_from(RULES), BASE)
-def test_any_history_is_read_as_the_model_has_it(data: st.DataObject, rule: ReadRule, base: list[Row]) -> None:
+def test_any_history_merges_like_the_model(data: st.DataObject, rule: ReadRule, base: list[Row]) -> None:
     partial = [PARTIAL.map(lambda rows: Block(rows, is_partial=bool(rows)))] if rule.partial is NONE else []
     blocks = data.draw(st.lists(st.one_of(WHOLE, OLDER, deletes_for(rule), *partial), max_size=6))
     base = [{**dict.fromkeys(TYPES), **row} for row in base]
@@ -130,14 +130,14 @@ def test_any_history_is_read_as_the_model_has_it(data: st.DataObject, rule: Read
 
 
 @given(st.data(), st.sampled_from(RULES))
-def test_a_history_may_be_folded_in_parts(data: st.DataObject, rule: ReadRule) -> None:
+def test_history_folded_in_parts_gives_the_same_rows(data: st.DataObject, rule: ReadRule) -> None:
     partial = [PARTIAL.map(lambda rows: Block(rows, is_partial=bool(rows)))] if rule.partial is NONE else []
     blocks = data.draw(st.lists(st.one_of(WHOLE, deletes_for(rule), *partial), min_size=2, max_size=6))
     versions = [versions_of(part(block, rule), rule, SCHEMA) for block in blocks]
     cut = data.draw(st.integers(1, len(versions) - 1))
-    whole = folded_versions(Versions.joined(versions), rule)
-    state = folded_versions(Versions.joined(versions[:cut]), rule)
-    twice = folded_versions(Versions.joined([state, *versions[cut:]]), rule)
+    whole = fold_versions(Versions.join(versions), rule)
+    state = fold_versions(Versions.join(versions[:cut]), rule)
+    twice = fold_versions(Versions.join([state, *versions[cut:]]), rule)
     assert comparable(rows_by_key(whole)) == comparable(rows_by_key(twice))
 
 
@@ -146,7 +146,7 @@ AT = {"a": 7, "b": 0, "c": 8}
 
 
 @given(st.data(), st.sampled_from(RULES), st.sampled_from([0, 8, 9]))
-def test_rows_that_are_pointed_to_fold_as_their_keys_do(data: st.DataObject, rule: ReadRule, base_rows: int) -> None:
+def test_merge_by_row_position_equals_merge_by_key(data: st.DataObject, rule: ReadRule, base_rows: int) -> None:
     partial = [PARTIAL.map(lambda rows: Block(rows, is_partial=bool(rows)))] if rule.partial is NONE else []
     blocks = data.draw(st.lists(st.one_of(WHOLE, deletes_for(rule), *partial), min_size=1, max_size=6))
     parts = [part(block, rule) for block in blocks]

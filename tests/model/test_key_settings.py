@@ -38,7 +38,7 @@ def test_class_names_are_read_back(kind: KeyGeneratorKind) -> None:
         (" custom ", KeyGeneratorKind.CUSTOM),
     ],
 )
-def test_other_names_of_generators(name: str, kind: KeyGeneratorKind) -> None:
+def test_other_generator_names_are_parsed(name: str, kind: KeyGeneratorKind) -> None:
     assert KeyGeneratorKind.parse(name) is kind
 
 
@@ -60,7 +60,9 @@ def test_unknown_generators_are_refused(name: str) -> None:
         (["id"], ["p:SIMPLE", "ts:TIMESTAMP"], KeyGeneratorKind.CUSTOM),
     ],
 )
-def test_the_generator_hudi_infers(keys: list[str], partitions: list[str], kind: KeyGeneratorKind) -> None:
+def test_default_generator_is_the_one_that_hudi_infers(
+    keys: list[str], partitions: list[str], kind: KeyGeneratorKind
+) -> None:
     assert KeyGeneratorKind.infer(keys, partitions) is kind
 
 
@@ -89,7 +91,9 @@ def test_unknown_partition_types_are_refused() -> None:
         (KeyGeneratorKind.TIMESTAMP, ["p", "q"], "exactly one partition field, not p, q"),
     ],
 )
-def test_fields_must_fit_the_generator(kind: KeyGeneratorKind, fields: list[str], reason: str) -> None:
+def test_fields_that_do_not_fit_the_generator_are_refused(
+    kind: KeyGeneratorKind, fields: list[str], reason: str
+) -> None:
     with pytest.raises(InvalidOptionError, match=reason):
         KeySettings(kind, ("id",), tuple(map(PartitionField, fields)))
 
@@ -118,7 +122,7 @@ def test_timestamp_settings_by_both_prefixes_in_any_case() -> None:
     assert (settings.input_timezone, settings.output_timezone) == ("Asia/Tokyo", "GMT+8:00")
 
 
-def test_one_timezone_for_both_wins() -> None:
+def test_timezone_option_for_both_directions_wins() -> None:
     options = {
         f"{NEW}timestamp.type": "UNIX_TIMESTAMP",
         f"{NEW}output.dateformat": "yyyy",
@@ -150,6 +154,6 @@ def test_one_timezone_for_both_wins() -> None:
         ),
     ],
 )
-def test_timestamp_options_that_cannot_be(options: dict[str, str], reason: str) -> None:
+def test_bad_timestamp_options_are_refused(options: dict[str, str], reason: str) -> None:
     with pytest.raises(InvalidOptionError, match=re.escape(reason)):
         TimestampSettings.from_options({NEW + name: value for name, value in options.items()})

@@ -8,7 +8,7 @@ import pytest
 
 from lakeformat import UnsupportedTableError
 from lakeformat.codec import properties
-from lakeformat.merge import rules
+from lakeformat.merge import read_rule
 from lakeformat.model.table_config import TableConfig, TableType
 from tests.helpers.fixture_tables import FIXTURES, expected, names
 
@@ -25,7 +25,7 @@ def config_of(name: str) -> TableConfig:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_settings_of_hudis_tables(name: str) -> None:
+def test_settings_are_read_from_tables_of_hudi(name: str) -> None:
     config = config_of(name)
     version = config.version
     told = expected(name)
@@ -38,7 +38,7 @@ def test_settings_of_hudis_tables(name: str) -> None:
     assert (config.table_type is TableType.MERGE_ON_READ) == ("read_optimized" in told)
     if told.get("ordering"):
         assert config.ordering_fields == (told["ordering"],)
-    rules(config.merge_settings)  # No table of theirs is merged by unknown rules.
+    read_rule(config.merge_settings)  # No table of theirs is merged by unknown rules.
 
 
 REFUSED = [
@@ -55,7 +55,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("values", "named"), REFUSED)
-def test_what_no_reader_may_open_is_refused_by_name(values: dict[str, str], named: str) -> None:
+def test_unsupported_table_is_refused_by_name(values: dict[str, str], named: str) -> None:
     TableConfig({**PLAIN, "hoodie.table.format": "native", "hoodie.table.base.file.format": ""}).check_readable("x")
     with pytest.raises(UnsupportedTableError) as caught:
         TableConfig({**PLAIN, **values}).check_readable("x")

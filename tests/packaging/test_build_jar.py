@@ -21,7 +21,7 @@ def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def project(folder: Path) -> Path:
-    """A project of two packages with one file of every kind that may or may not be delivered."""
+    """Make a project of two packages with one file of every kind that may or may not be delivered."""
     for name in (
         "lakeformat/__init__.py",
         "lakeformat/py.typed",
@@ -54,7 +54,7 @@ def test_files_lie_where_maven_looks(jar: Path) -> None:
     }
 
 
-def test_sources_go_in_and_nothing_else(tmp_path: Path) -> None:
+def test_jar_holds_the_sources_only(tmp_path: Path) -> None:
     jar = build(project(tmp_path / "project"), tmp_path / "m2")
     with zipfile.ZipFile(jar) as archive:
         assert archive.namelist() == [
@@ -75,7 +75,7 @@ def test_both_packages_of_the_checkout_are_delivered(jar: Path) -> None:
         assert archive.testzip() is None
 
 
-def test_same_sources_give_same_bytes_whatever_their_dates(tmp_path: Path) -> None:
+def test_same_sources_give_the_same_jar_bytes(tmp_path: Path) -> None:
     first = build(project(tmp_path / "one"), tmp_path / "m2")
     second_project = project(tmp_path / "two")
     source = second_project / "lakeformat" / "__init__.py"
@@ -96,7 +96,7 @@ def test_building_again_replaces_the_jar(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".jar", ".pom"])
-def test_checksums_fit(jar: Path, suffix: str) -> None:
+def test_checksums_match_the_files(jar: Path, suffix: str) -> None:
     assert checksum_fits(jar.with_suffix(suffix))
 
 

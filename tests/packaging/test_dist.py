@@ -51,7 +51,7 @@ def run(python: Path, *words: str | Path, cwd: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
-def test_what_is_built_works_without_pyspark(kind: str, built: Path, tmp_path: Path) -> None:
+def test_distribution_works_without_pyspark(kind: str, built: Path, tmp_path: Path) -> None:
     python = environment(tmp_path / "venv")
     run(python, "-m", "pip", "install", *FLAGS, "--no-deps", next(built.glob(kind)), cwd=tmp_path)
     run(python, "-m", "pip", "install", *FLAGS, *BESIDE, cwd=tmp_path)

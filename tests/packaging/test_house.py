@@ -28,12 +28,12 @@ def module(text: str) -> Module:
         ("__all__ = []\n_LIMIT = 1\n", {"_LIMIT"}, "_LIMIT is private"),
     ],
 )
-def test_exports(text: str, used: set[str], told: str | None) -> None:
+def test_module_exports_are_checked(text: str, used: set[str], told: str | None) -> None:
     found = list(wrong_exports(module(text), frozenset(used)))
     assert [told in line for line in found] == [True] if told else not found
 
 
-def test_sizes() -> None:
+def test_module_and_function_sizes_are_checked() -> None:
     text = "def f():\n" + "    x = 1\n" * 60
     assert list(too_long(module(text), 61)) == ["lakeformat/x.py:1: f has 61 lines, more than 60"]
     assert len(list(too_long(module(text), 60))) == 2
@@ -48,15 +48,15 @@ def test_sizes() -> None:
         ("import os\npatch.setattr(os, 'link', refuse)", 0),
     ],
 )
-def test_constants_of_ours_are_not_set(text: str, lines: int) -> None:
+def test_tests_that_set_library_constants_are_found(text: str, lines: int) -> None:
     assert len(list(set_constants(module(text)))) == lines
 
 
-def test_options_looked_up_are_counted() -> None:
+def test_option_look_ups_are_counted() -> None:
     assert options_by_text(module("options['hoodie.x']\nself.options[KEY]\nother['hoodie.x']\n")) == 2
 
 
-def test_a_folder_of_old_modules_is_told_of(tmp_path: Path) -> None:
+def test_problems_of_a_whole_folder_are_listed(tmp_path: Path) -> None:
     for folder in ("lakeformat", "pyspark_lakehouse", "tools", "tests"):
         (tmp_path / folder).mkdir()
     (tmp_path / "lakeformat" / "x.py").write_text("x = 1\n" * 451)

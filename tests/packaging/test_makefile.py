@@ -55,14 +55,14 @@ def test_help_lists_exactly_the_targets(fresh: Path) -> None:
         ("nightly", r"-m pytest -m nightly"),
     ],
 )
-def test_a_fresh_checkout_gets_its_environment_first(fresh: Path, target: str, last_step: str) -> None:
+def test_make_in_a_fresh_checkout_makes_the_environment_first(fresh: Path, target: str, last_step: str) -> None:
     plan = make(fresh, "-n", target).splitlines()
     created = next(number for number, line in enumerate(plan) if "-m venv" in line)
     used = next(number for number, line in enumerate(plan) if re.search(last_step, line))
     assert created < used
 
 
-def test_an_installed_extra_is_installed_again_only_when_the_project_changes(fresh: Path) -> None:
+def test_extra_is_reinstalled_only_if_the_project_changes(fresh: Path) -> None:
     (fresh / ".venv" / "bin").mkdir(parents=True)
     (fresh / ".venv" / "bin" / "python").touch()
     assert "pip install" in make(fresh, "-n", "check")

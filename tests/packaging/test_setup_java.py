@@ -28,7 +28,7 @@ def java_home(folder: Path, version: str) -> Path:
         ("", None),
     ],
 )
-def test_major_version(text: str, major: int | None) -> None:
+def test_major_version_is_parsed(text: str, major: int | None) -> None:
     assert major_version(text) == major
 
 
@@ -44,7 +44,7 @@ def test_major_version(text: str, major: int | None) -> None:
         pytest.param(None, None, None, None, id="no Java at all"),
     ],
 )
-def test_the_first_java_that_fits(
+def test_first_suitable_java_is_taken(
     tmp_path: Path, named: str | None, on_path: str | None, usual: str | None, expected: str | None
 ) -> None:
     environ = {"PATH": str(tmp_path / "on_path" / "bin")}

@@ -57,7 +57,7 @@ INTS: list[Unit] = [(1, 3, 0), (5, 5, 0), (5, 9, 2), (None, None, ROWS), (None, 
         ("not true", [0] * 6),
     ],
 )
-def test_integers(text: str, expected: list[int]) -> None:
+def test_integer_bounds_skip_exactly(text: str, expected: list[int]) -> None:
     assert flags(text, pa.int32(), INTS) == [bool(flag) for flag in expected]
 
 
@@ -88,7 +88,7 @@ FLOATS: list[Unit] = [
     ],
 )
 @pytest.mark.parametrize("of", [pa.float32(), pa.float64()])
-def test_float_bounds_know_nothing_of_nan(of: pa.DataType, text: str, expected: list[int]) -> None:
+def test_float_bounds_do_not_exclude_nan(of: pa.DataType, text: str, expected: list[int]) -> None:
     assert flags(text, of, FLOATS) == [bool(flag) for flag in expected]
 
 
@@ -138,7 +138,7 @@ def test_lower_bounds_skip_where_nan_is_ruled_out(
     assert may_match(predicate, bounds, pa.array([ROWS] * len(COUNTED))).tolist() == [bool(flag) for flag in expected]
 
 
-def test_comparisons_with_nan() -> None:
+def test_comparison_with_nan_skips_only_if_nothing_can_match() -> None:
     nan = pa.scalar(math.nan)
     bounds = {"c": ColumnBounds(pa.array([1.0]), pa.array([3.0]), pa.array([0]))}
     expected = {"=": True, "!=": True, "<": True, "<=": True, ">": False, ">=": True}
@@ -180,7 +180,7 @@ TEXTS: list[Unit] = [
     ],
 )
 @pytest.mark.parametrize("of", [pa.string(), pa.large_string()])
-def test_texts(of: pa.DataType, text: str, expected: list[int]) -> None:
+def test_text_bounds_skip_exactly(of: pa.DataType, text: str, expected: list[int]) -> None:
     assert flags(text, of, TEXTS) == [bool(flag) for flag in expected]
 
 
@@ -212,7 +212,7 @@ def test_texts(of: pa.DataType, text: str, expected: list[int]) -> None:
         (pa.timestamp("us", "UTC"), [10 * i for i in range(20)], (35, 45), (41, 49)),
     ],
 )
-def test_a_long_list_is_searched(of: pa.DataType, values: list[Any], inside: Any, outside: Any) -> None:
+def test_long_in_list_is_searched(of: pa.DataType, values: list[Any], inside: Any, outside: Any) -> None:
     wanted = In("c", pa.array(values[::-1], of))
     low, high = zip(inside, outside, (None, inside[1]), (inside[0], None), strict=True)
     bounds = {"c": ColumnBounds(pa.array(low, of), pa.array(high, of), pa.array([0, 0, 0, None]))}
@@ -220,14 +220,14 @@ def test_a_long_list_is_searched(of: pa.DataType, values: list[Any], inside: Any
     assert may_match(Not(wanted), bounds, pa.array([ROWS] * 4)).all()
 
 
-def test_booleans() -> None:
+def test_boolean_bounds_skip_exactly() -> None:
     units: list[Unit] = [(False, False, 0), (True, True, 0), (False, True, 5), (None, None, ROWS)]
     assert flags("c", pa.bool_(), units) == [False, True, True, False]
     assert flags("not c", pa.bool_(), units) == [True, False, True, False]
     assert flags("c != true", pa.bool_(), units) == [True, False, True, False]
 
 
-def test_missing_bounds_foreign_types_and_empty_units() -> None:
+def test_missing_bounds_never_skip_and_empty_units_always_do() -> None:
     predicate = bind(parse_where("c > 5 and x = 1"), pa.schema([("c", pa.int64()), ("x", pa.int64())]))
     rows = pa.array([10, 0, None])
     assert may_match(predicate, {}, rows).tolist() == [True, False, True]
@@ -237,7 +237,7 @@ def test_missing_bounds_foreign_types_and_empty_units() -> None:
     assert may_match(predicate, {"c": ColumnBounds(typed, typed, nulls)}, rows).tolist() == [False] * 3
 
 
-def test_empty_conjunctions() -> None:
+def test_empty_and_or_are_true_and_false() -> None:
     rows = pa.array([ROWS])
     assert may_match(And(()), {}, rows).tolist() == [True]
     assert may_match(Or(()), {}, rows).tolist() == [False]

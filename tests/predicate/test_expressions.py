@@ -113,7 +113,7 @@ def bounds_of(rows: pa.Table, path: str) -> ColumnBounds:
 
 @settings(max_examples=200)
 @given(EXPRESSIONS, st.lists(st.integers(0, 5), min_size=1, max_size=4))
-def test_arrow_decides_and_what_is_skipped_has_no_match(expression: pc.Expression, at: list[int]) -> None:
+def test_arrow_expression_selects_like_arrow_and_skips_only_misses(expression: pc.Expression, at: list[int]) -> None:
     rows = TABLE.take(pa.array(at))
     try:
         wanted = truth(expression, rows)
@@ -149,14 +149,14 @@ def test_arrow_decides_and_what_is_skipped_has_no_match(expression: pc.Expressio
         (pc.scalar(True), False),
     ],
 )
-def test_files_are_skipped_as_far_as_the_expression_is_understood(expression: pc.Expression, skipped: bool) -> None:
+def test_understood_part_of_an_expression_skips_files(expression: pc.Expression, skipped: bool) -> None:
     rows = pa.table({"l": [1, 2, 3], "t": ["a", "b", "bb"], "s": [{"a": 1}] * 3})
     bound = bind_expression(expression, rows.schema)
     bounds = {each.column: bounds_of(rows, each.column) for each in leaves(bound)}
     assert may_match(bound, bounds, pa.array([3])).tolist() == [not skipped]
 
 
-def test_names_that_look_like_expressions_are_names() -> None:
+def test_column_names_that_look_like_expressions_are_names() -> None:
     name = "x > 1) and (y"
     rows = pa.table({name: [1, 5], "X": [1, 2]})
     assert mask(bind_expression(f(name) > 2, rows.schema), rows).to_pylist() == [False, True]
@@ -178,13 +178,13 @@ def test_names_that_look_like_expressions_are_names() -> None:
         (f("l") + 1, "it is int64, not a condition"),
     ],
 )
-def test_what_is_no_condition(where: Any, said: str) -> None:
+def test_value_that_is_not_a_condition_is_refused(where: Any, said: str) -> None:
     with pytest.raises(InvalidInputError, match=said) as caught:
         bind_where(where, pa.schema([("l", pa.int64())]))
     assert "\n" not in str(caught.value)
 
 
-def test_wherever_where_stands(tmp_path: Any) -> None:
+def test_every_where_argument_accepts_an_arrow_expression(tmp_path: Any) -> None:
     schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("x", pa.float64())])
     rows = pa.table({"id": range(8), "p": [f"p{n % 2}" for n in range(8)], "x": [1.0, math.nan, None, 4.0] * 2}, schema)
     options = {"hoodie.parquet.small.file.limit": 0, "meta_columns": False}

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeformat.files.column_stats import FileStats, NanCounts, collect, fold
+from lakeformat.files.column_stats import FileStats, NanCounts, collect_file_stats, fold_file_stats
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.predicate import ColumnComparison, Not, Predicate, bind, columns_of, mask, may_match
 from tests.helpers.examples import examples
@@ -101,12 +101,12 @@ def test_no_row_group_or_file_with_a_selected_row_is_left_out(
 
     for counts in (nan_counts, [{}] * len(files)):
         facts = [
-            collect(metadata, metadata.schema.to_arrow_schema(), sorted(PATHS), of_file)
+            collect_file_stats(metadata, metadata.schema.to_arrow_schema(), sorted(PATHS), of_file)
             for metadata, of_file in zip(footers, counts, strict=True)
         ]
         told = [FileStats.of_dict(json.loads(json.dumps(asdict(one)))) for one in facts]
         assert told == facts
-        assert not (wanted_files & ~may_match(bound, *fold(told, sorted(PATHS), SCHEMA))).any()
+        assert not (wanted_files & ~may_match(bound, *fold_file_stats(told, sorted(PATHS), SCHEMA))).any()
 
 
 @given(st.lists(rows(), max_size=3))

@@ -84,7 +84,7 @@ from lakeformat.predicate import (
         ("a = 1 /* one */ -- and done", Comparison("a", "=", 1)),
     ],
 )
-def test_text_becomes_a_filter(text: str, predicate: Predicate) -> None:
+def test_text_is_parsed_to_a_filter(text: str, predicate: Predicate) -> None:
     assert parse_where(text) == predicate
 
 
@@ -135,18 +135,18 @@ def test_text_becomes_a_filter(text: str, predicate: Predicate) -> None:
         ("(" * 3000 + "a" + ")" * 3000, "deep"),
     ],
 )
-def test_everything_else_is_refused_by_name(text: str, named: str) -> None:
+def test_unsupported_sql_is_refused_by_name(text: str, named: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         parse_where(text)
     assert named.lower() in str(refused.value).lower()
 
 
-def test_a_chain_may_be_long() -> None:
+def test_chain_of_5000_conditions_is_parsed() -> None:
     text = " or ".join(f"a = {i}" for i in range(5000))
     assert parse_where(text) == Or(tuple(Comparison("a", "=", i) for i in range(5000)))
 
 
-def test_without_sqlglot_the_error_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sqlglot_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without_sqlglot(name: str, *args: object) -> object:
@@ -160,7 +160,7 @@ def test_without_sqlglot_the_error_tells_what_to_install(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("parts", [("a",), ("a", "b"), ("a.b", "c"), ("a`b",), ("`",), (" ", "é")])
-def test_paths_round_trip(parts: tuple[str, ...]) -> None:
+def test_column_paths_round_trip(parts: tuple[str, ...]) -> None:
     assert path_parts(column_path(parts)) == parts
 
 

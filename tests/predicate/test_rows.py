@@ -72,14 +72,14 @@ def check(predicate: Predicate, of: pa.DataType, values: list[Any]) -> None:
 
 @pytest.mark.parametrize("op", ["=", "<=>", "!=", "<", "<=", ">", ">="])
 @pytest.mark.parametrize("of", CASES, ids=str)
-def test_comparisons(of: pa.DataType, op: Any) -> None:
+def test_comparison_selects_the_rows_of_the_evaluator(of: pa.DataType, op: Any) -> None:
     values, literals = CASES[of]
     for literal in [*literals, *values, None]:
         check(Comparison("c", op, literal), of, values)
 
 
 @pytest.mark.parametrize("of", CASES, ids=str)
-def test_lists(of: pa.DataType) -> None:
+def test_in_list_selects_the_rows_of_the_evaluator(of: pa.DataType) -> None:
     values, literals = CASES[of]
     exact = [literal for literal in literals if not isinstance(literal, float)]
     for chosen in ([], literals, exact, literals[:1], literals[-3:], values[:2], values):
@@ -88,13 +88,13 @@ def test_lists(of: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("of", CASES, ids=str)
-def test_nulls(of: pa.DataType) -> None:
+def test_is_null_selects_the_rows_of_the_evaluator(of: pa.DataType) -> None:
     check(IsNull("c"), of, CASES[of][0])
 
 
 @pytest.mark.parametrize("kind", [StartsWith, EndsWith, Contains])
 @pytest.mark.parametrize("of", [pa.string(), pa.large_string()], ids=str)
-def test_parts_of_texts(of: pa.DataType, kind: Any) -> None:
+def test_text_part_selects_the_rows_of_the_evaluator(of: pa.DataType, kind: Any) -> None:
     for text in TEXTS:
         check(kind("c", text), of, TEXTS)
 
@@ -122,5 +122,5 @@ def test_parts_of_texts(of: pa.DataType, kind: Any) -> None:
         "\x00",
     ],
 )
-def test_like(pattern: str) -> None:
+def test_like_selects_the_rows_of_the_evaluator(pattern: str) -> None:
     check(Like("c", pattern), pa.string(), [*TEXTS, "axb", "a\n\nb", "éé", "(a)", "a.b", "[a]", "a\\b"])

@@ -24,10 +24,10 @@ def made(path: Path, rows: int, width: int, group: int) -> lakeformat.Table:
 
 
 @pytest.mark.parametrize("where", [None, "x < 3", "x = 200 or note is null"])
-def test_small_row_groups_are_put_together(where: str | None, tmp_path: Path) -> None:
+def test_small_row_groups_are_combined_into_batches(where: str | None, tmp_path: Path) -> None:
     table = made(tmp_path / "t", ROWS, 12, GROUP)
     (file,) = table.snapshot().files
-    path = Path(table.engine.storage.location) / file.path
+    path = Path(table.context.storage.location) / file.path
     assert pq.read_metadata(path).num_row_groups == -(-ROWS // GROUP)
     batches = list(table.to_batches(columns=SCHEMA.names, where=where))
     rows = sum(batch.num_rows for batch in batches)

@@ -39,7 +39,7 @@ def counted(rows: list[Any]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", [name for name in names("hudi_changes") if expected(name)["cdc"]])
-def test_images_equal_hudis(name: str, tmp_path: Path) -> None:
+def test_change_images_equal_hudis(name: str, tmp_path: Path) -> None:
     """Hudi fails where a commit wrote no change data into a file that it rewrote; here nothing depends on that."""
     table, seen = lakeformat.open(unpack(name, tmp_path)), 0
     for read in expected(name)["reads"]:
@@ -66,7 +66,7 @@ def test_logged_images_outlive_the_versions_before(name: str, tmp_path: Path) ->
     live = {file.path for file in table.snapshot().files}
     newest = {file.name.instant_time for file in table.snapshot().files}
     for file in tmp_path.rglob("*.parquet"):
-        path = str(file.relative_to(table.engine.storage.location))
+        path = str(file.relative_to(table.context.storage.location))
         if not path.startswith(".hoodie") and path not in live:
             file.unlink()
     seen = 0
@@ -94,7 +94,7 @@ TABLES = [
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_changes_one_after_the_other_make_the_table(name: str, tmp_path: Path) -> None:
+def test_applied_changes_give_the_table(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
     rows = table.to_arrow(meta_columns=True)
     columns = [*KEY, *(name for name in rows.column_names if not name.startswith("_hoodie_"))]
@@ -139,7 +139,7 @@ KINDS: list[dict[str, Any]] = [
 
 @settings(max_examples=examples(30))
 @given(STEPS, st.sampled_from(KINDS))
-def test_any_range_of_any_history(
+def test_change_images_of_any_range_equal_the_model(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any], kind: dict[str, Any]
 ) -> None:
     """A model notes what each commit did to each key."""
@@ -177,7 +177,7 @@ def test_any_range_of_any_history(
             assert Counter(found(table, since, ends[end])) == wanted
 
 
-def test_what_a_commit_appended_to_is_read_once(tmp_path: Path) -> None:
+def test_slice_that_a_commit_appended_to_is_read_once(tmp_path: Path) -> None:
     opened: list[str] = []
 
     class Counting(LocalStorage):
@@ -198,7 +198,7 @@ def test_what_a_commit_appended_to_is_read_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_tables_of_every_kind(version: int, kind: str, tmp_path: Path) -> None:
+def test_change_images_of_every_kind_of_table(version: int, kind: str, tmp_path: Path) -> None:
     options = {"hoodie.write.table.version": version, "hoodie.datasource.write.table.type": kind}
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **options)
     for values in ({"a": 1, "b": 2}, {"b": 3, "c": 4}):
@@ -223,7 +223,7 @@ def found(table: Table, since: str, until: str | None = None) -> list[Any]:
     return [(each["ts_ms"], each["op"], image(each["before"]), image(each["after"])) for each in changes]
 
 
-def test_what_is_no_longer_there_is_said(tmp_path: Path) -> None:
+def test_missing_earlier_version_is_reported(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id")
     first, second = (table.upsert(rows_of({"a": value})).instant_time for value in (1, 2))
     assert found(table, first) == [(second, "u", ("a", 1), ("a", 2))]

@@ -21,7 +21,7 @@ def rows(*ids: int, v: str) -> pa.Table:
 @pytest.mark.parametrize("version", [6, 8, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("how", ["replaced", "rewritten"])
-def test_the_past_is_whole_or_cannot_be_had(
+def test_time_travel_is_complete_or_refused_after_cleaning(
     version: int, kind: str, file_index: bool, how: str, tmp_path: Path
 ) -> None:
     """The commit that wrote the files is archived: no commit that is left promises them."""

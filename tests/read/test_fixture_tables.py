@@ -54,7 +54,7 @@ def cases() -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize(("name", "instant"), cases())
-def test_rows_equal_the_writers(name: str, instant: str | None, tmp_path: Path) -> None:
+def test_fixture_tables_read_as_hudi_wrote_them(name: str, instant: str | None, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
     rows = [plain(row) for row in table.to_arrow(as_of=instant, meta_columns=True).to_pylist(maps_as_pydicts="strict")]
     rows.sort(key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]))

@@ -21,10 +21,10 @@ import lakeformat
 from lakeformat.file_system_view.file_index.stored import FOLDER, IndexName, write_file
 from lakeformat.model.operation import Operation
 from lakeformat.read.query import resolve_query
-from lakeformat.read.run.file_statistics import told_of
+from lakeformat.read.run.file_statistics import file_statistics
 from lakeformat.read.run.session import plan_read
 from lakeformat.storage import Storage
-from tests.helpers.here_exchange import exchanged
+from tests.helpers.local_shuffle import exchanged
 
 ROWS, FILES = 8_000, 40
 NAN: Final = float("nan")
@@ -43,7 +43,7 @@ def files_read(table: lakeformat.Table, where: str) -> int:
     snapshot = table.snapshot()
     assert snapshot.schema is not None
     query = resolve_query(snapshot.schema, table.options, columns=["id"], where=where)
-    return plan_read(table.engine.storage, snapshot, query, split_bytes=1 << 30).files_after_stats
+    return plan_read(table.context.storage, snapshot, query, split_bytes=1 << 30).files_after_stats
 
 
 def boxes(x: npt.NDArray[Any], y: npt.NDArray[Any], count: int) -> list[tuple[Any, Any, Any, Any]]:
@@ -80,7 +80,7 @@ def test_a_box_on_doubles_reads_as_few_files_as_one_on_bigints(tmp_path: Path) -
             assert files_read(table, where) < table.snapshot().live.count
 
 
-def test_a_layout_report_promises_what_the_reader_keeps(tmp_path: Path) -> None:
+def test_layout_report_equals_what_reads_skip(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     x, y = (np.where(rng.random(ROWS) < 0.02, NAN, rng.normal(0, 1, ROWS)) for _ in range(2))
     table = laid_out(tmp_path / "t", x, y)
@@ -111,7 +111,7 @@ def some(ids: range, nan_every: int) -> pa.Table:
 
 def without_nan(table: lakeformat.Table, files: list[str], *paths: str) -> set[str]:
     """Those of the columns that are known to hold no NaN in these files."""
-    return set(told_of(table.snapshot(), files, dict.fromkeys(paths, pa.float64())).without_nan)
+    return set(file_statistics(table.snapshot(), files, dict.fromkeys(paths, pa.float64())).without_nan)
 
 
 def newest(table: lakeformat.Table) -> list[str]:
@@ -128,7 +128,7 @@ def counted(table: lakeformat.Table) -> bool:
             portion.files["partition_path"].to_pylist(), portion.files["name"].to_pylist(), strict=True
         )]  # fmt: skip
         for at, file in enumerate(files):
-            with table.engine.storage.open_input(file) as source:
+            with table.context.storage.open_input(file) as source:
                 rows = pq.read_table(source, columns=["f", "d", "s"]).to_pylist()
             for path in paths:
                 values = [(row["s"] or {}).get("d") if path == "s.d" else row[path] for row in rows]
@@ -144,7 +144,7 @@ def counted(table: lakeformat.Table) -> bool:
 WRITES: Final[Mapping[str, Callable[[lakeformat.Table], Any]]] = {
     "upsert": lambda table: table.upsert(some(range(30, 60), 4)),
     "upsert without NaN": lambda table: table.upsert(some(range(0, 60), 0)),
-    "partial": lambda table: lakeformat.open(table.engine.storage.location, **OPTIONS, partial_update=True).upsert(
+    "partial": lambda table: lakeformat.open(table.context.storage.location, **OPTIONS, partial_update=True).upsert(
         some(range(30, 60), 4).select(["id", "f"])
     ),
     "exchanged": lambda table: exchanged(table, [some(range(30, 60), 4)], Operation.UPSERT),
@@ -169,14 +169,14 @@ def with_nan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_every_way_to_write_counts(write: str, with_nan: Path, tmp_path: Path) -> None:
+def test_every_write_counts_nan(write: str, with_nan: Path, tmp_path: Path) -> None:
     table = lakeformat.open(shutil.copytree(with_nan, tmp_path / "t"), **OPTIONS)
     for _ in range(2):  # From deltas, and from a snapshot of the index.
         WRITES[write](table)
         assert counted(table)
 
 
-def test_what_nobody_counted_may_be_nan(with_nan: Path, tmp_path: Path) -> None:
+def test_files_without_nan_counts_can_hold_nan(with_nan: Path, tmp_path: Path) -> None:
     table = lakeformat.open(shutil.copytree(with_nan, tmp_path / "t"), **OPTIONS)
     paths = ("f", "d", "s.d")
     assert without_nan(table, [file.path for file in table.snapshot().files], *paths) == set()
@@ -204,13 +204,13 @@ def uncounted(storage: Storage, new: Collection[str]) -> None:
         renamed[path] = write_file(storage, name.kind, name.instant_time, kept, facts).path
 
 
-def test_an_index_of_a_release_that_did_not_count(tmp_path: Path) -> None:
+def test_index_without_nan_counts_is_read(tmp_path: Path) -> None:
     def write(start: int, count: int) -> None:
         for number in range(count):
             table.insert(some(range(start + 10 * number, start + 10 * number + 10), 0))
 
     def write_as_before(start: int, count: int) -> None:
-        storage = table.engine.storage
+        storage = table.context.storage
         for number in range(count):
             there = {entry.path for entry in storage.list(FOLDER)}
             write(start + 10 * number, 1)
@@ -234,7 +234,7 @@ def test_an_index_of_a_release_that_did_not_count(tmp_path: Path) -> None:
     assert len(table.to_arrow(["id"], where="d >= 0")) == 120 - 24
 
 
-def test_whole_numbers_that_became_floats_hold_no_nan(tmp_path: Path) -> None:
+def test_integer_column_widened_to_float_has_no_nan(tmp_path: Path) -> None:
     first = pa.schema([("id", pa.int64()), ("x", pa.int32())])
     last = pa.schema([("id", pa.int64()), ("x", pa.float64())])
     table = lakeformat.create(tmp_path / "t", first, record_key="id", **OPTIONS)
@@ -245,7 +245,7 @@ def test_whole_numbers_that_became_floats_hold_no_nan(tmp_path: Path) -> None:
     assert sorted(table.to_arrow(["id"], where="x >= 3")["id"].to_pylist()) == [6, 7, 100, 101]
 
 
-def test_row_groups_are_left_out_where_the_file_holds_no_nan(tmp_path: Path) -> None:
+def test_row_groups_are_skipped_if_the_file_has_no_nan(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **OPTIONS)
     table.insert(some(range(70), 0))
     for split_bytes in (1, 1 << 30):

@@ -64,7 +64,9 @@ def bounds_of(stored: pa.Array, wanted: pa.DataType, **options: Any) -> tuple[An
     ],
 )
 @pytest.mark.parametrize("options", [{}, {"store_schema": False}, {"store_decimal_as_integer": True}])
-def test_every_type_comes_back_as_written(of: pa.DataType, low: Any, high: Any, options: dict[str, Any]) -> None:
+def test_bounds_of_every_type_equal_the_written_values(
+    of: pa.DataType, low: Any, high: Any, options: dict[str, Any]
+) -> None:
     assert bounds_of(pa.array([high, None, low], of), of, **options) == (low, high, 1)
 
 
@@ -103,7 +105,7 @@ def test_every_type_comes_back_as_written(of: pa.DataType, low: Any, high: Any, 
         (pa.array([], pa.int64()), pa.int64(), None),
     ],
 )
-def test_other_stored_types_convert_exactly_or_are_unknown(
+def test_bounds_of_other_stored_types_convert_exactly_or_are_unknown(
     stored: pa.Array, wanted: pa.DataType, expected: Any
 ) -> None:
     if expected is None:
@@ -197,7 +199,7 @@ FILES: Sequence[dict[str, pa.Array]] = [
 TABLE = pa.schema([("c", pa.int64()), ("t", pa.string())])
 
 
-def test_files_of_different_ages_line_up() -> None:
+def test_bounds_of_files_with_different_schemas_align() -> None:
     footers = [footer(columns, row_group_size=2) for columns in FILES]
     bounds, rows, files = row_group_bounds(footers, ["T", "c"], TABLE)
     assert files.tolist() == [0, 0, 0, 1, 3, 4]
@@ -225,14 +227,14 @@ def test_files_of_different_ages_line_up() -> None:
         ("c = 2 and t = 'x'", []),
     ],
 )
-def test_only_files_that_may_match_are_left(where: str, files: list[int]) -> None:
+def test_files_that_cannot_match_are_left_out(where: str, files: list[int]) -> None:
     footers = [footer(columns, row_group_size=2) for columns in FILES]
     bounds, rows, file_index = row_group_bounds(footers, ["c", "t"], TABLE)
     kept = may_match(bind(parse_where(where), TABLE), *fold_files(bounds, rows, file_index, len(FILES)))
     assert np.flatnonzero(kept).tolist() == files
 
 
-def test_no_file_at_all() -> None:
+def test_bounds_of_no_file_are_empty() -> None:
     bounds, rows, files = row_group_bounds([], ["c"], TABLE)
     assert (len(rows), len(files), bounds["c"].minimum.type) == (0, 0, pa.int64())
     folded, file_rows = fold_files(bounds, rows, files, 2)

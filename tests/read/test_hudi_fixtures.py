@@ -66,7 +66,7 @@ def test_rows_equal_those_of_the_hudi_that_made_the_table(name: str, tmp_path: P
             same(table.to_arrow(as_of=instant, meta_columns=True).to_pylist(maps_as_pydicts="strict"), rows)
 
 
-def test_the_rule_of_later_releases_counts(tmp_path: Path) -> None:
+def test_merge_rule_of_later_hudi_releases_is_used(tmp_path: Path) -> None:
     table = lakeformat.open(unpack(OLD_RULE, tmp_path))
     for instant in (None, *expected(OLD_RULE)["as_of"]):
         found = {row["_hoodie_record_key"]: row for row in hudi_rs.assert_same_rows(table, instant)}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.merge.order import pair_keys
-from lakeformat.read.cdc.images import in_order
+from lakeformat.read.cdc.images import order_images
 
 IMAGE = pa.struct({"id": pa.int64(), "v": pa.string()})
 TEXT = pa.string()
@@ -34,9 +34,9 @@ def shown(batches: Iterator[pa.RecordBatch]) -> list[tuple[str, str, str | None,
     return [(row["op"], row["key"], *value) for row, value in zip(rows, values, strict=True)]
 
 
-def test_a_key_that_goes_and_comes_is_an_update_of_its_own_partition_first() -> None:
+def test_insert_pairs_with_the_delete_of_its_own_partition_first() -> None:
     given = [images("i", [1, 1, 2], "a", "new"), images("d", [1, 3], "b", "far"), images("d", [1, 1], "a", "near")]
-    assert shown(in_order(given, SCHEMA)) == [
+    assert shown(order_images(given, SCHEMA)) == [
         ("d", "1", "far", None),
         ("d", "3", "far", None),
         ("u", "1", "near", "new"),
@@ -45,13 +45,13 @@ def test_a_key_that_goes_and_comes_is_an_update_of_its_own_partition_first() -> 
     ]
 
 
-def test_a_key_that_changes_its_partition_is_an_update() -> None:
+def test_key_that_moves_to_another_partition_is_one_update() -> None:
     given = [images("i", [1], "a", "new"), images("u", [2], "a", "set"), images("d", [1, 3], "b", "old")]
     found = [("d", "3", "old", None), ("u", "2", None, "set"), ("u", "1", "old", "new")]
-    assert shown(in_order(given, SCHEMA)) == found
+    assert shown(order_images(given, SCHEMA)) == found
 
 
-def test_more_than_is_held_goes_through_files_key_by_key() -> None:
+def test_changes_beyond_the_memory_limit_are_sorted_through_files() -> None:
     count, step, value = 80_000, 10_000, "x" * 1_000
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -65,7 +65,7 @@ def test_more_than_is_held_goes_through_files_key_by_key() -> None:
                 yield pa.record_batch(columns, schema=SCHEMA)
 
     before, most, seen = pa.total_allocated_bytes(), 0, list[pa.Table]()
-    for batch in in_order(batches(), SCHEMA):
+    for batch in order_images(batches(), SCHEMA):
         most = max(most, pa.total_allocated_bytes() - before)
         seen.append(pa.Table.from_batches([batch]).select(["key", "op"]).combine_chunks())
     assert most < count * len(value)

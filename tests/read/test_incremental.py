@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import InstantNotAvailableError, InvalidOptionError, Table, UnsupportedTableError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage.local import LocalStorage
@@ -42,7 +42,7 @@ ARCHIVED: dict[tuple[str, str, str | None], int | None] = {
 
 
 @pytest.mark.parametrize("name", names("hudi_changes"))
-def test_ranges_equal_hudis(name: str, tmp_path: Path) -> None:
+def test_incremental_ranges_equal_hudis(name: str, tmp_path: Path) -> None:
     folder, document = unpack(name, tmp_path), expected(name)
     for read in document["reads"]:
         if read["format"] != "latest_state":
@@ -78,7 +78,9 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(25))
 @given(STEPS)
-def test_any_range_of_any_history(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
+def test_incremental_read_of_any_range_equals_the_model(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
+) -> None:
     """A model holds, after each commit, which commit wrote each key last, and its value."""
     table = new_table(tmp_path_factory.mktemp("incremental"))
     states: list[tuple[str, dict[str, tuple[str, int]]]] = [("000", {})]
@@ -108,7 +110,7 @@ def test_any_range_of_any_history(tmp_path_factory: pytest.TempPathFactory, step
 
 
 @pytest.mark.parametrize("kind", [{}, {"table_type": "MERGE_ON_READ"}], ids=["copy-on-write", "merge-on-read"])
-def test_rows_of_a_range_that_ended_have_the_columns_of_today(kind: dict[str, str], tmp_path: Path) -> None:
+def test_past_range_has_the_columns_of_today(kind: dict[str, str], tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
     table = lakeformat.create(tmp_path / "t", schema, record_key="id", **kind)
     first = table.upsert(rows({"a": 1})).instant_time
@@ -123,7 +125,7 @@ def test_rows_of_a_range_that_ended_have_the_columns_of_today(kind: dict[str, st
     assert asked.to_arrow().schema.names == ["id", "v", "w"]
 
 
-def test_a_reader_that_goes_on_from_where_it_stopped_sees_every_row_once(tmp_path: Path) -> None:
+def test_consecutive_ranges_return_every_row_once(tmp_path: Path) -> None:
     table, seen, since = new_table(tmp_path), [], "000"
     for number in range(3):
         table.upsert(rows({f"k{number}": number}))
@@ -135,19 +137,19 @@ def test_a_reader_that_goes_on_from_where_it_stopped_sees_every_row_once(tmp_pat
     assert (nothing.until, nothing.to_arrow().num_rows) == (since, 0)
 
 
-def test_a_commit_that_others_have_overtaken_ends_the_range_or_fails_it(tmp_path: Path) -> None:
+def test_pending_older_commit_ends_the_range(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     first = table.upsert(rows({"a": 1})).instant_time
     late = Instant(str(int(first) + 1), Action.COMMIT, State.REQUESTED)
     table.upsert(rows({"b": 2}))
-    table.engine.store.request(late)
+    table.context.store.request(late)
     changes = table.changes("000")
     assert (changes.until, changes.to_arrow()["id"].to_pylist()) == (first, ["a"])
     with pytest.raises(InstantNotAvailableError, match=f"{late.time}.* is pending"):
         lakeformat.open(tmp_path / "t", **{HOLES: "FAIL"}).changes("000")
 
 
-def test_what_has_been_cleaned_away_since_matters_only_to_those_whose_rows_it_held(tmp_path: Path) -> None:
+def test_cleaned_files_fail_only_ranges_that_need_them(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.string()), ("v", pa.int64()), ("p", pa.string())])
     table = lakeformat.create(tmp_path / "t", schema, record_key="id", partition_by="p")
     first, second, _ = (
@@ -165,7 +167,7 @@ def test_what_has_been_cleaned_away_since_matters_only_to_those_whose_rows_it_he
 
 
 @dataclass(frozen=True)
-class Busy(Engine):
+class Busy(TableContext):
     """A table that somebody writes to whenever a snapshot of it is taken."""
 
     write: Callable[[], object]
@@ -175,12 +177,12 @@ class Busy(Engine):
         return super().snapshot(*arguments, **named)
 
 
-def test_a_commit_that_completes_while_a_range_is_opened_is_of_the_next_range(tmp_path: Path) -> None:
+def test_commit_completed_during_planning_is_in_the_next_range(tmp_path: Path) -> None:
     table, numbers = new_table(tmp_path), iter(range(9))
     table.upsert(rows({"first": 0}))
-    engine, writer = table.engine, lakeformat.open(tmp_path / "t")
-    table.engine = Busy(
-        engine.storage, engine.clock, engine.ids, True, lambda: writer.upsert(rows({f"k{next(numbers)}": 1}))
+    context, writer = table.context, lakeformat.open(tmp_path / "t")
+    table.context = Busy(
+        context.storage, context.clock, context.ids, True, lambda: writer.upsert(rows({f"k{next(numbers)}": 1}))
     )
     seen, since = [], "000"
     for _ in range(3):
@@ -205,12 +207,12 @@ def test_the_timeline_is_listed_once_for_a_range(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     table.upsert(rows({"a": 1}))
     storage = Listing(str(tmp_path / "t"))
-    table.engine = Engine(storage, table.engine.clock, table.engine.ids, use_index=False)
+    table.context = TableContext(storage, table.context.clock, table.context.ids, use_index=False)
     table.changes("000")
     assert storage.listed.count(".hoodie") == 1
 
 
-def test_a_table_whose_rows_tell_no_commit_is_refused(tmp_path: Path) -> None:
+def test_table_without_meta_columns_is_refused(tmp_path: Path) -> None:
     folder = unpack("own_kinds/v9_virtual_mor", tmp_path)
     with pytest.raises(UnsupportedTableError, match=r"populate\.meta\.fields=false.*read snapshots"):
         lakeformat.open(folder).changes("000")
@@ -231,7 +233,7 @@ def test_bad_bounds_are_refused(options: dict[str, str], message: str, tmp_path:
         lakeformat.open(tmp_path / "t", **options).to_arrow()
 
 
-def test_change_data_is_no_rows(tmp_path: Path) -> None:
+def test_cdc_format_option_on_a_row_read_is_refused(tmp_path: Path) -> None:
     new_table(tmp_path)
     options = {TYPE: "incremental", BEGIN: "000", "hoodie.datasource.query.incremental.format": "cdc"}
     with pytest.raises(InvalidOptionError, match=r"gives changes, not rows: call changes\(images=True\)"):

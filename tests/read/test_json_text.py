@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.read.cdc.json import json_text
+from lakeformat.read.cdc.json import to_json_text
 
 ITEM = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.struct([("z", pa.string())])))])
 
@@ -42,16 +42,16 @@ ITEM = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.struct([("z", pa.string()
     ],
     ids=str,
 )
-def test_each_type(kind: pa.DataType, value: Any, wanted: Any) -> None:
+def test_json_text_of_each_type(kind: pa.DataType, value: Any, wanted: Any) -> None:
     values = pa.array([None, value, None, value], kind)
     for part in (values, values.slice(1), values.slice(3), values.slice(2, 1), values.slice(0, 0)):
-        texts = json_text(part).to_pylist()
+        texts = to_json_text(part).to_pylist()
         assert [text if text is None else json.loads(text) for text in texts] == [
             None if each is None else wanted for each in part.to_pylist()
         ]
 
 
 @given(st.lists(st.none() | st.dictionaries(st.sampled_from("ab"), st.text() | st.none(), min_size=2)))
-def test_any_text(values: list[Any]) -> None:
+def test_json_text_of_any_text(values: list[Any]) -> None:
     array = pa.array(values, pa.struct([("a", pa.string()), ("b", pa.string())]))
-    assert [text if text is None else json.loads(text) for text in json_text(array).to_pylist()] == values
+    assert [text if text is None else json.loads(text) for text in to_json_text(array).to_pylist()] == values

@@ -34,7 +34,7 @@ def new_table(version: int, **options: Any) -> Table:
         "hoodie.compact.inline": False,
     }
     found = Table(MemoryStorage(), resolve({**settings, **options}))
-    create_table(found.engine.store, found.options, SCHEMA, SystemClock())
+    create_table(found.context.store, found.options, SCHEMA, SystemClock())
     return found
 
 
@@ -55,7 +55,7 @@ def check_rows(table: Table, model: Model) -> None:
 
 def positioned_blocks(table: Table) -> int:
     """Blocks that point to rows of their base file; each row has the key of its record."""
-    storage, count = table.engine.storage, 0
+    storage, count = table.context.storage, 0
     for piece in table.snapshot().each_slice():
         if piece.base is None:
             continue
@@ -76,7 +76,7 @@ def positioned_blocks(table: Table) -> int:
 
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("seed", range(3))
-def test_histories(version: int, seed: int) -> None:
+def test_histories_read_alike_by_position_and_by_key(version: int, seed: int) -> None:
     """Updates with greater, equal and smaller ordering values, deletes, new keys and keys that come back."""
     chosen, model = random.Random(seed), Model()
     table = new_table(version, **{"hoodie.index.type": chosen.choice(["BLOOM", "SIMPLE", "AUTO"])})
@@ -109,7 +109,7 @@ def test_histories(version: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_rows_written_while_a_compaction_is_pending_point_to_no_other_base_file(version: int) -> None:
+def test_log_rows_during_a_pending_compaction_carry_no_positions(version: int) -> None:
     model: Model = {f"k{at:03d}": (0, "p", at) for at in range(40)}
     table = new_table(version)
     table.bulk_insert(rows(model))
@@ -130,7 +130,7 @@ def test_rows_written_while_a_compaction_is_pending_point_to_no_other_base_file(
     assert positioned_blocks(table) == 1
 
 
-def test_a_key_that_a_base_file_holds_twice_is_changed_in_both_places() -> None:
+def test_duplicate_key_of_a_base_file_is_changed_in_both_rows() -> None:
     table = new_table(6)
     table.insert(pa.concat_tables([rows({"a": (0, "p", 1), "b": (0, "p", 2)}), rows({"a": (0, "p", 3)})]))
     table.upsert(rows({"a": (1, "p", 9), "b": (1, "p", 8)}))
@@ -139,7 +139,7 @@ def test_a_key_that_a_base_file_holds_twice_is_changed_in_both_places() -> None:
 
 
 @pytest.mark.parametrize("ordering", ["ts", ""])
-def test_blocks_that_point_and_blocks_that_do_not(ordering: str) -> None:
+def test_blocks_with_and_without_positions_merge(ordering: str) -> None:
     """Where one block lost its positions keys decide, though nobody asks for them and the headers looked right."""
     table = new_table(9, **{"hoodie.datasource.write.precombine.field": ordering})
     model: Model = {f"k{at:03d}": (0, "p", at) for at in range(40)}
@@ -148,7 +148,7 @@ def test_blocks_that_point_and_blocks_that_do_not(ordering: str) -> None:
         changed: Model = {f"k{at:03d}": (step, "p", 600 + 10 * step + at) for at in (3, 7 * step, 39)}
         table.upsert(rows(changed))
         model |= changed
-    storage, piece = table.engine.storage, next(iter(table.snapshot().each_slice()))
+    storage, piece = table.context.storage, next(iter(table.snapshot().each_slice()))
     (block,) = read_blocks(storage, piece.logs[1])
     told = block.header[HeaderKey.RECORD_POSITIONS].encode()
     storage.replace(block.path, storage.read(block.path).replace(told, b"?" * len(told)))

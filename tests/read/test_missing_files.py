@@ -27,21 +27,21 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> lakeformat.Table:
 
 def newest(table: lakeformat.Table) -> list[Path]:
     (piece,) = table.snapshot().each_slice()
-    return [Path(table.engine.storage.location, file.path) for file in piece.files]
+    return [Path(table.context.storage.location, file.path) for file in piece.files]
 
 
-def test_a_lost_file_is_missing(table: lakeformat.Table) -> None:
+def test_lost_file_is_reported_missing(table: lakeformat.Table) -> None:
     for file in newest(table):
         content = file.read_bytes()
         file.unlink()
         with pytest.raises(CorruptTableError, match=f"{re.escape(str(file))} .*is missing.*run lakeformat check"):
-            lakeformat.open(table.engine.storage.location).to_arrow()
-        assert file.name in str(lakeformat.open(table.engine.storage.location).check())
+            lakeformat.open(table.context.storage.location).to_arrow()
+        assert file.name in str(lakeformat.open(table.context.storage.location).check())
         file.write_bytes(content)
 
 
 @pytest.mark.parametrize("by", ["upsert", "overwrite"])
-def test_a_file_that_newer_commits_replaced_was_cleaned(by: str, table: lakeformat.Table) -> None:
+def test_missing_file_of_an_older_slice_is_reported_cleaned(by: str, table: lakeformat.Table) -> None:
     batches = table.to_batches()
     files = newest(table)
     getattr(table, by)(pa.table({"id": [1, 2], "v": [9, 9]}))
@@ -51,4 +51,4 @@ def test_a_file_that_newer_commits_replaced_was_cleaned(by: str, table: lakeform
         file.unlink()
     with pytest.raises(CorruptTableError, match=r"was cleaned while it was read.*read again"):
         list(batches)
-    assert lakeformat.open(table.engine.storage.location).to_arrow(columns=["v"])["v"].to_pylist() == [9, 9]
+    assert lakeformat.open(table.context.storage.location).to_arrow(columns=["v"])["v"].to_pylist() == [9, 9]

@@ -24,7 +24,7 @@ CASES = 5_000
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_no_matching_row_is_lost_and_no_other_is_found() -> None:
+def test_filtered_reads_return_exactly_the_matching_rows() -> None:
     cases = skipped = 0
 
     @settings(max_examples=TABLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -32,7 +32,7 @@ def test_no_matching_row_is_lost_and_no_other_is_found() -> None:
     def check(draw: Draw) -> None:
         nonlocal cases, skipped
         made = RandomTable(draw)
-        snapshot, storage = made.table.snapshot(), made.table.engine.storage
+        snapshot, storage = made.table.snapshot(), made.table.context.storage
         full = readable_schema(snapshot.columns("here"), meta_columns=True)
         for number in range(FILTERS):
             predicate = made.filter()

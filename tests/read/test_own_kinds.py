@@ -14,7 +14,7 @@ import pytest
 
 import lakeformat
 from lakeformat import Table, UnsupportedTableError
-from lakeformat.files.log_writer import parquet_block
+from lakeformat.files.log_writer import encode_parquet_block
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, LogFileName
 from lakeformat.predicate import bind, parse_where
@@ -80,18 +80,18 @@ def test_filters_on_dropped_columns_leave_folders_out(name: str, tmp_path: Path)
     paths = {path for path in snapshot.live.partitions() if path.startswith("reg=eu/")}
     full = readable_schema(snapshot.columns("here"), meta_columns=True)
     query = ReadQuery(full, bind(parse_where("reg = 'eu'"), full))
-    plan = plan_read(table.engine.storage, snapshot, query, split_bytes=1 << 20)
+    plan = plan_read(table.context.storage, snapshot, query, split_bytes=1 << 20)
     assert {part.path.rpartition("/")[0] for split in plan.splits for part in split.parts} == paths
     assert 0 < plan.files_after_names < plan.files
 
 
-def test_virtual_keys_show_no_meta_columns_unless_asked_for(tmp_path: Path) -> None:
+def test_virtual_key_table_has_null_meta_columns_on_request(tmp_path: Path) -> None:
     table = lakeformat.open(unpack("own_kinds/v9_virtual_mor", tmp_path))
     assert not [name for name in table.to_arrow().column_names if name.startswith("_hoodie")]
     assert table.to_arrow(["_hoodie_record_key"])["_hoodie_record_key"].null_count == table.to_arrow().num_rows
 
 
-def test_operations_in_log_rows_delete(tmp_path: Path) -> None:
+def test_operation_field_in_log_rows_deletes(tmp_path: Path) -> None:
     folder = unpack("own_kinds/v9_operation_mor", tmp_path)
     table = lakeformat.open(folder)
     before = table.to_arrow(meta_columns=True)
@@ -111,7 +111,7 @@ def append_log(folder: Path, base: BaseFile, rows: pa.Table) -> None:
     sink = io.BytesIO()
     pq.write_table(rows, sink)
     name = str(LogFileName(base.name.file_id, time, 1, "0-1-1"))
-    data = parquet_block(sink.getvalue(), instant_time=time, schema=text)
+    data = encode_parquet_block(sink.getvalue(), instant_time=time, schema=text)
     (folder / base.partition_path / name).write_bytes(data)
     path, before = f"{base.partition_path}/{name}", base.name.instant_time
     stat = WriteStat(base.name.file_id, path, base.partition_path, before, 3, num_updates=3, size_bytes=len(data))
@@ -121,7 +121,7 @@ def append_log(folder: Path, base: BaseFile, rows: pa.Table) -> None:
     (folder / LAYOUT_2.folder / f"{time}_{end}.deltacommit").write_bytes(commit)
 
 
-def test_a_field_that_goes_by_its_id_alone_is_refused_by_its_column(tmp_path: Path) -> None:
+def test_field_known_by_id_only_is_refused_by_its_column(tmp_path: Path) -> None:
     name = "own_kinds/v9_evolved_nested_cow"
     table = lakeformat.open(unpack(name, tmp_path))
     with pytest.raises(UnsupportedTableError) as caught:
@@ -164,7 +164,7 @@ def test_other_formats_and_bootstrap_are_refused_by_name(line: str, tmp_path: Pa
         ("v6_evolved_cow", "hoodie.schema.on.read.enable"),
     ],
 )
-def test_writing_to_them_is_refused(name: str, key: str, tmp_path: Path) -> None:
+def test_write_to_a_read_only_kind_is_refused(name: str, key: str, tmp_path: Path) -> None:
     folder = unpack(f"own_kinds/{name}", tmp_path)
     before, table = tree(folder), lakeformat.open(folder)
     rows = table.to_arrow(meta_columns=False)

@@ -30,7 +30,7 @@ CONDITIONS: dict[str, Callable[[int], bool]] = {
 
 
 @pytest.mark.parametrize("where", CONDITIONS)
-def test_texts_with_few_values(where: str) -> None:
+def test_repeated_texts_are_read_as_dictionaries(where: str) -> None:
     table = new_table(**{"lakeformat.parquet.row.group.rows": 1000})
     schema = pa.schema(
         [("id", pa.int64()), *((name, pa.string()) for name in COLUMNS if name != "code"), ("code", pa.binary())]
@@ -38,7 +38,7 @@ def test_texts_with_few_values(where: str) -> None:
     written = pa.table({"id": range(ROWS), **COLUMNS}, schema=schema)
     table.bulk_insert(written)
     (file,) = table.snapshot().files
-    first = pq.ParquetFile(table.engine.storage.open_input(file.path)).metadata.row_group(0)
+    first = pq.ParquetFile(table.context.storage.open_input(file.path)).metadata.row_group(0)
     encodings = {first.column(at).path_in_schema: first.column(at).encodings for at in range(first.num_columns)}
     assert "RLE_DICTIONARY" in encodings["few"]
     rows = table.to_arrow(where=where, meta_columns=False).sort_by("id")

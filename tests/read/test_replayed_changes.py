@@ -112,7 +112,7 @@ def applied(replica: dict[Any, Any], images: list[dict[str, Any]], key: Callable
 
 @settings(max_examples=examples(30))
 @given(STEPS, KINDS)
-def test_images_in_their_order_make_the_table(
+def test_change_images_applied_in_order_give_the_table(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any], kind: dict[str, Any]
 ) -> None:
     table = lakeformat.create(

@@ -52,7 +52,7 @@ def groups_read(
     with monkeypatch.context() as patched:
         patched.setattr(pq.ParquetFile, "iter_batches", noting)
         split = Split((FilePart(file.path, file.size_bytes, part, nan_free),))
-        found = [batch["x"].to_pylist() for batch in read_split(table.engine.storage, split, query, snapshot.schema)]
+        found = [batch["x"].to_pylist() for batch in read_split(table.context.storage, split, query, snapshot.schema)]
     return decoded, functools.reduce(operator.iadd, found, [])
 
 
@@ -75,11 +75,11 @@ def test_row_groups_that_cannot_match_are_not_decoded(
     assert groups_read(table, where, monkeypatch, skipping=False) == (everything, values)
 
 
-def test_a_part_of_a_file_stays_a_part(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_split_reads_only_its_row_groups(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     assert groups_read(table, "x < 5", monkeypatch, part=(1, 3)) == ([1], [3, 4])
 
 
-def test_a_footer_does_not_tell_of_nan(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_footer_bounds_do_not_exclude_nan(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     assert groups_read(table, "f > 9", monkeypatch) == ([0, 1, 2, 3], [10, 11])
     assert groups_read(table, "f > 9", monkeypatch, nan_free=("f",)) == ([3], [10, 11])
     assert groups_read(table, "f > 9 and f < 99", monkeypatch) == ([3], [10, 11])

@@ -15,7 +15,7 @@ from tests.helpers.thrift_footer import MAX, MAX_VALUE, MIN, MIN_VALUE, NULL_COU
 
 def decoded(table: Table, where: str) -> int:
     """How many files a read opened for more than their footer: those that skipping left."""
-    storage = table.engine.storage
+    storage = table.context.storage
     assert isinstance(storage, Reads)
     table.to_arrow(["id"], where=where)
     storage.opened.clear()
@@ -35,7 +35,7 @@ def test_one_nan_in_a_column_hides_no_row() -> None:
     assert decoded(table, "x < 2") == 1
 
 
-def test_nan_as_a_bound_is_no_bound() -> None:
+def test_nan_bound_is_ignored() -> None:
     table = new_table()
     table.insert(batch(x=[1.0, 2.0, 3.0]))
 
@@ -75,7 +75,7 @@ def test_missing_statistics_hide_no_row(gone: set[int]) -> None:
     assert rows(table, "not d < -2") == [0]
 
 
-def test_a_file_that_no_statistics_stand_in_is_read_beside_others_that_are_skipped() -> None:
+def test_file_without_statistics_is_read_while_others_are_skipped() -> None:
     table = new_table()
     for start in (0, 10, 20):
         table.insert(pa.table({"id": [start, start + 1], "x": [start, start + 1]}))
@@ -177,7 +177,7 @@ def test_texts_cut_within_a_character_cost_that_file_its_bounds_alone() -> None:
 
 @pytest.mark.parametrize("zero", ["0.0", "-0.0"])
 @pytest.mark.parametrize("sign", [b"\x00", b"\x80"])
-def test_the_zeros_are_one_value(zero: str, sign: bytes) -> None:
+def test_both_zeros_match_one_filter(zero: str, sign: bytes) -> None:
     """Whichever zero a writer gives as a bound, rows with the other one are found."""
     table = new_table()
     table.insert(batch(d=pa.array([0.0, -0.0]), f=pa.array([-0.0, 0.0], pa.float32())))

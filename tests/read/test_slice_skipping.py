@@ -27,13 +27,13 @@ TABLES, ASKED = 16, 6
 
 
 @pytest.mark.slow
-def test_rows_are_those_of_a_read_that_skips_nothing() -> None:
+def test_skipping_read_returns_the_rows_of_a_full_read() -> None:
     seen: set[str] = set()
     slices = groups = folders = 0
     for seed in range(TABLES):
         made = RandomSlices(seed)
         seen.update({made.rule, *made.kinds})
-        snapshot, storage = made.table.snapshot(), made.table.engine.storage
+        snapshot, storage = made.table.snapshot(), made.table.context.storage
         full = readable_schema(snapshot.columns("here"), meta_columns=True)
         told = [{name: row[name] for name in SCHEMA.names} for row in made.rows.values()]
         assert by_text(made.table.to_arrow(SCHEMA.names).to_pylist()) == by_text(told), seed

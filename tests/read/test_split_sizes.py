@@ -35,17 +35,19 @@ def bytes_read(table: lakeformat.Table, paths: set[str], columns: set[str]) -> i
     """What the footers say that these columns of these files take."""
     total = 0
     for path in paths:
-        group = pq.read_metadata(Path(table.engine.storage.location) / path).row_group(0)
+        group = pq.read_metadata(Path(table.context.storage.location) / path).row_group(0)
         chunks = [group.column(at) for at in range(group.num_columns)]
         total += sum(chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema in columns)
     return total
 
 
 @pytest.mark.parametrize(("columns", "where"), [(["x"], None), (["x", "id"], "x > 5"), (["note", "x"], None)])
-def test_splits_are_as_large_as_what_is_read(columns: list[str], where: str | None, table: lakeformat.Table) -> None:
+def test_split_size_counts_the_bytes_of_the_read_columns(
+    columns: list[str], where: str | None, table: lakeformat.Table
+) -> None:
     snapshot = table.snapshot()
     query = resolve_query(snapshot.columns("t"), table.options, columns=columns, where=where)
-    plan = plan_read(table.engine.storage, snapshot, query, split_bytes=LIMIT)
+    plan = plan_read(table.context.storage, snapshot, query, split_bytes=LIMIT)
     sizes = [bytes_read(table, {part.path for part in split.parts}, set(columns)) for split in plan.splits]
     a_file = max(bytes_read(table, {file.path}, set(columns)) for file in snapshot.files)
     assert sum(len(split.parts) for split in plan.splits) == FILES
@@ -56,4 +58,4 @@ def test_splits_are_as_large_as_what_is_read(columns: list[str], where: str | No
 def test_a_few_megabytes_are_one_task(table: lakeformat.Table) -> None:
     snapshot = table.snapshot()
     query = resolve_query(snapshot.columns("t"), table.options, columns=["x"])
-    assert len(plan_read(table.engine.storage, snapshot, query, split_bytes=1 << 30, at_least=8).splits) == 1
+    assert len(plan_read(table.context.storage, snapshot, query, split_bytes=1 << 30, at_least=8).splits) == 1

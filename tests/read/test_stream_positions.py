@@ -13,65 +13,65 @@ from lakeformat import InstantNotAvailableError, Table
 from lakeformat.config.read_options import FULL_SCAN
 from lakeformat.config.resolve import resolve
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.read.stream import BEGINNING, Limits, Offer, StreamPositions, last_of_batch
+from lakeformat.read.stream import BEGINNING, BatchLimits, BatchEnd, StreamPositions, find_batch_end
 from lakeformat.spark.streams.reader import make_stream_reader
 from lakeformat.spark.types import spark_schema
 from tests.helpers.fixture_tables import unpack
 
-OFFERS = [Offer("1", 1, 10), Offer("2", 2, 20), Offer("3", 0, 0), Offer("4", 5, 500), Offer("5", 1, 1)]
+OFFERS = [BatchEnd("1", 1, 10), BatchEnd("2", 2, 20), BatchEnd("3", 0, 0), BatchEnd("4", 5, 500), BatchEnd("5", 1, 1)]
 
 
 @pytest.mark.parametrize(
     ("limits", "kept_from", "end"),
     [
-        (Limits(), "", "5"),
-        (Limits(commits=2), "", "2"),
-        (Limits(files=1), "", "1"),
-        (Limits(files=3), "", "3"),
-        (Limits(bytes=29), "", "1"),
-        (Limits(bytes=5), "", "1"),
-        (Limits(commits=4, files=3), "", "3"),
-        (Limits(commits=1), "3", "3"),
-        (Limits(commits=1), "9", "5"),
+        (BatchLimits(), "", "5"),
+        (BatchLimits(commits=2), "", "2"),
+        (BatchLimits(files=1), "", "1"),
+        (BatchLimits(files=3), "", "3"),
+        (BatchLimits(bytes=29), "", "1"),
+        (BatchLimits(bytes=5), "", "1"),
+        (BatchLimits(commits=4, files=3), "", "3"),
+        (BatchLimits(commits=1), "3", "3"),
+        (BatchLimits(commits=1), "9", "5"),
     ],
 )
-def test_a_batch_ends_before_its_limit_and_after_one_commit(limits: Limits, kept_from: str, end: str) -> None:
-    assert last_of_batch("0", OFFERS, limits, kept_from) == end
+def test_a_batch_ends_before_its_limit_and_after_one_commit(limits: BatchLimits, kept_from: str, end: str) -> None:
+    assert find_batch_end("0", OFFERS, limits, kept_from) == end
 
 
-def test_no_offers_are_no_batch() -> None:
-    assert last_of_batch("7", [], Limits(commits=1)) == "7"
+def test_no_new_commit_makes_no_batch() -> None:
+    assert find_batch_end("7", [], BatchLimits(commits=1)) == "7"
 
 
 def positions(table: Table, **options: str) -> StreamPositions:
-    return StreamPositions(table.engine, resolve(options))
+    return StreamPositions(table.context, resolve(options))
 
 
 def rows(*keys: str) -> pa.Table:
     return pa.table({"id": list(keys)})
 
 
-def test_a_position_never_lies_behind_a_commit_that_may_still_complete(tmp_path: Path) -> None:
+def test_position_stays_before_a_pending_commit(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", rows().cast(pa.schema([("id", pa.string())])).schema, record_key="id")
     assert positions(table).newest() == positions(table).first() == BEGINNING
     first = table.upsert(rows("a")).instant_time
     late = Instant(str(int(first) + 1), Action.COMMIT, State.REQUESTED)
     last = table.upsert(rows("b")).instant_time
-    table.engine.store.request(late)
-    assert positions(table).newest() == positions(table).next(BEGINNING, Limits()) == first
-    assert positions(table).next(first, Limits()) == first
-    table.engine.store.erase(late)
-    assert positions(table).next(first, Limits()) == last
-    assert positions(table).next(BEGINNING, Limits(commits=1)) == first
-    assert positions(table).next(BEGINNING, Limits(), until=first) == first
-    assert positions(table).next(last, Limits()) == last
+    table.context.store.request(late)
+    assert positions(table).newest() == positions(table).next(BEGINNING, BatchLimits()) == first
+    assert positions(table).next(first, BatchLimits()) == first
+    table.context.store.erase(late)
+    assert positions(table).next(first, BatchLimits()) == last
+    assert positions(table).next(BEGINNING, BatchLimits(commits=1)) == first
+    assert positions(table).next(BEGINNING, BatchLimits(), until=first) == first
+    assert positions(table).next(last, BatchLimits()) == last
 
 
-def test_commits_that_completed_late_come_when_they_completed(tmp_path: Path) -> None:
+def test_late_commit_comes_at_its_completion(tmp_path: Path) -> None:
     """In Hudi's table the commit with the smaller instant completed last."""
     table = lakeformat.open(unpack("hudi_changes/v9_cow_late_commit", tmp_path))
     found, at = [], BEGINNING
-    while (end := positions(table).next(at, Limits(commits=1))) != at:
+    while (end := positions(table).next(at, BatchLimits(commits=1))) != at:
         found += [set(table.changes(at, end).to_arrow(meta_columns=True)["_hoodie_commit_time"].to_pylist())]
         at = end
     seen = [time for times in found for time in times]
@@ -80,15 +80,15 @@ def test_commits_that_completed_late_come_when_they_completed(tmp_path: Path) ->
     assert set(table.changes("000").to_arrow(meta_columns=True)["_hoodie_commit_time"].to_pylist()) <= set(seen)
 
 
-def test_no_batch_ends_before_what_the_cleaner_has_kept(tmp_path: Path) -> None:
+def test_first_batch_ends_after_the_oldest_commit_of_the_history(tmp_path: Path) -> None:
     table = lakeformat.open(unpack("hudi_life/v6_cow_cleaned_archived", tmp_path))
-    end = positions(table).next(BEGINNING, Limits(commits=1))
+    end = positions(table).next(BEGINNING, BatchLimits(commits=1))
     rows = table.changes("000", end).to_arrow()
     assert rows.num_rows
     assert end > table.history()[-1].instant_time
 
 
-def test_a_batch_whose_files_were_cleaned_away_gives_what_has_not_changed_since(tmp_path: Path) -> None:
+def test_batch_with_cleaned_files_returns_the_rows_still_current(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
     table = lakeformat.create(tmp_path / "t", schema, record_key="id")
     first, second = (

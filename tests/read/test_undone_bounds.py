@@ -18,7 +18,7 @@ def rows(v: int) -> pa.Table:
 
 @pytest.mark.parametrize("version", ["6", "9"])
 @pytest.mark.parametrize("way", ["rollback", "restore"])
-def test_a_begin_that_was_undone_is_told(
+def test_range_from_a_rolled_back_instant_is_refused(
     way: str, version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **{"hoodie.write.table.version": version})

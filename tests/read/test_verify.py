@@ -58,7 +58,7 @@ def test_a_wrong_null_count_is_found(table: Table) -> None:
         rows(table, "x is null", verify=True)
 
 
-def test_the_option_verifies_every_read_and_large_files_in_parts() -> None:
+def test_verify_option_checks_every_read_and_large_files_in_parts() -> None:
     made = new_table(**{"verify": True, "lakeformat.read.split.bytes": 1})
     made.insert(batch(x=NUMBERS))
     assert rows(made, "x < 3 or x = 9") == [0, 1, 8]

@@ -13,10 +13,10 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import LockTimeoutError, StorageError, WriteConflictError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.model.instant import State
-from lakeformat.services.cluster.local_rewriter import Group, rewrite_here
-from lakeformat.services.cluster.run import ClusterSession, request_of
+from lakeformat.services.cluster.local_rewriter import Group, rewrite_in_process
+from lakeformat.services.cluster.run import ClusterSession, make_cluster_request
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
@@ -52,7 +52,7 @@ def planned(template: Path, folder: Path) -> tuple[Path, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("raises", [KeyboardInterrupt, MemoryError, StorageError])
 @pytest.mark.parametrize("act", [cluster, run_plan])
-def test_nothing_that_fails_after_the_commit_undoes_it(
+def test_failure_after_the_commit_does_not_undo_the_clustering(
     act: Callable[[lakeformat.Table], None], raises: type[BaseException], template: tuple[Path, Model], tmp_path: Path
 ) -> None:
     path, before = template
@@ -80,7 +80,7 @@ def starts(call: Call) -> bool:
 
 
 @pytest.mark.parametrize("act", [cluster, run_plan])
-def test_nobody_takes_a_clustering_for_dead_that_is_about_to_start(
+def test_clustering_with_a_claim_is_not_taken_for_dead(
     act: Callable[[lakeformat.Table], None], template: tuple[Path, Model], tmp_path: Path
 ) -> None:
     """The process stands still after its claim; what it puts on the timeline later has a claim all the same."""
@@ -104,7 +104,7 @@ def test_nobody_takes_a_clustering_for_dead_that_is_about_to_start(
 
 
 @pytest.mark.parametrize("act", [cluster, run_plan])
-def test_a_plan_that_another_program_has_begun_to_run_is_left_to_it(
+def test_plan_started_by_another_program_is_left_to_it(
     act: Callable[[lakeformat.Table], None], template: tuple[Path, Model], tmp_path: Path
 ) -> None:
     path, before = template
@@ -122,7 +122,7 @@ def test_a_plan_that_another_program_has_begun_to_run_is_left_to_it(
     assert rows_of(storage) == before
 
 
-def test_undoing_a_run_spares_the_next_run_of_the_plan(template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_rollback_of_a_run_spares_the_next_run(template: tuple[Path, Model], tmp_path: Path) -> None:
     """Two processes undo a dead run without a lock; one of them is slow, and the plan runs again beside it."""
     path, before = template
     root, time = planned(path, tmp_path)
@@ -148,19 +148,19 @@ def test_undoing_a_run_spares_the_next_run_of_the_plan(template: tuple[Path, Mod
         assert rows_of(storage) == NEXT.applied(before), call
 
 
-def test_attempts_at_the_same_group_write_different_files(template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_attempts_at_one_group_write_different_files(template: tuple[Path, Model], tmp_path: Path) -> None:
     """A task and its copy may run at the same time: neither may write to what the other reads."""
     storage = FaultyStorage(copy_of(template[0], tmp_path))
     table = open_at(storage, "clusterer", {"lakeformat.clustering.buffer.bytes": 1})
     written: list[set[str]] = []
 
-    def twice(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[WrittenFile]:
+    def twice(context: TableContext, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[WrittenFile]:
         for token in ("0-1-1", "0-1-2"):
             seen = len(storage.calls)
-            files = rewrite_here(engine, groups, replace(settings, write_token=token))
+            files = rewrite_in_process(context, groups, replace(settings, write_token=token))
             written.append({call.path for call in storage.calls[seen:] if call.name == "open_output"})
         return files
 
-    ClusterSession(table.engine, table.options, twice).cluster(request_of(table.options, "v"))
+    ClusterSession(table.context, table.options, twice).cluster(make_cluster_request(table.options, "v"))
     assert any("spill" in path for path in written[0])
     assert written[0].isdisjoint(written[1])

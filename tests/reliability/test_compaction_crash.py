@@ -59,7 +59,7 @@ def seen(storage: Storage) -> list[str]:
 
 def leftovers(storage: LocalStorage) -> list[str]:
     """Pending instants, base files that no commit names, markers, claims, stages."""
-    store = lakeformat.Table(storage).engine.store
+    store = lakeformat.Table(storage).context.store
     timeline = store.load()
     named = {stat.path for instant in timeline.commits for stat in store.commit(instant).all_stats()}
     root = Path(storage.root)
@@ -79,7 +79,7 @@ def leftovers(storage: LocalStorage) -> list[str]:
     [(schedule, 6), (schedule, 9), (run, 6), (run, 9), (compact, 6), (cancel, 6), (cancel, 9)],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_a_crash(
+def test_compaction_step_that_dies_at_any_call_is_finished_by_the_next_writer(
     act: Callable[[Storage], None], version: int, mode: Mode, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Whoever comes next writes at once, and compacts; both rows and files are then as if nobody had died."""

@@ -59,7 +59,7 @@ def upsert_under(storage: LocalStorage, limit: str) -> dict[str, object]:
     return told
 
 
-def test_a_folder_that_may_not_be_written(template: tuple[Path, Model], open_folder: Path) -> None:
+def test_write_to_a_read_only_folder_fails_cleanly(template: tuple[Path, Model], open_folder: Path) -> None:
     path, before = template
     storage = copy_of(path, open_folder)
     for folder, _, files in os.walk(storage.root):
@@ -80,7 +80,7 @@ def test_a_folder_that_may_not_be_written(template: tuple[Path, Model], open_fol
 @pytest.mark.parametrize(
     "limit_bytes", [1, 900, 100_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (40, 300, 2_000, 20_000))]
 )
-def test_a_disk_that_takes_no_more(limit_bytes: int, template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_write_to_a_full_disk_fails_cleanly(limit_bytes: int, template: tuple[Path, Model], tmp_path: Path) -> None:
     """The limit hits another file each time: a claim, the timeline, a footer, the middle of a data file."""
     path, before = template
     storage = copy_of(path, tmp_path)

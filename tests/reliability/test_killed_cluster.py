@@ -17,7 +17,7 @@ from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
 from tests.helpers import hudi_rs
 from tests.helpers.flights import Model, Write, copy_of, grow_old, leftovers, open_at, rows_of
-from tests.helpers.here_exchange import exchanged
+from tests.helpers.local_shuffle import exchanged
 
 #: Clusters, ``cluster`` or ``run_plan`` as asked, and stays in the middle of the rewrite for good.
 CLUSTERS_AND_WAITS = """
@@ -26,13 +26,13 @@ import lakeformat
 from lakeformat.services.cluster.local_rewriter import rewrite_here
 from lakeformat.services.cluster.run import ClusterSession, request_of
 
-def stays(engine, groups, settings):
-    rewrite_here(engine, groups, settings)
+def stays(context, groups, settings):
+    rewrite_here(context, groups, settings)
     print(settings.instant_time, flush=True)
     signal.pause()
 
 table = lakeformat.open(sys.argv[1])
-session = ClusterSession(table.engine, table.options, stays)
+session = ClusterSession(table.context, table.options, stays)
 session.run(sys.argv[2]) if len(sys.argv) > 2 else session.cluster(request_of(table.options, "v"))
 """
 
@@ -76,7 +76,7 @@ def dead(template: tuple[Path, Model], tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.operation)
-def test_writes_after_it_go_on_at_once(
+def test_write_after_a_killed_clustering_succeeds_at_once(
     write: Write, dead: tuple[Path, str], template: tuple[Path, Model], tmp_path: Path
 ) -> None:
     storage = copy_of(dead[0], tmp_path)
@@ -86,7 +86,7 @@ def test_writes_after_it_go_on_at_once(
     hudi_rs.assert_same_rows(lakeformat.Table(storage))
 
 
-def test_an_exchanged_write_after_it_goes_on_at_once(
+def test_shuffled_write_after_a_killed_clustering_succeeds_at_once(
     dead: tuple[Path, str], template: tuple[Path, Model], tmp_path: Path
 ) -> None:
     """It has looked at the table before the lock is its own, and what the dead left is cleared away."""
@@ -110,7 +110,7 @@ def cluster_again(table: lakeformat.Table, instant_time: str) -> None:
 
 
 @pytest.mark.parametrize("act", [cancel, run, cluster_again])
-def test_it_can_be_cancelled_run_and_begun_anew_at_once(
+def test_killed_clustering_can_be_cancelled_run_or_replaced_at_once(
     act: Callable[[lakeformat.Table, str], None], dead: tuple[Path, str], template: tuple[Path, Model], tmp_path: Path
 ) -> None:
     storage = copy_of(dead[0], tmp_path)
@@ -121,7 +121,7 @@ def test_it_can_be_cancelled_run_and_begun_anew_at_once(
     assert rows_of(storage) == WRITES[0].applied(template[1])
 
 
-def test_a_scheduled_plan_outlives_its_killed_run(template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_scheduled_plan_survives_its_killed_run(template: tuple[Path, Model], tmp_path: Path) -> None:
     """And what the refused writer is told to do can be done at once."""
     storage = copy_of(template[0], tmp_path)
     planned = open_at(storage, "planner").schedule_clustering("v")
@@ -136,7 +136,7 @@ def test_a_scheduled_plan_outlives_its_killed_run(template: tuple[Path, Model], 
     assert leftovers(storage) == []
 
 
-def test_a_living_one_is_left_alone(template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_living_clustering_is_left_alone(template: tuple[Path, Model], tmp_path: Path) -> None:
     """Even if its heartbeats look old: who holds the claim lives."""
     storage = copy_of(template[0], tmp_path)
     told = r"running: wait for it, then run the write again$"

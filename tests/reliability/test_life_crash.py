@@ -91,7 +91,7 @@ def cases(calls: list[Call], mode: Mode) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", Mode)
-def test_a_crash_in_cleaning_and_archiving(
+def test_cleaning_and_archiving_that_die_at_any_call_change_no_row(
     mode: Mode, old_table: tuple[Path, Model], tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     record_property("crashes", dies_everywhere(old_table, mode, tmp_path))
@@ -102,7 +102,7 @@ def test_a_crash_in_cleaning_and_archiving(
     ("version", "table_type", "mode"),
     [(6, "MERGE_ON_READ", Mode.TORN), (8, "MERGE_ON_READ", Mode.AFTER), (8, "COPY_ON_WRITE", Mode.TORN)],
 )
-def test_a_crash_in_other_kinds_of_table(
+def test_cleaning_and_archiving_that_die_change_no_row_in_other_kinds_of_table(
     version: int, table_type: str, mode: Mode, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     record_property("crashes", dies_everywhere(made(tmp_path, version, table_type), mode, tmp_path))

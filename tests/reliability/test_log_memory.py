@@ -48,7 +48,7 @@ def measured(path: Path, what: str) -> tuple[int, int, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_slice_takes_its_records_once_and_one_block(tmp_path: Path, version: int) -> None:
+def test_reading_a_slice_holds_its_log_records_and_one_block(tmp_path: Path, version: int) -> None:
     table = lakeformat.create(
         tmp_path / "t", SCHEMA, record_key="id", table_type="MERGE_ON_READ",
         **{"hoodie.write.table.version": version, "hoodie.compact.inline": False},
@@ -71,7 +71,7 @@ def test_a_slice_takes_its_records_once_and_one_block(tmp_path: Path, version: i
     assert most < SLACK
 
 
-def test_small_base_rows_that_become_large_come_in_small_batches(tmp_path: Path) -> None:
+def test_rows_that_grow_by_log_updates_come_in_small_batches(tmp_path: Path) -> None:
     table = lakeformat.create(
         tmp_path / "t", SCHEMA, record_key="id", table_type="MERGE_ON_READ", **{"hoodie.compact.inline": False}
     )

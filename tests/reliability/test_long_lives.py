@@ -99,7 +99,7 @@ def assert_whole_commits(table: lakeformat.Table, seen: dict[int, int]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seconds", LENGTHS)
-def test_two_processes_and_a_reader(
+def test_two_writers_and_a_reader_over_many_commits_lose_nothing(
     seconds: int, kind: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     path = tmp_path / "t"

@@ -97,7 +97,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux counts private memory in RLIMIT_DATA")
-def test_a_thousand_rows_into_a_table_larger_than_memory(folder: Path) -> None:
+def test_upsert_of_a_thousand_rows_into_a_large_table_stays_within_memory(folder: Path) -> None:
     table = load(folder / "t", ROWS)
     assert len(table.snapshot().files) <= 3
     assert sum(part.nbytes for part in table.to_batches(meta_columns=True)) > 2 * LIMIT_BYTES

@@ -39,7 +39,9 @@ def version_9(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
 
 @pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER, pytest.param(Mode.TORN, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["template", pytest.param("version_9", marks=pytest.mark.slow)])
-def test_a_crash_at_every_change(kind: str, mode: Mode, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_repair_that_dies_at_any_change_is_finished_by_the_next_repair(
+    kind: str, mode: Mode, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     path, before = request.getfixturevalue(kind)
     recording = FaultyStorage(sickened(copy_of(path, tmp_path)))
     assert len(open_at(recording, "doctor").repair()) == 3

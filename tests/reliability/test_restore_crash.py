@@ -69,7 +69,9 @@ def old_table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
 
 
 @pytest.mark.parametrize(("back", "mode"), CASES, ids=lambda value: getattr(value, "operation", None))
-def test_a_crash_at_every_call(back: GoBack, mode: Mode, old_table: tuple[Path, Model], tmp_path: Path) -> None:
+def test_restore_that_dies_at_any_call_leaves_the_table_before_or_after_it(
+    back: GoBack, mode: Mode, old_table: tuple[Path, Model], tmp_path: Path
+) -> None:
     assert failures_of(back, mode, old_table, tmp_path) == []
 
 
@@ -78,13 +80,17 @@ def test_a_crash_at_every_call(back: GoBack, mode: Mode, old_table: tuple[Path, 
 @pytest.mark.parametrize(
     ("back", "mode"), [(BACK[0], Mode.AFTER), (BACK[1], Mode.TORN)], ids=lambda value: getattr(value, "operation", None)
 )
-def test_a_crash_in_other_kinds_of_table(back: GoBack, mode: Mode, kind: tuple[str, str], tmp_path: Path) -> None:
+def test_restore_that_dies_in_other_kinds_of_table_leaves_them_before_or_after_it(
+    back: GoBack, mode: Mode, kind: tuple[str, str], tmp_path: Path
+) -> None:
     table = make_template(tmp_path, _PAST, version=kind[0], table_type=kind[1])
     assert failures_of(back, mode, table, tmp_path) == []
 
 
 @pytest.mark.parametrize("back", BACK, ids=lambda back: back.operation)
-def test_readers_beside_it_see_one_of_two_states(back: GoBack, old_table: tuple[Path, Model], tmp_path: Path) -> None:
+def test_readers_during_a_restore_see_the_table_before_or_after_it(
+    back: GoBack, old_table: tuple[Path, Model], tmp_path: Path
+) -> None:
     path, before = old_table
     storage = copy_of(path, tmp_path)
     seen: list[Model] = []
@@ -97,7 +103,7 @@ def test_readers_beside_it_see_one_of_two_states(back: GoBack, old_table: tuple[
 
 
 @pytest.mark.parametrize("back", BACK, ids=lambda back: back.operation)
-def test_a_reader_that_is_overtaken_looks_again(back: GoBack, old_table: tuple[Path, Model], tmp_path: Path) -> None:
+def test_reader_overtaken_by_a_restore_plans_again(back: GoBack, old_table: tuple[Path, Model], tmp_path: Path) -> None:
     path, before = old_table
     storage = copy_of(path, tmp_path)
     overtakes = once(

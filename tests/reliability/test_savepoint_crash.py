@@ -45,7 +45,7 @@ def kept(storage: LocalStorage) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [Mode.AFTER, Mode.TORN])
 @pytest.mark.parametrize(("verb", "wanted"), [(savepoint, 2), (delete_savepoint, 0)])
-def test_a_crash_at_every_change(
+def test_savepoint_call_that_dies_at_any_change_can_be_repeated(
     verb: Callable[[lakeformat.Table], None], wanted: int, mode: Mode, saved: tuple[Path, Model], tmp_path: Path
 ) -> None:
     """The next to try has it done; and if nobody tries, what is pending is gone in a while: archiving waits for it."""

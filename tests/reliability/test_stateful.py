@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.helpers.kept_table import KeptTable
+from tests.helpers.maintained_table import KeptTable
 from tests.helpers.written_table import Kind, WrittenTable
 
 STEPS: Final = 40

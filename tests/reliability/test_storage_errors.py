@@ -36,7 +36,9 @@ def attempt(write: Write, storage: FaultyStorage) -> LakeformatError | None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("write", WRITES_BY_NIGHT, ids=lambda write: write.operation)
-def test_an_error_at_every_call(write: Write, mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_storage_error_at_any_call_leaves_the_table_before_or_after_the_write(
+    write: Write, mode: Mode, template: tuple[Path, Model], tmp_path: Path
+) -> None:
     path, before = template
     after = write.applied(before)
     recording = FaultyStorage(copy_of(path, tmp_path))
@@ -69,9 +71,7 @@ def test_a_failed_write_cleans_up_after_itself(write: Write, template: tuple[Pat
 
 
 @pytest.mark.parametrize("write", [UPSERT, OVERWRITE], ids=lambda write: write.operation)
-def test_a_commit_whose_answer_is_lost_is_recognised(
-    write: Write, template: tuple[Path, Model], tmp_path: Path
-) -> None:
+def test_commit_whose_answer_is_lost_is_recognised(write: Write, template: tuple[Path, Model], tmp_path: Path) -> None:
     path, before = template
     storage = copy_of(path, tmp_path)
     assert attempt(write, FaultyStorage(storage, Fault(completes, Mode.AFTER, kills=False))) is None
@@ -81,7 +81,7 @@ def test_a_commit_whose_answer_is_lost_is_recognised(
 
 @pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER], ids=["not applied", "applied"])
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.operation)
-def test_an_unknown_outcome_is_said_and_everything_is_kept(
+def test_unknown_outcome_is_reported_and_keeps_all_files(
     write: Write, mode: Mode, template: tuple[Path, Model], tmp_path: Path
 ) -> None:
     path, before = template
@@ -104,7 +104,7 @@ def test_an_unknown_outcome_is_said_and_everything_is_kept(
     assert leftovers(storage) == []
 
 
-def test_a_completed_file_of_somebody_else_is_a_conflict(template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_completed_file_of_another_writer_is_a_conflict(template: tuple[Path, Model], tmp_path: Path) -> None:
     path, before = template
     storage = copy_of(path, tmp_path)
     theirs = {"partitionToWriteStats": {}, "extraMetadata": {}, "operationType": "UPSERT"}
@@ -119,7 +119,7 @@ def test_a_completed_file_of_somebody_else_is_a_conflict(template: tuple[Path, M
     assert rows_of(storage) == before
 
 
-def test_what_a_conflict_leaves_alone(template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_undo_after_a_conflict_keeps_files_of_others(template: tuple[Path, Model], tmp_path: Path) -> None:
     """The inner storage is the same folder: what others did stays when our write is undone."""
     storage = copy_of(template[0], tmp_path)
     kept = LocalStorage(storage.root)

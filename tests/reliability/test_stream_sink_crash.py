@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 import lakeformat
 from lakeformat.config.resolve import resolve
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.spark.streams.writer import STREAM_KEY, LakehouseStreamWriter
 from lakeformat.storage import RandomIds, Storage, SystemClock
 from tests.helpers.crashing import worth_it
@@ -25,16 +25,16 @@ BY_STREAM = [case for case in UPSERT_FIRST if case.values[0].operation in {"upse
 def send(write: Write, storage: Any, batch: int) -> None:
     """One attempt at a batch, as Spark makes it: one writer for the tasks, another for the commit."""
     options = resolve({"hoodie.datasource.write.operation": OPERATIONS.get(write.operation, write.operation)})
-    engine = Engine(storage, SystemClock(), RandomIds(), True)
+    context = TableContext(storage, SystemClock(), RandomIds(), True)
     half = len(write.ids) // 2
     tasks = [write.rows.slice(0, half), write.rows.slice(half)]
-    staging = LakehouseStreamWriter(engine, options, SCHEMA, False, "feed")
+    staging = LakehouseStreamWriter(context, options, SCHEMA, False, "feed")
     messages = [staging.stage(iter(rows.to_batches()), "query", at, at) for at, rows in enumerate(tasks)]
-    LakehouseStreamWriter(engine, options, SCHEMA, False, "feed").commit(messages, batch)
+    LakehouseStreamWriter(context, options, SCHEMA, False, "feed").commit(messages, batch)
 
 
 def batches_in(storage: Storage) -> int:
-    store = lakeformat.Table(storage).engine.store
+    store = lakeformat.Table(storage).context.store
     return sum(STREAM_KEY in store.commit(instant).extra for instant in store.load().commits)
 
 
@@ -42,7 +42,7 @@ def batches_in(storage: Storage) -> int:
     "mode", [pytest.param(mode, marks=() if mode is Mode.AFTER else pytest.mark.slow) for mode in Mode]
 )
 @pytest.mark.parametrize("write", BY_STREAM)
-def test_a_batch_is_there_once_after_a_crash_at_every_call(
+def test_stream_batch_counts_once_after_a_crash_at_any_call(
     write: Write, mode: Mode, template: tuple[Path, Model], tmp_path: Path
 ) -> None:
     path, before = template

@@ -55,7 +55,7 @@ def assert_all_there(storage: LocalStorage, before: Model, acknowledged: dict[in
 
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_threads(table_type: str, tmp_path: Path) -> None:
+def test_threads_lose_no_acknowledged_write(table_type: str, tmp_path: Path) -> None:
     path, before = make_template(tmp_path, table_type=table_type)
     storage = copy_of(path, tmp_path)
 
@@ -74,7 +74,7 @@ def test_threads(table_type: str, tmp_path: Path) -> None:
     assert_all_there(storage, before, acknowledged)
 
 
-def test_processes_and_a_reader(template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_processes_beside_a_reader_lose_no_acknowledged_write(template: tuple[Path, Model], tmp_path: Path) -> None:
     """A reader beside them sees whole commits only: the keys it sees never get fewer."""
     path, before = template
     storage = copy_of(path, tmp_path)
@@ -97,7 +97,7 @@ def test_processes_and_a_reader(template: tuple[Path, Model], tmp_path: Path) ->
     assert_all_there(storage, before, {line["id"]: line["v"] for line in lines})
 
 
-def test_a_writer_that_is_killed(template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_killed_writer_leaves_a_whole_table(template: tuple[Path, Model], tmp_path: Path) -> None:
     """The kernel frees a dead process's lock; its write is undone by the next one, at once."""
     path, before = template
     storage = copy_of(path, tmp_path)

@@ -72,7 +72,7 @@ def work(path: Path, columns: int, kind: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("kind", [pytest.param("COPY_ON_WRITE", marks=pytest.mark.slow), "MERGE_ON_READ"])
-def test_twice_the_columns_are_twice_the_calls(tmp_path: Path, kind: str) -> None:
+def test_work_grows_linearly_with_the_columns(tmp_path: Path, kind: str) -> None:
     work(tmp_path / "first", 5, kind)  # What is imported and cached once.
     few, many = (work(tmp_path / str(columns), columns, kind) for columns in (COLUMNS, 2 * COLUMNS))
     assert {name: many[name] for name in few if many[name] > MOST * few[name]} == {}

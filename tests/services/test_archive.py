@@ -11,7 +11,7 @@ import pytest
 import lakeformat
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, InvalidOptionError
-from lakeformat.file_system_view.context import open_engine
+from lakeformat.file_system_view.context import open_context
 from lakeformat.file_system_view.file_index.shards import IndexedFiles
 from lakeformat.model.instant import Action
 from tests.helpers import hudi_rs
@@ -35,7 +35,7 @@ def made(path: Path, commits: int, **options: Any) -> lakeformat.Table:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_archives_of_hudi_go_on(name: str, tmp_path: Path) -> None:
+def test_archiving_continues_the_archive_of_hudi(name: str, tmp_path: Path) -> None:
     root, told = unpack(name, tmp_path), expected(name)
     table = lakeformat.open(root)
     wanted = {(i["instant"], i["action"]) for i in [*told["timeline"], *told["archived"]]}
@@ -43,7 +43,7 @@ def test_archives_of_hudi_go_on(name: str, tmp_path: Path) -> None:
     table.clean(commits=1)
     result = table.archive(min_commits=1)
     assert table.to_arrow(meta_columns=True).sort_by("_hoodie_record_key").equals(before)
-    store = open_engine(str(root), resolve({})).store
+    store = open_context(str(root), resolve({})).store
     columns = store.archived().columns
     archived = set(zip(columns["time"].to_pylist(), columns["action"].to_pylist(), strict=True))
     active = {(i.time, i.action.value) for i in store.load().instants}
@@ -58,7 +58,7 @@ def test_archives_of_hudi_go_on(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_the_timeline_stays_short_and_nothing_is_forgotten(version: int, tmp_path: Path) -> None:
+def test_archiving_keeps_the_timeline_short_and_every_instant_known(version: int, tmp_path: Path) -> None:
     options = {"hoodie.write.table.version": version, "hoodie.timeline.compaction.batch.size": 3}
     table = made(tmp_path / "t", 0, **options)
     instants, lengths = [], []
@@ -80,13 +80,13 @@ def test_the_timeline_stays_short_and_nothing_is_forgotten(version: int, tmp_pat
         table.to_arrow(as_of=instants[2])
 
 
-def test_small_files_of_the_archive_are_put_together(tmp_path: Path) -> None:
+def test_small_archive_files_are_compacted(tmp_path: Path) -> None:
     table = made(tmp_path / "t", 30, **{"hoodie.keep.max.commits": 4})
     assert len(list((tmp_path / "t/.hoodie/archived").iterdir())) < 12
     assert len(table.history()) == 30
 
 
-def test_a_batch_is_known_after_others_have_archived_its_commit(tmp_path: Path) -> None:
+def test_batch_id_is_known_after_others_archived_its_commit(tmp_path: Path) -> None:
     batch = {"lakeformat.batch.app": "app", "lakeformat.batch.id": 7}
     made(tmp_path / "t", 2)
     table = lakeformat.open(tmp_path / "t", **SHORT, **batch)
@@ -104,11 +104,11 @@ def test_a_batch_is_known_after_others_have_archived_its_commit(tmp_path: Path) 
     assert table.upsert(rows(91)).skipped
 
 
-def test_a_writer_that_began_before_sees_conflicts_with_archived_commits(tmp_path: Path) -> None:
+def test_writer_sees_conflicts_with_commits_archived_meanwhile(tmp_path: Path) -> None:
     table = made(tmp_path / "t", 4)
     known = table.snapshot().timeline.commit_times
     meanwhile = [table.upsert(rows(number)).instant_time for number in range(4, 14)]
-    store = open_engine(str(tmp_path / "t"), resolve({})).store
+    store = open_context(str(tmp_path / "t"), resolve({})).store
     timeline = store.load()
     unseen = store.archived_unseen(timeline, known)
     active = {commit.time for commit in timeline.commits}
@@ -117,7 +117,7 @@ def test_a_writer_that_began_before_sees_conflicts_with_archived_commits(tmp_pat
     assert store.archived_unseen(timeline, timeline.commit_times) == []
 
 
-def test_a_write_after_going_back_to_a_savepoint_is_not_held_against_what_was_archived_before(tmp_path: Path) -> None:
+def test_write_after_a_restore_does_not_conflict_with_archived_commits(tmp_path: Path) -> None:
     table = made(tmp_path / "t", 8)
     saved = table.savepoint().instant_time
     before = table.to_arrow().sort_by("id")
@@ -130,7 +130,7 @@ def test_a_write_after_going_back_to_a_savepoint_is_not_held_against_what_was_ar
     assert table.to_arrow().sort_by("id").equals(before)
 
 
-def test_what_cleaning_keeps_readable_stays_on_the_timeline(tmp_path: Path) -> None:
+def test_commits_kept_by_cleaning_stay_on_the_timeline(tmp_path: Path) -> None:
     table = made(tmp_path / "t", 12, **{"hoodie.cleaner.commits.retained": 8})
     commits = table.snapshot().timeline.commits
     assert len(commits) >= 8
@@ -138,7 +138,7 @@ def test_what_cleaning_keeps_readable_stays_on_the_timeline(tmp_path: Path) -> N
         table.to_arrow(as_of=commit.time)
 
 
-def test_nothing_goes_past_a_savepoint_or_a_pending_write(tmp_path: Path) -> None:
+def test_archiving_stops_at_a_savepoint_and_at_a_pending_write(tmp_path: Path) -> None:
     table = made(tmp_path / "t", 12, **{"hoodie.archive.automatic": False})
     times = [commit.time for commit in table.snapshot().timeline.commits]
     (tmp_path / f"t/.hoodie/{times[3]}0.commit.requested").touch()  # No name of an instant: passed over.
@@ -150,7 +150,7 @@ def test_nothing_goes_past_a_savepoint_or_a_pending_write(tmp_path: Path) -> Non
     assert not table.snapshot().timeline.is_committed(pending)
 
 
-def test_limits_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+def test_contradicting_limits_are_refused(tmp_path: Path) -> None:
     table = made(tmp_path / "t", 1)
     with pytest.raises(InvalidInputError, match="is not more than"):
         table.archive(min_commits=5, max_commits=5)

@@ -49,12 +49,12 @@ CLEANED: Final = Timeline(
     st.frozensets(st.integers(0, 24).map(time_of), max_size=2),
     st.frozensets(st.integers(0, 24).map(time_of), max_size=3),
 )
-def test_what_counts_stays_what_it_was(
+def test_archive_plan_changes_no_committed_or_protected_instant(
     timeline: Timeline, least: int, more: int, beyond: bool, begun: frozenset[str], hiding: frozenset[str]
 ) -> None:
     begun -= {instant.time for instant in timeline.instants}
     limits = ArchiveLimits(least, least + more, beyond)
-    going = choose_instants(timeline, limits, begun=begun, hides_files=lambda i: i.time in hiding, at_once=200)
+    going = choose_instants(timeline, limits, claimed=begun, has_replaced_files=lambda i: i.time in hiding, most=200)
     saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
     pending = {instant.time for instant in timeline.pending_writes} | begun
     for done in range(len(going) + 1):

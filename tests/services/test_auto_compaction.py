@@ -15,8 +15,8 @@ from lakeformat.config.compaction_options import AutoCompaction
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import StorageError
 from lakeformat.model.instant import Action, State
-from lakeformat.services.after_write import Hands, after_write
-from lakeformat.services.compact.plan import PlanLimits, plan_compaction
+from lakeformat.services.after_write import Executors, run_due_services
+from lakeformat.services.compact.plan import CompactLimits, plan_compaction
 from lakeformat.storage.local import LocalStorage
 from lakeformat.transaction.written_file import WrittenFile
 from tests.helpers.appending import Append, slices
@@ -55,26 +55,26 @@ def planned(*pieces: Any, **options: Any) -> list[str]:
     """Name the slices that a plan of slices by themselves takes."""
     said = resolve(options)
     auto = AutoCompaction.of(said.__getitem__, said.given)
-    limits = PlanLimits.of_options(said.with_values(**auto.as_options()), date(2025, 11, 20))
+    limits = CompactLimits.of_options(said.with_values(**auto.as_options()), date(2025, 11, 20))
     plan = plan_compaction(pieces, (), limits)
     return [] if plan is None else [each.file_id for each in plan.operations]
 
 
-def test_slices_with_many_log_files_are_chosen_and_those_with_half_as_many() -> None:
+def test_slice_with_many_log_files_is_compacted_with_those_of_half_as_many() -> None:
     few, half, many = (a_slice(name, base=MB, logs=(9,) * count) for name, count in (("f", 15), ("h", 16), ("m", 32)))
     assert planned(few, half) == []
     assert planned(few, half, many) == ["m", "h"]
     assert planned(few, half, **{FILES: 10}) == ["h", "f"]
 
 
-def test_slices_whose_log_files_are_larger_than_the_base_file_are_chosen() -> None:
+def test_slices_with_log_files_larger_than_the_base_file_are_compacted() -> None:
     small, large = a_slice("s", base=MB, logs=(50 * MB,)), a_slice("l", base=100 * MB, logs=(50 * MB, 50 * MB))
     assert planned(small, a_slice("b", base=200 * MB, logs=(100 * MB,))) == []
     assert planned(small, large) == ["l"]
     assert planned(a_slice("n", logs=(65 * MB,))) == ["n"]
 
 
-def test_one_commit_compacts_no_more_than_its_megabytes() -> None:
+def test_one_commit_compacts_within_its_byte_limit() -> None:
     pieces = [a_slice(f"{at}", base=100 * MB, logs=(MB,) * 40) for at in range(9)]
     assert len(planned(*pieces, **{"lakeformat.compact.auto.megabytes": 500})) == 3
 
@@ -101,14 +101,14 @@ def test_upserts_alone_keep_log_files_few(tmp_path: Path, version: int) -> None:
         {"hoodie.compact.inline.max.delta.commits": 1},
     ],
 )
-def test_what_is_said_of_compaction_is_obeyed(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_explicit_compaction_options_switch_automatic_compaction_off(tmp_path: Path, options: dict[str, Any]) -> None:
     table = new_table(tmp_path / "t", 9, **{FILES: 2}, **options)
     for at in range(5):
         table.upsert(rows([1], at))
     assert (compactions(table), most_logs(table)) == (0, 5)
 
 
-def test_plans_that_others_made_are_left_to_them(tmp_path: Path) -> None:
+def test_pending_compaction_plan_is_left_to_its_owner(tmp_path: Path) -> None:
     table = new_table(tmp_path / "t", 9, **{FILES: 2})
     table.upsert(rows([1], 1))
     plan = table.schedule_compaction()
@@ -121,7 +121,7 @@ def test_plans_that_others_made_are_left_to_them(tmp_path: Path) -> None:
     assert (compactions(table), most_logs(table)) == (2, 0)
 
 
-def test_commits_of_other_programs_keep_slices_from_compacting_themselves(tmp_path: Path) -> None:
+def test_slices_with_foreign_commits_are_not_compacted_automatically(tmp_path: Path) -> None:
     table = lakeformat.open(unpack("hudi_v8_v9/v9_mor_compacted_partitioned", tmp_path), **{FILES: 2})
     before = compactions(table)
     for _ in range(3):
@@ -131,12 +131,12 @@ def test_commits_of_other_programs_keep_slices_from_compacting_themselves(tmp_pa
     assert compactions(table) == before
 
 
-def test_a_plan_whose_run_failed_is_run_after_the_next_write(tmp_path: Path) -> None:
+def test_failed_compaction_is_run_after_the_next_write(tmp_path: Path) -> None:
     table = new_table(tmp_path / "t", 9, **{"lakeformat.compact.auto": False})
     for at in range(3):
         table.upsert(rows([1], at))
     table = lakeformat.open(tmp_path / "t", **{FILES: 3})
-    done = after_write(table.engine, table.options, Hands(compactor=_fails))
+    done = run_due_services(table.context, table.options, Executors(compactor=_fails))
     (pending,) = table.snapshot().timeline.pending
     assert (pending.action, pending.state) == (Action.COMPACTION, State.REQUESTED)
     assert "no space left" in str(done)
@@ -157,7 +157,7 @@ class Opening(LocalStorage):
         return super().open_input(path)
 
 
-def test_a_commit_reads_no_more_of_the_archive_the_longer_it_is(tmp_path: Path) -> None:
+def test_cost_of_a_commit_does_not_grow_with_the_archive(tmp_path: Path) -> None:
     limits = {"hoodie.clean.commits.retained": 2, "hoodie.keep.min.commits": 4, "hoodie.keep.max.commits": 5}
     limits |= {FILES: 6, "hoodie.timeline.compaction.batch.size": 1000}
     new_table(tmp_path / "t", 9)
@@ -180,7 +180,7 @@ def _fails(*arguments: Any) -> Sequence[WrittenFile]:
 @pytest.mark.nightly
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_two_thousand_commits_leave_as_many_files_as_eight_hundred(tmp_path: Path, kind: str) -> None:
+def test_file_count_after_2000_commits_equals_that_after_800(tmp_path: Path, kind: str) -> None:
     lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", partition_by="p", table_type=kind)
     table = lakeformat.open(tmp_path / "t")
     table.insert(rows(range(400), 0))

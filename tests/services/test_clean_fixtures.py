@@ -16,7 +16,7 @@ import lakeformat
 from lakeformat.codec.timeline_files.clean import decode_clean_plan
 from lakeformat.codec.timeline_files.recovery import decode_savepoint
 from lakeformat.config.resolve import resolve
-from lakeformat.file_system_view.context import open_engine
+from lakeformat.file_system_view.context import open_context
 from lakeformat.model.instant import Action, State
 from lakeformat.storage import LocalStorage
 from tests.helpers.fixture_tables import FIXTURES, expected, unpack
@@ -34,7 +34,7 @@ CLEANED = [name for name in TABLES if retained(expected(name)["about"])]
 
 def set_back(root: Path) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
     """Take every clean off the timeline. Returns each with what it deleted, oldest first."""
-    store = open_engine(str(root), resolve({})).store
+    store = open_context(str(root), resolve({})).store
     timeline, found = store.load(), []
     for clean in timeline.of_action(Action.CLEAN):
         plan = store.clean_plan(clean)
@@ -50,7 +50,7 @@ def set_back(root: Path) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
 
 
 @pytest.mark.parametrize("name", CLEANED)
-def test_the_files_that_hudi_deleted(name: str, tmp_path: Path) -> None:
+def test_clean_deletes_the_files_that_hudi_deleted(name: str, tmp_path: Path) -> None:
     root = unpack(name, tmp_path)
     commits = retained(expected(name)["about"])
     cleans = set_back(root)
@@ -61,7 +61,7 @@ def test_the_files_that_hudi_deleted(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_clean_table_stays_and_is_read_as_before(name: str, tmp_path: Path) -> None:
+def test_clean_of_a_table_that_hudi_cleaned_changes_no_row(name: str, tmp_path: Path) -> None:
     """What Hudi has just cleaned holds nothing for us; with less kept the newest rows stay, and so do savepoints."""
     root, told = unpack(name, tmp_path), expected(name)
     table = lakeformat.open(root)
@@ -73,15 +73,15 @@ def test_a_clean_table_stays_and_is_read_as_before(name: str, tmp_path: Path) ->
     wanted = [(row["_hoodie_record_key"], row["_hoodie_commit_time"], row["name"]) for row in told["snapshot"]]
     columns = [rows.column(column).to_pylist() for column in ("_hoodie_record_key", "_hoodie_commit_time", "name")]
     assert sorted(zip(*columns, strict=True)) == sorted(wanted)
-    store = open_engine(str(root), resolve({})).store
+    store = open_context(str(root), resolve({})).store
     for savepoint in store.load().of_action(Action.SAVEPOINT):
         saved = decode_savepoint(store.read(savepoint), name="s")
         assert all((root / path / file).exists() for path, files in saved.files.items() for file in files)
 
 
-def test_a_clean_that_hudi_left_is_finished(tmp_path: Path) -> None:
+def test_pending_clean_of_hudi_is_finished(tmp_path: Path) -> None:
     root = unpack("hudi_life/v8_cow_cleaned_archived", tmp_path)
-    store = open_engine(str(root), resolve({})).store
+    store = open_context(str(root), resolve({})).store
     clean = store.load().of_action(Action.CLEAN)[-1]
     plan = decode_clean_plan(store.read(clean.at(State.REQUESTED)), name="plan")
     (name,) = plan.files[""]

@@ -14,8 +14,8 @@ from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.model.service_plans import ClusteringPlan
-from lakeformat.services.cluster.plan import PartitionChoice, PlanLimits, plan_clustering
-from lakeformat.services.cluster.run import request_of
+from lakeformat.services.cluster.plan import PartitionChoice, ClusterLimits, plan_clustering
+from lakeformat.services.cluster.run import make_cluster_request
 
 PLANS = "org.apache.hudi.client.clustering.plan.strategy."
 DAYS = ("d=01", "d=02", "d=03", "d=04")
@@ -37,15 +37,15 @@ def piece(path: str, at: int, size: int, time: str = FIRST, logs: Sequence[int] 
 
 
 def plan(
-    sizes: Mapping[str, Sequence[int]], limits: PlanLimits, closed: frozenset[FileGroupId] = frozenset()
+    sizes: Mapping[str, Sequence[int]], limits: ClusterLimits, closed: frozenset[FileGroupId] = frozenset()
 ) -> ClusteringPlan | None:
     return plan_clustering(table(sizes), closed, PartitionChoice(), limits, {"a": "b"}, "/data/t")
 
 
 def limits(
     target: int = 100, group: int = 100, groups: int | None = None, small: int | None = None, single: bool = True
-) -> PlanLimits:
-    return PlanLimits(target, group, groups, small, single=single)
+) -> ClusterLimits:
+    return ClusterLimits(target, group, groups, small, includes_single_files=single)
 
 
 SIZES = st.dictionaries(st.sampled_from(DAYS), st.lists(st.integers(1, 150), max_size=8), max_size=4)
@@ -79,7 +79,7 @@ def test_paths_in_a_plan_are_absolute() -> None:
     assert found.params == {"a": "b"}
 
 
-def test_files_of_another_plan_and_more_groups_than_wanted_are_left() -> None:
+def test_plan_leaves_out_files_of_other_plans_and_excess_groups() -> None:
     files = table({day: [60, 60] for day in DAYS})
     closed = frozenset({files["d=01"][0].group})
     found = plan({day: [60, 60] for day in DAYS}, limits(groups=4), closed)
@@ -91,30 +91,30 @@ def test_files_of_another_plan_and_more_groups_than_wanted_are_left() -> None:
     ]
 
 
-def test_nothing_worth_it_is_no_plan() -> None:
+def test_plan_without_worthwhile_groups_is_none() -> None:
     assert plan({}, limits()) is None
     assert plan({"a": [5], "b": [5]}, limits(single=False)) is None
     assert plan({"a": [500, 600]}, limits(small=500)) is None
 
 
-def test_what_one_clustering_left_just_so_is_left_alone() -> None:
+def test_partition_already_clustered_is_left_alone() -> None:
     files = table({"a": [60], "b": [30, 30], "c": [60]})
     files |= table({"c": [60]}, "20250102000000000")
     made = {"20250101000000000": {"a": "b"}, "20250102000000000": {"a": "c"}}
 
-    def partitions(limits: PlanLimits, params: Mapping[str, str]) -> set[str]:
+    def partitions(limits: ClusterLimits, params: Mapping[str, str]) -> set[str]:
         found = plan_clustering(files, frozenset(), PartitionChoice(), limits, params, "/data/t", made.get)
         return {one.partition_path for one in found.file_groups} if found else set()
 
     assert partitions(limits(), {"a": "b"}) == {"c"}
     assert partitions(limits(), {"a": "c"}) == {"a", "b"}
     assert partitions(limits(), {}) == {"a", "b", "c"}
-    assert partitions(replace(limits(), again=True), {"a": "b"}) == {"a", "b", "c"}
+    assert partitions(replace(limits(), reclusters=True), {"a": "b"}) == {"a", "b", "c"}
     files["a"] = (piece("a", 0, 60, logs=[1]),)
     assert partitions(limits(), {"a": "b"}) == {"a", "c"}
 
 
-def test_slices_with_log_files_go_by_the_size_of_both() -> None:
+def test_slice_size_counts_base_and_log_files() -> None:
     """Small is who has a small base file, as in Hudi; a slice without one is."""
     slices = {
         "a": (piece("a", 0, 30, logs=[50, 40]), piece("a", 1, 0, logs=[20]), piece("a", 2, 60), piece("a", 3, 90))
@@ -162,7 +162,7 @@ def test_slices_with_log_files_go_by_the_size_of_both() -> None:
         ),
     ],
 )
-def test_partitions_by_option(options: dict[str, object], chosen: tuple[str, ...]) -> None:
+def test_partitions_are_chosen_by_option(options: dict[str, object], chosen: tuple[str, ...]) -> None:
     prefix = {True: "hoodie.clustering.plan.", False: STRATEGY}
     given_options = {prefix[name == "partition.filter.mode"] + name: value for name, value in options.items()}
     assert PartitionChoice.of_options(resolve(given_options)).choose(DAYS) == list(chosen)
@@ -184,7 +184,7 @@ def test_partitions_by_option(options: dict[str, object], chosen: tuple[str, ...
 )
 def test_classes_whose_rule_is_not_built_are_refused(options: dict[str, str], reason: str) -> None:
     with pytest.raises(InvalidOptionError, match=reason):
-        request_of(resolve(options))
+        make_cluster_request(resolve(options))
 
 
 def test_files_are_sorted_one_by_one_under_the_class_for_that() -> None:
@@ -194,23 +194,23 @@ def test_files_are_sorted_one_by_one_under_the_class_for_that() -> None:
         STRATEGY + "sort.columns": "v",
         STRATEGY + "small.file.limit": 35,
     }
-    request = request_of(resolve(options))
+    request = make_cluster_request(resolve(options))
     found = plan_clustering(table({"d=01": [10, 20, 30, 40]}), frozenset(), request.choice, request.limits, {}, "/t")
     assert found is not None
     assert [len(group.slices) for group in found.groups] == [1, 1, 1]
     assert [group.output_file_groups for group in found.groups] == [1, 1, 1]
 
 
-def test_partitions_by_name() -> None:
+def test_partitions_are_chosen_by_name() -> None:
     assert PartitionChoice(named=("d=0*",)).choose(DAYS) == list(DAYS)
     assert PartitionChoice(named=("d=03", "d=01")).choose(DAYS) == ["d=01", "d=03"]
     with pytest.raises(InvalidInputError, match="no partition 'd=09'"):
         PartitionChoice(named=("d=09",)).choose(DAYS)
 
 
-def test_limits_by_option() -> None:
-    defaults = PlanLimits.of_options(resolve({}), everything=False, sorts=True)
-    assert defaults == PlanLimits(1 << 30, 2 << 30, 30, 300 << 20, single=True)
-    assert PlanLimits.of_options(resolve({}), everything=False, sorts=False).single is False
-    everything = PlanLimits.of_options(resolve({STRATEGY + "max.num.groups": 3}), everything=True, sorts=True)
-    assert everything == PlanLimits(1 << 30, 2 << 30, 3, None, single=True, again=True)
+def test_limits_are_read_from_options() -> None:
+    defaults = ClusterLimits.of_options(resolve({}), everything=False, sorts=True)
+    assert defaults == ClusterLimits(1 << 30, 2 << 30, 30, 300 << 20, includes_single_files=True)
+    assert ClusterLimits.of_options(resolve({}), everything=False, sorts=False).single is False
+    everything = ClusterLimits.of_options(resolve({STRATEGY + "max.num.groups": 3}), everything=True, sorts=True)
+    assert everything == ClusterLimits(1 << 30, 2 << 30, 3, None, includes_single_files=True, reclusters=True)

@@ -13,7 +13,7 @@ from tests.helpers.clustered import all_rows, all_rows_by_hudi_rs
 from tests.helpers.overtaken import cluster_overtaken_by, make
 
 
-def test_columns_that_come_meanwhile_stay(tmp_path: Path) -> None:
+def test_columns_added_during_a_clustering_are_kept(tmp_path: Path) -> None:
     table = make(tmp_path / "t")
     rows = pa.table({"id": [5], "v": [2**40], "extra": ["precious"]})
     time = cluster_overtaken_by(table, rows)
@@ -24,5 +24,5 @@ def test_columns_that_come_meanwhile_stay(tmp_path: Path) -> None:
     assert all_rows_by_hudi_rs(table) == all_rows(table)
     assert table.to_arrow(where="v > 3").num_rows == 2
 
-    metadata = table.engine.store.commit(Instant(time, Action.REPLACE_COMMIT, State.COMPLETED))
+    metadata = table.context.store.commit(Instant(time, Action.REPLACE_COMMIT, State.COMPLETED))
     assert from_avro(metadata.files_schema_text, name=time) == pa.schema({"id": pa.int64(), "v": pa.int32()})

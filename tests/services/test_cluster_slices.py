@@ -10,11 +10,11 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import InvalidOptionError, UnsupportedTableError, WriteConflictError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.index.bucket import has_bucket_files
 from lakeformat.model.service_plans import ClusteringPlan
-from lakeformat.services.cluster.local_rewriter import Group, rewrite_here
-from lakeformat.services.cluster.run import ClusterSession, request_of
+from lakeformat.services.cluster.local_rewriter import Group, rewrite_in_process
+from lakeformat.services.cluster.run import ClusterSession, make_cluster_request
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.transaction.written_file import WrittenFile
 from tests.helpers.clustered import SCHEMA, all_rows, all_rows_by_hudi_rs, column_of, rows, sortable
@@ -39,12 +39,12 @@ def make(path: Path, version: int, **options: object) -> lakeformat.Table:
 
 
 def opened(table: lakeformat.Table) -> lakeformat.Table:
-    return lakeformat.open(table.engine.storage.location)
+    return lakeformat.open(table.context.storage.location)
 
 
 def plan_of(table: lakeformat.Table) -> tuple[str, ClusteringPlan]:
     (instant,) = table.snapshot().timeline.pending
-    requested = table.engine.store.requested_replace(instant)
+    requested = table.context.store.requested_replace(instant)
     assert requested is not None
     assert requested.plan is not None
     return instant.time, requested.plan
@@ -58,17 +58,17 @@ def assert_clean(table: lakeformat.Table) -> None:
 def session(table: lakeformat.Table, meanwhile: Callable[[str], object]) -> ClusterSession:
     """A clustering in whose midst something happens."""
 
-    def rewriter(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[WrittenFile]:
-        written = rewrite_here(engine, groups, settings)
+    def rewriter(context: TableContext, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[WrittenFile]:
+        written = rewrite_in_process(context, groups, settings)
         meanwhile(settings.instant_time)
         return written
 
-    return ClusterSession(table.engine, table.options, rewriter)
+    return ClusterSession(table.context, table.options, rewriter)
 
 
 def unaware(table: lakeformat.Table, write: Callable[[], object]) -> Callable[[str], None]:
     """A writer that knows of no plan: while it writes, the plan's files are out of its sight."""
-    folder = Path(table.engine.storage.location) / ".hoodie"
+    folder = Path(table.context.storage.location) / ".hoodie"
 
     def act(instant: str) -> None:
         hidden = [*folder.glob(f"{instant}.*"), *folder.glob(f"timeline/{instant}.*")]
@@ -82,7 +82,7 @@ def unaware(table: lakeformat.Table, write: Callable[[], object]) -> Callable[[s
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_tables_of_hudi(name: str, tmp_path: Path) -> None:
+def test_clustering_of_hudi_merge_on_read_tables_keeps_rows(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
     if name in NOT_BY_HUDI_RS:
         with pytest.raises(UnsupportedTableError, match="only one field"):
@@ -107,9 +107,7 @@ def test_tables_of_hudi(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "curve", ["z-order", None, *(pytest.param(name, marks=pytest.mark.slow) for name in ("linear", "hilbert"))]
 )
-def test_each_layout_in_memory_and_through_storage(
-    curve: str | None, buffer: int, version: int, tmp_path: Path
-) -> None:
+def test_clustering_by_each_layout_keeps_rows(curve: str | None, buffer: int, version: int, tmp_path: Path) -> None:
     table = make(tmp_path / "t", version, **{BUFFER: buffer})
     before = all_rows(table)
     by = None if curve is None else ["x", "y"]
@@ -134,7 +132,7 @@ def test_a_plan_names_log_files_and_its_slices_are_closed(version: int, tmp_path
     time, plan = plan_of(table)
     assert time == planned
     live = {piece.group: [log.path for log in piece.logs] for piece in table.snapshot().slices["eu"]}
-    root = table.engine.storage.location
+    root = table.context.storage.location
     assert {one.group: [*one.delta_paths] for group in plan.groups for one in group.slices} == {
         group: [f"{root}/{path}" for path in logs] for group, logs in live.items()
     }
@@ -169,13 +167,13 @@ def test_slices_of_a_pending_compaction_are_left_out(version: int, tmp_path: Pat
 
 @BOTH
 @pytest.mark.parametrize("append", [0, 1])
-def test_what_is_appended_during_a_clustering_wins(append: int, version: int, tmp_path: Path) -> None:
+def test_commit_to_log_files_wins_over_a_running_clustering(append: int, version: int, tmp_path: Path) -> None:
     """An update or a delete of rows that are being laid out, by a program that knows of no plan."""
     table = make(tmp_path / "t", version)
     other, changed = opened(table), rows(300, seed=5).slice(0, 5)
     acts = (lambda: other.upsert(changed), lambda: other.delete(changed.select(["id", "region"])))
     with pytest.raises(WriteConflictError, match="overlaps commit"):
-        session(table, unaware(table, acts[append])).cluster(request_of(table.options, ["x"]))
+        session(table, unaware(table, acts[append])).cluster(make_cluster_request(table.options, ["x"]))
     assert_clean(table)
     assert table.history()[0].operation == ("upsert", "delete")[append]
     assert not table.cluster(["x"]).skipped
@@ -183,7 +181,7 @@ def test_what_is_appended_during_a_clustering_wins(append: int, version: int, tm
 
 
 @BOTH
-def test_a_plan_of_slices_that_were_appended_to_is_rolled_back(version: int, tmp_path: Path) -> None:
+def test_plan_whose_slices_were_appended_to_is_rolled_back(version: int, tmp_path: Path) -> None:
     table = make(tmp_path / "t", version)
     planned = table.schedule_clustering(["x"])
     assert planned is not None
@@ -197,7 +195,7 @@ def test_a_plan_of_slices_that_were_appended_to_is_rolled_back(version: int, tmp
 
 
 @BOTH
-def test_a_plan_whose_log_file_is_gone_waits_for_it(version: int, tmp_path: Path) -> None:
+def test_plan_with_a_missing_log_file_stays_pending(version: int, tmp_path: Path) -> None:
     table = make(tmp_path / "t", version)
     planned = table.schedule_clustering(["x"])
     _, plan = plan_of(table)
@@ -211,7 +209,7 @@ def test_a_plan_whose_log_file_is_gone_waits_for_it(version: int, tmp_path: Path
 
 
 @BOTH
-def test_a_group_of_which_all_rows_were_deleted_leaves_no_file(version: int, tmp_path: Path) -> None:
+def test_clustering_of_a_group_without_rows_leaves_no_file(version: int, tmp_path: Path) -> None:
     table = make(tmp_path / "t", version)
     table.delete(where="region = 'us'")
     before = all_rows(table)
@@ -226,7 +224,7 @@ def test_a_group_of_which_all_rows_were_deleted_leaves_no_file(version: int, tmp
     assert_clean(table)
 
 
-def test_clustering_comes_inline_after_writes(tmp_path: Path) -> None:
+def test_inline_clustering_runs_after_writes(tmp_path: Path) -> None:
     options = {"hoodie.clustering.inline": True, "hoodie.clustering.inline.max.commits": 2}
     table = make(tmp_path / "t", 9, **options, **{"hoodie.clustering.plan.strategy.sort.columns": "x"})
     result = table.upsert(rows(300, seed=8).slice(0, 10))

@@ -23,11 +23,11 @@ from lakeformat.errors import (
     UnsupportedTableError,
     WriteConflictError,
 )
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.model.instant import State
 from lakeformat.model.service_plans import ClusteringPlan
-from lakeformat.services.cluster.local_rewriter import Group, rewrite_here
-from lakeformat.services.cluster.run import ClusterSession, request_of
+from lakeformat.services.cluster.local_rewriter import Group, rewrite_in_process
+from lakeformat.services.cluster.run import ClusterSession, make_cluster_request
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.rollback import revert_run
@@ -40,7 +40,7 @@ TINY = 4_000
 
 def plan_of(path: Path, instant: str) -> ClusteringPlan:
     """Read the plan of an instant from the timeline."""
-    store = TimelineStore(lakeformat.open(path).engine.storage)
+    store = TimelineStore(lakeformat.open(path).context.storage)
     found = next(one for one in store.load().instants if one.time == instant)
     requested = store.requested_replace(found)
     assert requested is not None
@@ -188,15 +188,17 @@ class Disturbed:
     def __init__(self, table: lakeformat.Table, act: Callable[[str], object]) -> None:
         self.table, self.act = table, act
 
-    def __call__(self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[WrittenFile]:
-        written = rewrite_here(engine, groups, settings)
+    def __call__(
+        self, context: TableContext, groups: Sequence[Group], settings: RewriteSettings
+    ) -> Sequence[WrittenFile]:
+        written = rewrite_in_process(context, groups, settings)
         self.act(settings.instant_time)
         return written
 
 
 def session(table: lakeformat.Table, act: Callable[[str], object]) -> ClusterSession:
     """Return a clustering during which ``act`` is called with the instant of the plan."""
-    return ClusterSession(table.engine, table.options, Disturbed(table, act))
+    return ClusterSession(table.context, table.options, Disturbed(table, act))
 
 
 def unaware(path: Path, write: Callable[[], Any]) -> Callable[[str], None]:
@@ -218,7 +220,7 @@ def test_commit_to_the_same_file_groups_wins_over_a_running_clustering(tmp_path:
     table = scattered_table(path)
     act = unaware(path, lambda: table.upsert(rows(600, seed=5).slice(0, 5)))
     with pytest.raises(WriteConflictError, match="overlaps commit"):
-        session(table, act).cluster(request_of(table.options, ["x"]))
+        session(table, act).cluster(make_cluster_request(table.options, ["x"]))
     assert_clean(table, path)
     assert table.history()[0].operation == "upsert"
 
@@ -281,7 +283,7 @@ def test_run_that_fails_leaves_the_plan_to_be_run_later(tmp_path: Path) -> None:
 
     # `cluster` made its plan itself, so it takes the plan back.
     with pytest.raises(OSError, match="no space"):
-        session(table, fail).cluster(request_of(table.options, ["y"]))
+        session(table, fail).cluster(make_cluster_request(table.options, ["y"]))
     assert_clean(table, path)
     assert all_rows(table) == before
 
@@ -294,7 +296,7 @@ def test_run_that_was_rolled_back_by_another_process_publishes_nothing(tmp_path:
     planned = table.schedule_clustering(["x"])
 
     def roll_back(_: str) -> None:
-        store = TimelineStore(table.engine.storage)
+        store = TimelineStore(table.context.storage)
         revert_run(store, *store.load().pending)
 
     with pytest.raises(WriteConflictError, match="took it for dead"):

@@ -44,7 +44,7 @@ def pending(table: lakeformat.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_rows_stay_what_they_are(name: str, tmp_path: Path) -> None:
+def test_compaction_changes_no_row(name: str, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     table = lakeformat.open(folder)
     before = seen(table)
@@ -63,7 +63,7 @@ def test_rows_stay_what_they_are(name: str, tmp_path: Path) -> None:
 
 
 def committed(table: lakeformat.Table, instant_time: str) -> dict[str, Any]:
-    store = table.engine.store
+    store = table.context.store
     instant = store.load().find(instant_time)
     assert instant is not None
     assert instant.state is State.COMPLETED
@@ -81,7 +81,7 @@ def committed(table: lakeformat.Table, instant_time: str) -> dict[str, Any]:
         ("hudi_changes/v9_mor_compaction", frozenset({"totalLogSizeCompacted", "numUpdates"})),
     ],
 )
-def test_the_commit_says_what_hudi_says(name: str, apart: frozenset[str], tmp_path: Path) -> None:
+def test_compaction_commit_equals_hudis(name: str, apart: frozenset[str], tmp_path: Path) -> None:
     """Hudi's own compaction is run again by us, from its plan: but for names, sizes and times all statistics agree."""
     folder = unpack(name, tmp_path)
     (requested,) = folder.rglob("*.compaction.requested")
@@ -106,7 +106,7 @@ def test_the_commit_says_what_hudi_says(name: str, apart: frozenset[str], tmp_pa
 
 
 @pytest.mark.parametrize(("name", "layout"), [(PENDING, 1), (PENDING_9, 2)])
-def test_a_plan_has_hudis_schema_and_comes_back(name: str, layout: int) -> None:
+def test_compaction_plan_round_trips_in_hudis_schema(name: str, layout: int) -> None:
     with zipfile.ZipFile(FIXTURES / f"{name}.zip") as archive:
         (path,) = (one for one in archive.namelist() if one.endswith("compaction.requested"))
         theirs = archive.read(path)
@@ -122,7 +122,7 @@ def test_a_plan_has_hudis_schema_and_comes_back(name: str, layout: int) -> None:
 
 
 @pytest.mark.parametrize("name", [PENDING, PENDING_9])
-def test_hudis_plan_is_run_and_what_came_after_it_stays_in_its_logs(name: str, tmp_path: Path) -> None:
+def test_plan_of_hudi_is_run_and_later_log_files_are_kept(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
     (time,) = pending(table)
     before = seen(table)
@@ -133,7 +133,7 @@ def test_hudis_plan_is_run_and_what_came_after_it_stays_in_its_logs(name: str, t
     assert table.run_compaction().skipped == "no compaction is pending"
 
 
-def test_a_plan_waits_and_is_cancelled(tmp_path: Path) -> None:
+def test_pending_plan_can_be_cancelled(tmp_path: Path) -> None:
     table = lakeformat.open(unpack(PARTITIONED, tmp_path))
     before = seen(table)
     time = table.schedule_compaction()
@@ -169,13 +169,13 @@ def test_in_layout_2_any_plan_can_be_cancelled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".log.1_*"])
-def test_a_plan_that_names_missing_files(suffix: str, tmp_path: Path) -> None:
+def test_plan_that_names_missing_files_is_refused(suffix: str, tmp_path: Path) -> None:
     """One line, the plan stays, and nothing is published."""
     source = unpack(PARTITIONED, tmp_path)
     table = lakeformat.open(source)
     time = table.schedule_compaction()
-    plan = next(iter(table.engine.store.load().pending))
-    decoded = table.engine.store.compaction_plan(plan)
+    plan = next(iter(table.context.store.load().pending))
+    decoded = table.context.store.compaction_plan(plan)
     assert decoded is not None
     one = decoded.operations[0]
     gone = one.base_name if suffix == ".parquet" else one.log_names[0]
@@ -183,10 +183,10 @@ def test_a_plan_that_names_missing_files(suffix: str, tmp_path: Path) -> None:
     with pytest.raises(CorruptTableError, match=gone.replace(".", r"\.")) as error:
         table.run_compaction()
     assert "\n" not in str(error.value)
-    assert [instant.time for instant in table.engine.store.load().pending] == [time]
+    assert [instant.time for instant in table.context.store.load().pending] == [time]
 
 
-def test_a_truncated_plan(tmp_path: Path) -> None:
+def test_truncated_plan_is_refused_and_can_be_cancelled(tmp_path: Path) -> None:
     folder = unpack(PARTITIONED, tmp_path)
     table = lakeformat.open(folder)
     before = seen(table)

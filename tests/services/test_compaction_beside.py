@@ -10,9 +10,9 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.services.compact.rewrite import CompactSettings, SliceToCompact, compact_here
+from lakeformat.services.compact.rewrite import CompactSettings, SliceToCompact, compact_in_process
 from lakeformat.services.compact.run import CompactSession
 from lakeformat.transaction.written_file import WrittenFile
 from tests.helpers import hudi_rs
@@ -31,12 +31,14 @@ def opened(name: str, tmp_path: Path) -> lakeformat.Table:
 def session(table: lakeformat.Table, meanwhile: Callable[[], object]) -> CompactSession:
     """A compaction in whose midst something happens."""
 
-    def compactor(engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[WrittenFile]:
-        written = compact_here(engine, slices, settings)
+    def compactor(
+        context: TableContext, slices: Sequence[SliceToCompact], settings: CompactSettings
+    ) -> list[WrittenFile]:
+        written = compact_in_process(context, slices, settings)
         meanwhile()
         return written
 
-    return CompactSession(table.engine, table.options, compactor)
+    return CompactSession(table.context, table.options, compactor)
 
 
 def count(table: lakeformat.Table) -> int:
@@ -58,14 +60,14 @@ def test_log_files_written_after_the_plan_stay_in_the_new_slice(name: str, tmp_p
     table.compact()
     assert during.seen()
     assert not table.snapshot().live.has_logs
-    hudi_rs.assert_same_rows(lakeformat.open(table.engine.storage.location))
+    hudi_rs.assert_same_rows(lakeformat.open(table.context.storage.location))
 
 
 @pytest.mark.parametrize("began_before", [True, False])
-def test_a_write_that_does_not_know_the_plan_and_ends_during_its_run(began_before: bool, tmp_path: Path) -> None:
+def test_version_6_write_unaware_of_the_plan_is_kept(began_before: bool, tmp_path: Path) -> None:
     """Version 6: its log file is of the old slice, which the plan of another program closes."""
     table = opened(SIX, tmp_path)
-    last = table.engine.store.load().last_time
+    last = table.context.store.load().last_time
     time = table.schedule_compaction()
     assert time is not None
     early = Append(table, "early", time=str(int(str(last if began_before else time)) + 1))
@@ -77,7 +79,7 @@ def test_a_write_that_does_not_know_the_plan_and_ends_during_its_run(began_befor
     assert not table.snapshot().live.has_logs
 
 
-def test_in_layout_2_such_a_write_belongs_to_the_new_slice(tmp_path: Path) -> None:
+def test_layout_2_write_during_the_run_belongs_to_the_new_slice(tmp_path: Path) -> None:
     table = opened(NINE, tmp_path)
     early = Append(table, "early").begin()
     time = table.schedule_compaction()
@@ -87,7 +89,7 @@ def test_in_layout_2_such_a_write_belongs_to_the_new_slice(tmp_path: Path) -> No
     assert early.time < str(time)
 
 
-def test_nothing_is_planned_or_cancelled_beside_a_write_of_version_6(tmp_path: Path) -> None:
+def test_compaction_is_not_planned_or_cancelled_beside_a_version_6_write(tmp_path: Path) -> None:
     table = opened(SIX, tmp_path)
     time = table.schedule_compaction()
     assert time is not None
@@ -102,7 +104,7 @@ def test_nothing_is_planned_or_cancelled_beside_a_write_of_version_6(tmp_path: P
             act()
 
 
-def test_the_past_is_archived_while_a_compaction_runs(tmp_path: Path) -> None:
+def test_archiving_during_a_compaction_keeps_its_files(tmp_path: Path) -> None:
     table = made(tmp_path / "t", 6)
     for step in range(6):
         table.upsert(rows([1], step))
@@ -114,11 +116,11 @@ def test_the_past_is_archived_while_a_compaction_runs(tmp_path: Path) -> None:
 
 
 @EACH
-def test_two_run_one_plan(name: str, tmp_path: Path) -> None:
+def test_compaction_plan_is_run_by_one_process_at_a_time(name: str, tmp_path: Path) -> None:
     table = opened(name, tmp_path)
     rows = count(table)
     time = table.schedule_compaction()
-    other = lakeformat.open(table.engine.storage.location)
+    other = lakeformat.open(table.context.storage.location)
 
     def meanwhile() -> None:
         with pytest.raises(WriteConflictError, match=f"compaction {time} runs in another process; wait for it"):
@@ -133,7 +135,7 @@ def test_two_run_one_plan(name: str, tmp_path: Path) -> None:
 
 
 @EACH
-def test_a_run_that_fails_leaves_the_plan(name: str, tmp_path: Path) -> None:
+def test_failed_run_leaves_the_plan_pending(name: str, tmp_path: Path) -> None:
     table = opened(name, tmp_path)
     rows = count(table)
     time = table.schedule_compaction()
@@ -144,7 +146,7 @@ def test_a_run_that_fails_leaves_the_plan(name: str, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         session(table, fails).run()
     assert count(table) == rows
-    hoodie = Path(table.engine.storage.location, ".hoodie")
+    hoodie = Path(table.context.storage.location, ".hoodie")
     assert not list(hoodie.rglob("*.compaction.inflight"))[1 if name == NINE else 0 :]
     assert not list((hoodie / ".lakeformat").rglob("*.parquet"))
     assert table.run_compaction().instant_time == time
@@ -152,18 +154,18 @@ def test_a_run_that_fails_leaves_the_plan(name: str, tmp_path: Path) -> None:
 
 
 @EACH
-def test_the_dead_run_of_another_program_is_begun_anew_by_name(name: str, tmp_path: Path) -> None:
+def test_dead_run_of_another_program_is_restarted_if_named(name: str, tmp_path: Path) -> None:
     """Its half-written base file goes; while it may live it is left alone."""
     table = opened(name, tmp_path)
     rows = count(table)
     time = table.schedule_compaction()
     assert time is not None
-    store = table.engine.store
-    inflight = Path(table.engine.storage.location, store.layout.path(Instant(time, Action.COMPACTION, State.INFLIGHT)))
+    store = table.context.store
+    inflight = Path(table.context.storage.location, store.layout.path(Instant(time, Action.COMPACTION, State.INFLIGHT)))
     inflight.touch()
     piece = next(one for one in slices(table) if one.logs)
     half = Path(
-        table.engine.storage.location, piece.group.partition_path, f"{piece.group.file_id}_7-8-9_{time}.parquet"
+        table.context.storage.location, piece.group.partition_path, f"{piece.group.file_id}_7-8-9_{time}.parquet"
     )
     half.write_bytes(b"half")
     assert table.run_compaction().skipped
@@ -175,4 +177,4 @@ def test_the_dead_run_of_another_program_is_begun_anew_by_name(name: str, tmp_pa
     assert table.run_compaction(time).instant_time == time
     assert count(table) == rows
     assert not half.exists()
-    hudi_rs.assert_same_rows(lakeformat.open(table.engine.storage.location))
+    hudi_rs.assert_same_rows(lakeformat.open(table.context.storage.location))

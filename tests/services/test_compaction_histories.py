@@ -37,14 +37,14 @@ def rows(ids: list[int], step: int) -> pa.Table:
 
 
 def seen(table: lakeformat.Table) -> Model:
-    found = lakeformat.open(table.engine.storage.location).to_arrow(columns=["id", "v"])
+    found = lakeformat.open(table.context.storage.location).to_arrow(columns=["id", "v"])
     ids = found.column("id").to_pylist()
     assert len(set(ids)) == len(ids), "a key stands in two rows"
     return dict(zip(ids, found.column("v").to_pylist(), strict=True))
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_key_that_comes_back_while_its_deletion_is_being_compacted(version: int, tmp_path: Path) -> None:
+def test_key_reinserted_during_the_compaction_of_its_delete_is_kept(version: int, tmp_path: Path) -> None:
     """Its log file updates a row that the base file held then, and does no more when the compaction is over."""
     table = made(tmp_path / "t", version)
     table.upsert(rows([1, 3, 5], 0))
@@ -87,7 +87,7 @@ def play(table: lakeformat.Table, model: Model, step: int, operation: str, ids: 
 @pytest.mark.parametrize("version", [6, 9])
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_random_histories(
+def test_random_histories_with_compactions_follow_the_model(
     version: int, index: str, steps: list[tuple[str, set[int]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     table = made(tmp_path_factory.mktemp("history") / "t", version, index)
@@ -95,12 +95,12 @@ def test_random_histories(
     for step, (operation, ids) in enumerate([("upsert", {0, 1, 2}), *steps, ("compact", {0})]):
         play(table, model, step, operation, sorted(ids))
         assert seen(table) == model
-    hudi_rs.assert_same_rows(lakeformat.open(table.engine.storage.location))
+    hudi_rs.assert_same_rows(lakeformat.open(table.context.storage.location))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_writer_goes_on_beside_compactions(version: int, tmp_path: Path) -> None:
+def test_writer_beside_compactions_loses_no_row(version: int, tmp_path: Path) -> None:
     table = made(tmp_path / "t", version)
     model: Model = {}
     play(table, model, 0, "upsert", list(range(12)))

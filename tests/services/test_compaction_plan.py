@@ -12,9 +12,9 @@ from lakeformat.errors import CorruptTableError, InvalidOptionError
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.model.service_plans import CompactionOperation
 from lakeformat.services.after_write import Trigger, is_due
-from lakeformat.services.compact.plan import PlanLimits, plan_compaction
-from lakeformat.services.compact.rewrite import side_by_side
-from lakeformat.services.compact.run import slice_to_merge
+from lakeformat.services.compact.plan import CompactLimits, plan_compaction
+from lakeformat.services.compact.rewrite import count_parallel
+from lakeformat.services.compact.run import find_slice_to_merge
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout
 
@@ -32,14 +32,14 @@ def a_slice(file_id: str, partition: str = "", *, base: int = 0, logs: tuple[int
     return FileSlice(FileGroupId(partition, file_id), T0, file, written)
 
 
-def limits(strategy: str, **options: Any) -> PlanLimits:
+def limits(strategy: str, **options: Any) -> CompactLimits:
     """Of options, today being 2025-11-20."""
     given = {"hoodie.compaction." + name.replace("_", "."): value for name, value in options.items()}
     said = resolve({"hoodie.compaction.strategy": strategy, **given})
-    return PlanLimits.of_options(said, date(2025, 11, 20))
+    return CompactLimits.of_options(said, date(2025, 11, 20))
 
 
-def chosen(slices: list[FileSlice], made: PlanLimits, closed: frozenset[FileGroupId] = frozenset()) -> list[str]:
+def chosen(slices: list[FileSlice], made: CompactLimits, closed: frozenset[FileGroupId] = frozenset()) -> list[str]:
     plan = plan_compaction(slices, closed, made)
     return [operation.file_id for operation in plan.operations] if plan else []
 
@@ -66,7 +66,7 @@ SLICES = [
         ("org.apache.hudi.table.action.compact.strategy.BoundedIOCompactionStrategy", {"target_io": 0}, ["small"]),
     ],
 )
-def test_strategies_by_size(strategy: str, options: dict[str, Any], wanted: list[str]) -> None:
+def test_size_strategies_choose_hudis_slices(strategy: str, options: dict[str, Any], wanted: list[str]) -> None:
     assert chosen(SLICES, limits(strategy, **options)) == wanted
 
 
@@ -92,7 +92,7 @@ DAYS = [
         ("PartitionRegexBasedCompactionStrategy", {"partition_path_regex": "2025/11/.*"}, ["20", "19"]),
     ],
 )
-def test_strategies_by_partition(strategy: str, options: dict[str, Any], wanted: list[str]) -> None:
+def test_partition_strategies_choose_hudis_slices(strategy: str, options: dict[str, Any], wanted: list[str]) -> None:
     assert chosen(DAYS, limits(strategy, **options)) == wanted
 
 
@@ -104,12 +104,12 @@ def test_groups_of_other_plans_are_left_alone() -> None:
     assert plan_compaction(SLICES[:1], frozenset(), limits("UnBoundedCompactionStrategy")) is None
 
 
-def test_other_strategies_are_refused_by_name() -> None:
+def test_unsupported_strategy_is_refused_by_name() -> None:
     with pytest.raises(InvalidOptionError, match=r"com\.example\.Mine.*that class cannot run here"):
         resolve({"hoodie.compaction.strategy": "com.example.Mine"})
 
 
-def test_metrics_are_whole_megabytes_as_hudis() -> None:
+def test_plan_metrics_are_whole_megabytes_like_hudis() -> None:
     plan = plan_compaction(
         [a_slice("f", base=3 * MB - 1, logs=(MB, 5))], frozenset(), limits("UnBoundedCompactionStrategy")
     )
@@ -151,11 +151,13 @@ COMPACTED = [*DELTAS[:2], "20251120080000015.commit", "20251120080000015.compact
         ("NUM_OR_TIME", 6, 3601, DELTAS, False),
     ],
 )
-def test_when_a_compaction_is_due(strategy: str, commits: int, seconds: int, names: list[str], wanted: bool) -> None:
+def test_compaction_is_due_by_the_trigger_strategy(
+    strategy: str, commits: int, seconds: int, names: list[str], wanted: bool
+) -> None:
     assert is_due(Trigger(strategy, commits, seconds), a_timeline(*names), NOW, timezone.utc) is wanted
 
 
-def test_in_layout_2_completion_counts() -> None:
+def test_in_layout_2_commits_are_counted_by_completion() -> None:
     """A deltacommit that began before the compaction was planned, and was over later, is in no base file."""
     names = [
         "20251120080000010_20251120080000030.deltacommit",
@@ -179,13 +181,13 @@ def a_log(version: int, instant: str = T0) -> LogFile:
 def merged(live: FileSlice | None, *, by_name: bool = True, replaced: bool = False) -> list[str] | None:
     """Names of the files that a plan of one log file merges with what is live."""
     operation = CompactionOperation("", "f", T0, str(BASE.name), (str(a_log(1).name),))
-    found = slice_to_merge(
+    found = find_slice_to_merge(
         operation, {GROUP: live} if live else {}, {GROUP} if replaced else (), PLANNED, by_name=by_name
     )
     return found and [str(found.base and found.base.name), *(str(log.name) for log in found.logs)]
 
 
-def test_what_a_run_merges() -> None:
+def test_run_merges_the_planned_files() -> None:
     planned = [str(BASE.name), str(a_log(1).name)]
     beside = (a_log(1), a_log(2), a_log(1, PLANNED))
     assert merged(FileSlice(GROUP, T0, BASE, (a_log(1),))) == planned
@@ -195,7 +197,7 @@ def test_what_a_run_merges() -> None:
     assert merged(FileSlice(GROUP, T0, BASE, beside), by_name=False) == planned
 
 
-def test_what_a_run_leaves_out() -> None:
+def test_run_leaves_out_replaced_and_compacted_groups() -> None:
     newer = BaseFile("", BaseFileName("f", "0-0-0", LATER), MB)
     assert merged(FileSlice(GROUP, LATER, newer)) is None
     assert merged(None, replaced=True) is None
@@ -210,7 +212,7 @@ def test_what_a_run_leaves_out() -> None:
         (FileSlice(GROUP, T0, BASE, (a_log(2),)), a_log(1)),
     ],
 )
-def test_what_a_run_refuses(live: FileSlice | None, named: BaseFile | LogFile) -> None:
+def test_run_refuses_missing_files(live: FileSlice | None, named: BaseFile | LogFile) -> None:
     with pytest.raises(CorruptTableError, match=str(named.name).replace(".", "[.]")):
         merged(live)
 
@@ -229,4 +231,4 @@ def test_what_a_run_refuses(live: FileSlice | None, named: BaseFile | LogFile) -
 )
 def test_slices_side_by_side_share_a_buffer(log_bytes: tuple[int, ...], cores: int, wanted: int) -> None:
     """Log records take four times the bytes of their files in memory."""
-    assert side_by_side(log_bytes, 100, cores) == wanted
+    assert count_parallel(log_bytes, 100, cores) == wanted

@@ -51,7 +51,7 @@ def fill(table: Table, rng: random.Random) -> None:
 @pytest.mark.parametrize(
     "version", [6, pytest.param(8, marks=pytest.mark.slow), pytest.param(9, marks=pytest.mark.slow)]
 )
-def test_the_newest_row_of_each_key_stays(version: int, kind: str, ordering: str | None, tmp_path: Path) -> None:
+def test_dedupe_keeps_the_newest_row_of_each_key(version: int, kind: str, ordering: str | None, tmp_path: Path) -> None:
     rng = random.Random(version * 7 + len(kind))
     table = new(tmp_path, version, kind, **({"ordering": ordering} if ordering else {}))
     fill(table, rng)
@@ -84,7 +84,7 @@ def ranks(rows: pa.Table, ordering: str | None) -> dict[tuple[str, int], tuple[A
     return {(row["p"], row["id"]): tuple(row[name] for name in names) for row in rows.to_pylist()}
 
 
-def test_hudi_rs_reads_what_is_left(tmp_path: Path) -> None:
+def test_hudi_rs_reads_the_rows_after_dedupe(tmp_path: Path) -> None:
     table = new(tmp_path)
     fill(table, random.Random(1))
     table.dedupe()
@@ -93,7 +93,7 @@ def test_hudi_rs_reads_what_is_left(tmp_path: Path) -> None:
     assert sorted(theirs["v"].to_pylist()) == sorted(table.to_arrow()["v"].to_pylist())
 
 
-def test_the_rows_are_named_and_those_of_one_key_alone_are_not(tmp_path: Path) -> None:
+def test_dedupe_plan_names_only_duplicate_rows(tmp_path: Path) -> None:
     table = new(tmp_path)
     first = table.insert([{"id": at, "p": "a", "ts": 1, "v": "x"} for at in range(3)]).instant_time
     second = table.insert([{"id": 1, "p": "a", "ts": 1, "v": "y"}, {"id": 1, "p": "b", "ts": 1, "v": "y"}]).instant_time
@@ -109,7 +109,7 @@ def test_the_rows_are_named_and_those_of_one_key_alone_are_not(tmp_path: Path) -
     ]  # fmt: skip
 
 
-def test_files_without_a_surplus_row_stay(tmp_path: Path) -> None:
+def test_dedupe_keeps_files_without_a_duplicate(tmp_path: Path) -> None:
     table = new(tmp_path)
     table.insert([{"id": at, "p": "ab"[at % 2], "ts": 1, "v": "x"} for at in range(4)])
     kept = {file for file in table.files()["path"].to_pylist() if file.startswith("b/")}
@@ -118,7 +118,7 @@ def test_files_without_a_surplus_row_stay(tmp_path: Path) -> None:
     assert kept <= set(table.files()["path"].to_pylist())
 
 
-def test_nothing_is_written_where_no_key_comes_twice(tmp_path: Path) -> None:
+def test_dedupe_without_duplicates_writes_nothing(tmp_path: Path) -> None:
     table = new(tmp_path)
     assert str(table.dedupe()) == "dedupe: no key comes twice"
     table.upsert([{"id": 1, "p": "a", "ts": 1, "v": "x"}])
@@ -126,7 +126,7 @@ def test_nothing_is_written_where_no_key_comes_twice(tmp_path: Path) -> None:
     assert len(table.history()) == 1
 
 
-def test_it_can_be_taken_back(tmp_path: Path) -> None:
+def test_dedupe_can_be_rolled_back(tmp_path: Path) -> None:
     table = new(tmp_path)
     fill(table, random.Random(3))
     before = sorted(table.to_arrow()["v"].to_pylist())
@@ -151,7 +151,7 @@ def test_a_table_of_buckets_is_refused_and_the_keys_are_named(tmp_path: Path) ->
         table.dedupe(dry_run=True)
 
 
-def test_a_pending_plan_is_in_the_way(tmp_path: Path) -> None:
+def test_dedupe_beside_a_pending_plan_is_refused(tmp_path: Path) -> None:
     table = new(tmp_path)
     fill(table, random.Random(4))
     table.schedule_clustering("id")
@@ -161,7 +161,7 @@ def test_a_pending_plan_is_in_the_way(tmp_path: Path) -> None:
     assert table.count() == before
 
 
-def test_check_tells_duplicates_from_damage_and_names_the_cure(tmp_path: Path) -> None:
+def test_check_reports_duplicates_apart_from_damage_with_advice(tmp_path: Path) -> None:
     table = new(tmp_path)
     table.insert([{"id": at, "p": "a", "ts": 1, "v": "x"} for at in range(3)])
     table.insert([{"id": at, "p": "a", "ts": 1, "v": "y"} for at in (1, 2)])
@@ -191,14 +191,14 @@ def moved(table: Table, caplog: pytest.LogCaptureFixture, *batches: list[tuple[i
     return [record.getMessage() for record in caplog.records]
 
 
-def test_an_upsert_into_another_partition_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_upsert_into_another_partition_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = new(tmp_path)
     (said,) = moved(table, caplog, [(1, "a"), (2, "b")], [(3, "a")], [(1, "b")], [(2, "a")])
     assert "'1' into partition 'b', and partition 'a' has a row" in said
     assert "GLOBAL_BLOOM" in said
 
 
-def test_a_batch_with_a_key_in_two_partitions_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_batch_with_a_key_in_two_partitions_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (said,) = moved(new(tmp_path), caplog, [(1, "a"), (2, "a"), (2, "b")])
     assert "'2' into partition 'b', and partition 'a' has a row" in said
 

@@ -12,7 +12,7 @@ from tests.helpers import fixture_tables
 
 
 @pytest.mark.parametrize("name", fixture_tables.names("hudi_life"))
-def test_it_tells_what_hudi_tells(name: str, tmp_path: Path) -> None:
+def test_describe_equals_the_facts_of_hudi(name: str, tmp_path: Path) -> None:
     path, told = fixture_tables.unpack(name, tmp_path), fixture_tables.expected(name)
     said = lakeformat.open(path).describe()
     files = [
@@ -34,7 +34,7 @@ def test_it_tells_what_hudi_tells(name: str, tmp_path: Path) -> None:
 ACTIONS = ("clean", "savepoint")
 
 
-def test_it_tells_what_to_do_next(tmp_path: Path) -> None:
+def test_describe_advises_pending_services(tmp_path: Path) -> None:
     schema = pa.schema({"id": pa.int64(), "p": pa.int64()})
     lakeformat.create(tmp_path / "t", schema, record_key="id", partition_by="p")
     once = {"hoodie.clean.automatic": False, "hoodie.cleaner.commits.retained": 1}
@@ -45,12 +45,12 @@ def test_it_tells_what_to_do_next(tmp_path: Path) -> None:
     assert (said.partitions, said.files, said.small_files, said.all_files) == (10, 10, 10, 40)
     assert [line.partition(":")[0] for line in said.advice] == ["cluster()", "clean()"]
     table.schedule_clustering(by="id")
-    (Path(table.engine.storage.location) / ".hoodie/20300101000000000.commit.requested").touch()
+    (Path(table.context.storage.location) / ".hoodie/20300101000000000.commit.requested").touch()
     assert "20300101000000000" in str(table.describe())
     assert [text.split()[0] for text in table.describe().pending] == ["clustering", "commit"]
 
 
-def test_it_advises_a_clean_only_if_a_clean_would_delete_something(tmp_path: Path) -> None:
+def test_describe_advises_a_clean_only_if_it_would_delete_files(tmp_path: Path) -> None:
     rows = [{"id": at} for at in range(10)]
     table = lakeformat.create(tmp_path / "t", rows, record_key="id", insert=True)
     for _ in range(4):
@@ -65,7 +65,7 @@ def test_it_advises_a_clean_only_if_a_clean_would_delete_something(tmp_path: Pat
     assert fewer.describe().advice == ()
 
 
-def test_a_dedupe_is_not_a_clustering(tmp_path: Path) -> None:
+def test_describe_does_not_count_a_dedupe_as_a_clustering(tmp_path: Path) -> None:
     rows = [{"id": at} for at in range(10)]
     table = lakeformat.create(tmp_path / "t", rows, record_key="id", insert=True)
     table.insert(rows)

@@ -57,7 +57,7 @@ class Sick:
     @property
     def live(self) -> Path:
         """A base file that is read."""
-        return self.path / self.table.engine.snapshot().files[0].path
+        return self.path / self.table.context.snapshot().files[0].path
 
     @property
     def times(self) -> list[str]:
@@ -96,7 +96,7 @@ def wrong_in_commit(sick: Sick, count: str, by: int, at: int = -1) -> None:
 
 
 def wrong_filter(sick: Sick) -> None:
-    other = BloomFilter.sized(10, 1e-9)
+    other = BloomFilter.with_capacity(10, 1e-9)
     other.add(pa.array(["nobody"]))
     sick.rewrite(same, bloom=other.encode().encode())
 
@@ -234,7 +234,7 @@ def rows_or_error(table: lakeformat.Table) -> object:
 
 
 @pytest.mark.parametrize(("plant", "kind", "mends"), [d[1:] for d in DAMAGES], ids=[d[0] for d in DAMAGES])
-def test_planted_damage_is_found(
+def test_check_finds_planted_damage_and_repair_cures_it(
     plant: Callable[[Sick], object], kind: Kind, mends: bool, template: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "t"
@@ -255,7 +255,7 @@ def test_planted_damage_is_found(
         assert rows_or_error(lakeformat.open(path, **{"lakeformat.file.index": False})) == read
 
 
-def test_the_cure_of_an_index_that_differs_is_a_command(template: Path, tmp_path: Path) -> None:
+def test_wrong_index_is_reported_with_the_command_that_removes_it(template: Path, tmp_path: Path) -> None:
     path = tmp_path / "t"
     shutil.copytree(template, path)
     sick = Sick(path)
@@ -267,7 +267,7 @@ def test_the_cure_of_an_index_that_differs_is_a_command(template: Path, tmp_path
     )
 
 
-def test_what_is_taken_away_is_kept_until_told_otherwise(template: Path, tmp_path: Path) -> None:
+def test_repair_keeps_removed_files_until_purged(template: Path, tmp_path: Path) -> None:
     path = tmp_path / "t"
     shutil.copytree(template, path)
     sick = Sick(path)
@@ -336,7 +336,7 @@ def no_history_file(path: Path) -> None:
         ("v9_mor_savepoint_kept_by_cleaner", lambda path: last_log(path).unlink(), Kind.MISSING),
     ],
 )
-def test_damage_of_hudis_tables_is_found(
+def test_check_finds_damage_in_tables_of_hudi(
     name: str, plant: Callable[[Path], object], kind: Kind, tmp_path: Path
 ) -> None:
     path = fixture_tables.unpack(f"hudi_life/{name}", tmp_path)

@@ -15,7 +15,7 @@ NAMES = [name for collection in COLLECTIONS for name in fixture_tables.names(col
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_check_is_silent(name: str, tmp_path: Path) -> None:
+def test_check_of_a_healthy_table_finds_nothing(name: str, tmp_path: Path) -> None:
     path = fixture_tables.unpack(name, tmp_path)
     try:
         table = lakeformat.open(path)

@@ -25,7 +25,7 @@ def operations(table: lakeformat.Table) -> list[str]:
     return [entry.operation for entry in reversed(table.history())]
 
 
-def test_every_so_many_commits(tmp_path: Path) -> None:
+def test_inline_clustering_runs_every_given_number_of_commits(tmp_path: Path) -> None:
     table = made(tmp_path / "t", **EVERY_TWO, **BY_X)
     results = [table.insert(rows(60).slice(10 * at, 10)) for at in range(3)]
     assert operations(table) == ["insert", "insert", "cluster", "insert"]
@@ -39,7 +39,7 @@ def test_every_so_many_commits(tmp_path: Path) -> None:
     assert len(file_names(table)) == 3
 
 
-def test_four_commits_by_default_and_the_older_name(tmp_path: Path) -> None:
+def test_inline_clustering_default_is_four_commits(tmp_path: Path) -> None:
     table = made(
         tmp_path / "t",
         **{"hoodie.datasource.clustering.inline.enable": "true", "hoodie.parquet.small.file.limit": 0},
@@ -49,7 +49,7 @@ def test_four_commits_by_default_and_the_older_name(tmp_path: Path) -> None:
     assert operations(table) == [*["bulk_insert"] * 4, "cluster", "bulk_insert"]
 
 
-def test_planned_and_left_to_others(tmp_path: Path) -> None:
+def test_inline_scheduling_leaves_the_plan_to_others(tmp_path: Path) -> None:
     options = {"hoodie.clustering.schedule.inline": True, "hoodie.clustering.inline.max.commits": 2}
     table = made(tmp_path / "t", **options, **BY_X)
     for at in range(3):
@@ -61,7 +61,7 @@ def test_planned_and_left_to_others(tmp_path: Path) -> None:
     assert all_rows_by_hudi_rs(table) == all_rows(table)
 
 
-def test_a_write_stands_whatever_becomes_of_its_services(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_inline_service_does_not_undo_the_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "t"
     table = made(path, **{**INLINE, "hoodie.clustering.inline.max.commits": 1})
     table.bulk_insert(rows(30))
@@ -93,9 +93,7 @@ def test_columns_that_are_not_there_are_refused_before_the_write(tmp_path: Path)
         ({"hoodie.index.type": "BUCKET"}, "hoodie.index.type=BUCKET"),
     ],
 )
-def test_options_that_cannot_go_together_are_refused_before_the_write(
-    options: dict[str, Any], text: str, tmp_path: Path
-) -> None:
+def test_contradicting_options_are_refused_before_the_write(options: dict[str, Any], text: str, tmp_path: Path) -> None:
     made(tmp_path / "t", **{key: value for key, value in options.items() if "index" in key})
     table = lakeformat.open(tmp_path / "t", **INLINE, **options)
     with pytest.raises(InvalidOptionError, match=text):
@@ -113,13 +111,13 @@ def test_options_that_cannot_go_together_are_refused_before_the_write(
     }.values(),
     ids=["delete keys", "delete", "update", "merge"],
 )
-def test_buckets_are_told_by_their_files_too(write: Callable[[lakeformat.Table], Any], tmp_path: Path) -> None:
+def test_bucket_table_is_recognised_by_its_files(write: Callable[[lakeformat.Table], Any], tmp_path: Path) -> None:
     made(tmp_path / "t", **{"hoodie.index.type": "BUCKET"}).upsert(rows(30))
     with pytest.raises(InvalidOptionError, match="finds rows by the names of their files"):
         write(lakeformat.open(tmp_path / "t", **INLINE))
 
 
-def test_what_lies_in_order_is_left_alone(tmp_path: Path) -> None:
+def test_inline_clustering_leaves_clustered_partitions_alone(tmp_path: Path) -> None:
     options = {**INLINE, "hoodie.clustering.inline.max.commits": 1}
     table = made(tmp_path / "t", **options, **BY_X)
     table.bulk_insert(rows(60))
@@ -139,7 +137,7 @@ def test_what_lies_in_order_is_left_alone(tmp_path: Path) -> None:
     assert all_rows_by_hudi_rs(table) == all_rows(table)
 
 
-def test_a_batch_is_not_taken_for_sent_twice(tmp_path: Path) -> None:
+def test_inline_clustering_does_not_reuse_the_batch_id(tmp_path: Path) -> None:
     options = {**INLINE, "hoodie.clustering.inline.max.commits": 1, "lakeformat.batch.app": "job"}
     made(tmp_path / "t")
     for number in range(2):

@@ -9,7 +9,7 @@ import pytest
 import lakeformat
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.instant import Action
-from lakeformat.services.after_write import after_write, check_services
+from lakeformat.services.after_write import run_due_services, check_services
 from tests.helpers.appending import Append
 from tests.helpers.fixture_tables import unpack
 
@@ -20,7 +20,7 @@ COMMITS = "hoodie.compact.inline.max.delta.commits"
 def served(table: lakeformat.Table) -> str | None:
     """What services did after one more deltacommit, which is seen in any case."""
     written = Append(table).run()
-    done = after_write(table.engine, table.options)
+    done = run_due_services(table.context, table.options)
     assert written.seen()
     return done and done["compaction"]
 
@@ -30,11 +30,11 @@ def compactions(table: lakeformat.Table) -> int:
 
 
 @pytest.mark.parametrize("name", [SIX, NINE])
-def test_a_compaction_every_so_many_deltacommits(name: str, tmp_path: Path) -> None:
+def test_inline_compaction_runs_every_given_number_of_deltacommits(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
     table.compact()
     before = compactions(table)
-    table = lakeformat.open(table.engine.storage.location, **{"hoodie.compact.inline": True, COMMITS: 3})
+    table = lakeformat.open(table.context.storage.location, **{"hoodie.compact.inline": True, COMMITS: 3})
     said = [served(table) for _ in range(6)]
     assert [bool(one) for one in said] == [False, False, True, False, False, True]
     assert compactions(table) == before + 2
@@ -42,10 +42,10 @@ def test_a_compaction_every_so_many_deltacommits(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", [SIX, NINE])
-def test_a_plan_is_left_to_others_and_run_by_whoever_compacts_inline(name: str, tmp_path: Path) -> None:
+def test_scheduled_plan_is_run_by_the_next_inline_compaction(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
     table.compact()
-    before, location = compactions(table), table.engine.storage.location
+    before, location = compactions(table), table.context.storage.location
     table = lakeformat.open(location, **{"hoodie.compact.schedule.inline": True, COMMITS: 2})
     said = [served(table) for _ in range(4)]
     (planned,) = (one.time for one in table.snapshot().timeline.pending if one.action is Action.COMPACTION)
@@ -56,7 +56,7 @@ def test_a_plan_is_left_to_others_and_run_by_whoever_compacts_inline(name: str, 
     assert not table.snapshot().timeline.pending
 
 
-def test_a_compaction_that_fails_is_logged_and_the_write_stands(
+def test_failed_inline_compaction_is_logged_and_does_not_undo_the_write(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = unpack(SIX, tmp_path)
@@ -74,5 +74,5 @@ def test_both_switches_are_refused_and_copy_on_write_is_left_alone(tmp_path: Pat
     table = lakeformat.open(unpack("hudi_v6/cow_part_hive", tmp_path), **both)
     with pytest.raises(InvalidOptionError, match="set one of them"):
         check_services(table.options, table.snapshot(), table.snapshot().columns(""))
-    one = lakeformat.open(table.engine.storage.location, **{"hoodie.compact.inline": True})
-    assert after_write(one.engine, one.options) is None
+    one = lakeformat.open(table.context.storage.location, **{"hoodie.compact.inline": True})
+    assert run_due_services(one.context, one.options) is None

@@ -43,7 +43,7 @@ def instants(table: lakeformat.Table) -> list[str]:
     return [entry.instant_time for entry in reversed(table.history())]
 
 
-def test_a_savepoint_outlives_cleaning_and_is_gone_back_to(table: lakeformat.Table) -> None:
+def test_restore_to_a_savepoint_works_after_cleaning(table: lakeformat.Table) -> None:
     first, second, _ = instants(table)
     state = {**dict.fromkeys(range(5), "a"), **dict.fromkeys(range(5, 15), "b")}
     saved = table.savepoint(second, comment="before the change", user="me")
@@ -61,9 +61,9 @@ def test_a_savepoint_outlives_cleaning_and_is_gone_back_to(table: lakeformat.Tab
     assert read(table) == {**state, 100: "e"}
 
 
-def test_what_is_refused_says_why_and_changes_nothing(table: lakeformat.Table) -> None:
+def test_refused_restore_says_why_and_changes_nothing(table: lakeformat.Table) -> None:
     first, second, third = instants(table)
-    before = sorted(os.listdir(Path(table.engine.storage.location, ".hoodie")))
+    before = sorted(os.listdir(Path(table.context.storage.location, ".hoodie")))
     with pytest.raises(InstantNotAvailableError, match="is no commit"):
         table.restore("20300101000000000")
     with pytest.raises(InstantNotAvailableError, match="oldest commit that is not archived"):
@@ -72,7 +72,7 @@ def test_what_is_refused_says_why_and_changes_nothing(table: lakeformat.Table) -
         table.rollback(first)
     with pytest.raises(InvalidInputError, match="no savepoint"):
         table.delete_savepoint(first)
-    assert sorted(os.listdir(Path(table.engine.storage.location, ".hoodie"))) == before
+    assert sorted(os.listdir(Path(table.context.storage.location, ".hoodie"))) == before
     table.savepoint(third)
     with pytest.raises(InvalidInputError, match="has a savepoint already"):
         table.savepoint(third)
@@ -83,16 +83,16 @@ def test_what_is_refused_says_why_and_changes_nothing(table: lakeformat.Table) -
 
 
 @pytest.mark.parametrize("pending", ["20300101000000000.commit.requested", "20300101000000000.clean.requested"])
-def test_nobody_goes_back_while_others_write_or_clean(pending: str, table: lakeformat.Table) -> None:
+def test_restore_beside_a_pending_write_or_clean_is_refused(pending: str, table: lakeformat.Table) -> None:
     first = instants(table)[0]
-    Path(table.engine.storage.location, ".hoodie", pending).touch()
+    Path(table.context.storage.location, ".hoodie", pending).touch()
     for going in (lambda: table.restore(first), table.rollback):
         with pytest.raises(WriteConflictError, match="pending"):
             going()
     assert len(instants(table)) == 3
 
 
-def test_rollback_goes_back_commit_by_commit_to_an_empty_table(table: lakeformat.Table) -> None:
+def test_repeated_rollback_ends_at_an_empty_table(table: lakeformat.Table) -> None:
     times = instants(table)
     assert table.rollback().target == times[1]
     assert read(table) == {**dict.fromkeys(range(5), "a"), **dict.fromkeys(range(5, 15), "b")}
@@ -106,9 +106,9 @@ def test_rollback_goes_back_commit_by_commit_to_an_empty_table(table: lakeformat
     assert read(table) == {0: "z", 1: "z"}
 
 
-def test_what_came_before_is_archived_and_the_last_commit_left_is_not_rolled_back(table: lakeformat.Table) -> None:
+def test_last_commit_before_an_archive_is_not_rolled_back(table: lakeformat.Table) -> None:
     """Without any commit on the timeline, files of archived ones would not count as committed."""
-    table = lakeformat.open(table.engine.storage.location, **{"hoodie.clean.commits.retained": 1})
+    table = lakeformat.open(table.context.storage.location, **{"hoodie.clean.commits.retained": 1})
     for number in range(3):
         table.upsert(rows(range(3), f"d{number}"))
     assert table.archive(min_commits=2).instants
@@ -123,7 +123,7 @@ def test_what_came_before_is_archived_and_the_last_commit_left_is_not_rolled_bac
     assert len(state) == 15
 
 
-def test_clustering_replaced_partitions_and_columns_are_undone(table: lakeformat.Table) -> None:
+def test_restore_undoes_clusterings_replaced_partitions_and_new_columns(table: lakeformat.Table) -> None:
     last, state = instants(table)[-1], read(table)
     table.cluster(by="id")
     wider = rows(range(3), "n").append_column("extra", pa.array([1, 2, 3]))
@@ -136,7 +136,7 @@ def test_clustering_replaced_partitions_and_columns_are_undone(table: lakeformat
     assert read(table) == state
 
 
-def test_index_changes_and_batches_are_right_at_once(tmp_path: Path) -> None:
+def test_index_changes_and_batch_ids_are_right_after_a_restore(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **{"lakeformat.file.index.commits": 2})
     for number in range(6):
         batch = {"lakeformat.batch.app": "app", "lakeformat.batch.id": number}
@@ -152,17 +152,17 @@ def test_index_changes_and_batches_are_right_at_once(tmp_path: Path) -> None:
     assert read(fresh) == expected | dict.fromkeys(range(3, 8), "again")
 
 
-def test_a_reader_of_before_is_told(table: lakeformat.Table) -> None:
+def test_reader_of_rolled_back_files_gets_an_error(table: lakeformat.Table) -> None:
     batches = table.to_batches()
     table.rollback()
     with pytest.raises(CorruptTableError, match="taken back by a rollback or restore while it was read; read"):
         list(batches)
 
 
-def test_the_restore_on_the_timeline_names_what_it_undid(table: lakeformat.Table) -> None:
+def test_restore_metadata_names_the_undone_commits(table: lakeformat.Table) -> None:
     first, second, third = instants(table)
     done = table.restore(first)
-    store = table.engine.store
+    store = table.context.store
     (restore,) = store.load().of_action(Action.RESTORE)
     assert restore.time == done.instant_time
     plan = store.restore_plan(restore)
@@ -173,7 +173,7 @@ def test_the_restore_on_the_timeline_names_what_it_undid(table: lakeformat.Table
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_every_version_and_kind_goes_back(version: int, kind: str, tmp_path: Path) -> None:
+def test_restore_works_in_every_version_and_kind_of_table(version: int, kind: str, tmp_path: Path) -> None:
     options = {"hoodie.write.table.version": version, "hoodie.datasource.write.table.type": kind}
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **options)
     table.upsert(rows(range(10), "a"))
@@ -197,7 +197,7 @@ def test_every_version_and_kind_goes_back(version: int, kind: str, tmp_path: Pat
     assert not table.check()
 
 
-def test_a_plan_that_rests_on_a_commit_is_in_the_way_of_its_rollback(table: lakeformat.Table) -> None:
+def test_rollback_of_a_commit_with_a_dependent_plan_is_refused(table: lakeformat.Table) -> None:
     second = instants(table)[1]
     planned = table.schedule_clustering(by="id")
     with pytest.raises(WriteConflictError, match=f"{planned}.* was planned with the files of commit"):

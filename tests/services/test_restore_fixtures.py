@@ -38,7 +38,7 @@ TRAVELLED = [
 
 
 @pytest.mark.parametrize(("name", "instant"), TRAVELLED)
-def test_a_restore_brings_back_what_hudi_read_at_that_instant(name: str, instant: str, tmp_path: Path) -> None:
+def test_restore_returns_the_rows_that_hudi_read_at_the_instant(name: str, instant: str, tmp_path: Path) -> None:
     table, told = opened(name, tmp_path)
     saved = [save.instant_time for save in table.savepoints() if save.instant_time > instant]
     for save in saved:
@@ -47,16 +47,16 @@ def test_a_restore_brings_back_what_hudi_read_at_that_instant(name: str, instant
         table.delete_savepoint(save)
     done = table.restore(instant)
     assert rows_of(table) == told["as_of"][instant]
-    timeline = table.engine.store.load()
+    timeline = table.context.store.load()
     assert timeline.commits[-1].time == instant
     assert timeline.pending == ()
     assert not timeline.of_action(Action.ROLLBACK) or done.undone == ()
 
 
 @pytest.mark.parametrize("name", fixture_tables.names("hudi_life"))
-def test_a_savepoint_names_the_files_that_hudi_names(name: str, tmp_path: Path) -> None:
+def test_savepoint_names_the_files_that_hudi_names(name: str, tmp_path: Path) -> None:
     table, _ = opened(name, tmp_path)
-    store = table.engine.store
+    store = table.context.store
     hudis = {i.time: i for i in store.load().of_action(Action.SAVEPOINT) if i.state is State.COMPLETED}
     for time, instant in hudis.items():
         before = decode_savepoint(store.read(instant), name=time)

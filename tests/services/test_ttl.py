@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat.config.retention_options import Expiry, Strategy
 from lakeformat.errors import InvalidInputError, InvalidOptionError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.services.ttl import ExpireSession, choose_expired
 from tests.helpers import hudi_rs
 
@@ -51,9 +51,9 @@ def made(path: Path, **options: Any) -> lakeformat.Table:
 
 def later(table: lakeformat.Table, days: float) -> lakeformat.Table:
     """The same table some days later."""
-    engine = table.engine
-    moved = lakeformat.open(engine.storage.location, **{name: str(table.options[name]) for name in (DAYS, *CREATION)})
-    moved.engine = Engine(engine.storage, Later(engine.clock, days), engine.ids, True)
+    context = table.context
+    moved = lakeformat.open(context.storage.location, **{name: str(table.options[name]) for name in (DAYS, *CREATION)})
+    moved.context = TableContext(context.storage, Later(context.clock, days), context.ids, True)
     return moved
 
 
@@ -62,7 +62,7 @@ def days_of(table: lakeformat.Table) -> set[str]:
 
 
 @pytest.mark.parametrize("options", [{}, MOR, {"hoodie.write.table.version": 9, **MOR}], ids=["cow", "mor", "mor9"])
-def test_what_was_not_written_to_for_days_goes(options: dict[str, Any], tmp_path: Path) -> None:
+def test_partition_not_written_to_for_the_ttl_expires(options: dict[str, Any], tmp_path: Path) -> None:
     table = made(tmp_path / "t", **options, **{DAYS: 30})
     assert table.expire_partitions().skipped == "no partition has expired"
     later(table, 31).upsert(rows(range(10, 12), "b", "new"))  # In a merge-on-read table a log file.
@@ -79,7 +79,7 @@ def test_what_was_not_written_to_for_days_goes(options: dict[str, Any], tmp_path
     assert then.expire_partitions().skipped == "no partition has expired"
 
 
-def test_by_creation_a_write_does_not_help(tmp_path: Path) -> None:
+def test_ttl_by_creation_time_ignores_later_writes(tmp_path: Path) -> None:
     table = made(tmp_path / "t", **{DAYS: 30, **CREATION})
     later(table, 31).upsert(rows(range(1), "a", "new"))
     later(table, 31).upsert(rows(range(20, 21), "c"))
@@ -87,7 +87,7 @@ def test_by_creation_a_write_does_not_help(tmp_path: Path) -> None:
     assert days_of(table) == {"c"}
 
 
-def test_after_a_write_and_only_some(tmp_path: Path) -> None:
+def test_inline_ttl_expires_the_selected_partitions(tmp_path: Path) -> None:
     some = {"hoodie.partition.ttl.inline": "true", "hoodie.partition.ttl.strategy.partition.selected": "a,x", DAYS: 1}
     table = made(tmp_path / "t")
     moved = later(lakeformat.open(tmp_path / "t"), 3)
@@ -97,7 +97,7 @@ def test_after_a_write_and_only_some(tmp_path: Path) -> None:
     assert days_of(table) == {"b", "c"}
 
 
-def test_a_partition_that_is_written_to_meanwhile_stays(tmp_path: Path) -> None:
+def test_partition_written_to_meanwhile_does_not_expire(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
     then = later(table, 31)
 
@@ -107,16 +107,16 @@ def test_a_partition_that_is_written_to_meanwhile_stays(tmp_path: Path) -> None:
         def token(self) -> str:
             if len(table.history()) == 2:
                 then.upsert(rows(range(1), "a", "late"))
-            return table.engine.ids.token()
+            return table.context.ids.token()
 
-    engine = Engine(table.engine.storage, Later(table.engine.clock, 31), Overtaken(), True)
+    context = TableContext(table.context.storage, Later(table.context.clock, 31), Overtaken(), True)
     expiry = Expiry(Strategy.LAST_WRITE, 30, 1000)
-    gone = ExpireSession(engine, table.options, expiry).run()
+    gone = ExpireSession(context, table.options, expiry).run()
     assert [each.path for each in gone.partitions] == ["b"]
     assert table.to_arrow(where="id = 0").column("v").to_pylist() == ["late"]
 
 
-def test_what_asks_for_nothing_or_too_much(tmp_path: Path) -> None:
+def test_ttl_without_or_with_bad_settings_does_nothing_or_is_refused(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
     assert "days.retain" in table.expire_partitions().skipped
     with pytest.raises(InvalidInputError, match="at least 1 day, not 0"):
@@ -136,7 +136,9 @@ def test_what_asks_for_nothing_or_too_much(tmp_path: Path) -> None:
     st.integers(1, 4),
     st.datetimes().map(lambda moment: f"{moment:%Y%m%d%H%M%S}500"),
 )
-def test_the_oldest_go_first_and_none_that_is_young(times: dict[str, str], days: int, most: int, now: str) -> None:
+def test_oldest_partitions_expire_first_and_young_ones_never(
+    times: dict[str, str], days: int, most: int, now: str
+) -> None:
     going = choose_expired(times, Expiry(Strategy.LAST_WRITE, days, most), now)
     assert len(going) <= most
     assert all(times[path] < now for path in going)

@@ -35,21 +35,21 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return made
 
 
-def test_each_plan_holds_what_was_asked_before(log: str) -> None:
+def test_plan_covers_every_filter_pushed_before(log: str) -> None:
     asked = [ask(log, less(value)) for value in (1, 2, 1, 3)]
     assert asked == [Asked(kept(1), 1), Asked(kept(1, 2), 2), Asked(kept(1, 2), 2), Asked(kept(1, 2, 3), 3)]
     assert ask(log, Always(True)) == Asked(None, 4)
     assert ask(log, less(9)).predicate is None
 
 
-def test_a_plan_is_made_anew_if_more_was_asked_meanwhile(log: str) -> None:
+def test_plan_is_repeated_if_a_filter_was_pushed_meanwhile(log: str) -> None:
     first = ask(log, less(1))
     second = ask(log, less(2))
     assert settle(log, first, 1) == second
     assert settle(log, second, 1) == second
 
 
-def test_other_processes_see_it(log: str) -> None:
+def test_other_processes_see_the_pushed_filters(log: str) -> None:
     ask(log, less(1))
     text = "import sys; from lakeformat.spark.pushdown import ask; from lakeformat.predicate import *\n"
     text += "print(ask(sys.argv[1], Comparison('i', '<', 2)).count)"
@@ -58,18 +58,18 @@ def test_other_processes_see_it(log: str) -> None:
     assert ask(log, less(3)).count == 3
 
 
-def test_many_different_filters_are_everything(log: str) -> None:
+def test_too_many_different_filters_mean_no_filter(log: str) -> None:
     asked = [ask(log, less(value)) for value in range(40)]
     assert [plan.predicate is None for plan in asked] == [False] * 32 + [True] * 8
     assert len(Path(log).read_bytes()) < 10_000
 
 
-def test_nan_and_order_do_not_hold_up_a_plan(log: str) -> None:
+def test_nan_filter_does_not_repeat_the_plan(log: str) -> None:
     asked = ask(log, Comparison("d", "=", float("nan")))
     assert settle(log, asked, 1).count == asked.count == ask(log, Comparison("d", "=", float("nan"))).count
 
 
-def test_a_torn_or_removed_file_means_everything(log: str) -> None:
+def test_torn_or_missing_state_file_means_no_filter(log: str) -> None:
     first = ask(log, less(1))
     Path(log).write_bytes(Path(log).read_bytes()[:-3])
     assert settle(log, first, 1).predicate is None
@@ -79,7 +79,7 @@ def test_a_torn_or_removed_file_means_everything(log: str) -> None:
     assert not Path(log).exists()
 
 
-def test_old_files_go_and_a_folder_of_others_is_not_used(log: str) -> None:
+def test_old_state_files_are_deleted_and_a_foreign_folder_is_not_used(log: str) -> None:
     os.utime(log, (0, 0))
     assert new_log() is not None
     assert not Path(log).exists()
@@ -87,7 +87,7 @@ def test_old_files_go_and_a_folder_of_others_is_not_used(log: str) -> None:
     assert new_log() is None
 
 
-def test_plans_of_others_that_lack_a_filter_are_waited_for() -> None:
+def test_plans_of_other_processes_without_the_filter_are_awaited() -> None:
     state = _State()
     first = state.place(less(1))
     state.sent = {1: (50.0, 1), 2: (70.0, 0), os.getpid(): (90.0, 0)}

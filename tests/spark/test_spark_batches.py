@@ -59,7 +59,7 @@ NO_NEGATIVES = {
 @pytest.mark.parametrize(
     "operation", ["upsert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("insert", "bulk_insert"))]
 )
-def test_a_validator_stops_a_save_before_anything_is_seen(spark: SparkSession, tmp_path: Path, operation: str) -> None:
+def test_validator_refuses_a_save_before_readers_see_it(spark: SparkSession, tmp_path: Path, operation: str) -> None:
     good, bad = [(n, "p0", 1, 0.5) for n in range(5)], [(9, "p1", 1, -1.0)]
     write(flights(spark, good), tmp_path, operation=operation, **NO_NEGATIVES)
     refused = refusal(lambda: write(flights(spark, bad), tmp_path, operation=operation, **NO_NEGATIVES))

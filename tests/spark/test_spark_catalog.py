@@ -50,7 +50,7 @@ def entries(spark: SparkSession) -> list[str]:
         "saveAsTable",
     ],
 )
-def test_what_can_be_refused_leaves_no_entry(made: str, spark: SparkSession, table: Path) -> None:
+def test_refused_creation_leaves_no_catalog_entry(made: str, spark: SparkSession, table: Path) -> None:
     name, before = "catalogued.never", commits(table)
     if made == "saveAsTable":
         writer = spark.table("source").write.format("lakehouse").options(**FLIGHTS)
@@ -67,7 +67,9 @@ def test_what_can_be_refused_leaves_no_entry(made: str, spark: SparkSession, tab
 
 
 @pytest.mark.parametrize("made", ["columns", "columns and path", "saveAsTable"])
-def test_a_table_that_cannot_be_read_says_so(made: str, spark: SparkSession, table: Path, tmp_path: Path) -> None:
+def test_unreadable_catalog_table_raises_a_clear_error(
+    made: str, spark: SparkSession, table: Path, tmp_path: Path
+) -> None:
     path, name = table, "catalogued.there"
     if made == "saveAsTable":
         path = tmp_path / "saved"
@@ -86,7 +88,7 @@ def test_a_table_that_cannot_be_read_says_so(made: str, spark: SparkSession, tab
     assert contents(spark, path) == ROWS
 
 
-def test_no_path(spark: SparkSession) -> None:
+def test_missing_path_is_refused(spark: SparkSession) -> None:
     reader, writer = spark.read.format("lakehouse"), flights(spark, ROWS).write.format("lakehouse").options(**FLIGHTS)
     no_catalog = Refusal("InvalidOptionError", "no path given; write .load(path) or .save(path)")
     assert refusal(reader.load) == no_catalog

@@ -36,7 +36,7 @@ def told(frame: DataFrame) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["hudi_changes/v6_cow_cdc", "hudi_changes/v9_mor_cdc_logs"])
-def test_ranges_equal_hudis(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_change_data_ranges_equal_hudis(spark: SparkSession, tmp_path: Path, name: str) -> None:
     folder = unpack(name, tmp_path)
     read = next(each for each in expected(name)["reads"] if each["format"] == "cdc" and each["end"] is None)
     found = spark.read.format("lakehouse").options(**CDC, **{BEGIN: read["begin"]}).load(str(folder))
@@ -46,7 +46,7 @@ def test_ranges_equal_hudis(spark: SparkSession, tmp_path: Path, name: str) -> N
     assert told(found) == sorted(json.dumps(row, sort_keys=True) for row in wanted)
 
 
-def test_a_stream_of_changes(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_of_change_data_returns_every_change(spark: SparkSession, tmp_path: Path) -> None:
     def rows(**values: int) -> pa.Table:
         return pa.table({"id": list(values), "v": list(values.values())}, schema=SCHEMA)
 
@@ -119,7 +119,7 @@ def test_a_replica_equals_the_table(spark: SparkSession, tmp_path: Path, kind: s
     assert replayed(taken) == wanted
 
 
-def test_what_has_no_meaning_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_options_without_meaning_for_change_data_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     lakeformat.create(tmp_path / "t", SCHEMA, record_key="id").upsert(pa.table({"id": ["a"], "v": [1]}))
     load = spark.read.format("lakehouse").options(**CDC)
     assert (

@@ -14,7 +14,7 @@ from lakeformat.storage import LocalStorage
 pytestmark = pytest.mark.spark
 
 
-def test_tasks_delete_and_tell_what_they_could_not(spark: SparkSession, tmp_path: Path) -> None:
+def test_tasks_delete_files_and_report_failures(spark: SparkSession, tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
     paths = [f"p/{number}" for number in range(9)]
     for path in paths:

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 import lakeformat
 from lakeformat.errors import SchemaMismatchError
-from lakeformat.file_system_view.context import Engine
-from lakeformat.services.cluster.run import ClusterSession, request_of
+from lakeformat.file_system_view.context import TableContext
+from lakeformat.services.cluster.run import ClusterSession, make_cluster_request
 from lakeformat.spark import LakehouseTable
 from lakeformat.spark.services import SparkRewriter
 from lakeformat.storage import LocalStorage
@@ -64,11 +64,11 @@ def widths(path: Path) -> list[float]:
         pytest.param("hilbert", 1, id="hilbert, divided", marks=pytest.mark.nightly),
     ],
 )
-def test_rows_stay_what_they_are(curve: str, task_bytes: int, spark: SparkSession, path: Path) -> None:
+def test_clustering_by_tasks_changes_no_row(curve: str, task_bytes: int, spark: SparkSession, path: Path) -> None:
     before = seen(path)
     table = table_at(spark, path)
-    session = ClusterSession(table.engine, table.options, SparkRewriter(spark, task_bytes=task_bytes))
-    result = session.cluster(request_of(table.options, ["x", "ts"], curve, target_file_bytes=2000))
+    session = ClusterSession(table.context, table.options, SparkRewriter(spark, task_bytes=task_bytes))
+    result = session.cluster(make_cluster_request(table.options, ["x", "ts"], curve, target_file_bytes=2000))
     assert result.report["rows"] == {"rewritten": len(STORED)}
     assert seen(path) == before
     assert len(widths(path)) >= 4
@@ -88,8 +88,8 @@ def test_log_files_are_laid_out_with_their_base_files(version: int, spark: Spark
     plain = lakeformat.open(tmp_path / "t")
     before = clustered.all_rows(plain)
     assert plain.snapshot().live.has_logs
-    session = ClusterSession(table.engine, table.options, SparkRewriter(spark, task_bytes=1))
-    session.cluster(request_of(table.options, ["x"], "linear", target_file_bytes=2000))
+    session = ClusterSession(table.context, table.options, SparkRewriter(spark, task_bytes=1))
+    session.cluster(make_cluster_request(table.options, ["x"], "linear", target_file_bytes=2000))
     assert not plain.snapshot().live.has_logs
     assert clustered.all_rows(plain) == clustered.all_rows_by_hudi_rs(plain) == before
     assert max(widths(tmp_path / "t")) < 110
@@ -111,22 +111,22 @@ class Failing(LocalStorage):
     "task_bytes",
     [pytest.param(1 << 30, id="a task a group"), pytest.param(1, id="divided", marks=pytest.mark.slow)],
 )
-def test_attempts_that_fail_leave_nothing(task_bytes: int, spark: SparkSession, path: Path) -> None:
+def test_failed_attempts_leave_no_file(task_bytes: int, spark: SparkSession, path: Path) -> None:
     import sys
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers do not find the tests.
     try:
         before = seen(path)
         table = table_at(spark, path)
-        engine = Engine(Failing(str(path)), table.engine.clock, table.engine.ids, True)
-        session = ClusterSession(engine, table.options, SparkRewriter(spark, task_bytes=task_bytes))
-        session.cluster(request_of(table.options, ["x", "ts"], "z-order", target_file_bytes=2000))
+        context = TableContext(Failing(str(path)), table.context.clock, table.context.ids, True)
+        session = ClusterSession(context, table.options, SparkRewriter(spark, task_bytes=task_bytes))
+        session.cluster(make_cluster_request(table.options, ["x", "ts"], "z-order", target_file_bytes=2000))
         assert seen(path) == before
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def test_a_local_master_has_no_executors_to_ask(spark: SparkSession, path: Path) -> None:
+def test_local_master_clusters_without_a_spark_job(spark: SparkSession, path: Path) -> None:
     before = seen(path)
     context = spark.sparkContext
     context.setJobGroup("clustering", "")
@@ -138,7 +138,7 @@ def test_a_local_master_has_no_executors_to_ask(spark: SparkSession, path: Path)
     assert seen(path) == before
 
 
-def test_a_plan_is_run_and_a_bad_one_is_refused(spark: SparkSession, path: Path) -> None:
+def test_plan_is_run_by_tasks_and_a_bad_plan_is_refused(spark: SparkSession, path: Path) -> None:
     before = seen(path)
     table = table_at(spark, path)
     planned = table.schedule_clustering("x", partitions="p1")
@@ -155,7 +155,7 @@ def test_a_plan_is_run_and_a_bad_one_is_refused(spark: SparkSession, path: Path)
 
 
 @pytest.mark.slow
-def test_inline_after_writes_of_both_ways(spark: SparkSession, tmp_path: Path) -> None:
+def test_inline_clustering_runs_after_staged_and_shuffled_writes(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     inline = {"hoodie.clustering.inline": "true", "hoodie.clustering.inline.max.commits": "1"}
     result = table_at(spark, path, **inline).insert(flights(spark, STORED[:40]))

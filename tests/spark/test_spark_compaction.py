@@ -10,7 +10,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
 
 import lakeformat
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.services.compact.run import CompactSession
 from lakeformat.spark import LakehouseTable
 from lakeformat.spark.services import SparkCompactor
@@ -41,14 +41,14 @@ class Failing(LocalStorage):
 @pytest.mark.parametrize(
     ("name", "groups"), [("hudi_mor_v6/mor6_partitioned_deletes", 2), ("hudi_v8_v9/v9_mor_compacted_partitioned", 2)]
 )
-def test_rows_stay_what_they_are(name: str, groups: int, spark: SparkSession, tmp_path: Path) -> None:
+def test_compaction_by_tasks_changes_no_row(name: str, groups: int, spark: SparkSession, tmp_path: Path) -> None:
     path = unpack(name, tmp_path)
     before = seen(path)
     table = LakehouseTable.forPath(spark, str(path))
     cloudpickle.register_pickle_by_value(__import__(__name__))
     try:
-        engine = Engine(Failing(str(path)), table.engine.clock, table.engine.ids, True)
-        result = CompactSession(engine, table.options, SparkCompactor(spark)).run(plans=True)
+        context = TableContext(Failing(str(path)), table.context.clock, table.context.ids, True)
+        result = CompactSession(context, table.options, SparkCompactor(spark)).run(plans=True)
     finally:
         cloudpickle.unregister_pickle_by_value(__import__(__name__))
     assert result.report["files"]["merged"] == groups
@@ -57,7 +57,7 @@ def test_rows_stay_what_they_are(name: str, groups: int, spark: SparkSession, tm
     assert not list((path / ".hoodie" / ".lakeformat" / "stage").glob("*"))
 
 
-def test_the_verbs_of_the_spark_host(spark: SparkSession, tmp_path: Path) -> None:
+def test_lakehouse_table_compaction_methods_work(spark: SparkSession, tmp_path: Path) -> None:
     path = unpack("hudi_mor_v6/mor6_partitioned_deletes", tmp_path)
     before = seen(path)
     table = LakehouseTable.forPath(spark, str(path))

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 import lakeformat
-from lakeformat.services.cluster.run import ClusterSession, request_of
+from lakeformat.services.cluster.run import ClusterSession, make_cluster_request
 from lakeformat.services.compact.run import CompactSession
 from lakeformat.spark import LakehouseTable
 from lakeformat.spark import write as write_rows
@@ -45,7 +45,7 @@ def descriptions(spark: SparkSession, work: Callable[[], object]) -> list[str]:
     return list(dict.fromkeys(text for _, text in sorted(jobs(before).items())))
 
 
-def test_each_job_says_step_and_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_job_description_names_step_and_table(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     table = LakehouseTable.create(spark, path, flights(spark, STORED), **FLIGHTS, table_type="MERGE_ON_READ")
     assert descriptions(spark, lambda: table.bulk_insert(flights(spark, STORED)))[0] == (
@@ -59,10 +59,10 @@ def test_each_job_says_step_and_table(spark: SparkSession, tmp_path: Path) -> No
     ]
     there = lakeformat.open(path)
     soon = there.options.with_values(**{"hoodie.compact.inline.max.delta.commits": 1})
-    compaction = CompactSession(there.engine, soon, SparkCompactor(spark))
+    compaction = CompactSession(there.context, soon, SparkCompactor(spark))
     assert descriptions(spark, lambda: compaction.run(plans=True)) == [f"lakeformat compact {path}: merge log files"]
-    clustering = ClusterSession(there.engine, there.options, SparkRewriter(spark, task_bytes=1))
-    request = request_of(there.options, ["x"], "linear", target_file_bytes=500)
+    clustering = ClusterSession(there.context, there.options, SparkRewriter(spark, task_bytes=1))
+    request = make_cluster_request(there.options, ["x"], "linear", target_file_bytes=500)
     assert descriptions(spark, lambda: clustering.cluster(request)) == [
         f"lakeformat cluster {path}: {step}" for step in ("sample ranges", "sort into runs", "merge runs")
     ]
@@ -70,7 +70,7 @@ def test_each_job_says_step_and_table(spark: SparkSession, tmp_path: Path) -> No
     assert descriptions(spark, lambda: deleter(LocalStorage(path), files)) == [f"lakeformat clean {path}: delete files"]
 
 
-def test_the_words_of_the_users_thread_stand_before_ours_and_come_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_job_description_of_the_user_is_prefixed_and_restored(spark: SparkSession, tmp_path: Path) -> None:
     context, path = spark.sparkContext, str(tmp_path / "t")
     rows = flights(spark, STORED)
     table = LakehouseTable.create(spark, path, rows, **FLIGHTS)

@@ -116,7 +116,9 @@ OLD_JOB = {
     ],
     ids=lambda value: "" if callable(value) else value,
 )  # fmt: skip
-def test_refusals_leave_the_table_as_it_was(act: Act, error: str, text: str, spark: SparkSession, table: Path) -> None:
+def test_refused_write_leaves_the_table_unchanged(
+    act: Act, error: str, text: str, spark: SparkSession, table: Path
+) -> None:
     before = sorted(table.rglob("*.parquet")), commits(table)
     refused = refusal(lambda: act(spark, table))
     assert refused.error == error
@@ -146,7 +148,7 @@ def test_settings_that_contradict_the_tables(name: str, spark: SparkSession, tab
         ({"recordkey": "id", "hoodie.write.table.version": "7"}, r".*hoodie.write.table.version='7'.*"),
     ],
 )
-def test_a_table_that_cannot_be_made_is_not_begun(
+def test_refused_creation_leaves_no_folder(
     options: dict[str, str], text: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     writer = flights(spark, ROWS).write.format("lakehouse").options(**options).mode("append")
@@ -199,7 +201,7 @@ def test_partition_by_is_an_option(spark: SparkSession, table: Path) -> None:
         writer.save(str(table))
 
 
-def test_no_table(session: SparkSession, tmp_path: Path) -> None:
+def test_read_without_a_table_is_refused(session: SparkSession, tmp_path: Path) -> None:
     refused = refusal(lambda: read(session, tmp_path / "none").collect())
     assert refused == Refusal(
         "TableNotFoundError",
@@ -258,10 +260,10 @@ def test_sql_reads_by_a_view(spark: SparkSession, table: Path) -> None:
     spark.catalog.dropTempView("by_view")
 
 
-def test_a_condition_given_as_rows_says_where_it_belongs(spark: SparkSession, tmp_path: Path) -> None:
+def test_condition_given_as_rows_suggests_where(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, [(1, "a", 1, 0.5)]), tmp_path)
     conditions: list[Any] = ["id < 10", functions.col("id") < 10]
     for condition in conditions:
-        with pytest.raises(lakeformat.InvalidInputError, match=r"are no DataFrame; give one, or a condition as where="):
+        with pytest.raises(lakeformat.InvalidInputError, match=r"condition as where=|delete\(where="):
             LakehouseTable.forPath(spark, str(tmp_path)).delete(condition)
     assert len(contents(spark, tmp_path)) == 1

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
 from lakeformat.spark import LakehouseTable
-from lakeformat.write.workload.shuffle_plan import shuffle_values
+from lakeformat.write.workload.shuffle_plan import find_shuffle_values
 from tests.helpers import hudi_rs
 from tests.helpers.lakehouse import FLIGHT_COLUMNS, FLIGHTS, Rows, base_files, flights, leftovers
 
@@ -45,7 +45,7 @@ def contents(path: Path) -> Rows:
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("insert", "bulk_insert", "overwrite")),
     ],
 )
-def test_both_ways_leave_the_same_rows(operation: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_staged_and_shuffled_writes_leave_the_same_rows(operation: str, spark: SparkSession, tmp_path: Path) -> None:
     staged, exchanged = tmp_path / "staged", tmp_path / "exchanged"
     save(flights(spark, STORED), staged, "bulk_insert", FLIGHTS)
     shutil.copytree(staged, exchanged)
@@ -63,7 +63,7 @@ def test_both_ways_leave_the_same_rows(operation: str, spark: SparkSession, tmp_
 
 
 @pytest.mark.slow
-def test_the_first_write_makes_the_table_and_batches_of_a_stream_go_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_first_shuffled_write_creates_the_table_and_stream_batches_follow(spark: SparkSession, tmp_path: Path) -> None:
     source, path = tmp_path / "source", tmp_path / "t"
     flights(spark, STORED).write.parquet(str(source))
     flights(spark, CHANGES).write.mode("append").parquet(str(source))
@@ -79,7 +79,7 @@ def test_the_first_write_makes_the_table_and_batches_of_a_stream_go_on(spark: Sp
     assert [row[:4] for row in contents(path)] == [row[:4] for row in contents(tmp_path / "once")]
 
 
-def test_an_empty_frame_changes_nothing_and_empties_by_overwrite(spark: SparkSession, tmp_path: Path) -> None:
+def test_empty_frame_changes_nothing_except_by_overwrite(spark: SparkSession, tmp_path: Path) -> None:
     empty = spark.createDataFrame([], FLIGHT_COLUMNS)
     table = LakehouseTable.create(spark, str(tmp_path), empty, **FLIGHTS)
     table.upsert(empty)
@@ -101,7 +101,7 @@ def test_refusals_of_tasks_and_of_the_caller_are_lakeformats_own(spark: SparkSes
     assert leftovers(tmp_path / "t") == []
 
 
-def test_an_index_that_needs_all_keys_at_once_is_used_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_memory_index_works_in_a_shuffled_write(spark: SparkSession, tmp_path: Path) -> None:
     table = LakehouseTable.forPath(spark, str(tmp_path), **FLIGHTS, **{"hoodie.index.type": "INMEMORY"})
     table.upsert(flights(spark, STORED))
     table.upsert(flights(spark, [(number, part, 20, 0.0) for number, part, _, _ in STORED[:7]]))
@@ -131,7 +131,7 @@ def test_bulk_inserts_keep_their_layout(mode: str, spark: SparkSession, tmp_path
 
 
 def test_spark_sends_each_shuffle_value_to_its_task(spark: SparkSession) -> None:
-    values = shuffle_values(37)
+    values = find_shuffle_values(37)
     rows = spark.createDataFrame([(value,) for value in values], "value int").repartition(37, "value")
     placed = rows.selectExpr("value", "spark_partition_id() as task").collect()
     assert sorted((row.task, row.value) for row in placed) == list(enumerate(values))

@@ -70,7 +70,7 @@ EAGER = {"lakeformat.write.buffer.bytes": "1", "hoodie.parquet.small.file.limit"
     [("upsert", EAGER), ("bulk_insert", EAGER), ("bulk_insert", {}), ("insert", {})],
     ids=lambda value: value if isinstance(value, str) else "eager" if value else "buffered",
 )
-def test_first_attempts_that_fail_leave_nothing(
+def test_failed_first_attempts_leave_nothing(
     operation: str, options: dict[str, str], spark: SparkSession, tmp_path: Path
 ) -> None:
     write(flights(spark, STORED), tmp_path)
@@ -83,9 +83,7 @@ def test_first_attempts_that_fail_leave_nothing(
     ("mode", "operation"),
     [("append", "upsert"), ("append", "bulk_insert"), ("overwrite", "insert_overwrite_table")],
 )
-def test_a_job_that_fails_leaves_the_table_as_it_was(
-    mode: str, operation: str, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_failed_job_leaves_the_table_unchanged(mode: str, operation: str, spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, STORED), tmp_path)
     before = base_files(tmp_path), commits(tmp_path)
     failing = through(flights(spark, CHANGES), one_task_always_dies)
@@ -98,7 +96,7 @@ def test_a_job_that_fails_leaves_the_table_as_it_was(
     assert leftovers(tmp_path, outlived=True) == []
 
 
-def test_a_first_write_that_fails_leaves_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_failed_first_write_leaves_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     failing = through(flights(spark, STORED), one_task_always_dies)
     with pytest.raises(PySparkException, match="this task always dies"):
@@ -109,7 +107,7 @@ def test_a_first_write_that_fails_leaves_an_empty_table(spark: SparkSession, tmp
     assert leftovers(path, outlived=True) == []
 
 
-def test_a_commit_that_fails_undoes_itself(spark: SparkSession, tmp_path: Path) -> None:
+def test_failed_commit_is_undone(spark: SparkSession, tmp_path: Path) -> None:
     """The input is good for each task alone; that the table is damaged only ``commit()`` sees."""
     write(flights(spark, STORED), tmp_path)
     damaged = sorted((tmp_path / "p1").glob("*.parquet"))[0]
@@ -130,7 +128,7 @@ EXCHANGED = {**FLIGHTS, **EAGER}
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
-def test_first_attempts_that_fail_leave_nothing_on_the_exchanged_way(
+def test_failed_first_attempts_of_a_shuffled_write_leave_nothing(
     operation: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     write(flights(spark, STORED), tmp_path)
@@ -153,7 +151,7 @@ def never(stored: pa.Table, incoming: pa.Table) -> pa.Table:
     raise RuntimeError("this task always dies")
 
 
-def test_attempts_that_fail_while_files_are_written_leave_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_attempts_that_fail_during_file_writes_leave_nothing(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, STORED), tmp_path)
     table = LakehouseTable.forPath(spark, str(tmp_path), **EXCHANGED)
     before = base_files(tmp_path), commits(tmp_path)
@@ -166,9 +164,7 @@ def test_attempts_that_fail_while_files_are_written_leave_nothing(spark: SparkSe
 
 
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert", "overwrite"])
-def test_an_exchanged_job_that_fails_leaves_the_table_as_it_was(
-    operation: str, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_failed_shuffled_job_leaves_the_table_unchanged(operation: str, spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, STORED), tmp_path)
     before = base_files(tmp_path), commits(tmp_path)
     table = LakehouseTable.forPath(spark, str(tmp_path), **EXCHANGED)

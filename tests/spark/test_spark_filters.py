@@ -92,7 +92,7 @@ def judged(spark: SparkSession, table: Path) -> dict[str, list[int]]:
     return {text: sorted(r["id"] for r in answers if r[f"_{at}"]) for at, text in enumerate(CONDITIONS)}
 
 
-def test_the_judge_sees_something_of_every_condition(judged: dict[str, list[int]]) -> None:
+def test_every_condition_selects_some_rows(judged: dict[str, list[int]]) -> None:
     assert len(judged) == len(CONDITIONS)
     never = {text for text, ids in judged.items() if not ids}
     assert never == {"f = 0.1", "part is null"}
@@ -136,7 +136,7 @@ def test_pushed_filters_leave_out_the_same_files(registered: SparkSession, table
     assert [(text, parts(frame.where(text))) for text, frame in frames] == PRUNED
 
 
-def test_nothing_is_pushed_in_a_session_that_did_not_register(spark: SparkSession, table: Path) -> None:
+def test_session_without_register_pushes_no_filter(spark: SparkSession, table: Path) -> None:
     frame = read(spark, table, **ONE_FILE_A_TASK).where("id = 6")
     assert parts(frame) == 4
     assert [row.id for row in frame.collect()] == [6]
@@ -205,7 +205,7 @@ def read_in_process(path: Path, *pushed: Any) -> list[int]:
 
 
 @pytest.mark.slow
-def test_filters_on_a_table_after_columns_came(registered: SparkSession, tmp_path: Path) -> None:
+def test_filter_on_a_column_added_later_finds_its_rows(registered: SparkSession, tmp_path: Path) -> None:
     """Files older than a column have nulls in it: their statistics say nothing about it."""
     old = registered.createDataFrame([(1, "a", 1)], "id long, part string, ts long")
     new = registered.createDataFrame([(2, "b", 2, 5)], "id long, part string, ts long, later int")

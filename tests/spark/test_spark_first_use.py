@@ -46,7 +46,7 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-def test_zips_go_only_where_the_same_packages_are_found_next(installed: Path, tmp_path: Path) -> None:
+def test_pyspark_zips_are_dropped_only_if_the_packages_are_found_next(installed: Path, tmp_path: Path) -> None:
     lib = installed / "pyspark/python/lib"
     zips = [str(lib / "pyspark.zip"), str(lib / "py4j-0.10.9.9-src.zip")]
     site, mine = str(installed), str(tmp_path / "mine")

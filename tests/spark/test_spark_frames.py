@@ -112,7 +112,7 @@ def test_ordinary_filters_select_the_rows_that_plain_python_selects(
     table = lakeformat.create(tmp_path / "t [0]", SCHEMA, record_key="id", partition_by=by or (), **options)
     table.bulk_insert(rows())
     table.upsert(rows().slice(0, 3))
-    location = table.engine.storage.location
+    location = table.context.storage.location
     frame = read(spark, location)
     assert frame.columns == SCHEMA.names
     assert lines(frame) == lines(read(spark, location, via="source"))
@@ -146,7 +146,7 @@ def test_folders_are_left_out_and_counts_need_no_job(spark: SparkSession, tmp_pa
     cached.unpersist()
 
 
-def test_rows_whose_folder_has_another_values_name_are_found(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_in_a_folder_of_another_value_are_found(spark: SparkSession, tmp_path: Path) -> None:
     stays = {"hoodie.index.type": "GLOBAL_SIMPLE", "hoodie.simple.index.update.partition.path": False}
     table = lakeformat.create(tmp_path, SCHEMA, record_key="id", partition_by="place", **stays)
     one = rows().slice(0, 2)
@@ -158,7 +158,7 @@ def test_rows_whose_folder_has_another_values_name_are_found(spark: SparkSession
     assert ids(frame.where("place = 'a=b'")) == [1]
 
 
-def test_an_empty_table_and_one_without_a_kept_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_empty_table_and_fully_skipped_read_return_no_row(spark: SparkSession, tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path, SCHEMA, record_key="id", partition_by="n")
     assert read(spark, str(tmp_path)).collect() == []
     assert read(spark, str(tmp_path)).count() == 0
@@ -170,7 +170,7 @@ def test_an_empty_table_and_one_without_a_kept_file(spark: SparkSession, tmp_pat
     assert meta.where("_hoodie_partition_path = '3'").count() == 4
 
 
-def test_the_way_is_a_rule_that_is_logged_and_can_be_said(
+def test_read_path_is_chosen_by_a_rule_logged_and_overridable(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ways = {
@@ -190,7 +190,7 @@ def test_the_way_is_a_rule_that_is_logged_and_can_be_said(
         frames = [read(spark, str(tmp_path), ["id"], where="n = 1", via=via) for via in (None, "source")]
     assert [ids(frame) for frame in frames] == [[1, 5, 9, 13]] * 2
     assert "Spark's own scan: 1 files" in caplog.text
-    assert "the data source: as asked for" in caplog.text
+    assert "the data source: as requested" in caplog.text
     condition = (functions.col("_hoodie_record_key") == "5") & (functions.col("id") > 1)
     by_column = [read(spark, str(tmp_path), ["n"], where=condition, via=via) for via in (None, "source")]
     assert [list(map(tuple, frame.collect())) for frame in by_column] == [[(1,)], [(1,)]]

@@ -41,7 +41,7 @@ def riders(frame: Any) -> list[str]:
     return sorted(row["rider"] for row in frame.select("rider").collect())
 
 
-def test_the_quick_start_runs_to_its_end(spark: SparkSession, tmp_path: Path) -> None:
+def test_incremental_quick_start_runs(spark: SparkSession, tmp_path: Path) -> None:
     base = str(tmp_path / "trips_table")
     inserts = spark.createDataFrame(DATA).toDF(*COLUMNS)
     inserts.write.format("lakehouse").options(**KEYED).mode("overwrite").save(base)
@@ -82,7 +82,7 @@ def test_the_quick_start_runs_to_its_end(spark: SparkSession, tmp_path: Path) ->
     assert riders(incremental(spark, base, commits[-1])) == ["rider-X"]
 
 
-def test_every_way_reads_the_same_changes(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_read_path_returns_the_same_changes(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     inserts = spark.createDataFrame(DATA).toDF(*COLUMNS)
     inserts.write.format("lakehouse").options(**KEYED).mode("append").save(path)

@@ -18,7 +18,7 @@ FIRST = [(number, f"p{number % 2}", 10, number / 2) for number in range(20)]
 
 
 @pytest.mark.parametrize("kind", ["GLOBAL_BLOOM", "GLOBAL_SIMPLE"])
-def test_a_key_moves_between_partitions(kind: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_global_index_moves_a_key_between_partitions(kind: str, spark: SparkSession, tmp_path: Path) -> None:
     options = {"hoodie.index.type": kind}
     write(flights(spark, FIRST), tmp_path, **options)
     moves = [(3, "p0", 12, 1.0), (3, "p7", 14, 2.0), (3, "p1", 13, 3.0), (4, "p1", 9, 4.0), (50, "p1", 1, 5.0)]
@@ -33,7 +33,7 @@ def test_a_key_moves_between_partitions(kind: str, spark: SparkSession, tmp_path
 
 
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert", "upsert"])
-def test_rows_of_all_tasks_meet_in_their_bucket(operation: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_all_tasks_go_to_their_bucket(operation: str, spark: SparkSession, tmp_path: Path) -> None:
     options = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3", "operation": operation}
     write(flights(spark, FIRST, tasks=4), tmp_path, **options)
     more = [(number, f"p{number % 2}", 11, 0.0) for number in range(20, 40)]

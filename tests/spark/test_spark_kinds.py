@@ -21,7 +21,7 @@ def told(frame: DataFrame) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("name", [*NAMES[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[2:])])
-def test_every_way_reads_what_hudi_reads(spark: SparkSession, name: str, tmp_path: Path) -> None:
+def test_every_read_path_returns_the_rows_of_hudi(spark: SparkSession, name: str, tmp_path: Path) -> None:
     path, rows = str(unpack(f"own_kinds/{name}", tmp_path)), expected(f"own_kinds/{name}")["snapshot"]
     frames = {
         "load": spark.read.format("lakehouse").load(path),

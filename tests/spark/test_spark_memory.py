@@ -71,7 +71,7 @@ def upserted(folder: Path, rows: int) -> dict[str, dict[str, int]]:
     return answer
 
 
-def test_peaks_do_not_follow_the_table(tmp_path: Path) -> None:
+def test_memory_peaks_do_not_grow_with_the_table(tmp_path: Path) -> None:
     folders = [tmp_path / "small", tmp_path / "large"]
     for folder in folders:
         folder.mkdir()

@@ -65,12 +65,12 @@ def test_tasks_append_to_buckets(version: str, spark: SparkSession, tmp_path: Pa
     wanted = {key: row for key, row in wanted.items() if key not in {(3, "p1"), (5, "p1")}}
     assert contents(spark, tmp_path) == sorted(wanted.values())
     hudi_rs.assert_same_rows(lakeformat.open(tmp_path))
-    tokens = {log.name.write_token.split("-")[0] for log in list_files(lakeformat.open(tmp_path).engine.storage).logs}
+    tokens = {log.name.write_token.split("-")[0] for log in list_files(lakeformat.open(tmp_path).context.storage).logs}
     assert {"0000000000", "0000000001", "0000000002", "0000000003"} <= tokens  # Four tasks wrote by themselves.
     assert leftovers(tmp_path) == []
 
 
-def test_a_job_that_fails_leaves_nothing_to_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_failed_job_leaves_no_readable_log_row(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, FIRST, tasks=2), tmp_path, **BUCKETS)
     before = contents(spark, tmp_path)
     newer = [(number, f"p{number % 2}", 30, 0.0) for number in range(50)]
@@ -83,7 +83,7 @@ def test_a_job_that_fails_leaves_nothing_to_read(spark: SparkSession, tmp_path: 
     assert contents(spark, tmp_path) == sorted(newer)
 
 
-def test_an_exchange_appends(spark: SparkSession, tmp_path: Path) -> None:
+def test_shuffled_upsert_appends_to_log_files(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, FIRST, tasks=2), tmp_path, table_type="MERGE_ON_READ", operation="bulk_insert")
     newer = [(number, f"p{number % 2}", 30, 0.0) for number in range(30, 40)]
     LakehouseTable.forPath(spark, str(tmp_path)).upsert(flights(spark, newer, tasks=3))
@@ -97,7 +97,7 @@ DELETING = "id string, o int, v string, _hoodie_is_deleted boolean"
 
 
 @pytest.mark.parametrize("index", ["BUCKET", "SIMPLE"])
-def test_a_late_delete_and_a_row_that_comes_back(spark: SparkSession, tmp_path: Path, index: str) -> None:
+def test_late_delete_loses_and_reinserted_row_stays(spark: SparkSession, tmp_path: Path, index: str) -> None:
     """Of rows in several tasks, a delete without an ordering value, or with the int 0, loses to a newer row."""
     path = str(tmp_path / "t")
     options = {**BUCKETS, "hoodie.index.type": index, "recordkey": "id", "ordering": "o"}
@@ -122,7 +122,7 @@ def test_a_late_delete_and_a_row_that_comes_back(spark: SparkSession, tmp_path: 
     assert {row["id"]: row["v"] for row in rows} == wanted
 
 
-def test_deleted_values_stay_away_in_tasks(spark: SparkSession, tmp_path: Path) -> None:
+def test_deleted_values_stay_deleted_in_tasks(spark: SparkSession, tmp_path: Path) -> None:
     path, payload = str(tmp_path / "t"), "OverwriteNonDefaultsWithLatestAvroPayload"
     schema = pa.schema({"id": pa.string(), "s": pa.string(), "v": pa.string()})
     options = {"table_type": "MERGE_ON_READ", "hoodie.datasource.write.payload.class": payload}

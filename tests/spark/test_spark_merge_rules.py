@@ -16,7 +16,7 @@ PAYLOAD = "hoodie.datasource.write.payload.class"
 FIRST = [(number, f"p{number % 2}", 10, number / 2) for number in range(20)]
 
 
-def test_a_frame_with_fewer_columns_keeps_the_others(spark: SparkSession, tmp_path: Path) -> None:
+def test_partial_update_keeps_the_other_columns(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, FIRST), tmp_path)
     some = spark.createDataFrame([(3, "p1", 11), (4, "p0", 9), (50, "p0", 1)], "id long, part string, ts long")
     write(some, tmp_path, partial_update="true")
@@ -28,7 +28,7 @@ def test_a_frame_with_fewer_columns_keeps_the_others(spark: SparkSession, tmp_pa
     assert leftovers(tmp_path) == []
 
 
-def test_rows_of_one_key_fill_each_other_across_tasks(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_one_key_merge_across_tasks(spark: SparkSession, tmp_path: Path) -> None:
     schema = "id long, part string, ts long, x double, y string"
     options = {PAYLOAD: "PartialUpdateAvroPayload"}
     write(spark.createDataFrame([(1, "p", 5, 0.5, "old"), (2, "p", 5, 0.5, "old")], schema), tmp_path, **options)
@@ -49,7 +49,7 @@ def test_rows_with_the_delete_marker_are_deletes(spark: SparkSession, tmp_path: 
     assert read(spark, tmp_path).count() == len(wanted) + 1
 
 
-def test_a_merger_is_imported_by_its_name_where_rows_meet(spark: SparkSession, tmp_path: Path) -> None:
+def test_merger_is_imported_by_name_in_tasks(spark: SparkSession, tmp_path: Path) -> None:
     rules = tmp_path / "flight_rules.py"
     rules.write_text(
         "import pyarrow.compute as pc\n"

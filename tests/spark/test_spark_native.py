@@ -93,7 +93,7 @@ def test_conditions_select_the_rows_that_plain_python_selects(spark: SparkSessio
     assert len(wanted) > len(CONDITIONS) * 2 // 3
 
 
-def test_one_url_names_one_folder_to_spark_and_to_us(spark: SparkSession, tmp_path: Path) -> None:
+def test_url_names_the_same_folder_in_spark_and_lakeformat(spark: SparkSession, tmp_path: Path) -> None:
     url, rows = f"file://{tmp_path}/a%20b#c?d", spark.createDataFrame([(1, "p", 2, 0.5)], COLUMNS)
     rows.write.parquet(f"{url}/plain")
     rows.write.format("lakehouse").options(recordkey="id").mode("append").save(f"{url}/table")
@@ -104,7 +104,7 @@ def test_one_url_names_one_folder_to_spark_and_to_us(spark: SparkSession, tmp_pa
     assert lines(ours.select(rows.columns)) == lines(rows)
 
 
-def test_columns_filters_and_instants(spark: SparkSession, tmp_path: Path) -> None:
+def test_native_read_takes_columns_filters_and_instants(spark: SparkSession, tmp_path: Path) -> None:
     write(
         spark.createDataFrame([(n, "a" if n < 5 else "b", 1, n / 2) for n in range(10)], COLUMNS),
         tmp_path,
@@ -133,7 +133,10 @@ def test_folder_names_make_no_columns_and_no_patterns(spark: SparkSession, tmp_p
     table = LakehouseTable.forPath(spark, str(tmp_path / "t [0]"), **options)
     table.bulk_insert(spark.createDataFrame(rows, "id long, month int, place string"))
     assert sorted(map(tuple, table.read(["id", "month", "place"], via="native").collect())) == rows
-    assert sorted(map(tuple, table.read(["id", "month", "place"], where="month = 1", via="native").collect())) == rows[1::3]
+    assert (
+        sorted(map(tuple, table.read(["id", "month", "place"], where="month = 1", via="native").collect()))
+        == rows[1::3]
+    )
     assert table.read(via="native").schema["month"].dataType.simpleString() == "int"
 
 
@@ -171,7 +174,7 @@ def evolved(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])
-def test_widened_and_added_columns(vectorized: str, spark: SparkSession, evolved: Path) -> None:
+def test_native_read_widens_and_adds_columns(vectorized: str, spark: SparkSession, evolved: Path) -> None:
     spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
     try:
         frame = native(spark, evolved)
@@ -203,7 +206,7 @@ def test_files_that_spark_cannot_widen_are_read_by_us(spark: SparkSession, unwid
     assert native(spark, unwidened).count() == 4
 
 
-def test_files_are_those_of_the_call_though_an_older_plan_completes(spark: SparkSession, unwidened: Path) -> None:
+def test_native_read_keeps_its_files_when_a_plan_completes(spark: SparkSession, unwidened: Path) -> None:
     table = lakeformat.open(unwidened, **{"hoodie.parquet.small.file.limit": 0})
     planned = table.schedule_clustering("id")
     table.insert(pa.table(NEW).slice(0, 1).set_column(0, "id", pa.array([5], pa.int64())))

@@ -32,7 +32,9 @@ def without(*partitions: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("columns", ["none", "all"])
-def test_named_partitions_go_whatever_the_frame_holds(columns: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_named_partitions_are_deleted_whatever_the_frame_holds(
+    columns: str, spark: SparkSession, tmp_path: Path
+) -> None:
     write(flights(spark, FIRST), tmp_path)
     frame = spark.createDataFrame([], StructType([])) if columns == "none" else flights(spark, FIRST)
     options = {"hoodie.datasource.write.operation": "delete_partition", TO_DELETE: "p1, p[*, *3"}
@@ -42,13 +44,13 @@ def test_named_partitions_go_whatever_the_frame_holds(columns: str, spark: Spark
     assert leftovers(tmp_path) == []
 
 
-def test_without_names_the_partitions_of_the_frame_go(spark: SparkSession, tmp_path: Path) -> None:
+def test_partitions_of_the_frame_are_deleted_without_names(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, FIRST), tmp_path)
     write(flights(spark, FIRST).where("id in (1, 5, 6)"), tmp_path, **DELETE)
     assert contents(spark, tmp_path) == without("p1", "p2")
 
 
-def test_what_deletes_nothing_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_delete_partition_without_a_match_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, FIRST), tmp_path / "t")
     nothing = flights(spark, FIRST).limit(0)
     asked = {**DELETE, TO_DELETE: "p9"}
@@ -63,7 +65,7 @@ def test_what_deletes_nothing_is_refused(spark: SparkSession, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_duplicate_policies_hold_over_all_tasks(spark: SparkSession, tmp_path: Path) -> None:
+def test_duplicate_policy_applies_across_tasks(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, FIRST), tmp_path)
     more = [(number, f"p{number % 4}", 99, -1.0) for number in range(30, 60)]
     policy = {"operation": "insert", "hoodie.datasource.insert.dup.policy": "drop"}
@@ -79,7 +81,7 @@ def test_duplicate_policies_hold_over_all_tasks(spark: SparkSession, tmp_path: P
     assert leftovers(tmp_path) == []
 
 
-def test_mode_overwrite_may_be_dynamic(spark: SparkSession, tmp_path: Path) -> None:
+def test_dynamic_overwrite_replaces_only_its_partitions(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, FIRST), tmp_path)
     new = [(1, "p1", 1, 1.0)]
     write(flights(spark, new), tmp_path, "overwrite", **{"hoodie.datasource.overwrite.mode": "dynamic"})
@@ -102,9 +104,7 @@ def dies_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     "options",
     [pytest.param({}, marks=pytest.mark.slow), {"operation": "bulk_insert", "lakeformat.write.buffer.bytes": "1"}],
 )
-def test_repeated_tasks_double_no_row_without_a_key(
-    options: dict[str, str], spark: SparkSession, tmp_path: Path
-) -> None:
+def test_repeated_tasks_add_keyless_rows_once(options: dict[str, str], spark: SparkSession, tmp_path: Path) -> None:
     for tasks in (3, 2):
         rows = flights(spark, FIRST, tasks=tasks).mapInArrow(dies_once, flights(spark, FIRST).schema)
         settings = {"partitionpath": "part", **options}

@@ -44,10 +44,10 @@ def table(tmp_path: Path) -> Table:
 
 def path_of(table: Table) -> str:
     """Where it lies."""
-    return table.engine.storage.location
+    return table.context.storage.location
 
 
-def test_register_leaves_the_session_as_it_is_unless_asked(spark: SparkSession) -> None:
+def test_register_changes_the_session_only_on_request(spark: SparkSession) -> None:
     session = spark.newSession()
     before = session.conf.get(PUSHDOWN, "false")
     register(session)
@@ -57,7 +57,7 @@ def test_register_leaves_the_session_as_it_is_unless_asked(spark: SparkSession) 
 
 
 @PUSHES
-def test_a_guarded_frame_reads_the_files_of_all_that_was_asked_of_it(registered: SparkSession, table: Table) -> None:
+def test_guarded_frame_reads_the_files_of_every_filter_pushed_so_far(registered: SparkSession, table: Table) -> None:
     frame = guarded_frame(registered, path_of(table), ONE_FILE_A_TASK)
     asked = [("s = 'a'", 1), ("id >= 30", 2), ("s = 'a'", 2), ("true", 4), ("s = 'a'", 4)]
     assert [(text, parts(frame.where(text))) for text, _ in asked] == asked
@@ -67,7 +67,7 @@ def test_a_guarded_frame_reads_the_files_of_all_that_was_asked_of_it(registered:
 
 
 @PUSHES
-def test_files_that_are_left_out_are_not_opened(registered: SparkSession, table: Table) -> None:
+def test_skipped_files_are_not_opened(registered: SparkSession, table: Table) -> None:
     frame = guarded_frame(registered, path_of(table), {"columns": "id,s"})
     found = frame.where("s = 'd'")
     assert parts(found) >= 1
@@ -80,7 +80,7 @@ def test_files_that_are_left_out_are_not_opened(registered: SparkSession, table:
         frame.collect()
 
 
-def test_without_pushdown_nothing_is_skipped(spark: SparkSession, registered: SparkSession, table: Table) -> None:
+def test_read_without_pushdown_skips_no_file(spark: SparkSession, registered: SparkSession, table: Table) -> None:
     assert parts(guarded_frame(spark, path_of(table), ONE_FILE_A_TASK).where("s = 'a'")) == 4
     assert parts(read(registered, Path(path_of(table)), **ONE_FILE_A_TASK).where("s = 'a'")) == 4
 
@@ -101,7 +101,7 @@ def test_where_spark_keeps_plans_by_scan_a_plain_load_skips(table: Table, monkey
 
 
 @pytest.mark.parametrize("way", ["load", "guarded"])
-def test_one_frame_sees_one_snapshot(way: str, session: SparkSession, table: Table) -> None:
+def test_frame_reads_one_snapshot(way: str, session: SparkSession, table: Table) -> None:
     path = path_of(table)
     frame = guarded_frame(session, path, {}) if way == "guarded" else session.read.format("lakehouse").load(path)
     frame.createOrReplaceTempView("one_snapshot")
@@ -175,21 +175,21 @@ def test_native_reads_takes_a_spark_column(at: int, spark: SparkSession, table: 
     make, files = CONDITIONS[at]
     ours = LakehouseTable.forPath(spark, path_of(table))
     frame = ours.read(["id"], where=make(), via="native")
-    judged = ours.read(via="native").where(make()).select("id")
+    judged = ours.read(meta_columns=True, via="native").where(make()).select("id")
     assert sorted(frame.collect()) == sorted(judged.collect())
     assert frame.columns == ["id"]
     assert len(ours.read(where=make(), via="native").inputFiles()) == files
 
 
 @pytest.mark.parametrize(("where", "name"), [(pc.field("id") > 5, "Expression"), (5, "type int"), ([], "type list")])
-def test_native_reads_refuses_other_conditions_by_name(
+def test_native_read_refuses_unsupported_conditions_by_name(
     where: Any, name: str, spark: SparkSession, table: Table
 ) -> None:
     with pytest.raises(InvalidInputError, match=name):
         LakehouseTable.forPath(spark, path_of(table)).read(where=where, via="native")
 
 
-def test_columns_of_connect_are_understood_alike(spark: SparkSession) -> None:
+def test_spark_connect_columns_convert_like_classic_columns(spark: SparkSession) -> None:
     connect = pytest.importorskip("pyspark.sql.connect.functions")
 
     def conditions(f: Any) -> list[Any]:

@@ -86,14 +86,14 @@ def test_both_sessions_return_all_columns_meta_columns_first(session: SparkSessi
         (dt.datetime(2024, 5, 1, 10, 30, 0, 122_000, dt.timezone(dt.timedelta(hours=2))), []),
     ],
 )
-def test_as_of_instant(as_of: Any, rows: list[object], spark: SparkSession, dated: Path) -> None:
+def test_as_of_reads_the_rows_of_the_instant(as_of: Any, rows: list[object], spark: SparkSession, dated: Path) -> None:
     frame = read(spark, dated, meta_columns=False, **{"as.of.instant": as_of})
     assert keyed([tuple(row) for row in frame.collect()]) == rows
     native = LakehouseTable.forPath(spark, str(dated), meta_columns=False).read(as_of=as_of, via="native")
     assert keyed([tuple(row) for row in native.collect()]) == rows
 
 
-def test_no_instant_is_refused(spark: SparkSession, dated: Path) -> None:
+def test_as_of_value_that_is_not_an_instant_is_refused(spark: SparkSession, dated: Path) -> None:
     for given in (0, "", False):
         with pytest.raises(Exception, match="is not an instant; give a datetime"):
             read(spark, dated, **{"as.of.instant": given})
@@ -112,7 +112,7 @@ def test_no_instant_is_refused(spark: SparkSession, dated: Path) -> None:
         ({"columns": "ID", "where": "Part = 'p0' AND Id <= 3"}, ["id"], {0, 3}),
     ],
 )
-def test_where_and_columns(
+def test_where_and_columns_select_rows_and_columns(
     options: dict[str, str], columns: list[str], ids: set[int], spark: SparkSession, table: Path
 ) -> None:
     frame = read(spark, table, **options)
@@ -164,7 +164,9 @@ def by_temp_view(session: SparkSession, path: Path) -> DataFrame:
 
 
 @pytest.mark.parametrize("view", [by_sql, by_temp_view])
-def test_views(view: Callable[[SparkSession, Path], DataFrame], session: SparkSession, table: Path) -> None:
+def test_view_reads_the_newest_rows(
+    view: Callable[[SparkSession, Path], DataFrame], session: SparkSession, table: Path
+) -> None:
     assert contents_of(view(session, table)) == NOW[18:22]
 
 
@@ -179,7 +181,7 @@ def test_joins_and_aggregates_over_two_reads(registered: SparkSession, table: Pa
     assert changed == len({row[0] for row in EARLY} & {row[0] for row in LATE})
 
 
-def test_a_read_is_not_shaken_by_a_later_write(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_is_stable_under_a_later_write(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, EARLY), tmp_path)
     frame = read(spark, tmp_path, meta_columns=False)
     assert frame.count() == len(EARLY)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 HEAVY = ("pyarrow", "numpy", "pandas", "fastavro", "fsspec", "mmh3", "sqlglot")
 
 
-def test_looking_up_the_source_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_source_look_up_imports_no_heavy_library(tmp_path: Path) -> None:
     """Spark imports every ``pyspark_*`` package before the first use of any Python source."""
     program = f"""
 import json, sys

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakeformat.spark import read, register
 from tests.helpers.lakehouse import run_application
-from tests.helpers.ways_in import CONDITIONS, SETTINGS, found, judged, make_tables, streamed, wrong
+from tests.helpers.read_paths import CONDITIONS, SETTINGS, found, judged, make_tables, streamed, wrong
 
 pytestmark = pytest.mark.spark
 
@@ -39,15 +39,13 @@ _OFTEN = {"nothing", "another zone", "all of them"}
     "setting",
     [pytest.param(name, marks=pytest.mark.slow if name in _OFTEN else pytest.mark.nightly) for name in SETTINGS],
 )
-def test_every_way_in_selects_what_spark_selects_of_plain_rows(setting: str, spark: SparkSession, folder: Path) -> None:
+def test_every_read_path_selects_the_rows_of_spark(setting: str, spark: SparkSession, folder: Path) -> None:
     assert wrong(_session(spark, setting), folder, setting) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["another zone", "all of them"])
-def test_streams_select_what_spark_selects_of_plain_rows(
-    setting: str, spark: SparkSession, folder: Path, tmp_path: Path
-) -> None:
+def test_streams_select_the_rows_of_spark(setting: str, spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     session = _session(spark, setting)
     texts = [CONDITIONS[2], CONDITIONS[4]]
     for at, (text, ids) in enumerate(judged(session, folder, texts).items()):
@@ -58,7 +56,7 @@ def test_streams_select_what_spark_selects_of_plain_rows(
     assert streamed(session, str(folder / "days"), tmp_path / "where", text, by_option=False) == ids
 
 
-def test_two_sessions_answer_in_their_own_zones(spark: SparkSession, folder: Path) -> None:
+def test_two_sessions_use_their_own_zones(spark: SparkSession, folder: Path) -> None:
     far, near = _session(spark, "another zone"), _session(spark, "pushdown")
     texts = [CONDITIONS[at] for at in (0, 1, 4)]
     wanted = {name: judged(session, folder, texts) for name, session in (("far", far), ("near", near))}
@@ -78,7 +76,7 @@ def test_two_sessions_answer_in_their_own_zones(spark: SparkSession, folder: Pat
     assert by_option == wanted
 
 
-def test_texts_mean_what_they_mean_in_ansi_mode(spark: SparkSession, folder: Path) -> None:
+def test_text_comparisons_follow_ansi_mode(spark: SparkSession, folder: Path) -> None:
     texts = ["at in ('1970-01-01', '2024-01-01')"]
     wanted = judged(spark, folder, texts)
     loose = _session(spark, "no ANSI")
@@ -91,7 +89,7 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from pyspark.sql import SparkSession
-from tests.helpers.ways_in import SETTINGS, WAYS, CONDITIONS, judged, make_tables, streamed, wrong
+from tests.helpers.read_paths import SETTINGS, WAYS, CONDITIONS, judged, make_tables, streamed, wrong
 
 folder = Path(sys.argv[1])
 make_tables(folder)
@@ -113,7 +111,7 @@ print(json.dumps(failures))
 
 @pytest.mark.nightly
 @pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs pyspark[connect]")
-def test_every_way_in_over_connect(tmp_path: Path) -> None:
+def test_every_read_path_over_connect_selects_the_rows_of_spark(tmp_path: Path) -> None:
     assert json.loads(run_application(PROGRAM, tmp_path, Path(__file__).parents[2], cwd=tmp_path)) == {}
 
 
@@ -122,7 +120,7 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from pyspark.sql import SparkSession
-from tests.helpers.ways_in import CONDITIONS, WAYS, found, judged, make_tables
+from tests.helpers.read_paths import CONDITIONS, WAYS, found, judged, make_tables
 
 folder = Path(sys.argv[1])
 make_tables(folder)
@@ -136,6 +134,6 @@ print(json.dumps(ways))
 
 
 @pytest.mark.nightly
-def test_a_zone_that_nobody_set_is_the_jvms(tmp_path: Path) -> None:
+def test_unset_session_zone_is_the_jvm_zone(tmp_path: Path) -> None:
     answered = json.loads(run_application(UNSET, tmp_path, Path(__file__).parents[2], cwd=tmp_path))
     assert answered == {"load(where)": True, "read(where)": True, "load": True}

@@ -37,7 +37,7 @@ def keys(frame: DataFrame) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_way_reads_what_hudi_reads(spark: SparkSession, name: str, tmp_path: Path) -> None:
+def test_every_read_path_returns_the_rows_of_hudi(spark: SparkSession, name: str, tmp_path: Path) -> None:
     path, document = str(unpack(name, tmp_path)), expected(name)
     questions = [({}, document["snapshot"])]
     if "read_optimized" in document:

@@ -40,7 +40,7 @@ def cases(of: Iterable[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", cases(STATEMENTS))
-def test_a_statement_does_what_it_says(case: str, flights: Any, spark: SparkSession) -> None:
+def test_statement_changes_the_rows_it_selects(case: str, flights: Any, spark: SparkSession) -> None:
     check_statement(spark, case, flights[0], Path(flights[1]))
 
 
@@ -54,7 +54,7 @@ def test_queries_see_the_newest_commit_by_name_and_by_path(flights: Any, spark: 
     assert spark.sql("select 1 as one").collect() == sql(spark, "select 1 as one").collect()
 
 
-def test_tables_of_sparks_own_stay_sparks(spark: SparkSession, tmp_path: Path) -> None:
+def test_other_spark_tables_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     own = f"own_{next(_NUMBER)}"
     sql(spark, f"create table {own} (a int comment 'not using hudi') using parquet location '{tmp_path}/own'")
     sql(spark, f"insert into {own} values (1)")
@@ -67,7 +67,7 @@ def test_tables_of_sparks_own_stay_sparks(spark: SparkSession, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_procedures(flights: Any, spark: SparkSession) -> None:
+def test_known_procedures_run(flights: Any, spark: SparkSession) -> None:
     name, path, held = flights
     sql(spark, f"update {name} set ts = 2 where id = 1")
     commits = sql(spark, f"call show_commits(table => '{name}', limit => 5)").collect()
@@ -82,11 +82,11 @@ def test_procedures(flights: Any, spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("case", cases(REFUSED))
-def test_what_cannot_be_is_told_in_one_line(case: str, flights: Any, spark: SparkSession) -> None:
+def test_unsupported_statement_is_refused_in_one_line(case: str, flights: Any, spark: SparkSession) -> None:
     check_refusal(spark, case, flights[0], Path(flights[1]))
 
 
-def test_a_table_tells_of_itself_without_a_job(flights: Any, spark: SparkSession) -> None:
+def test_table_facts_need_no_spark_job(flights: Any, spark: SparkSession) -> None:
     _, path, _ = flights
     table = LakehouseTable.forPath(spark, path)
     assert (table.exists(), table.count(), table.count("id > 3"), table.files().num_rows) == (True, 6, 2, 2)
@@ -95,7 +95,7 @@ def test_a_table_tells_of_itself_without_a_job(flights: Any, spark: SparkSession
 
 
 @pytest.mark.parametrize("guide", [HUDI, pytest.param(DELTA, marks=pytest.mark.slow)], ids=["hudi", "delta"])
-def test_a_quick_start_runs_as_it_stands(guide: list[Step], spark: SparkSession, tmp_path: Path) -> None:
+def test_quick_start_runs_unchanged(guide: list[Step], spark: SparkSession, tmp_path: Path) -> None:
     play(guide, lambda text: [tuple(row) for row in sql(spark, text).collect()], str(tmp_path), next(_NUMBER))
     for table in tmp_path.iterdir():
         hudi_rs.assert_same_rows(lakeformat.open(table))

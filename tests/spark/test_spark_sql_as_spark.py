@@ -118,7 +118,7 @@ def shown(rows: list[Any]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_statements_do_what_spark_does(kind: str, zone: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_random_statements_equal_spark(kind: str, zone: str, spark: SparkSession, tmp_path: Path) -> None:
     random = Random(f"{kind} {zone}")
     t, o, path = f"t{next(_NUMBER)}_as_spark", f"o{next(_NUMBER)}_as_spark", str(tmp_path / "t")
     spark.createDataFrame(start(random), COLUMNS).createOrReplaceTempView(f"{t}_rows")

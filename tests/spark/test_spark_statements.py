@@ -76,7 +76,7 @@ def test_delete_by_condition_and_by_key(spark: SparkSession, path: Path) -> None
     assert table.delete(where="ts = 1000").report["files"]["merged"] == 0
 
 
-def test_merge_against_a_join(spark: SparkSession, path: Path) -> None:
+def test_merge_equals_a_spark_join(spark: SparkSession, path: Path) -> None:
     """Spark joins both sides and applies the clauses; the table must hold the same rows."""
     changes: Rows = [(n, f"p{n % 3}", (n * 7) % 12, -float(n)) for n in range(40, 80)]
     source = flights(spark, changes, 3).withColumn("op", functions.expr("if(id % 5 = 0, 'd', 'u')"))
@@ -103,7 +103,7 @@ def test_merge_against_a_join(spark: SparkSession, path: Path) -> None:
     assert rows["deleted"] > 0
 
 
-def test_refused_in_one_line_with_nothing_published(spark: SparkSession, path: Path) -> None:
+def test_refused_statement_raises_one_line_and_publishes_nothing(spark: SparkSession, path: Path) -> None:
     table = table_at(spark, path)
     before = contents(path)
 

@@ -69,7 +69,7 @@ def add_file(folder: Path, number: int, chance: random.Random) -> list[tuple[str
         ),
     ],
 )
-def test_a_chain_that_is_killed_ends_as_a_batch(
+def test_killed_stream_chain_ends_with_the_rows_of_a_batch_run(
     files: int, kills: list[str], tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     chance = random.Random(files)

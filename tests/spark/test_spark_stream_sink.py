@@ -51,7 +51,7 @@ def extra(table: Path) -> list[dict[str, Any]]:
     ]
 
 
-def test_each_batch_is_one_commit_that_says_who_wrote_it_and_comes_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_stream_batch_is_one_named_commit(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(spark, tmp_path)
     feed.add((1, "a", 1, 0.5), (2, "b", 1, 0.5))
     feed.add((1, "a", 2, 1.5), (3, "a", 1, 0.5))
@@ -76,7 +76,7 @@ def test_each_batch_is_one_commit_that_says_who_wrote_it_and_comes_once(spark: S
     "operation",
     ["insert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bulk_insert", "delete", "insert_overwrite"))],
 )
-def test_other_operations(spark: SparkSession, tmp_path: Path, operation: str) -> None:
+def test_stream_sink_runs_other_operations(spark: SparkSession, tmp_path: Path, operation: str) -> None:
     feed = Feed(spark, tmp_path)
     feed.add((1, "a", 1, 0.5), (2, "b", 1, 0.5), (3, "b", 1, 0.5))
     feed.run()
@@ -96,7 +96,7 @@ def test_other_operations(spark: SparkSession, tmp_path: Path, operation: str) -
 
 
 @pytest.mark.slow
-def test_a_complete_result_replaces_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
+def test_complete_mode_replaces_the_result(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(spark, tmp_path, recordkey="part", partitionpath="", ordering="")
     for number in range(3):
         feed.add((number, "a", 1, 1.0), (number, f"p{number}", 1, 2.0))
@@ -106,15 +106,13 @@ def test_a_complete_result_replaces_the_one_before(spark: SparkSession, tmp_path
 
 
 @pytest.mark.slow
-def test_update_mode_which_spark_does_not_ask_of_a_sink(spark: SparkSession, tmp_path: Path) -> None:
+def test_update_mode_works_through_each_batch_only(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(spark, tmp_path)
     counts = {"recordkey": "part"}
 
     def run() -> None:
         frame = feed.frame().groupBy("part").count()
-        writer = frame.writeStream.outputMode("update").foreachBatch(
-            lakeformat.spark.each_batch(feed.table, **counts)
-        )
+        writer = frame.writeStream.outputMode("update").foreachBatch(lakeformat.spark.each_batch(feed.table, **counts))
         writer.option("checkpointLocation", str(feed.checkpoint)).trigger(availableNow=True).start().awaitTermination()
 
     feed.add((1, "a", 1, 0.5), (2, "b", 1, 0.5))
@@ -130,7 +128,7 @@ def test_update_mode_which_spark_does_not_ask_of_a_sink(spark: SparkSession, tmp
         feed.run(feed.frame().groupBy("part").count(), mode="update")
 
 
-def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_unsupported_sink_settings_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(spark, tmp_path)
     feed.add((1, "a", 1, 0.5))
     with pytest.raises(PySparkException, match=r"InvalidOptionError.*a stream names its batches by itself"):

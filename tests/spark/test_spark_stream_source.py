@@ -55,7 +55,7 @@ class Follower:
 
 
 @pytest.mark.slow
-def test_every_commit_comes_once_through_restarts_and_services(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_returns_every_commit_once_through_restarts_and_services(spark: SparkSession, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     table.upsert(rows(a=1, b=2))
     stream = Follower(spark, tmp_path)
@@ -80,7 +80,7 @@ def test_every_commit_comes_once_through_restarts_and_services(spark: SparkSessi
     assert last in " ".join(str(source["endOffset"]) for source in stream.progress)
 
 
-def test_a_batch_is_whole_commits_within_its_limits(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_batch_holds_whole_commits_within_its_limits(spark: SparkSession, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     first = table.upsert(rows(a=1)).instant_time
     for number in (2, 3, 4):
@@ -96,7 +96,7 @@ def test_a_batch_is_whole_commits_within_its_limits(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_stream_from_now_on_that_meets_new_columns_says_so_and_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_that_meets_new_columns_fails_once_and_continues(spark: SparkSession, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     table.upsert(rows(a=1))
     frame = spark.readStream.format("lakehouse").option(START, "latest").load(str(tmp_path / "t"))
@@ -131,7 +131,7 @@ def test_a_stream_from_now_on_that_meets_new_columns_says_so_and_goes_on(spark: 
         ({"hoodie.datasource.query.type": "read_optimized"}, "InvalidOptionError", "leave it out"),
     ],
 )
-def test_what_a_stream_cannot_do_is_refused(
+def test_unsupported_stream_options_are_refused(
     spark: SparkSession, tmp_path: Path, options: dict[str, str], error: str, text: str
 ) -> None:
     new_table(tmp_path).upsert(rows(a=1))

@@ -32,7 +32,7 @@ def model_of(*batches: Rows) -> dict[int, tuple[str, int, float]]:
     return {n: (part, ts, x) for rows in batches for n, part, ts, x in rows}
 
 
-def test_every_way_of_writing(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_write_path_works_on_version_9(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     first, second, third = rows_at(range(40), 1), rows_at(range(20, 60), 2), rows_at(range(50, 70), 3)
     write(flights(spark, first), path, **{"hoodie.write.table.version": "9", OPERATION: "bulk_insert"})

@@ -64,7 +64,7 @@ def test_eight_threads_write_eight_tables_in_every_way(spark: SparkSession, tmp_
     assert found == [list(range(number, number + 10)) for number in range(THREADS)]
 
 
-def test_write_takes_what_save_takes_and_raises_what_the_table_raises(spark: SparkSession, tmp_path: Path) -> None:
+def test_write_function_takes_save_options_and_raises_table_errors(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     assert write(rows(spark, 0), path, recordkey=("id",), partitionpath=None, operation="insert") is None
     write(rows(spark, 90), path, "overwrite", **{"hoodie.combine.before.insert": True})
@@ -76,7 +76,7 @@ def test_write_takes_what_save_takes_and_raises_what_the_table_raises(spark: Spa
     assert len(commits(tmp_path / "t")) == 2
 
 
-def test_the_session_before_is_active_again(
+def test_previous_session_is_active_afterwards(
     spark: SparkSession, registered: SparkSession, elsewhere: ThreadPoolExecutor
 ) -> None:
     def after_a_failure() -> bool:

@@ -77,7 +77,7 @@ def rows_of(frame: DataFrame) -> list[Any]:
 @pytest.mark.parametrize(
     ("session", "operation"), [("default", "upsert"), ("registered", "bulk_insert")], indirect=["session"]
 )
-def test_all_types_come_back(operation: str, session: SparkSession, tmp_path: Path) -> None:
+def test_all_types_round_trip(operation: str, session: SparkSession, tmp_path: Path) -> None:
     frame = session.createDataFrame(ROWS, SCHEMA)
     save(frame, tmp_path, operation)
     back = read(session, tmp_path, meta_columns=False)
@@ -109,7 +109,7 @@ def test_the_sessions_zone_does_not_move_instants(spark: SparkSession, tmp_path:
     assert [tuple(row) for row in texts] == [("2024-06-01 08:00:00", "2024-06-01 12:00:00")]
 
 
-def test_columns_that_are_never_null(spark: SparkSession, tmp_path: Path) -> None:
+def test_required_columns_round_trip(spark: SparkSession, tmp_path: Path) -> None:
     """Spark 4.3 checks each batch against the frame's schema, nullability included."""
     frame = spark.sql(
         "SELECT int(id) id, 'x' word, named_struct('a', 1, 'b', array(1L)) tree, map('k', 1) pairs FROM range(3)"
@@ -124,7 +124,7 @@ def test_columns_that_are_never_null(spark: SparkSession, tmp_path: Path) -> Non
     assert rows_of(required) == rows_of(frame)
 
 
-def test_names_that_need_quotes(registered: SparkSession, tmp_path: Path) -> None:
+def test_column_names_that_need_quotes_work(registered: SparkSession, tmp_path: Path) -> None:
     frame = registered.sql("SELECT 1 id, 2 _under, 3 CamelCase, named_struct('Inner_1', 4) `order`")
     save(frame, tmp_path)
     back = read(registered, tmp_path, meta_columns=False)
@@ -143,7 +143,7 @@ def test_names_that_need_quotes(registered: SparkSession, tmp_path: Path) -> Non
         ("NULL", "column 'c' has the type null"),
     ],
 )
-def test_types_a_table_cannot_hold(expression: str, reason: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_unsupported_types_are_refused(expression: str, reason: str, spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     refused = refusal(lambda: save(spark.sql(f"SELECT 1 id, {expression} c"), path))
     assert refused.error == "SchemaMismatchError"

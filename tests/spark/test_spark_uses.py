@@ -325,7 +325,7 @@ def judged() -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize(("use", "way", "pushes"), list(cases()))
-def test_a_use_gives_the_rows_that_spark_finds_itself(
+def test_use_returns_the_rows_of_spark(
     use: Callable[[Use], Any],
     way: str,
     pushes: bool,

@@ -68,7 +68,9 @@ def after(operation: str) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     "operation", ["upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table"]
 )
-def test_operations(operation: str, names: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_every_operation_writes_the_expected_rows(
+    operation: str, names: str, spark: SparkSession, tmp_path: Path
+) -> None:
     path = tmp_path / "t"
     settings = HUDIS_NAMES if names == "hoodie" else FLIGHTS
     for rows, how in ((FIRST, "bulk_insert"), (SECOND, operation)):
@@ -85,7 +87,7 @@ def test_insert_overwrite_leaves_other_partitions(spark: SparkSession, tmp_path:
     assert contents(spark, tmp_path) == sorted([(1, "p1", 1, 1.0), *(row for row in FIRST if row[1] != "p1")])
 
 
-def test_append_is_an_upsert_and_doubled_keys_of_a_batch_meet(spark: SparkSession, tmp_path: Path) -> None:
+def test_append_upserts_and_deduplicates_the_batch(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, [*FIRST, *SECOND], tasks=3), tmp_path)
     assert contents(spark, tmp_path) == upserted(FIRST, SECOND)
     assert [entry.operation for entry in lakeformat.open(tmp_path).history()] == ["upsert"]
@@ -143,7 +145,9 @@ def _made(spark: SparkSession, folder: Path) -> Path:
         ("overwrite", None, []),
     ],
 )
-def test_no_rows(mode: str, operation: str | None, kept: list[Any], spark: SparkSession, tmp_path: Path) -> None:
+def test_write_of_no_rows_is_a_commit(
+    mode: str, operation: str | None, kept: list[Any], spark: SparkSession, tmp_path: Path
+) -> None:
     options = {"operation": operation} if operation else {}
     empty = spark.createDataFrame([], FLIGHT_COLUMNS)
     write(flights(spark, FIRST), tmp_path)
@@ -153,7 +157,7 @@ def test_no_rows(mode: str, operation: str | None, kept: list[Any], spark: Spark
     assert leftovers(tmp_path) == []
 
 
-def test_a_table_may_begin_empty(session: SparkSession, tmp_path: Path) -> None:
+def test_first_write_of_no_rows_creates_an_empty_table(session: SparkSession, tmp_path: Path) -> None:
     write(session.createDataFrame([], FLIGHT_COLUMNS), tmp_path)
     assert contents(session, tmp_path) == []
     assert read(session, tmp_path, meta_columns=False).columns == ["id", "part", "ts", "x"]
@@ -163,7 +167,7 @@ def test_a_table_may_begin_empty(session: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
-def test_meta_columns_of_what_was_read_are_not_written(operation: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_meta_columns_of_a_read_frame_are_not_written(operation: str, spark: SparkSession, tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     write(flights(spark, FIRST), source)
     write(read(spark, source), target, operation=operation)
@@ -173,13 +177,13 @@ def test_meta_columns_of_what_was_read_are_not_written(operation: str, spark: Sp
     assert times == set(commits(target))
 
 
-def test_a_table_is_read_and_written_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_table_can_be_overwritten_from_its_own_rows(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, FIRST), tmp_path)
     write(read(spark, tmp_path).where("id < 20").selectExpr("id", "part", "ts + 1 as ts", "0D as x"), tmp_path)
     assert contents(spark, tmp_path) == sorted((i, p, ts + (i < 20), 0.0 if i < 20 else x) for i, p, ts, x in FIRST)
 
 
-def test_new_and_missing_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_new_columns_are_added_and_missing_ones_are_null(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, FIRST[:2]), tmp_path)
     more = spark.createDataFrame([(7, "p1", 1, "new")], "id long, part string, ts long, note string")
     write(more, tmp_path, **{"hoodie.write.set.null.for.missing.columns": "true"})

@@ -61,7 +61,7 @@ def _found(answers: DataFrame) -> dict[str, list[int]]:
     return {row.text: row.ids for row in rows}
 
 
-def test_both_zeros_are_one_value_whatever_way_the_table_is_read(spark: SparkSession, path: str) -> None:
+def test_both_zeros_match_on_every_read_path(spark: SparkSession, path: str) -> None:
     plain = spark.createDataFrame(
         [tuple(row.values()) for row in lakeformat.open(path).to_arrow().to_pylist()], SPARK_SCHEMA
     )

@@ -57,7 +57,7 @@ def _judged(spark: SparkSession, folder: Path, texts: list[str]) -> dict[str, li
 @pytest.mark.parametrize(
     "zoned", [pytest.param(zone, marks=[] if zone == ZONES[1] else pytest.mark.slow) for zone in ZONES], indirect=True
 )
-def test_plain_python_selects_what_a_session_of_that_zone_selects(zoned: SparkSession, folder: Path) -> None:
+def test_plain_python_selects_the_rows_of_a_spark_session_in_the_zone(zoned: SparkSession, folder: Path) -> None:
     zone = str(zoned.conf.get(ZONE))
     texts = [*HARD, *SKIPPED_DAY, *conditions(100, seed=len(zone))]
     table, ours = lakeformat.open(folder / "days"), {}
@@ -84,7 +84,7 @@ def _found(frames: dict[str, DataFrame]) -> dict[str, list[int]]:
     [pytest.param(zone, marks=pytest.mark.slow) for zone in (*ZONES[:3], ZONES[4])],
     indirect=True,
 )
-def test_every_way_in_selects_the_same_rows(zoned: SparkSession, folder: Path) -> None:
+def test_every_read_path_selects_the_same_rows(zoned: SparkSession, folder: Path) -> None:
     spark, path = zoned, str(folder / "days")
     wanted = _judged(spark, folder, HARD)
     table, source = LakehouseTable.forPath(spark, path), spark.read.format("lakehouse")
@@ -104,7 +104,7 @@ def test_every_way_in_selects_the_same_rows(zoned: SparkSession, folder: Path) -
 
 
 @pytest.mark.parametrize("zoned", ["America/New_York"], indirect=True)
-def test_deletes_updates_and_merges_take_the_sessions_zone(zoned: SparkSession, tmp_path: Path, folder: Path) -> None:
+def test_delete_update_and_merge_use_the_session_zone(zoned: SparkSession, tmp_path: Path, folder: Path) -> None:
     spark, everything = zoned, set(range(ROWS.num_rows))
     wanted = {text: set(ids) for text, ids in _judged(spark, folder, HARD).items()}
 

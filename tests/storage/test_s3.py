@@ -45,9 +45,7 @@ def values(url: str, options: Mapping[str, Any]) -> list[int]:
         pytest.param("after it", "9", marks=pytest.mark.slow),
     ],
 )
-def test_a_completed_file_that_is_delivered_late(
-    comes: str, version: str, s3: Mapping[str, Any], network: Network
-) -> None:
+def test_late_completed_file_is_recognised(comes: str, version: str, s3: Mapping[str, Any], network: Network) -> None:
     url, options = new_folder(s3).url, dict(s3)
     table = lakeformat.create(
         url, SCHEMA, record_key="id", storage_options=options, **{"hoodie.write.table.version": version}
@@ -71,7 +69,7 @@ def test_a_completed_file_that_is_delivered_late(
     assert str(lakeformat.open(url, storage_options=options).check()) == "nothing is wrong"
 
 
-def test_a_bucket_that_is_not_there(s3: Mapping[str, Any]) -> None:
+def test_missing_bucket_is_one_line(s3: Mapping[str, Any]) -> None:
     url = "s3://no-such-bucket/t"
     for use in (
         lambda: lakeformat.open(url, storage_options=dict(s3)).schema,
@@ -95,7 +93,7 @@ def test_a_bucket_that_is_not_there(s3: Mapping[str, Any]) -> None:
     ],
     ids=["s3", "s3a", "gs", "abfs"],
 )
-def test_options_named_as_other_libraries_name_them(url: str, given: dict[str, str], cures: list[str]) -> None:
+def test_option_names_of_other_libraries_suggest_ours(url: str, given: dict[str, str], cures: list[str]) -> None:
     with pytest.raises(InvalidOptionError) as caught:
         lakeformat.open(url, storage_options=given)
     assert all(cure in str(caught.value) for cure in [*cures, url])

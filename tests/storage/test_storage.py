@@ -47,7 +47,7 @@ class TestFsspecStorage(StorageContract):
     def storage(self, s3: Mapping[str, Any]) -> FsspecStorage:
         return new_folder(s3)
 
-    def test_other_writers_files_are_seen(self, storage: FsspecStorage) -> None:
+    def test_files_of_other_writers_are_visible(self, storage: FsspecStorage) -> None:
         other = pickle.loads(pickle.dumps(storage))  # noqa: S301  Our own bytes.
         assert list(storage.list("a")) == []
         assert storage.info("a/x") is None
@@ -95,7 +95,7 @@ class TestFsspecStorage(StorageContract):
         with pytest.raises(UnsupportedTableError, match="memory://"):
             storage.create("x", b"1")
 
-    def test_an_answer_that_was_lost_is_told_from_a_lost_race(self, storage: FsspecStorage) -> None:
+    def test_lost_answer_is_distinguished_from_a_lost_race(self, storage: FsspecStorage) -> None:
         """Clients repeat a request that was applied but not answered, and then meet their own object."""
         ours = b'{"lakeformat.token": "ours"}'
         storage.replace("claim", ours)
@@ -103,7 +103,7 @@ class TestFsspecStorage(StorageContract):
         with pytest.raises(FileExistsError):
             storage.create("claim", b'{"lakeformat.token": "theirs"}')
 
-    def test_a_table_on_it(self, s3: Mapping[str, Any]) -> None:
+    def test_table_on_s3_is_written_and_read(self, s3: Mapping[str, Any]) -> None:
         storage = new_folder(s3)
         columns = {"id": pa.int64(), "region": pa.string(), "ts": pa.int64(), "v": pa.string()}
         lakeformat.create(
@@ -133,18 +133,18 @@ class TestLocalStorage(StorageContract):
     def storage(self, tmp_path: Path) -> LocalStorage:
         return LocalStorage(str(tmp_path / "table"))
 
-    def test_it_travels(self, storage: LocalStorage) -> None:
+    def test_storage_can_be_pickled(self, storage: LocalStorage) -> None:
         storage.create("x", b"1")
         assert pickle.loads(pickle.dumps(storage)).read("x") == b"1"  # noqa: S301  Our own bytes.
 
-    def test_nothing_is_left_aside(self, storage: LocalStorage) -> None:
+    def test_no_temporary_file_is_left(self, storage: LocalStorage) -> None:
         storage.create("x", b"1")
         storage.replace("x", b"2")
         with pytest.raises(FileExistsError):
             storage.create("x", b"3")
         assert list(storage.list(".hoodie/.lakeformat/tmp")) == []
 
-    def test_other_tables_links_are_not_followed(self, storage: LocalStorage, tmp_path: Path) -> None:
+    def test_links_out_of_the_table_are_not_followed(self, storage: LocalStorage, tmp_path: Path) -> None:
         outside = tmp_path / "outside"
         (outside / "in").mkdir(parents=True)
         (outside / "file").write_bytes(b"canary")
@@ -212,12 +212,12 @@ class TestLocalStorage(StorageContract):
             with pytest.raises(StorageError, match=f"{said} {storage.root}: "):
                 call()
 
-    def test_data_files_are_flushed_when_asked(self, tmp_path: Path) -> None:
+    def test_data_files_are_flushed_on_request(self, tmp_path: Path) -> None:
         storage = LocalStorage(str(tmp_path / "synced"), sync=True)
         stream(storage, "p/x", b"data")
         assert storage.read("p/x") == b"data"
 
-    def test_checksums_of_hadoop_go_with_their_file(self, storage: LocalStorage) -> None:
+    def test_hadoop_checksum_files_are_deleted_with_their_file(self, storage: LocalStorage) -> None:
         for path in ("replaced", "deleted"):
             storage.create(path, b"1")
             storage.create(f".{path}.crc", b"stale")
@@ -251,7 +251,7 @@ class TestLocalStorageWithoutHardLinks(StorageContract):
         ("abfs://box@account.dfs.core.windows.net/t", "abfs://box@account.dfs.core.windows.net/t"),
     ],
 )
-def test_paths_and_urls(path: str, location: str) -> None:
+def test_paths_and_urls_are_normalised(path: str, location: str) -> None:
     assert open_storage(path).location == location
 
 

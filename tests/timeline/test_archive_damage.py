@@ -67,7 +67,7 @@ def assert_whole_or_named(store: TimelineStore, path: str, whole: list[dict[str,
 
 
 @pytest.mark.parametrize("part", ["_version_", "manifest_14"])
-def test_a_bit_flipped_in_what_names_the_files(part: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_flipped_bit_in_a_manifest_is_survived_or_named(part: str, caplog: pytest.LogCaptureFixture) -> None:
     store, folder = archive_of(LEVELS)
     whole, data = instants(store), store.storage.read(f"{folder}/{part}")
     for damaged in flips(data, most=400):
@@ -76,7 +76,7 @@ def test_a_bit_flipped_in_what_names_the_files(part: str, caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize("name", [LEVELS, LOGS])
-def test_files_of_the_archive_that_are_damaged(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_archive_files_are_named(name: str, caplog: pytest.LogCaptureFixture) -> None:
     store, folder = archive_of(name)
     whole = instants(store)
     files = [entry.path for entry in store.storage.list(folder) if entry.name.startswith((".commits", "2"))]
@@ -113,7 +113,7 @@ def test_check_names_a_version_that_is_damaged(tmp_path: Path) -> None:
     assert "says 12" in named[0].cure
 
 
-def test_a_manifest_that_a_writer_left_half_written_is_passed_over() -> None:
+def test_half_written_manifest_is_ignored() -> None:
     store, folder = archive_of(LEVELS)
     whole, newest = instants(store), store.storage.read(f"{folder}/manifest_14")
     store.storage.create(f"{folder}/manifest_15", newest[:30])
@@ -127,7 +127,7 @@ def test_a_manifest_that_a_writer_left_half_written_is_passed_over() -> None:
     ("gone", "said"),
     [("manifest_14", r"_version_ names manifest_14, which is missing; .* restore"), ("2", r"is missing: .*\.parquet")],
 )
-def test_what_is_gone_is_named(gone: str, said: str) -> None:
+def test_missing_archive_file_is_named(gone: str, said: str) -> None:
     store, folder = archive_of(LEVELS)
     path = next(entry.path for entry in store.storage.list(folder) if entry.name.startswith(gone))
     store.storage.delete(path)
@@ -135,7 +135,7 @@ def test_what_is_gone_is_named(gone: str, said: str) -> None:
         instants(store)
 
 
-def test_an_incremental_query_is_whole_whatever_the_version_says(tmp_path: Path) -> None:
+def test_incremental_read_is_complete_with_a_damaged_version_file(tmp_path: Path) -> None:
     table = unpack(LEVELS, tmp_path)
     version = next(table.rglob("_version_"))
     whole = sorted(map(str, lakeformat.open(table).changes(since="000").to_arrow().to_pylist()))

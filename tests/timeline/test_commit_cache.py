@@ -12,7 +12,7 @@ def key(name: str, size: int, modified: int = 0) -> CommitKey:
     return CommitKey("here", name, size, modified)
 
 
-def test_many_small_ones_are_kept_and_few_large_ones() -> None:
+def test_cache_keeps_many_small_and_few_large_commits() -> None:
     cache = CommitCache(10_000)
     small, large = [key(f"s{n}", 1) for n in range(10_000)], [key(f"l{n}", 4_000) for n in range(2)]
     for one in small:
@@ -24,7 +24,7 @@ def test_many_small_ones_are_kept_and_few_large_ones() -> None:
     assert sum(cache.get(one) is COMMIT for one in small) == 2_000
 
 
-def test_those_asked_for_longest_ago_go_first() -> None:
+def test_least_recently_used_commit_is_evicted_first() -> None:
     cache = CommitCache(2)
     for name in "ab":
         cache.put(key(name, 1), COMMIT)
@@ -34,7 +34,7 @@ def test_those_asked_for_longest_ago_go_first() -> None:
     assert [bool(cache.get(key(name, 1))) for name in "abc"] == [True, False, True]
 
 
-def test_one_that_is_larger_than_all_drives_nobody_out() -> None:
+def test_oversized_commit_evicts_nothing() -> None:
     cache = CommitCache(2)
     cache.put(key("a", 1), COMMIT)
     cache.put(key("large", 3), COMMIT)
@@ -42,7 +42,7 @@ def test_one_that_is_larger_than_all_drives_nobody_out() -> None:
     assert cache.get(key("large", 3)) is None
 
 
-def test_a_file_that_was_written_anew_is_another() -> None:
+def test_rewritten_file_is_another_cache_entry() -> None:
     cache = CommitCache(2)
     cache.put(key("a", 1), COMMIT)
     assert cache.get(key("a", 1, modified=1)) is None

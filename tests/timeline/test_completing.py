@@ -67,7 +67,7 @@ def test_a_commit_takes_three_files(version: int, folder: str, start: bytes) -> 
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_of_two_that_complete_an_instant_one_wins(version: int) -> None:
+def test_one_of_two_completions_of_an_instant_wins(version: int) -> None:
     store = made(version)
     pending = begun(store, 1)
     done = store.complete(pending, METADATA, At(0))
@@ -76,7 +76,7 @@ def test_of_two_that_complete_an_instant_one_wins(version: int) -> None:
     assert store.load().instants == (done,)
 
 
-def test_completion_times_are_greater_than_all_there_is() -> None:
+def test_completion_time_exceeds_all_times_on_the_timeline() -> None:
     """Clocks that are behind: 1970, while the timeline stands in 2024."""
     store = made(9)
     first, second, third = (begun(store, number) for number in (1, 2, 3))
@@ -89,7 +89,7 @@ def test_completion_times_are_greater_than_all_there_is() -> None:
     assert [i.time for i in store.load().completed_in("")] == [at(3), at(1), at(2), at(10)]
 
 
-def test_a_rollback_is_completed_the_same_way() -> None:
+def test_rollback_completes_like_a_commit() -> None:
     for version, name in ((6, f".hoodie/{at(2)}.rollback"), (8, f".hoodie/timeline/{at(2)}_{at(3)}.rollback")):
         store = made(version)
         rollback = Instant(at(2), Action.ROLLBACK, State.REQUESTED)
@@ -112,12 +112,12 @@ def test_a_clustering_completes_as_a_replacecommit() -> None:
 
 
 @pytest.mark.parametrize("state", [State.REQUESTED, State.COMPLETED])
-def test_no_step_is_left_out(state: State) -> None:
+def test_instant_cannot_skip_a_state(state: State) -> None:
     with pytest.raises(CorruptTableError, match="cannot become completed"):
         made(6).complete(Instant(at(1), Action.COMMIT, state), METADATA, At(0))
 
 
-def test_a_table_that_was_upgraded_meanwhile_is_found_where_it_is_now() -> None:
+def test_timeline_moved_by_an_upgrade_is_found() -> None:
     store = made(6)
     store.complete(begun(store, 1), METADATA, At(0))
     assert store.load().commit_times == {at(1)}

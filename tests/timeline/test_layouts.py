@@ -17,7 +17,7 @@ INSTANTS = st.builds(Instant, TIMES, st.sampled_from(Action), st.sampled_from(St
 
 
 @given(INSTANTS, TIMES, st.sampled_from(sorted(LAYOUTS)))
-def test_names_are_parsed_as_they_are_written(instant: Instant, completion: str, version: int) -> None:
+def test_instant_file_names_round_trip(instant: Instant, completion: str, version: int) -> None:
     layout = LAYOUTS[version]
     if layout.tells_completion and instant.state is State.COMPLETED:
         instant = replace(instant, completion_time=completion)
@@ -41,7 +41,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("action", "state", "first", "second"), NAMES)
-def test_names_are_hudis(action: Action, state: State, first: str, second: str | None) -> None:
+def test_instant_file_names_equal_hudis(action: Action, state: State, first: str, second: str | None) -> None:
     times = {"b": "20251120083000123", "e": "20251120083004567"}
     for layout, template in ((LAYOUT_1, first), (LAYOUT_2, second or first)):
         end = times["e"] if second and layout is LAYOUT_2 else None
@@ -64,7 +64,7 @@ def test_names_are_hudis(action: Action, state: State, first: str, second: str |
         "20251120083000123_.commit",
     ],
 )
-def test_other_files_are_no_instants(layout: TimelineLayout, name: str) -> None:
+def test_other_files_are_not_instants(layout: TimelineLayout, name: str) -> None:
     assert layout.parse(name) is None
 
 
@@ -90,7 +90,7 @@ PLANS = [
 
 
 @pytest.mark.parametrize(("plan", "done", "layout"), PLANS)
-def test_a_plan_completes_as_a_commit_and_may_be_taken_back(plan: str, done: str, layout: TimelineLayout) -> None:
+def test_pending_plan_completes_as_a_commit_or_is_rolled_back(plan: str, done: str, layout: TimelineLayout) -> None:
     end = "_9" if layout.tells_completion else ""
     pending = timeline(layout, f"1{end}.deltacommit", f"2.{plan}.requested", f"2.{plan}.inflight")
     assert pending.pending == pending.pending_writes == (Instant(at(2), Action(plan), State.INFLIGHT),)
@@ -99,7 +99,7 @@ def test_a_plan_completes_as_a_commit_and_may_be_taken_back(plan: str, done: str
     assert whole.pending == ()
     assert [commit.action for commit in whole.commits] == [Action.DELTA_COMMIT, COMPLETES_AS[Action(plan)]]
     assert whole.is_committed(at(2))
-    taken_back = whole.without(frozenset({at(2)}))
+    taken_back = whole.with_pending(frozenset({at(2)}))
     assert taken_back.instants == pending.instants
     assert taken_back.plans == ()
     assert whole.as_of(at(1)).instants == pending.as_of(at(1)).instants
@@ -119,7 +119,7 @@ def test_changes_are_counted_by_completion_in_layout_2_and_by_instant_in_layout_
     assert first.hollow_commit() is None
 
 
-def test_a_pending_commit_that_was_overtaken_is_a_hole() -> None:
+def test_overtaken_pending_commit_is_a_hollow_commit() -> None:
     found = timeline(
         LAYOUT_1, "1.commit", "2.replacecommit.requested", "3.inflight", "4.compaction.requested", "5.commit"
     )
@@ -127,7 +127,7 @@ def test_a_pending_commit_that_was_overtaken_is_a_hole() -> None:
     assert found.hollow_commit({at(2)}) == Instant(at(3), Action.COMMIT, State.INFLIGHT)
 
 
-def test_what_was_archived_behind_a_savepoint_stays_committed() -> None:
+def test_commits_archived_behind_a_savepoint_stay_committed() -> None:
     """``hoodie.archive.beyond.savepoint``: 1 is held, 2 and 3 were archived."""
     found = timeline(LAYOUT_1, "1.commit", "1.savepoint", "4.commit", "5.inflight")
     assert [found.is_committed(at(n)) for n in range(7)] == [True, True, True, True, True, False, False]

@@ -45,7 +45,7 @@ def completed(store: TimelineStore) -> set[str]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_what_is_completed_is_what_hudi_says(name: str) -> None:
+def test_completed_instants_equal_hudis(name: str) -> None:
     store = store_of(name)
     told = {entry["file"] for entry in expected(name)["timeline"]}
     layout = LAYOUT_2 if any("_" in file for file in told) else LAYOUT_1
@@ -65,7 +65,7 @@ def rows(store: TimelineStore) -> list[tuple[str, str | None, str]]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_commits_are_what_their_files_hold(name: str) -> None:
+def test_commits_equal_the_contents_of_their_files(name: str) -> None:
     """The oracles are fastavro for Avro and `json` for JSON."""
     store = store_of(name)
     for instant in store.load().commits:
@@ -94,7 +94,7 @@ def test_commits_are_what_their_files_hold(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ARCHIVED)
-def test_what_was_archived_is_what_hudi_says(name: str) -> None:
+def test_archived_instants_equal_hudis(name: str) -> None:
     store = store_of(name)
     told = [(entry["instant"], entry.get("completed"), entry["action"]) for entry in expected(name)["archived"]]
     assert sorted(rows(store)) == sorted(told)
@@ -112,7 +112,7 @@ def test_what_was_archived_is_what_hudi_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ARCHIVED)
-def test_when_archived_commits_completed(name: str) -> None:
+def test_completion_times_of_archived_commits_are_read(name: str) -> None:
     store = store_of(name)
     timeline = store.load()
     told = [*expected(name)["archived"], *expected(name)["timeline"]]
@@ -121,7 +121,7 @@ def test_when_archived_commits_completed(name: str) -> None:
     assert store.completion_times(timeline, [*commits, never, unknown]) == {**commits, unknown: unknown}
 
 
-def test_a_bulk_insert_into_merge_on_read_may_be_a_commit() -> None:
+def test_bulk_insert_into_merge_on_read_is_read_as_commit_or_deltacommit() -> None:
     """Action and content are told apart: Hudi 1.1 completes it as a commit, 0.15 as a deltacommit."""
     kinds: dict[str, Any] = {}
     for name in ("hudi_mor_v6/mor6_avro_default", "hudi_v8_v9/v9_mor_event_time"):
@@ -139,7 +139,7 @@ def test_a_bulk_insert_into_merge_on_read_may_be_a_commit() -> None:
         ("hudi_upgraded/up_v6_v9_mor_pending", "20261122152701882"),
     ],
 )
-def test_pending_compactions_tell_which_slices_they_open(name: str, plan_time: str | None) -> None:
+def test_pending_compaction_names_the_slices_it_opens(name: str, plan_time: str | None) -> None:
     store = store_of(name)
     timeline = store.load()
     (pending,) = timeline.pending_writes
@@ -156,21 +156,21 @@ def test_pending_compactions_tell_which_slices_they_open(name: str, plan_time: s
 
 
 @pytest.mark.parametrize("name", ["hudi_v6/cow_clustered_zorder", "hudi_v8_v9/v9_cow_clustered"])
-def test_plans_of_clustering_are_found_under_either_name(name: str) -> None:
+def test_clustering_plans_are_found_under_both_action_names(name: str) -> None:
     """As if the run had never completed: layout 2 calls the plan ``clustering``."""
     store = store_of(name)
     timeline = store.load()
     (done,) = [i for i in timeline.commits if i.action is Action.REPLACE_COMMIT]
     groups = {FileGroupId(path, id_) for path, ids in store.commit(done).replaced.items() for id_ in ids}
     assert set(store.pending_clustering(timeline)) == set()
-    pending = timeline.without(frozenset({done.time}))
+    pending = timeline.with_pending(frozenset({done.time}))
     assert store.pending_clustering(pending) == dict.fromkeys(groups, done.time)
     requested = store.requested_replace(done)
     assert requested is not None
     assert set(requested.file_groups) == groups
 
 
-def test_what_rollbacks_undid_and_cleans_kept() -> None:
+def test_rollback_and_clean_metadata_are_read() -> None:
     store = store_of("hudi_v8_v9/v9_mor_rollback")
     (rollback,) = store.load().of_action(Action.ROLLBACK)
     plan = store.rollback_plan(rollback)
@@ -186,7 +186,7 @@ def test_what_rollbacks_undid_and_cleans_kept() -> None:
 @pytest.mark.parametrize(
     ("name", "made"), [("v6_cow_cleaned_archived", ".commits_.archive.3_1-0-1"), ("v9_cow_lsm_levels", "manifest_15")]
 )
-def test_the_mark_of_the_archive_changes_with_every_archiving(name: str, made: str) -> None:
+def test_archive_mark_changes_with_every_archiving(name: str, made: str) -> None:
     store = store_of(f"hudi_life/{name}")
     folder = store.config().archive_folder
     before = store.load(folder).archive

@@ -42,7 +42,9 @@ def held(table: lakeformat.Table) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("partitioned", [True, False])
 @pytest.mark.parametrize("options", [{}, {"hoodie.write.table.version": 9, "hoodie.table.type": "MERGE_ON_READ"}])
-def test_its_rows_become_a_table(options: dict[str, object], partitioned: bool, tmp_path: Path) -> None:
+def test_folder_of_parquet_becomes_a_table_with_its_rows(
+    options: dict[str, object], partitioned: bool, tmp_path: Path
+) -> None:
     path = plain(tmp_path / "t", partitioned=partitioned)
     before = files(path)
     table = lakeformat.adopt(path, record_key="id", ordering="n", **options)
@@ -63,7 +65,7 @@ def test_its_rows_become_a_table(options: dict[str, object], partitioned: bool, 
         lakeformat.adopt(path, record_key="id")
 
 
-def test_folders_of_another_column_and_files_that_lack_one(tmp_path: Path) -> None:
+def test_partition_column_of_folders_and_missing_columns_are_read(tmp_path: Path) -> None:
     for number in (1, 2):
         (tmp_path / f"t/k={number}").mkdir(parents=True)
     pq.write_table(pa.table({"id": [1], "a": ["x"]}), tmp_path / "t/k=1/a.parquet")
@@ -103,7 +105,7 @@ def put(name: str, table: pa.Table | None = None) -> Callable[[Path], None]:
         (put("a.parquet", pa.table({"_hoodie_commit_time": ["a"]})), InvalidInputError, "of a Hudi table"),
     ],
 )
-def test_what_cannot_be_right_is_refused_and_nothing_changes(
+def test_unsuitable_folder_is_refused_and_unchanged(
     plant: Callable[[Path], None], error: type[LakeformatError], told: str, tmp_path: Path
 ) -> None:
     path = plain(tmp_path / "t", partitioned=False)
@@ -116,7 +118,7 @@ def test_what_cannot_be_right_is_refused_and_nothing_changes(
     assert not (path / ".hoodie").exists()
 
 
-def test_columns_that_are_not_there_or_stand_twice(tmp_path: Path) -> None:
+def test_missing_or_doubled_column_is_refused(tmp_path: Path) -> None:
     path = plain(tmp_path / "t")
     with pytest.raises(InvalidInputError, match="no column 'key'"):
         lakeformat.adopt(path, record_key="key")
@@ -129,7 +131,9 @@ def test_columns_that_are_not_there_or_stand_twice(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", Mode)
-def test_it_goes_on_where_it_died(mode: Mode, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+def test_conversion_that_died_is_finished_by_the_next_call(
+    mode: Mode, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """At every call that changes something the process dies; the next call ends with the same table."""
     recording = FaultyStorage(LocalStorage(str(plain(tmp_path / "whole"))))
     adopt_folder(recording, ("id",), None, None, {})

@@ -26,7 +26,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 
 def new_table(**options: Any) -> Table:
     table = Table(MemoryStorage(), resolve({"recordkey": "id", "name": "t", **options}))
-    create_table(table.engine.store, table.options, SCHEMA, SystemClock())
+    create_table(table.context.store, table.options, SCHEMA, SystemClock())
     return table
 
 
@@ -36,7 +36,7 @@ def rows(keys: list[str]) -> pa.Table:
 
 def only_file(table: Table) -> pq.ParquetFile:
     (file,) = table.snapshot().files
-    return pq.ParquetFile(table.engine.storage.open_input(file.path))
+    return pq.ParquetFile(table.context.storage.open_input(file.path))
 
 
 def java_order(text: str) -> bytes:
@@ -48,7 +48,7 @@ def java_order(text: str) -> bytes:
     st.integers(0, 7).flatmap(lambda digits: st.integers(max(0, 10**digits - 12_000), 10**digits + 100)),
     st.integers(0, 25_000),
 )
-def test_sequence_numbers_count_on(first: int, count: int) -> None:
+def test_sequence_numbers_continue_within_a_commit(first: int, count: int) -> None:
     found = seqnos("20251120083000123", 7, first, count)
     found.validate(full=True)
     assert found.to_pylist() == [f"20251120083000123_7_{number}" for number in range(first, first + count)]
@@ -58,7 +58,7 @@ TEXTS = st.text(st.sampled_from("az~é\u07ff\ud7ff\ue000\uffff\U00010000\U0010ff
 
 
 @given(st.lists(st.lists(TEXTS, max_size=5), max_size=4))
-def test_the_range_is_javas(parts: list[list[str]]) -> None:
+def test_key_range_is_in_javas_order(parts: list[list[str]]) -> None:
     found = KeyRange()
     for part in parts:
         found.add(pa.chunked_array([part], pa.string()))
@@ -69,7 +69,7 @@ def test_the_range_is_javas(parts: list[list[str]]) -> None:
 
 @settings(max_examples=25)
 @given(st.lists(st.lists(TEXTS, min_size=1, max_size=12, unique=True), min_size=1, max_size=4))
-def test_after_any_merges_filter_and_range_know_every_key(batches: list[list[str]]) -> None:
+def test_filter_and_range_hold_every_key_after_any_merges(batches: list[list[str]]) -> None:
     table = new_table()
     for keys in batches:
         table.upsert(rows(keys))
@@ -100,7 +100,7 @@ def test_the_filter_is_sized_by_the_rows_and_keeps_its_rate() -> None:
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "uncompressed"])
-def test_the_file_as_readers_find_it(codec: str) -> None:
+def test_file_has_hudis_columns_and_footer(codec: str) -> None:
     table = new_table(**{"hoodie.parquet.compression.codec": codec})
     table.bulk_insert(rows(["a", "b"]))
     parquet = only_file(table)
@@ -130,7 +130,7 @@ def codecs(table: Table) -> dict[str, str]:
     return {chunk.path_in_schema: chunk.compression for chunk in chunks}
 
 
-def test_columns_that_hardly_shrink_stay_raw_unless_a_codec_is_asked_for() -> None:
+def test_incompressible_columns_stay_uncompressed_without_a_codec_option() -> None:
     random_keys = [hashlib.sha256(str(at).encode()).hexdigest() for at in range(2000)]
     chosen, asked = new_table(), new_table(**{"hoodie.parquet.compression.codec": "zstd"})
     for table in (chosen, asked):
@@ -145,7 +145,7 @@ def test_columns_that_hardly_shrink_stay_raw_unless_a_codec_is_asked_for() -> No
 def test_repeated_text_stays_in_dictionaries_through_merges_and_keeps_its_values() -> None:
     schema = pa.schema([("id", pa.string()), ("v", pa.string())])
     table = Table(MemoryStorage(), resolve({"recordkey": "id", "name": "t"}))
-    create_table(table.engine.store, table.options, schema, SystemClock())
+    create_table(table.context.store, table.options, schema, SystemClock())
     expected = {str(at): (None if at % 7 == 0 else f"city {at % 5}") for at in range(1000)}
     changes = {str(at): (None if at % 2 else f"town {at % 3}") for at in range(990, 1010)}
     for part in (expected, changes):

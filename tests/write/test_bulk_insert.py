@@ -57,7 +57,7 @@ def new_table(folder: Path, **options: Any) -> Table:
 
 def files_of(table: Table) -> dict[str, list[pa.Table]]:
     """Partition -> its files' rows as they stand."""
-    root = Path(table.engine.storage.location)
+    root = Path(table.context.storage.location)
     return {
         partition: [pq.ParquetFile(root / file.path).read() for file in files]
         for partition, files in table.snapshot().by_partition.items()
@@ -85,7 +85,7 @@ def test_every_mode_keeps_every_row_and_the_size_limit(mode: str, tmp_path: Path
     files = table.snapshot().files
     assert max(file.size_bytes for file in files) <= 1.1 * TINY["hoodie.parquet.max.file.size"]
     assert len(files) > 3
-    assert not list(Path(table.engine.storage.location).rglob("*.arrow"))
+    assert not list(Path(table.context.storage.location).rglob("*.arrow"))
 
 
 @pytest.mark.parametrize("mode", SORTED)
@@ -126,7 +126,7 @@ def pairs(part: pa.Table) -> list[tuple[int, float]]:
 
 
 @pytest.mark.parametrize("how", ["option", "argument", "Hudi's class"])
-def test_sort_columns_of_the_users(how: str, tmp_path: Path) -> None:
+def test_user_sort_columns_order_the_files(how: str, tmp_path: Path) -> None:
     options = {} if how == "argument" else {COLUMNS: "n,x"}
     if how == "Hudi's class":
         name = "org.apache.hudi.execution.bulkinsert.RowCustomColumnsSortPartitioner"
@@ -170,7 +170,7 @@ def test_partitioners_that_give_no_numbers_are_refused(partitioner: Any, tmp_pat
     with pytest.raises(InvalidInputError, match="one integer, the number of the output file, for each row"):
         table.bulk_insert(rows(100), partitioner=partitioner)
     assert not table.history()
-    assert not table.engine.store.load().pending
+    assert not table.context.store.load().pending
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,7 @@ def test_partitioners_that_give_no_numbers_are_refused(partitioner: Any, tmp_pat
         ),
     ],
 )
-def test_layouts_that_cannot_be_are_refused(
-    options: dict[str, Any], error: type[Exception], words: str, tmp_path: Path
-) -> None:
+def test_bad_layouts_are_refused(options: dict[str, Any], error: type[Exception], words: str, tmp_path: Path) -> None:
     table = new_table(tmp_path, **options)
     with pytest.raises(error, match=words):
         table.bulk_insert(rows(10))
@@ -204,12 +202,12 @@ def test_layouts_that_cannot_be_are_refused(
         (MODE, "SORTED"),
     ],
 )
-def test_options_of_another_form_are_refused(name: str, text: str) -> None:
+def test_malformed_options_are_refused(name: str, text: str) -> None:
     with pytest.raises(InvalidOptionError, match=name):
         resolve({name: text})
 
 
-def test_generated_keys_and_sorting_go_together(tmp_path: Path) -> None:
+def test_sorting_works_with_generated_keys(tmp_path: Path) -> None:
     table = new_table(tmp_path, record_key=(), **{COLUMNS: "x"})
     batch = rows(3_000)
     table.bulk_insert(batch.to_reader(max_chunksize=500))
@@ -247,7 +245,7 @@ def test_merged_runs_are_the_sorted_input(
     )
     options = {"recordkey": "id", "partitionpath": "p", "name": "t", "lakeformat.write.buffer.bytes": 1}
     written = Table(MemoryStorage(), resolve({**options, COLUMNS: ",".join(columns)}))
-    create_table(written.engine.store, written.options, SCHEMA, SystemClock())
+    create_table(written.context.store, written.options, SCHEMA, SystemClock())
     written.bulk_insert(table.to_reader(max_chunksize=at_once))
     assert len(written.snapshot().files) == len(set(table["p"].to_pylist()))
     for partition in set(table["p"].to_pylist()):

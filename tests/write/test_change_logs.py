@@ -15,7 +15,7 @@ from lakeformat import InvalidOptionError, Table
 from lakeformat.model.operation import Operation
 from tests.helpers.change_files import logged_changes
 from tests.helpers.fixture_tables import names, unpack
-from tests.helpers.here_exchange import exchanged
+from tests.helpers.local_shuffle import exchanged
 
 CDC: Final = "hoodie.table.cdc.enabled"
 MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
@@ -73,7 +73,7 @@ def told(table: Table, columns: list[str] | None = None) -> list[str]:
 
 @pytest.mark.parametrize("mode", [MODES[0], pytest.param(MODES[1], marks=pytest.mark.slow), MODES[2]])
 @pytest.mark.parametrize(("version", "kind"), KINDS, ids=str)
-def test_every_write_logs_what_it_changes(version: str, kind: str, mode: str, tmp_path: Path) -> None:
+def test_every_write_logs_its_changes(version: str, kind: str, mode: str, tmp_path: Path) -> None:
     table = made(tmp_path / "t", version, kind, mode)
     before: Model = {}
     for at, (write, applied) in enumerate(STEPS):
@@ -103,7 +103,7 @@ def as_logged(change: tuple[str, str, Any, Any], mode: str, time: str) -> str:
 
 
 @pytest.mark.parametrize("name", [name for name in names("hudi_changes") if "_cdc" in name])
-def test_tables_of_hudi_go_on(name: str, tmp_path: Path) -> None:
+def test_writes_to_hudi_tables_log_changes(name: str, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     table = lakeformat.open(folder)
     known = table.to_arrow(meta_columns=False)
@@ -121,7 +121,7 @@ def test_tables_of_hudi_go_on(name: str, tmp_path: Path) -> None:
     assert len(new) == (0 if table.config.takes_logs else 1)
 
 
-def test_the_options_are_the_tables(tmp_path: Path) -> None:
+def test_change_log_options_are_stored_in_the_table(tmp_path: Path) -> None:
     table = made(tmp_path / "t", "9", "COPY_ON_WRITE", "data_before")
     properties = (tmp_path / "t/.hoodie/hoodie.properties").read_text()
     assert f"{CDC}=true\n" in properties
@@ -150,7 +150,7 @@ def test_large_changes_make_several_blocks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["6", "9"])
-def test_undone_and_cleaned_away_change_data_goes(version: str, tmp_path: Path) -> None:
+def test_rollback_and_cleaning_delete_change_data(version: str, tmp_path: Path) -> None:
     table = made(tmp_path / "t", version, "COPY_ON_WRITE", "DATA_BEFORE_AFTER")
     for v in range(3):
         table.upsert(rows("ade", v, v))
@@ -168,7 +168,7 @@ def test_undone_and_cleaned_away_change_data_goes(version: str, tmp_path: Path) 
     assert not logged_changes_of_newest & left
 
 
-def test_what_tasks_log_is_moved_with_their_files(tmp_path: Path) -> None:
+def test_change_data_of_tasks_is_moved_with_their_files(tmp_path: Path) -> None:
     table = made(tmp_path / "t", "9", "COPY_ON_WRITE", "DATA_BEFORE_AFTER")
     table.insert(rows("abde", 1, 1))
     exchanged(table, [rows("ad", 2, 2), rows("fx", 2, 2)], Operation.UPSERT)

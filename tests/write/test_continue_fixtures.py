@@ -49,7 +49,7 @@ def newcomers(table: Table, sample: dict[str, Any], count: int) -> list[dict[str
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_upsert_and_delete(name: str, tmp_path: Path) -> None:
+def test_upsert_and_delete_continue_a_hudi_table(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
     ordering = table.config.ordering_field
     rows = hudi_rs.rows_by_key(table.to_arrow(meta_columns=True))
@@ -119,7 +119,7 @@ def assert_metadata_table_is_gone(table: Table, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_overwrite(name: str, tmp_path: Path) -> None:
+def test_overwrite_continues_a_hudi_table(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
     rows = hudi_rs.rows_by_key(table.to_arrow(meta_columns=True))[:2]
     table.overwrite(pa.Table.from_pylist([bare(row) for row in rows], table.schema))

@@ -12,7 +12,7 @@ import lakeformat
 from lakeformat.model.operation import Operation
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import names, unpack
-from tests.helpers.here_exchange import exchanged
+from tests.helpers.local_shuffle import exchanged
 from tests.write.test_continue_fixtures import bare, by_key, later
 
 #: hudi-rs does not see the log files of a slice that a pending compaction has opened.
@@ -40,7 +40,7 @@ def in_tasks(table: lakeformat.Table, rows: pa.Table, operation: Operation) -> l
 @pytest.mark.parametrize(
     ("name", "write"), [*((name, staged) for name in FIXTURES), *((name, in_tasks) for name in KEYS_IN_LOGS)]
 )
-def test_upsert_and_delete(
+def test_upsert_and_delete_continue_a_hudi_merge_on_read_table(
     name: str, write: Callable[[lakeformat.Table, pa.Table, Operation], lakeformat.WriteResult], tmp_path: Path
 ) -> None:
     table = lakeformat.open(unpack(name, tmp_path), **BUCKETS.get(name, {}))
@@ -66,5 +66,5 @@ def check(table: lakeformat.Table, model: dict[tuple[str, str], dict[str, object
     assert ours == {key: bare(row) for key, row in model.items()}
     if not hudi_rs_too:
         return
-    theirs = hudi_rs.rows_by_key(hudi_rs.read(table.engine.storage.location))
+    theirs = hudi_rs.rows_by_key(hudi_rs.read(table.context.storage.location))
     assert {(row["_hoodie_partition_path"], row["_hoodie_record_key"]) for row in theirs} == set(model)

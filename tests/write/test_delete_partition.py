@@ -47,7 +47,7 @@ def months(table: Table) -> set[int]:
         (["month=3", "month=99"], {3}),
     ],
 )
-def test_named_partitions_go_and_the_others_stay(wanted: str | list[str], gone: set[int], tmp_path: Path) -> None:
+def test_named_partitions_are_deleted_and_others_kept(wanted: str | list[str], gone: set[int], tmp_path: Path) -> None:
     table = monthly(tmp_path)
     before = {file.path for file in table.snapshot().files}
     table.delete_partitions(wanted)
@@ -56,7 +56,7 @@ def test_named_partitions_go_and_the_others_stay(wanted: str | list[str], gone: 
     assert all((tmp_path / "t" / path).exists() for path in before)
 
 
-def test_the_commit_is_hudis_and_writes_no_file(tmp_path: Path) -> None:
+def test_delete_partition_commit_is_hudis_and_writes_no_file(tmp_path: Path) -> None:
     table = monthly(tmp_path)
     groups = {p: sorted(f.name.file_id for f in files) for p, files in table.snapshot().by_partition.items()}
     result = table.delete_partitions(["month=4", "month=5"])
@@ -70,7 +70,7 @@ def test_the_commit_is_hudis_and_writes_no_file(tmp_path: Path) -> None:
     assert table.schema == SCHEMA
 
 
-def test_a_deleted_partition_takes_rows_again_and_is_there_in_the_past(tmp_path: Path) -> None:
+def test_deleted_partition_takes_new_rows_and_time_travel_shows_the_old(tmp_path: Path) -> None:
     table = monthly(tmp_path)
     before = table.history()[0].instant_time
     table.delete_partitions("month=1")
@@ -83,13 +83,13 @@ def test_a_deleted_partition_takes_rows_again_and_is_there_in_the_past(tmp_path:
     assert len(table.to_arrow(as_of=before, meta_columns=True)) == 48
 
 
-def test_without_names_the_partitions_of_the_rows_go(tmp_path: Path) -> None:
+def test_partitions_of_the_rows_are_deleted_without_names(tmp_path: Path) -> None:
     table = monthly(tmp_path)
     table.write(pa.table({"month": pa.array([2, 7, 2], pa.int32())}), Operation.DELETE_PARTITION)
     assert months(table) == set(range(1, 13)) - {2, 7}
 
 
-def test_an_asterisk_in_a_row_is_a_letter(tmp_path: Path) -> None:
+def test_asterisk_in_a_row_value_is_literal(tmp_path: Path) -> None:
     table = monthly(tmp_path, partition_by="place", hive_style=False)
     table.write(pa.table({"place": ["a*"]}), Operation.DELETE_PARTITION)
     assert set(table.to_arrow()["place"].to_pylist()) == {"ab"}
@@ -114,12 +114,12 @@ def test_several_partition_fields_and_escaped_values(tmp_path: Path) -> None:
         ([], "no partition is named"),
     ],
 )
-def test_names_that_are_none_are_refused(wanted: list[str], words: str, tmp_path: Path) -> None:
+def test_partition_names_without_a_match_are_refused(wanted: list[str], words: str, tmp_path: Path) -> None:
     table = monthly(tmp_path)
     with pytest.raises(InvalidInputError, match=words):
         table.delete_partitions(wanted)
     assert len(table.history()) == 1
-    assert not table.engine.store.load().pending
+    assert not table.context.store.load().pending
     assert len(hudi_rs.assert_same_rows(table)) == 48
 
 
@@ -137,25 +137,25 @@ def test_a_table_in_one_folder_is_refused(tmp_path: Path) -> None:
     assert len(table.to_arrow()) == 48
 
 
-def test_rows_that_come_to_a_partition_meanwhile_are_not_lost(tmp_path: Path) -> None:
+def test_rows_inserted_into_a_partition_meanwhile_are_kept(tmp_path: Path) -> None:
     table = monthly(tmp_path)
     snapshot = table.snapshot()
     options = resolve({TO_DELETE: "month=1", "operation": "delete_partition"})
-    job = plan_job(table.engine.store, snapshot, options, SCHEMA, table.engine.ids)
-    session = WriteSession(table.engine, job)
-    with session.transaction.locked():
-        commit = session.transaction.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
+    job = plan_job(table.context.store, snapshot, options, SCHEMA, table.context.ids)
+    session = WriteSession(table.context, job)
+    with session.transaction.hold_lock():
+        commit = session.transaction.begin(snapshot.timeline.commit_times, claim_kind="heartbeat")
     other = pa.table({"id": [1000], "month": [1], "place": ["late"]}, schema=SCHEMA)
     lakeformat.open(tmp_path / "t").upsert(other)
     commit = session.transaction.start(commit, CommitMetadata("DELETE_PARTITION", {}))
     outcome = Outcome(schema=SCHEMA, written=(), snapshot=snapshot, overwritten=frozenset({"month=1"}))
-    with session.transaction.locked(), pytest.raises(WriteConflictError):
+    with session.transaction.hold_lock(), pytest.raises(WriteConflictError):
         session.transaction.publish(commit, outcome)
     assert 1000 in table.to_arrow()["id"].to_pylist()
 
 
-def test_mode_overwrite_contradicts(tmp_path: Path) -> None:
+def test_delete_partition_with_mode_overwrite_is_refused(tmp_path: Path) -> None:
     table = monthly(tmp_path)
     options = resolve({TO_DELETE: "month=1", "operation": "delete_partition"})
     with pytest.raises(LakeformatError, match="contradict each other"):
-        plan_job(table.engine.store, table.snapshot(), options, SCHEMA, table.engine.ids, overwrite=True)
+        plan_job(table.context.store, table.snapshot(), options, SCHEMA, table.context.ids, overwrite=True)

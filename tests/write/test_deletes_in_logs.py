@@ -143,7 +143,7 @@ def rows_of(table: Table) -> dict[str, Row]:
     st.sampled_from([pa.int32(), pa.int64()]),
     st.sampled_from([{}, BUCKETS]),
 )
-def test_all_kinds_equal_the_model(
+def test_deletes_in_every_kind_of_table_follow_the_model(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[Any],
     rule: str,
@@ -158,7 +158,7 @@ def test_all_kinds_equal_the_model(
         for verb, rows in steps:
             step(table, model, verb, rows, schema)
             assert rows_of(table) == model.rows, (kind, version, verb)
-        if rule == "commit" and (read := hudi_rs.read(table.engine.storage.location)) is not None:
+        if rule == "commit" and (read := hudi_rs.read(table.context.storage.location)) is not None:
             theirs = {row["id"]: {name: row[name] for name in schema.names} for row in read.to_pylist()}
             assert theirs == model.rows, (kind, version)
 

@@ -52,7 +52,7 @@ class Batch:
 
 def new_table(**options: Any) -> Table:
     table = Table(MemoryStorage(), resolve({"recordkey": "id", "partitionpath": "p", "name": "t", **options}))
-    create_table(table.engine.store, table.options, SCHEMA, SystemClock())
+    create_table(table.context.store, table.options, SCHEMA, SystemClock())
     return table
 
 
@@ -105,11 +105,11 @@ def test_fifty_small_commits_end_in_full_files_of_whole_row_groups(operation: Op
     assert len(files) <= math.ceil(sum(f.size_bytes for f in files) / 60_000) + 1
     assert max(file.size_bytes for file in files) <= 66_000
     for file in files:
-        with table.engine.storage.open_input(file.path) as source:
+        with table.context.storage.open_input(file.path) as source:
             assert pq.ParquetFile(source).metadata.num_row_groups == 1
 
 
-def test_inserts_of_a_row_group_and_more_are_packed_too() -> None:
+def test_inserts_larger_than_a_row_group_are_packed() -> None:
     table = new_table()
     for number in range(4):
         table.insert(Batch(140_000, 0, "constant").table(number * 140_000))
@@ -140,7 +140,7 @@ def test_deletes_of_unknown_keys_open_no_file(tmp_path: Path) -> None:
     assert (plan.inserts, plan.files) == (0, ())
 
 
-def test_new_files_may_be_cut_by_rows() -> None:
+def test_new_files_are_cut_by_rows_on_request() -> None:
     split = {"hoodie.copyonwrite.insert.auto.split": "false", "hoodie.copyonwrite.insert.split.size": 100}
     table = new_table(**split)
     table.upsert(Batch(250, 5, "random").table(0))

@@ -69,7 +69,7 @@ def people(tmp_path: Path) -> tuple[Table, pd.DataFrame]:
     return lakeformat.create(tmp_path, pa.Schema.from_pandas(frame), record_key="id"), frame
 
 
-def test_row_numbers_of_pandas_are_no_column(tmp_path: Path) -> None:
+def test_pandas_row_numbers_are_not_a_column(tmp_path: Path) -> None:
     """Of a frame that lost rows pandas hands out the old positions as ``__index_level_0__``."""
     table, frame = people(tmp_path)
     table.upsert(frame[frame["id"] > 2])
@@ -84,13 +84,13 @@ def test_row_numbers_of_pandas_are_no_column(tmp_path: Path) -> None:
     assert other.schema.names == ["id", "v"]
 
 
-def test_an_index_with_a_name_is_a_column(tmp_path: Path) -> None:
+def test_named_pandas_index_is_a_column(tmp_path: Path) -> None:
     table, frame = people(tmp_path)
     table.upsert(frame.set_index("id"))
     assert sorted(table.to_arrow(["id"])["id"].to_pylist()) == [1, 2, 3, 4]
 
 
-def test_an_index_with_a_name_that_nobody_asked_for_is_no_column(tmp_path: Path) -> None:
+def test_named_pandas_index_outside_the_schema_is_ignored(tmp_path: Path) -> None:
     table, frame = people(tmp_path)
     named = frame.set_index(pd.Index([7, 8, 9, 10], name="row"))
     for operation in ("upsert", "bulk_insert", "overwrite"):

@@ -66,7 +66,7 @@ def stored(table: Table) -> Model:
 
 
 @pytest.mark.parametrize(("kind", "moves"), GLOBALS)
-def test_a_key_that_wanders_is_never_doubled(kind: str, moves: bool, tmp_path: Path) -> None:
+def test_key_that_moves_between_partitions_is_stored_once(kind: str, moves: bool, tmp_path: Path) -> None:
     table = created(tmp_path / "t", kind, moves=moves)
     table.upsert(batch(row("a", "p1"), row("b", "p1"), row("c", "p2")))
     for step, part in enumerate(("p2", "p3", "p1", "p1", "p3"), start=1):
@@ -78,9 +78,7 @@ def test_a_key_that_wanders_is_never_doubled(kind: str, moves: bool, tmp_path: P
 
 
 @pytest.mark.parametrize(("kind", "moves"), GLOBALS)
-def test_of_a_key_with_several_partitions_in_one_batch_the_last_row_survives(
-    kind: str, moves: bool, tmp_path: Path
-) -> None:
+def test_last_row_of_a_key_with_several_partitions_in_a_batch_is_stored(kind: str, moves: bool, tmp_path: Path) -> None:
     table = created(tmp_path / "t", kind, moves=moves)
     table.upsert(batch(row("a", "p3", 1), row("a", "p1", 2), row("a", "p2", 3)))
     assert stored(table) == {"a": ("p2", row("a", "p2", 3))}
@@ -89,7 +87,7 @@ def test_of_a_key_with_several_partitions_in_one_batch_the_last_row_survives(
 
 
 @pytest.mark.parametrize(("kind", "moves"), GLOBALS)
-def test_deletes_find_their_key_in_any_partition(kind: str, moves: bool, tmp_path: Path) -> None:
+def test_delete_finds_its_key_in_any_partition(kind: str, moves: bool, tmp_path: Path) -> None:
     table = created(tmp_path / "t", kind, moves=moves)
     table.upsert(batch(*(row(f"k{n}", f"p{n % 3}") for n in range(9))))
     table.delete(pa.table({"id": ["k0", "k1", "absent"]}))
@@ -99,7 +97,7 @@ def test_deletes_find_their_key_in_any_partition(kind: str, moves: bool, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["GLOBAL_BLOOM", "GLOBAL_SIMPLE"])
-def test_a_newer_stored_row_stays_where_it_is(kind: str, tmp_path: Path) -> None:
+def test_newer_stored_row_is_not_moved(kind: str, tmp_path: Path) -> None:
     table = created(tmp_path / "t", kind, ordering="ts")
     table.upsert(batch(row("a", "p1", 1, ts=5), row("b", "p1", 1, ts=5), row("c", "p1", 1, ts=None)))
     result = table.upsert(
@@ -119,7 +117,7 @@ def test_a_newer_stored_row_stays_where_it_is(kind: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["GLOBAL_BLOOM", "GLOBAL_SIMPLE"])
-def test_a_row_that_moves_takes_stored_fields_along(kind: str, tmp_path: Path) -> None:
+def test_moved_row_keeps_its_stored_fields(kind: str, tmp_path: Path) -> None:
     table = created(tmp_path / "t", kind)
     table.upsert(batch(row("a", "p1", 1, w=7), row("b", "p1", 2, w=8)))
     partial = {"lakeformat.write.partial.update": "part,v"}
@@ -134,7 +132,7 @@ def test_a_row_that_moves_takes_stored_fields_along(kind: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("kind", "moves"), GLOBALS)
-def test_inserts_that_may_not_double_a_key_look_in_every_partition(kind: str, moves: bool, tmp_path: Path) -> None:
+def test_insert_with_a_duplicate_policy_searches_every_partition(kind: str, moves: bool, tmp_path: Path) -> None:
     table = created(tmp_path / "t", kind, moves=moves)
     table.upsert(batch(row("a", "p1", 1)))
     policy = "hoodie.datasource.insert.dup.policy"
@@ -158,7 +156,7 @@ def test_a_merger_cannot_move_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moves", [True, False])
-def test_copies_that_other_writers_left_end_as_one_or_are_all_updated(moves: bool, tmp_path: Path) -> None:
+def test_copies_of_a_key_from_other_writers_become_one_or_are_all_updated(moves: bool, tmp_path: Path) -> None:
     plain = created(tmp_path / "t")
     plain.upsert(batch(row("a", "p1", 1), row("a", "p2", 1), row("b", "p1", 1)))
     table = lakeformat.open(tmp_path / "t", **options("GLOBAL_SIMPLE", moves=moves))
@@ -168,7 +166,7 @@ def test_copies_that_other_writers_left_end_as_one_or_are_all_updated(moves: boo
 
 
 @pytest.mark.parametrize(("kind", "moves"), GLOBALS)
-def test_a_merge_finds_its_keys_in_any_partition_and_leaves_them_there(kind: str, moves: bool, tmp_path: Path) -> None:
+def test_merge_finds_keys_in_any_partition_and_does_not_move_them(kind: str, moves: bool, tmp_path: Path) -> None:
     table = created(tmp_path / "t", kind, moves=moves)
     table.upsert(batch(*(row(key, f"p{at}", at) for at, key in enumerate("abc"))))
     source = batch(row("a", "p9", 7), row("b", "p1", 8), row("d", "p3", 9))
@@ -179,7 +177,7 @@ def test_a_merge_finds_its_keys_in_any_partition_and_leaves_them_there(kind: str
     assert set(stored(table)) == {"a", "b"}
 
 
-def test_a_table_without_partitions(tmp_path: Path) -> None:
+def test_global_index_works_without_partitions(tmp_path: Path) -> None:
     asked = options("GLOBAL_BLOOM", moves=True)
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **asked)
     table.upsert(batch(row("a", "p1", 1), row("b", "p1", 1)))
@@ -232,7 +230,7 @@ def upserted(model: Model, rows: list[Row], *, moves: bool, by_event: bool) -> M
 @pytest.mark.parametrize(("kind", "moves"), GLOBALS)
 @settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_any_writes_follow_a_dictionary(
+def test_any_writes_follow_the_model(
     tmp_path_factory: pytest.TempPathFactory,
     kind: str,
     moves: bool,
@@ -244,7 +242,7 @@ def test_any_writes_follow_a_dictionary(
     model: Model = {}
     for operation, rows, small_files in steps:
         limit = {"hoodie.parquet.small.file.limit": 0 if small_files else 1 << 20}
-        table = lakeformat.open(table.engine.storage.location, **options(kind, moves=moves), **limit)
+        table = lakeformat.open(table.context.storage.location, **options(kind, moves=moves), **limit)
         if operation == "delete":
             table.delete(batch(*rows).select(["id", "part"]))
             model = {key: value for key, value in model.items() if key not in {r["id"] for r in rows}}

@@ -59,7 +59,7 @@ def made_by_1x(path: Path, **options: str) -> None:
     save(path, values)
 
 
-def test_an_older_row_does_not_win(tmp_path: Path) -> None:
+def test_older_row_loses_by_the_1x_ordering_property(tmp_path: Path) -> None:
     made_by_1x(tmp_path / "t")
     table = lakeformat.open(tmp_path / "t")
     table.upsert(rows(0, 10, 4, 1))
@@ -67,7 +67,7 @@ def test_an_older_row_does_not_win(tmp_path: Path) -> None:
     assert sorted(table.to_arrow()["x"].to_pylist()) == [0] * 15 + [2] * 5
 
 
-def test_rows_stay_in_their_partition(tmp_path: Path) -> None:
+def test_upsert_keeps_rows_in_their_partition(tmp_path: Path) -> None:
     made_by_1x(tmp_path / "t", **TIMED)
     before = {folder.name for folder in (tmp_path / "t").iterdir()}
     table = lakeformat.open(tmp_path / "t", **TIMED)
@@ -78,14 +78,14 @@ def test_rows_stay_in_their_partition(tmp_path: Path) -> None:
     assert table.to_arrow().num_rows == 0
 
 
-def test_a_filter_is_not_held_against_the_year_in_the_path(tmp_path: Path) -> None:
+def test_filter_on_a_timestamp_partition_uses_the_column_not_the_path(tmp_path: Path) -> None:
     made_by_1x(tmp_path / "t", **TIMED)
     table = lakeformat.open(tmp_path / "t")
     assert table.to_arrow(where=f"day >= {19_000 * DAY}").num_rows == 20
     assert table.to_arrow(where="day = 2023").num_rows == 0
 
 
-def test_options_are_held_against_the_newer_names_too(tmp_path: Path) -> None:
+def test_options_that_contradict_1x_properties_are_refused(tmp_path: Path) -> None:
     made_by_1x(tmp_path / "t")
     with pytest.raises(lakeformat.errors.InvalidOptionError, match="ordering"):
         lakeformat.open(tmp_path / "t", ordering="x").upsert(rows(0, 1, 6, 1))
@@ -94,7 +94,7 @@ def test_options_are_held_against_the_newer_names_too(tmp_path: Path) -> None:
     lakeformat.open(tmp_path / "t", ordering="ts").upsert(rows(0, 1, 6, 1))
 
 
-def test_several_ordering_fields_are_read_only(tmp_path: Path) -> None:
+def test_table_with_several_ordering_fields_is_read_only(tmp_path: Path) -> None:
     made_by_1x(tmp_path / "t")
     save(tmp_path / "t", stored(tmp_path / "t") | {"hoodie.table.ordering.fields": "ts,x"})
     table = lakeformat.open(tmp_path / "t")
@@ -105,7 +105,7 @@ def test_several_ordering_fields_are_read_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["hoodie.table.keygenerator.class", "hoodie.table.keygenerator.type"])
-def test_a_key_generator_of_ones_own_is_read_only(name: str, tmp_path: Path) -> None:
+def test_table_with_a_custom_key_generator_class_is_read_only(name: str, tmp_path: Path) -> None:
     made_by_1x(tmp_path / "t")
     values = stored(tmp_path / "t")
     del values["hoodie.table.keygenerator.type"]

@@ -63,7 +63,7 @@ def assert_as_the_model(table: Table, case: Case, model: Model) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_kind_of_table(case: Case, tmp_path: Path) -> None:
+def test_every_kind_of_table_is_read_by_hudi_rs(case: Case, tmp_path: Path) -> None:
     table, model = make(case, tmp_path), Model()
     for first in case.steps:
         step(table, case, model, first)
@@ -108,7 +108,7 @@ def test_key_partition_and_ordering_inside_structs(partition: str, tmp_path: Pat
     assert found == {("3", "ann"): 2, ("3", "bob"): 3, ("4", "dora"): 3}
 
 
-def test_the_old_form_of_complex_keys(tmp_path: Path) -> None:
+def test_old_complex_key_encoding_is_read(tmp_path: Path) -> None:
     options = {
         "keygenerator": "ComplexKeyGenerator",
         "hoodie.write.complex.keygen.new.encoding": "false",
@@ -151,7 +151,7 @@ def test_insert_overwrite_replaces_the_partitions_it_brings(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "delete"])
 @pytest.mark.parametrize("batches", [0, 1], ids=["no batch", "an empty batch"])
-def test_no_rows_are_a_commit_that_changes_nothing(operation: str, batches: int, tmp_path: Path) -> None:
+def test_write_of_no_rows_is_a_commit_without_changes(operation: str, batches: int, tmp_path: Path) -> None:
     case = Case("t", partition_by=("region",))
     table = make(case, tmp_path)
     table.upsert(plain(range(5), 1))
@@ -162,7 +162,7 @@ def test_no_rows_are_a_commit_that_changes_nothing(operation: str, batches: int,
     assert_as_the_model(table, case, dict.fromkeys(range(5), 1))
 
 
-def test_a_file_that_deletes_have_emptied_is_read_and_filled_again(tmp_path: Path) -> None:
+def test_emptied_file_is_read_and_refilled(tmp_path: Path) -> None:
     case = Case("t", partition_by=("region",))
     table = make(case, tmp_path)
     table.bulk_insert(plain(range(100), 1))
@@ -177,7 +177,7 @@ def test_a_file_that_deletes_have_emptied_is_read_and_filled_again(tmp_path: Pat
     assert hudi_rs.assert_same_rows(table) == []
 
 
-def test_columns_come_and_grow(tmp_path: Path) -> None:
+def test_columns_are_added_and_widened(tmp_path: Path) -> None:
     narrow = pa.schema([("id", pa.string()), ("n", pa.int32())])
     table = lakeformat.create(tmp_path / "t", narrow, record_key="id")
     table.upsert(pa.table({"id": ["a", "b"], "n": pa.array([1, 2], pa.int32())}))

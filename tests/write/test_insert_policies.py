@@ -42,7 +42,7 @@ def held(table: Table) -> Counter[tuple[int, str, str]]:
     return Counter((row["id"], row["p"], row["v"]) for row in hudi_rs.assert_same_rows(table))
 
 
-def test_none_doubles_what_is_there(tmp_path: Path) -> None:
+def test_policy_none_inserts_duplicates(tmp_path: Path) -> None:
     table = new_table(tmp_path, rows(range(10)))
     table.insert(rows(range(5, 12), v="new"))
     assert Counter(key for key, _, _ in held(table)) == Counter([*range(10), *range(5, 12)])
@@ -52,7 +52,7 @@ def test_none_doubles_what_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "how", [{POLICY: "drop"}, {POLICY: "DROP"}, {"hoodie.datasource.write.insert.drop.duplicates": "true"}]
 )
-def test_drop_keeps_the_stored_row(how: dict[str, str], index: str, tmp_path: Path) -> None:
+def test_policy_drop_keeps_the_stored_row(how: dict[str, str], index: str, tmp_path: Path) -> None:
     table = new_table(tmp_path, rows(range(100)), **how, **{"hoodie.index.type": index})
     table.insert(rows(range(90, 120), ts=9, v="new"))
     wanted = {(key, "x", "old" if key < 100 else "new"): 1 for key in range(120)}
@@ -61,13 +61,13 @@ def test_drop_keeps_the_stored_row(how: dict[str, str], index: str, tmp_path: Pa
     assert held(table) == wanted
 
 
-def test_a_key_of_another_partition_is_another_row(tmp_path: Path) -> None:
+def test_policies_compare_keys_within_a_partition(tmp_path: Path) -> None:
     table = new_table(tmp_path, rows(range(10)), **{POLICY: "fail"})
     table.insert(rows(range(10), partition="y"))
     assert len(held(table)) == 20
 
 
-def test_drop_keeps_one_row_of_a_batch(tmp_path: Path) -> None:
+def test_policy_drop_keeps_one_row_of_a_batch(tmp_path: Path) -> None:
     table = new_table(tmp_path, **{POLICY: "drop"})
     table.insert(pa.concat_tables([rows([1, 2], ts=5, v="late"), rows([2, 3], ts=1, v="early")]))
     assert held(table) == {(1, "x", "late"): 1, (2, "x", "late"): 1, (3, "x", "early"): 1}
@@ -80,7 +80,7 @@ def test_drop_keeps_one_row_of_a_batch(tmp_path: Path) -> None:
         (rows([50, 51, 50]), "come more than once in the input, e.g. '50' in partition 'x'"),
     ],
 )
-def test_fail_refuses_and_publishes_nothing(batch: pa.Table, words: str, tmp_path: Path) -> None:
+def test_policy_fail_refuses_and_publishes_nothing(batch: pa.Table, words: str, tmp_path: Path) -> None:
     table = new_table(tmp_path, rows(range(10)), **{POLICY: "fail"})
     before = held(table)
     with pytest.raises(DuplicateKeyError, match=words):
@@ -91,7 +91,7 @@ def test_fail_refuses_and_publishes_nothing(batch: pa.Table, words: str, tmp_pat
     assert len(held(table)) == 12
 
 
-def test_fail_after_combining_looks_at_the_table_alone(tmp_path: Path) -> None:
+def test_policy_fail_after_deduplication_checks_the_table_only(tmp_path: Path) -> None:
     table = new_table(tmp_path, rows([1]), **{POLICY: "fail", "hoodie.combine.before.insert": True})
     table.insert(rows([2, 2, 3]))
     assert len(held(table)) == 3
@@ -99,7 +99,7 @@ def test_fail_after_combining_looks_at_the_table_alone(tmp_path: Path) -> None:
         table.insert(rows([1]))
 
 
-def test_bulk_insert_looks_no_key_up_and_says_so(tmp_path: Path) -> None:
+def test_bulk_insert_with_a_policy_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path, **{POLICY: "drop"})
     with pytest.raises(InvalidOptionError, match="use operation insert"):
         table.bulk_insert(rows([1]))
@@ -113,10 +113,10 @@ KEYS = st.lists(st.integers(0, 12), max_size=12)
 
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["drop", "fail"]), KEYS), min_size=1, max_size=4))
-def test_no_policy_lets_a_key_in_twice(batches: list[tuple[str, list[int]]]) -> None:
+def test_drop_and_fail_never_store_a_key_twice(batches: list[tuple[str, list[int]]]) -> None:
     storage = MemoryStorage()
     base = {"recordkey": "id", "partitionpath": "p", "name": "t"}
-    create_table(Table(storage).engine.store, resolve(base), SCHEMA, SystemClock())
+    create_table(Table(storage).context.store, resolve(base), SCHEMA, SystemClock())
     model: set[int] = set()
     for policy, keys in batches:
         table = Table(storage, resolve({POLICY: policy}))
@@ -143,7 +143,7 @@ def test_insert_overwrite_replaces_the_partitions_of_its_rows(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("combine", [False, True])
-def test_the_operations_combine_a_batch_only_when_asked(combine: bool, tmp_path: Path) -> None:
+def test_insert_overwrite_deduplicates_only_on_request(combine: bool, tmp_path: Path) -> None:
     table = new_table(tmp_path, FIRST, **{"hoodie.combine.before.insert": combine})
     for operation in (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE):
         table.write(rows([7, 7], "x", v="new"), operation)

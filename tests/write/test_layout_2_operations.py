@@ -73,7 +73,7 @@ def assert_layout_2(path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["8", "9"])
 @pytest.mark.parametrize("index", INDEXES)
-def test_operations(index: str, version: str, tmp_path: Path) -> None:
+def test_every_operation_works_in_layout_2(index: str, version: str, tmp_path: Path) -> None:
     path = tmp_path / "t"
     buckets = {"hoodie.bucket.index.num.buckets": 2} if index == "BUCKET" else {}
     table = made(path, version, **{"hoodie.index.type": index}, **buckets)
@@ -102,7 +102,7 @@ def test_operations(index: str, version: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["8", "9"])
-def test_statements_batches_and_clusterings(version: str, tmp_path: Path) -> None:
+def test_statements_batch_ids_and_clusterings_work_in_layout_2(version: str, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = made(path, version, **{"hoodie.parquet.small.file.limit": 0})
     told: list[Any] = []

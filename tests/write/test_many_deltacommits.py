@@ -31,7 +31,7 @@ def table(**options: Any) -> Table:
         "hoodie.parquet.small.file.limit": 0,
     }
     found = Table(Reads(), resolve({**settings, **ARCHIVES_SOON, **options}))
-    create_table(found.engine.store, found.options, SCHEMA, SystemClock())
+    create_table(found.context.store, found.options, SCHEMA, SystemClock())
     return found
 
 
@@ -40,11 +40,11 @@ def rows(values: dict[str, tuple[int, int]]) -> pa.Table:
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_tagging_opens_no_log_file_however_old(version: int) -> None:
+def test_tagging_opens_no_log_file(version: int) -> None:
     found = table(**{"hoodie.write.table.version": version})
     model = {f"k{at}": (0, at) for at in range(20)}
     found.upsert(rows(model))
-    reads = found.engine.storage
+    reads = found.context.storage
     assert isinstance(reads, Reads)
     for step in range(1, 9):
         changes = {f"k{(step * 3 + at) % 20}": (step, 100 * step + at) for at in range(5)}
@@ -52,13 +52,13 @@ def test_tagging_opens_no_log_file_however_old(version: int) -> None:
         found.upsert(rows(changes))
         model |= changes
         assert [path for path in reads.opened if ".log." in path and ".hoodie" not in path] == []
-    assert len(found.engine.snapshot().timeline.commits) < 6
+    assert len(found.context.snapshot().timeline.commits) < 6
     read = {row["id"]: (row["ts"], row["v"]) for row in found.to_arrow().to_pylist()}
     assert read == model
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_keys_that_only_old_log_files_hold_are_found(version: int) -> None:
+def test_keys_in_old_log_files_only_are_found(version: int) -> None:
     """A delete, then an upsert that brings the key back while its delete stands in the log, in archived commits."""
     found = table(**{"hoodie.write.table.version": version})
     model = {f"k{at}": (0, at) for at in range(20)}

@@ -167,7 +167,7 @@ def as_model(rows: dict[tuple[str, int], tuple[Any, ...]], names: list[str]) -> 
 
 @settings(max_examples=examples(60))
 @given(ROWS, SOURCES, clauses(), st.booleans())
-def test_any_merge_does_what_it_does_pair_by_pair(
+def test_any_merge_does_what_the_model_does_pair_by_pair(
     rows: dict[tuple[str, int], tuple[Any, ...]],
     changes: dict[tuple[str, int], tuple[Any, ...]],
     steps: list[Step],
@@ -226,12 +226,12 @@ def test_change_records_of_a_database(tmp_path: Path) -> None:
     assert len(table.history()) == 2
     rows = {row["id"]: row["t"] for row in table.to_arrow().to_pylist()}
     assert rows == {0: "0", 1: "new", 3: "3", 4: "4", 5: "5", 6: "6", 7: "7", 90: "new"}
-    (commit,) = (table.engine.store.commit(i) for i in table.snapshot().timeline.commits[-1:])
+    (commit,) = (table.context.store.commit(i) for i in table.snapshot().timeline.commits[-1:])
     assert commit.operation == "UPSERT"
-    assert commit.schema_text == table.engine.store.commit(table.snapshot().timeline.commits[0]).schema_text
+    assert commit.schema_text == table.context.store.commit(table.snapshot().timeline.commits[0]).schema_text
 
 
-def test_builders_are_values(tmp_path: Path) -> None:
+def test_merge_builders_are_immutable(tmp_path: Path) -> None:
     """A builder may be kept and led on in two ways; nothing happens before execute."""
     table = table_of(tmp_path)
     start = table.merge(CHANGES)
@@ -257,7 +257,7 @@ def test_without_partition_columns_every_partition_is_searched(tmp_path: Path) -
     assert table.to_arrow(["t"], where="id in (1, 2)")["t"].to_pylist() == ["new", "new"]
 
 
-def test_a_key_that_inserts_wrote_twice_is_updated_in_every_row(tmp_path: Path) -> None:
+def test_duplicate_key_is_updated_in_every_row(tmp_path: Path) -> None:
     table = table_of(tmp_path)
     table.insert(pa.table({"id": [1], "p": ["y"], "n": [11], "t": ["again"]}, schema=SCHEMA))
     assert table.merge(CHANGES).when_matched_update(["n"]).execute().report["rows"]["updated"] == 4
@@ -265,7 +265,7 @@ def test_a_key_that_inserts_wrote_twice_is_updated_in_every_row(tmp_path: Path) 
     assert len({row["_hoodie_commit_seqno"] for row in hudi_rs.assert_same_rows(table)}) == 9
 
 
-def test_the_event_time_rule_does_not_come_in(tmp_path: Path) -> None:
+def test_merge_ignores_the_event_time_rule(tmp_path: Path) -> None:
     """The clauses decide: an older row updates unless a condition says otherwise."""
     table = table_of(tmp_path, ordering="n")
     merge = table.merge(CHANGES.slice(2, 1))
@@ -275,7 +275,7 @@ def test_the_event_time_rule_does_not_come_in(tmp_path: Path) -> None:
     assert table.to_arrow(["t"], where="id = 3")["t"].to_pylist() == ["old"]
 
 
-def test_other_types_that_fit(tmp_path: Path) -> None:
+def test_source_values_of_other_types_are_converted(tmp_path: Path) -> None:
     """The table keeps its types; wider numbers are narrowed where each of them fits."""
     table = table_of(tmp_path)
     rows = pa.table({"id": pa.array([1], pa.int32()), "p": ["y"], "n": pa.array([5], pa.int64()), "extra": [1.5]})
@@ -297,16 +297,16 @@ def test_rows_marked_as_deleted_are_not_inserted(tmp_path: Path) -> None:
     }
 
 
-def test_a_source_made_from_the_table_is_held_against_what_it_was_made_from(tmp_path: Path) -> None:
+def test_source_derived_from_an_older_snapshot_conflicts_with_later_writes(tmp_path: Path) -> None:
     """Its rows may be stale: whatever touched their files since is a conflict, and stays."""
     table = table_of(tmp_path)
     seen = table.snapshot()
     table.update({"t": "later"}, where="id = 1")
     rows, clauses = CHANGES.slice(0, 1), (Clause(Kind.UPDATE),)
-    job, plan = plan_merge(table.engine.store, seen, table.options, rows.schema, clauses, table.engine.ids)
+    job, plan = plan_merge(table.context.store, seen, table.options, rows.schema, clauses, table.context.ids)
     prepared = prepare(rows, job.prepare)
     with refused(table, OverlapError, "overlaps commit", "run the write again"):
-        merge_into(WriteSession(table.engine, job), plan, prepared, 1, seen)
+        merge_into(WriteSession(table.context, job), plan, prepared, 1, seen)
     assert table.to_arrow(["t"], where="id = 1")["t"].to_pylist() == ["later"]
 
 
@@ -358,7 +358,7 @@ REFUSED: dict[str, tuple[Callable[[Merge], Merge], type[LakeformatError], tuple[
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_clauses_refused_with_nothing_published(case: str, tmp_path: Path) -> None:
+def test_refused_clause_publishes_nothing(case: str, tmp_path: Path) -> None:
     build, error, parts = REFUSED[case]
     table = table_of(tmp_path)
     with refused(table, error, *parts):
@@ -391,14 +391,14 @@ BAD_SOURCES: dict[str, tuple[Any, type[LakeformatError], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", BAD_SOURCES)
-def test_sources_refused_with_nothing_published(case: str, tmp_path: Path) -> None:
+def test_refused_source_publishes_nothing(case: str, tmp_path: Path) -> None:
     rows, error, parts = BAD_SOURCES[case]
     table = table_of(tmp_path)
     with refused(table, error, *parts):
         table.merge(rows).when_matched_update().when_not_matched_insert().execute()
 
 
-def test_a_column_named_like_a_side(tmp_path: Path) -> None:
+def test_column_named_source_or_target_works(tmp_path: Path) -> None:
     """``target.x`` could be a field of it: refused in conditions, fine elsewhere."""
     table = table_of(tmp_path)
     rows = CHANGES.append_column("target", pa.array([{"n": 1}] * 4))
@@ -408,7 +408,7 @@ def test_a_column_named_like_a_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_a_key_that_the_table_has_twice_is_not_blamed_on_the_source(kind: str, tmp_path: Path) -> None:
+def test_duplicate_key_in_the_table_is_not_blamed_on_the_source(kind: str, tmp_path: Path) -> None:
     schema = pa.schema({"id": pa.int64(), "p": pa.string(), "v": pa.int64()})
     table = lakeformat.create(tmp_path / "t", schema, record_key="id", partition_by="p", table_type=kind)
     rows = pa.table([[1, 2], ["a", "a"], [1, 1]], schema=schema)

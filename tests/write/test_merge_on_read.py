@@ -154,7 +154,7 @@ def test_updates_and_deletes_are_appended_and_inserts_are_not(tmp_path: Path) ->
     assert len(read(table)) == 9
 
 
-def test_new_keys_go_into_one_small_file_that_has_no_log_files(tmp_path: Path) -> None:
+def test_new_keys_go_into_one_small_file_without_log_files(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", partition_by="p", **MERGE_ON_READ)
     for number in range(2):  # Two file groups: the second opened while the first could not be topped up.
         table.bulk_insert(rows({("x", f"k{number}{n}"): (0, 0) for n in range(3)}))
@@ -164,7 +164,7 @@ def test_new_keys_go_into_one_small_file_that_has_no_log_files(tmp_path: Path) -
     assert read(table)["x", "k10"] == read(table)["x", "k00"] == (1, 1)
 
 
-def test_a_bucket_begins_with_a_log_file_and_keeps_its_slice(tmp_path: Path) -> None:
+def test_bucket_starts_with_a_log_file_and_keeps_its_slice(tmp_path: Path) -> None:
     options = {**MERGE_ON_READ, **INDEXES["BUCKET"]}
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", partition_by="p", **options)
     model: Model = {("x", f"k{n}"): (0, 0) for n in range(40)}
@@ -183,7 +183,7 @@ def test_a_bucket_begins_with_a_log_file_and_keeps_its_slice(tmp_path: Path) -> 
     assert read(plain)["x", "k2"] == (2, 2)
 
 
-def test_a_deleted_key_that_is_inserted_again_stands_once(tmp_path: Path) -> None:
+def test_deleted_key_that_is_reinserted_is_stored_once(tmp_path: Path) -> None:
     options = {**MERGE_ON_READ, "hoodie.datasource.insert.dup.policy": "drop"}
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", partition_by="p", **options)
     table.insert(rows({("x", "a"): (0, 0), ("x", "b"): (0, 0)}))
@@ -207,7 +207,7 @@ def opened(folder: Path, version: int, **options: object) -> tuple[Table, Model]
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_statements_look_at_rows_as_they_stand(version: int, tmp_path: Path) -> None:
+def test_statements_see_the_merged_rows(version: int, tmp_path: Path) -> None:
     table, model = opened(tmp_path, version)
     bases = set((tmp_path / "t").rglob("*.parquet"))
     assert table.update({"v": 7}, where="v = 1 or (p = 'y' and id = 'k4')").report["rows"]["updated"] == 3
@@ -226,7 +226,7 @@ def test_statements_look_at_rows_as_they_stand(version: int, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_change_that_log_files_cannot_tell_makes_a_base_file(version: int, tmp_path: Path) -> None:
+def test_change_that_log_files_cannot_express_writes_a_base_file(version: int, tmp_path: Path) -> None:
     table, model = opened(tmp_path, version)
     table.update({"ts": 2}, where="id = 'k1'")  # Readers would keep the greater value.
     model |= {("x", "k1"): (1, 2), ("y", "k1"): (0, 2)}
@@ -237,7 +237,7 @@ def test_a_change_that_log_files_cannot_tell_makes_a_base_file(version: int, tmp
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_merge_inserts_what_deleted_versions_of_greater_values_would_hide(version: int, tmp_path: Path) -> None:
+def test_merge_insert_is_not_hidden_by_deleted_versions_with_greater_values(version: int, tmp_path: Path) -> None:
     table, model = opened(tmp_path, version)
     table.merge(rows({("x", "k3"): (4, 1)})).when_not_matched_insert().execute()  # The base file has (0, 5).
     model |= {("x", "k3"): (4, 1)}

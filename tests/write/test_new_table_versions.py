@@ -62,7 +62,7 @@ def made(path: Path, label: str, version: str) -> lakeformat.Table:
 
 @pytest.mark.parametrize("version", ["8", "9"])
 @pytest.mark.parametrize("label", OPTIONS)
-def test_properties_are_hudis(label: str, version: str, tmp_path: Path) -> None:
+def test_new_table_properties_equal_hudis(label: str, version: str, tmp_path: Path) -> None:
     ours = dict(made(tmp_path / "t", label, version).config.values)
     theirs = {**HUDI["of_all"], **HUDI["tables"][f"v{version}_{label}"]}
     kept = theirs if label != "custom" else {**theirs, **TIMEBASED}
@@ -86,7 +86,7 @@ def test_custom_partition_types_are_remembered(tmp_path: Path) -> None:
     assert table.to_arrow(meta_columns=False).to_pylist() == [row | {"v": 2}]
 
 
-def test_a_delete_marker_of_the_table_holds_for_every_write(tmp_path: Path) -> None:
+def test_delete_marker_of_the_table_applies_to_every_write(tmp_path: Path) -> None:
     table = made(tmp_path / "t", "marker", "9")
     rows = [{"id": n, "b": "x", "reg": "eu", "ts": 1, "v": n} for n in range(3)]
     table.upsert(pa.Table.from_pylist(rows, SCHEMA))
@@ -94,7 +94,7 @@ def test_a_delete_marker_of_the_table_holds_for_every_write(tmp_path: Path) -> N
     assert table.to_arrow(meta_columns=False).to_pylist() == [rows[0], rows[2]]
 
 
-def test_other_versions_are_refused(tmp_path: Path) -> None:
+def test_unsupported_table_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match=r"hoodie\.write\.table\.version"):
         made(tmp_path / "t", "part", "7")
     made(tmp_path / "t", "part", "9")

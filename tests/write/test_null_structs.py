@@ -45,7 +45,7 @@ def has_required(kind: pa.DataType) -> bool:
 def held(table: lakeformat.Table) -> dict[int, dict[str, Any]]:
     """What hudi-rs and we read."""
     found = {r["id"]: {c: r[c] for c in r if not c.startswith("_hoodie")} for r in hudi_rs.assert_same_rows(table)}
-    footer = pq.read_schema(Path(table.engine.storage.location) / table.snapshot().files[0].path)
+    footer = pq.read_schema(Path(table.context.storage.location) / table.snapshot().files[0].path)
     assert not any(has_required(field.type) for field in footer)
     return found
 

@@ -70,7 +70,7 @@ def test_a_type_that_delete_blocks_cannot_hold_is_refused_at_creation(stored: pa
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_a_late_delete_of_the_first_day_loses(kind: str, tmp_path: Path) -> None:
+def test_late_delete_with_the_least_date_loses(kind: str, tmp_path: Path) -> None:
     """Delete blocks hold 1970-01-01 as the int 0, which readers take for "delete whatever is there"."""
     schema = pa.schema({"id": pa.int64(), "at": pa.date32(), "_hoodie_is_deleted": pa.bool_()})
     table = lakeformat.create(tmp_path / "t", schema, record_key="id", ordering="at", table_type=kind)

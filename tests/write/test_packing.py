@@ -21,7 +21,7 @@ from lakeformat.write.intake import create_table
 from lakeformat.write.workload.buckets import (
     FileSizing,
     SmallFile,
-    assign,
+    assign_to_files,
     derive_file_id,
     split_evenly,
     spread_inserts,
@@ -32,7 +32,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.binary())]
 
 def new_table(**options: Any) -> Table:
     table = Table(MemoryStorage(), resolve({"recordkey": "id", "partitionpath": "p", "name": "t", **options}))
-    create_table(table.engine.store, table.options, SCHEMA, SystemClock())
+    create_table(table.context.store, table.options, SCHEMA, SystemClock())
     return table
 
 
@@ -109,7 +109,7 @@ def test_every_insert_gets_exactly_one_file(count: int, sizes: list[int]) -> Non
 
 
 @given(st.integers(0, 10_000), st.integers(1, 500))
-def test_even_parts(count: int, most: int) -> None:
+def test_split_evenly_makes_even_parts(count: int, most: int) -> None:
     parts = split_evenly(count, most)
     assert sum(parts) == count
     assert all(0 < part <= most for part in parts)
@@ -125,14 +125,14 @@ def test_a_row_larger_than_a_file_gets_a_file_of_its_own() -> None:
     st.lists(st.integers(0, 4), max_size=30),
     st.integers(0, 60),
 )
-def test_assignment_loses_and_doubles_no_row(sizes: list[int], owners: list[int], new: int) -> None:
+def test_assignment_places_every_row_once(sizes: list[int], owners: list[int], new: int) -> None:
     files = [BaseFile("p", BaseFileName(f"f{at}", "0-0-0", "20240101000000000"), size) for at, size in enumerate(sizes)]
     pairs = [(row, owner % len(files)) for row, owner in enumerate(owners)]
     located = (np.array([r for r, _ in pairs], np.int64), np.array([f for _, f in pairs], np.int64))
     fresh = np.arange(len(owners), len(owners) + new)
     ids = iter(range(1000))
     slices = [FileSlice(file.group, file.name.instant_time, file) for file in files]
-    buckets = assign("p", slices, located, fresh, SIZING, lambda: f"new-{next(ids)}")
+    buckets = assign_to_files("p", slices, located, fresh, SIZING, lambda: f"new-{next(ids)}")
     assert len({bucket.file_id for bucket in buckets}) == len(buckets)
     looked_up, inserted = [], []
     for bucket in buckets:
@@ -144,7 +144,7 @@ def test_assignment_loses_and_doubles_no_row(sizes: list[int], owners: list[int]
     assert sorted(inserted) == fresh.tolist()
 
 
-def test_file_ids_follow_from_the_work_alone() -> None:
+def test_file_ids_are_deterministic() -> None:
     ids = {derive_file_id(f"w{w}", task, index) for w in range(3) for task in range(-1, 3) for index in range(3)}
     assert len(ids) == 36
     assert derive_file_id("w1", 2, 0) in ids

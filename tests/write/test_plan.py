@@ -28,7 +28,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def on_storage(table: Table) -> dict[str, bytes]:
-    root = Path(table.engine.storage.location.removeprefix("file://"))
+    root = Path(table.context.storage.location.removeprefix("file://"))
     return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
 
 
@@ -43,17 +43,17 @@ def test_a_plan_leaves_no_trace(table: Table, operation: Operation) -> None:
 
 
 def test_a_plan_needs_no_lock(table: Table) -> None:
-    with table.engine.storage.lock(0):
+    with table.context.storage.lock(0):
         assert table.plan_upsert(rows(50, 150)).updates == 50
 
 
 @pytest.mark.parametrize("operation", [Operation.UPSERT, Operation.INSERT, Operation.DELETE])
-def test_the_write_does_what_the_plan_says(table: Table, operation: Operation) -> None:
+def test_write_does_what_the_plan_says(table: Table, operation: Operation) -> None:
     plan = table.plan(rows(50, 150), operation)
     snapshot = table.snapshot()
     assert plan.instant_time == snapshot.instant_time
     table.write(rows(50, 150), operation)
-    stats = list(table.engine.store.commit(table.engine.store.load().commits[-1]).all_stats())
+    stats = list(table.context.store.commit(table.context.store.load().commits[-1]).all_stats())
     done = {(s.partition_path, s.file_id, s.num_updates + s.num_deletes, s.num_inserts) for s in stats}
     assert {(f.partition_path, f.file_id, f.updates, f.inserts) for f in plan.files} == done
     sizes = {file.group.file_id: file.size_bytes for file in snapshot.files}
@@ -73,6 +73,6 @@ def test_a_plan_counts_new_files_and_tagging(table: Table) -> None:
     assert all(step["step"] in printed for step in plan.steps)
 
 
-def test_what_the_write_refuses_the_plan_refuses(table: Table) -> None:
+def test_plan_refuses_what_the_write_refuses(table: Table) -> None:
     with pytest.raises(SchemaMismatchError, match="'v'"):
         table.plan_upsert(rows(0, 1).drop_columns(["v"]))

@@ -7,18 +7,18 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.arrow_pool import reuse_memory
 
 
 def backend() -> str:
     return str(pa.default_memory_pool().backend_name)
 
 
-def test_blocks_may_overlap_and_the_last_one_restores_the_pool() -> None:
+def test_overlapping_blocks_restore_the_pool_at_the_last_exit() -> None:
     before = backend()
     first, second = ExitStack(), ExitStack()
-    first.enter_context(reused_memory())
-    second.enter_context(reused_memory())
+    first.enter_context(reuse_memory())
+    second.enter_context(reuse_memory())
     first.close()
     assert backend() == "system"
     second.close()
@@ -28,9 +28,9 @@ def test_blocks_may_overlap_and_the_last_one_restores_the_pool() -> None:
 def test_a_block_that_fails_counts_as_left() -> None:
     before = backend()
     with ExitStack() as outer:
-        outer.enter_context(reused_memory())
+        outer.enter_context(reuse_memory())
         try:
-            with reused_memory():
+            with reuse_memory():
                 raise KeyError
         except KeyError:
             assert backend() == "system"
@@ -41,7 +41,7 @@ def test_blocks_in_many_threads() -> None:
     before = backend()
 
     def use(_: int) -> str:
-        with reused_memory():
+        with reuse_memory():
             return backend()
 
     with ThreadPoolExecutor(8) as pool:

@@ -66,21 +66,21 @@ def grown(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
 
 
 @given(SCHEMAS, SCHEMAS)
-def test_the_tables_columns_stay_in_their_order_and_new_ones_follow(table: pa.Schema, incoming: pa.Schema) -> None:
+def test_table_columns_keep_their_order_and_new_ones_follow(table: pa.Schema, incoming: pa.Schema) -> None:
     after = grown(table, incoming)
     assert after.names[: len(table.names)] == table.names
     assert after.names[len(table.names) :] == [name for name in incoming.names if name not in table.names]
 
 
 @given(SCHEMAS, SCHEMAS)
-def test_the_same_columns_again_change_nothing(table: pa.Schema, incoming: pa.Schema) -> None:
+def test_schema_evolution_is_idempotent(table: pa.Schema, incoming: pa.Schema) -> None:
     after = grown(table, incoming)
     assert evolve(after, incoming, fill_missing=True).equals(after)
     assert evolve(after, table, fill_missing=True).equals(after)
 
 
 @given(SCHEMAS, SCHEMAS, SCHEMAS)
-def test_two_steps_are_one(table: pa.Schema, first: pa.Schema, second: pa.Schema) -> None:
+def test_evolution_in_two_steps_equals_one(table: pa.Schema, first: pa.Schema, second: pa.Schema) -> None:
     assert grown(grown(table, first), second).equals(grown(table, grown(first, second)))
 
 
@@ -152,7 +152,7 @@ FILL = {"hoodie.write.set.null.for.missing.columns": True}
 RECONCILE = {"hoodie.datasource.write.reconcile.schema": True}
 
 
-def test_a_table_that_grew_is_read_alike_by_others_and_backwards(tmp_path: Path) -> None:
+def test_grown_table_is_read_by_hudi_rs_and_by_time_travel(tmp_path: Path) -> None:
     first = pa.table({"id": [1, 2, 3], "n": pa.array([1, 2, 3], pa.int32()), "s": pa.array([{"a": 1}] * 3)})
     lakeformat.create(tmp_path / "t", first.schema, record_key="id")
     table = lakeformat.open(tmp_path / "t", **FILL)

@@ -29,7 +29,7 @@ import pytest
 
 import lakeformat
 from lakeformat import InvalidOptionError, Table, ValidationFailedError, WriteConflictError
-from lakeformat.files.footers import read_footer
+from lakeformat.files.footers import read_key_footer
 from lakeformat.storage import LocalStorage
 from lakeformat.transaction.hooks import ProposedWrite
 from tests.helpers import hudi_rs
@@ -216,8 +216,8 @@ def test_update_index_knows_every_key_when_the_commit_is_visible(tmp_path: Path)
     for numbers in (range(3), range(2, 6)):
         table.upsert(rows({("x", f"k{number}"): 1 for number in numbers}))
         (file,) = table.snapshot().files
-        footer = read_footer(table.engine.storage, file)
-        bloom = footer.bloom(table.engine.storage)
+        footer = read_key_footer(table.context.storage, file)
+        bloom = footer.bloom(table.context.storage)
         assert bloom is not None
         assert (footer.minimum, footer.maximum, bloom.used) == ("k0", f"k{numbers[-1]}", numbers[-1] + 1)
 

@@ -11,7 +11,7 @@ bulk insert: sort mode                        test_bulk_insert_sorts_by_its_sort
 bulk insert: partitioner                      test_bulk_insert_takes_a_partitioner
 bulk insert: row writing                      test_bulk_insert_takes_rows_as_they_are
 delete: keys alone                            test_delete_needs_keys_alone
-delete: hard                                  test_delete_is_hard
+delete: hard                                  test_delete_removes_the_rows_from_the_new_file_slice
 delete partition: by path                     test_delete_partition_reads_and_writes_no_data
 delete partition: replacecommit               test_delete_partition_lists_all_file_groups_in_a_replacecommit
 delete partition: later readers, writers      test_delete_partition_holds_for_later_readers_and_writers
@@ -120,7 +120,7 @@ def test_delete_needs_keys_alone(tmp_path: Path) -> None:
     assert stored(table) == [("x", "b", 1), ("y", "a", 1)]
 
 
-def test_delete_is_hard(tmp_path: Path) -> None:
+def test_delete_removes_the_rows_from_the_new_file_slice(tmp_path: Path) -> None:
     table = new_table(tmp_path, {("x", "a"): 1, ("x", "b"): 1})
     before = base_files(table)
     table.delete(pa.table({"id": ["a"], "p": ["x"]}))

@@ -26,10 +26,10 @@ BUCKETS = {
 def answer_bytes(folder: Path, batches: int) -> int:
     table = lakeformat.create(folder, SCHEMA, record_key="id", **BUCKETS)
     table.insert(batch(0))
-    engine, snapshot = table.engine, table.snapshot()
+    context, snapshot = table.context, table.snapshot()
     options = lakeformat.open(folder, **BUCKETS).options.with_values(**{"hoodie.datasource.write.operation": "upsert"})
-    job = plan_job(engine.store, snapshot, options, SCHEMA, engine.ids)
-    places = bucket_places(engine.storage, job, snapshot)
+    job = plan_job(context.store, snapshot, options, SCHEMA, context.ids)
+    places = bucket_places(context.storage, job, snapshot)
     assert places is not None
     handles = replace(HandleSettings.of(job, "20990101000000000", SCHEMA), folder="staged")
 
@@ -37,7 +37,7 @@ def answer_bytes(folder: Path, batches: int) -> int:
         for number in range(batches):
             yield from batch(number).to_batches()
 
-    rows, written = append_in_task(engine.storage, job, handles, places, incoming(), 0, 0)
+    rows, written = append_in_task(context.storage, job, handles, places, incoming(), 0, 0)
     assert rows == batches * 1000
     assert sum(file.stat.num_writes for file in written) == rows
     assert len(written) == 3
@@ -49,7 +49,7 @@ def batch(number: int) -> pa.Table:
     return pa.table([list(ids), [f"text {number} of some length" for _ in ids]], schema=SCHEMA)
 
 
-def test_answers_do_not_grow_with_rows(tmp_path: Path) -> None:
+def test_task_results_do_not_grow_with_rows(tmp_path: Path) -> None:
     few, many = answer_bytes(tmp_path / "few", 1), answer_bytes(tmp_path / "many", 40)
     assert many < few + 200
     assert many < 8000

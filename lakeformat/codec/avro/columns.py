@@ -120,13 +120,13 @@ class AvroBytes:
 
     def floats(self, pos: Ints, size: int) -> npt.NDArray[Any]:
         """Decode floating-point numbers of ``size`` 8 or 4 bytes."""
-        self._check(pos, size)
+        self._check_undo(pos, size)
         word = self._word_at(pos)
         return word.view(np.float64) if size == _WORD else word.astype(np.uint32).view(np.float32)
 
     def matrix(self, pos: Ints, size: int) -> npt.NDArray[np.uint8]:
         """Return a row of ``size`` bytes for each position."""
-        self._check(pos, size)
+        self._check_undo(pos, size)
         if size * len(pos) > self.size:
             raise ValueError("a value runs past the end")
         rows: npt.NDArray[np.uint8] = self._data[pos[:, None] + np.arange(size)]
@@ -402,7 +402,7 @@ class _Lockstep:
         rounds = _Rounds(len(pos))
         open_rows = np.arange(len(pos))
         while open_rows.size:
-            left, pos[open_rows] = self._counts(pos[open_rows])
+            left, pos[open_rows] = self._is_committed(pos[open_rows])
             open_rows, left = open_rows[left > 0], left[left > 0]
             if left.sum() > self._data.size:
                 raise ValueError("a list has more items than bytes")
@@ -439,13 +439,13 @@ class _Rounds:
     """The items of lists or maps in order of decoding: the first items of all rows, then the second items."""
 
     def __init__(self, rows: int) -> None:
-        self._counts = np.zeros(rows, np.int64)
+        self._is_committed = np.zeros(rows, np.int64)
         self._rows: list[Ints] = []
         self._keys: list[pa.Array] = []
         self._items: list[pa.Array] = []
 
     def add(self, rows: Ints, keys: pa.Array | None, items: pa.Array | None) -> None:
-        self._counts[rows] += 1
+        self._is_committed[rows] += 1
         if items is not None:
             self._rows.append(rows)
             self._items.append(items)
@@ -453,13 +453,13 @@ class _Rounds:
             self._keys.append(keys)
 
     def array(self, one: AvroType) -> pa.Array:
-        offsets = np.zeros(len(self._counts) + 1, np.int32)
-        np.cumsum(self._counts, out=offsets[1:])
+        offsets = np.zeros(len(self._is_committed) + 1, np.int32)
+        np.cumsum(self._is_committed, out=offsets[1:])
         children = self._in_order(self._items, one.children[0].arrow)
         if one.kind == "map":
             fields = [one.arrow.key_field, one.arrow.item_field]
             children = pa.StructArray.from_arrays([self._in_order(self._keys, pa.string()), children], fields=fields)
-        return pa.Array.from_buffers(one.arrow, len(self._counts), [None, pa.py_buffer(offsets)], children=[children])
+        return pa.Array.from_buffers(one.arrow, len(self._is_committed), [None, pa.py_buffer(offsets)], children=[children])
 
     def _in_order(self, parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
         if not parts:

@@ -14,7 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["AvroEncoder", "to_bytes", "encode_integers", "join_bytes", "encode_plain", "prefix_length", "encode_varints"]
+__all__ = [
+    "AvroEncoder",
+    "encode_integers",
+    "encode_plain",
+    "encode_varints",
+    "join_bytes",
+    "prefix_length",
+    "to_bytes",
+]
 
 _NULL: Final = pa.scalar(None, pa.binary())
 _FORMS: Final[Mapping[str, str]] = {"boolean": "u1", "float": "<f4", "double": "<f8"}
@@ -27,7 +35,7 @@ class AvroEncoder:
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
-    def encoded(self, column: pa.Array, avro: Any) -> pa.Array:
+    def encode(self, column: pa.Array, avro: Any) -> pa.Array:
         """Encode each value. A value is null if the column is null there and the type has no null branch.
 
         Args:
@@ -43,25 +51,25 @@ class AvroEncoder:
         if kind == "fixed":
             return _fixed(column, avro["size"])
         if kind == "array":
-            return _blocks(column, self.encoded(column.values, avro["items"]))
+            return _blocks(column, self.encode(column.values, avro["items"]))
         if kind == "map":
             entries = column.values
-            values = self.encoded(entries.field(1), avro["values"])
+            values = self.encode(entries.field(1), avro["values"])
             return _blocks(column, join_bytes(prefix_length(entries.field(0)), values))
         if kind in _INTEGERS:
             return encode_integers(column)
         if kind in _FORMS:
             return encode_plain(column, _FORMS[kind])
-        return prefix_length(column) if kind in {"string", "bytes"} else self.encoded(column, self._named[kind])
+        return prefix_length(column) if kind in {"string", "bytes"} else self.encode(column, self._named[kind])
 
     def record(self, columns: list[pa.Array], avro: Any) -> pa.Array:
         """Encode records, given the columns of their fields."""
         fields = zip(columns, avro["fields"], strict=True)
-        return join_bytes(b"", *(self.encoded(column, field["type"]) for column, field in fields))
+        return join_bytes(b"", *(self.encode(column, field["type"]) for column, field in fields))
 
     def _union(self, column: pa.Array, branches: list[Any]) -> pa.Array:
         none = branches.index("null")
-        values = join_bytes(bytes([2 * (1 - none)]), self.encoded(column, branches[1 - none]))
+        values = join_bytes(bytes([2 * (1 - none)]), self.encode(column, branches[1 - none]))
         return pc.if_else(column.is_valid(), values, pa.scalar(bytes([2 * none]), pa.binary()))
 
 
@@ -129,7 +137,9 @@ def _blocks(lists: pa.Array, values: pa.Array) -> pa.Array:
     ends = _ends(values)[starts]
     grouped = pa.Array.from_buffers(pa.binary(), len(lists), [None, pa.py_buffer(ends), _data(values)])
     counts = np.diff(starts).astype(np.int64)
-    return pc.if_else(pa.array(counts > 0), join_bytes(encode_varints(counts), grouped, b"\0"), pa.scalar(b"\0", pa.binary()))
+    return pc.if_else(
+        pa.array(counts > 0), join_bytes(encode_varints(counts), grouped, b"\0"), pa.scalar(b"\0", pa.binary())
+    )
 
 
 def _cells(raw: npt.NDArray[np.uint8]) -> pa.Array:

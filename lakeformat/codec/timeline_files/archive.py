@@ -37,15 +37,23 @@ from lakeformat.codec.timeline_files.commit import (
     COMMIT_READER,
     REPLACE_METADATA,
     REPLACE_READER,
-    commit_of,
     decode_json,
+    parse_commit,
 )
 from lakeformat.codec.timeline_files.recovery import ROLLBACK_METADATA
 from lakeformat.codec.timeline_files.service_plans import REQUESTED_REPLACE
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata
 
-__all__ = ["HISTORY", "ArchivedEntry", "LeavingInstant", "encode_archive", "history_rows", "read_archive", "reference_records"]
+__all__ = [
+    "HISTORY",
+    "ArchivedEntry",
+    "LeavingInstant",
+    "encode_archive",
+    "history_rows",
+    "read_archive",
+    "reference_records",
+]
 
 _LOG: Final = logging.getLogger("lakeformat.timeline")
 _HEAD: Final = struct.Struct(">ii")
@@ -102,7 +110,7 @@ class ArchivedEntry:
     def commit(self) -> CommitMetadata:
         """Return the metadata of a commit. Raise `CorruptTableError` if the entry holds none."""
         found = self.record.get("hoodieReplaceCommitMetadata") or self.record.get("hoodieCommitMetadata")
-        return commit_of(found or {}, name=f"{self.source} (instant {self.time})")
+        return parse_commit(found or {}, name=f"{self.source} (instant {self.time})")
 
 
 def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Iterator[ArchivedEntry]:

@@ -33,16 +33,16 @@ __all__ = [
     "MAX_BYTES",
     "REPLACE_METADATA",
     "REPLACE_READER",
-    "avro_of",
-    "commit_of",
+    "commit_document",
+    "commit_to_avro",
+    "commit_to_json",
     "decode_commit",
     "decode_commit_avro",
     "decode_commit_json",
     "decode_json",
-    "document_of",
     "encode_commit_avro",
     "encode_commit_json",
-    "json_of",
+    "parse_commit",
 ]
 
 #: Greatest size of a timeline file that is parsed. Files of Hudi are far smaller.
@@ -56,11 +56,11 @@ _NOTHING_MERGED: Final = LogsMerged(0, 0, 0, 0)
 
 def encode_commit_json(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
     """Encode a commit's inflight or completed file; ``replace`` adds ``partitionToReplaceFileIds``."""
-    document = document_of(metadata, replace=replace)
+    document = commit_document(metadata, replace=replace)
     return json.dumps(document, indent=1, ensure_ascii=False, separators=(",", " : ")).encode()
 
 
-def document_of(metadata: CommitMetadata, *, replace: bool) -> dict[str, Any]:
+def commit_document(metadata: CommitMetadata, *, replace: bool) -> dict[str, Any]:
     """Return the fields of ``HoodieCommitMetadata``, or with ``replace`` of ``HoodieReplaceCommitMetadata``."""
     document: dict[str, Any] = {
         "partitionToWriteStats": {
@@ -139,10 +139,10 @@ def decode_commit_json(data: bytes, *, name: str) -> CommitMetadata:
     Raises:
         CorruptTableError: The file is not commit metadata; the message names the file.
     """
-    return commit_of(decode_json(data, name=name), name=name)
+    return parse_commit(decode_json(data, name=name), name=name)
 
 
-def commit_of(document: Mapping[str, Any], *, name: str) -> CommitMetadata:
+def parse_commit(document: Mapping[str, Any], *, name: str) -> CommitMetadata:
     """Make commit metadata of the fields of ``HoodieCommitMetadata`` or ``HoodieReplaceCommitMetadata``.
 
     Raises:
@@ -246,7 +246,7 @@ REPLACE_READER: Final = _metadata("HoodieReplaceCommitMetadata", _READ, _REPLACE
 
 def encode_commit_avro(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
     """Encode a commit's inflight or completed file; with ``replace``, that of a replacecommit."""
-    document = {**document_of(metadata, replace=replace), "version": None}
+    document = {**commit_document(metadata, replace=replace), "version": None}
     for path, stats in metadata.stats.items():
         for record, stat in zip(document["partitionToWriteStats"][path], stats, strict=True):
             record.update(_BEYOND_JSON, prevBaseFile=None if "baseFile" in record else stat.base_name or None)
@@ -259,7 +259,7 @@ def decode_commit_avro(data: bytes, *, name: str) -> CommitMetadata:
     Raises:
         CorruptTableError: The file is not commit metadata; the message names the file.
     """
-    return commit_of(decode_record(data, COMMIT_READER, REPLACE_READER, name=name), name=name)
+    return parse_commit(decode_record(data, COMMIT_READER, REPLACE_READER, name=name), name=name)
 
 
 def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
@@ -280,7 +280,7 @@ _OF_LOGS: Final = frozenset({"logVersion", "logOffset", "baseFile", "logFiles"})
 _AVRO_ALONE: Final = frozenset({"numUpdates", "totalLogReadTimeMs", "prevBaseFile", "totalLogFiles"})
 
 
-def avro_of(data: bytes, *, replace: bool, name: str) -> bytes:
+def commit_to_avro(data: bytes, *, replace: bool, name: str) -> bytes:
     """Convert a commit file to Avro. Return it unchanged if it is Avro already or empty.
 
     Args:
@@ -315,7 +315,7 @@ def _without_nulls(stat: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in stat.items() if value is not None}
 
 
-def json_of(data: bytes, *, replace: bool, name: str) -> bytes:
+def commit_to_json(data: bytes, *, replace: bool, name: str) -> bytes:
     """Convert a commit file to JSON. Return it unchanged if it is JSON already or empty."""
     if not data or not is_container(data):
         return data

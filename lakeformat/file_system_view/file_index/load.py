@@ -10,19 +10,19 @@ import pyarrow as pa
 
 from lakeformat.codec.internal_schema import LATEST_SCHEMA
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError, StorageError
-from lakeformat.file_system_view.file_index.replay import Changes, files_of, replaced_keys, to_replay
+from lakeformat.file_system_view.file_index.replay import IndexChanges, files_of_commit, find_missing_commits, replaced_group_keys
 from lakeformat.file_system_view.file_index.shards import IndexedFiles
 from lakeformat.file_system_view.file_index.stored import (
     FOLDER,
     IndexName,
-    Manifest,
+    IndexManifest,
     bounds_schema,
     file_table,
     read_delta,
-    read_manifest,
+    read_index_manifest,
 )
 from lakeformat.file_system_view.live_files import ListedFiles
-from lakeformat.file_system_view.snapshot import Snapshot, check_horizon, list_snapshot, table_schema
+from lakeformat.file_system_view.snapshot import Snapshot, check_instant_available, list_snapshot, table_schema
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
@@ -31,10 +31,10 @@ from lakeformat.storage.port import FileInfo
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["changes_of", "deltas_in", "load_snapshot", "rolled_back"]
+__all__ = ["load_index_changes", "find_deltas", "load_snapshot", "rolled_back_times"]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
-#: Names of the actions that have no plan which might run again.
+#: Names of the actions that are undone for good by a rollback: they have no plan that may run again.
 _UNDONE_FOR_GOOD: Final = frozenset({Action.COMMIT.value, Action.DELTA_COMMIT.value})
 
 
@@ -83,9 +83,9 @@ def _load(
 ) -> Snapshot:
     # Load the timeline before any listing: see `list_snapshot`.
     loaded = timeline or store.load(config.archive_folder if use_index else None)
-    whole = loaded.without(unseen)
+    whole = loaded.with_pending(unseen)
     if as_of is not None:
-        check_horizon(store, whole, as_of)
+        check_instant_available(store, whole, as_of)
     ends_in_past = wanted is not None and bool(unseen)  # Only a listing can name the cleaned files.
     use_index = use_index and config.table_type is TableType.COPY_ON_WRITE and not ends_in_past
     found = _load_indexed(store, config, whole, as_of) if use_index else None
@@ -103,12 +103,12 @@ def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as
     timeline = whole if as_of is None else whole.as_of(as_of)
     if timeline.commits and LATEST_SCHEMA in store.commit(timeline.commits[-1]).extra:
         return None  # The index keeps bounds by column name, but such a table identifies its columns by ids.
-    chosen = _choose(store, entries, whole, as_of)
+    chosen = _choose_manifest(store, entries, whole, as_of)
     if chosen is None:
         return None
     manifest, missing = chosen
     schema = table_schema(store, config, timeline.commits, ())
-    changes = schema and changes_of(store, timeline, manifest.covered.commits, missing, deltas_in(entries), schema)
+    changes = schema and load_index_changes(store, timeline, manifest.covered.commits, missing, find_deltas(entries), schema)
     if schema is None or changes is None:
         return None
 
@@ -156,31 +156,31 @@ def _cleaned_since(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
     return False
 
 
-def _choose(
+def _choose_manifest(
     store: TimelineStore, entries: Sequence[FileInfo], whole: Timeline, as_of: str | None
-) -> tuple[Manifest, tuple[Instant, ...]] | None:
+) -> tuple[IndexManifest, tuple[Instant, ...]] | None:
     """Return the newest snapshot of the index that can be carried on, and the commits that it lacks."""
     names = [(entry, name) for entry in entries if (name := IndexName.parse(entry.name)) is not None]
     manifests = [(name.instant_time, entry.modified_ms, entry.path) for entry, name in names if name.kind == "manifest"]
     for instant_time, _, path in sorted(manifests, reverse=True):
         if as_of is not None and instant_time > as_of:
             continue
-        manifest = read_manifest(store.storage, path)
+        manifest = read_index_manifest(store.storage, path)
         if manifest is not None and _has_shards(manifest, entries):
-            missing = to_replay(manifest.covered, whole, as_of, lambda: rolled_back(store, whole))
+            missing = find_missing_commits(manifest.covered, whole, as_of, lambda: rolled_back_times(store, whole))
             if missing is not None:
                 return manifest, missing
     return None
 
 
-def _has_shards(manifest: Manifest, entries: Sequence[FileInfo]) -> bool:
+def _has_shards(manifest: IndexManifest, entries: Sequence[FileInfo]) -> bool:
     """Tell whether all shards exist with their full size, so that the next write need not write them again."""
     there = {(entry.path, entry.size_bytes) for entry in entries}
     wanted = (manifest.shards.column(name).to_pylist() for name in ("path", "stored_bytes"))
     return there.issuperset(zip(*wanted, strict=True))
 
 
-def rolled_back(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
+def rolled_back_times(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
     """Return the times of the commits that completed rollbacks on the timeline have undone for good.
 
     Clusterings and compactions are not among them: their plan may run again after a rollback.
@@ -193,7 +193,7 @@ def rolled_back(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
     return frozenset(found)
 
 
-def deltas_in(entries: Sequence[FileInfo]) -> Mapping[str, list[str]]:
+def find_deltas(entries: Sequence[FileInfo]) -> Mapping[str, list[str]]:
     """Return the paths of the deltas by instant time."""
     found: dict[str, list[str]] = {}
     for entry in entries:
@@ -203,14 +203,14 @@ def deltas_in(entries: Sequence[FileInfo]) -> Mapping[str, list[str]]:
     return found
 
 
-def changes_of(
+def load_index_changes(
     store: TimelineStore,
     timeline: Timeline,
     covered: frozenset[str],
     missing: Sequence[Instant],
     deltas: Mapping[str, Sequence[str]],
     schema: pa.Schema,
-) -> Changes | None:
+) -> IndexChanges | None:
     """Return the changes of the missing commits, from their deltas or, without one, from their metadata.
 
     Args:
@@ -240,7 +240,7 @@ def changes_of(
             continue
         others = True
         metadata = store.commit(instant)
-        files = files_of(metadata, measure)
+        files = files_of_commit(metadata, measure)
         if files is None:
             return None
         tables.append(file_table([(file, None) for file in files], (), bounds_schema(schema)))
@@ -250,4 +250,4 @@ def changes_of(
             if instant.time in covered and instant.action is Action.REPLACE_COMMIT:
                 metadata = store.commit(instant)
                 replaced |= {FileGroupId(path, file_id) for path, ids in metadata.replaced.items() for file_id in ids}
-    return Changes(tuple(tables), replaced_keys(replaced))
+    return IndexChanges(tuple(tables), replaced_group_keys(replaced))

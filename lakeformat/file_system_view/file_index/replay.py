@@ -19,23 +19,23 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakeformat.file_system_view.file_index.stored import Covered, key_of
+from lakeformat.file_system_view.file_index.stored import CoveredTimeline, group_key
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, join_path
 from lakeformat.model.instant import WRITE_ACTIONS, Instant
 from lakeformat.storage.port import check_path
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["Changes", "covered_by", "files_of", "replaced_keys", "to_replay"]
+__all__ = ["IndexChanges", "cover_timeline", "files_of_commit", "find_missing_commits", "replaced_group_keys"]
 
 
 @dataclass(frozen=True)
-class Changes:
+class IndexChanges:
     """The changes of commits: files that they wrote, and file groups that they replaced.
 
     Attributes:
         files: the files written, one table per commit.
-        replaced: `key_of` of each replaced file group.
+        replaced: `group_key` of each replaced file group.
     """
 
     files: tuple[pa.Table, ...]
@@ -47,14 +47,14 @@ class Changes:
         return not len(self.replaced) and not any(table.num_rows for table in self.files)
 
 
-def covered_by(timeline: Timeline) -> Covered:
+def cover_timeline(timeline: Timeline) -> CoveredTimeline:
     """Return the part of this timeline that a snapshot of the index made now covers."""
     pending = frozenset(instant.time for instant in timeline.pending if instant.action in WRITE_ACTIONS)
-    return Covered(timeline.commit_times, pending, timeline.archive)
+    return CoveredTimeline(timeline.commit_times, pending, timeline.archive)
 
 
-def to_replay(
-    covered: Covered, whole: Timeline, as_of: str | None, rolled_back: Callable[[], frozenset[str]]
+def find_missing_commits(
+    covered: CoveredTimeline, whole: Timeline, as_of: str | None, rolled_back: Callable[[], frozenset[str]]
 ) -> tuple[Instant, ...] | None:
     """Return the commits that the snapshot lacks at an instant, oldest first; None if it cannot be carried on to it.
 
@@ -75,7 +75,7 @@ def to_replay(
     return tuple(instant for instant in cut.commits if instant.time not in covered.commits)
 
 
-def files_of(metadata: CommitMetadata, measure: Callable[[str], int | None]) -> list[BaseFile] | None:
+def files_of_commit(metadata: CommitMetadata, measure: Callable[[str], int | None]) -> list[BaseFile] | None:
     """Return the file versions that a commit wrote; None if its statistics do not give them.
 
     Args:
@@ -99,6 +99,6 @@ def files_of(metadata: CommitMetadata, measure: Callable[[str], int | None]) -> 
     return files
 
 
-def replaced_keys(groups: Iterable[FileGroupId]) -> pa.Array:
-    """Return `key_of` of each file group, sorted."""
-    return pa.array(sorted(map(key_of, groups)), pa.string())
+def replaced_group_keys(groups: Iterable[FileGroupId]) -> pa.Array:
+    """Return `group_key` of each file group, sorted."""
+    return pa.array(sorted(map(group_key, groups)), pa.string())

@@ -18,17 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.errors import CorruptTableError
-from lakeformat.file_system_view.file_index.replay import Changes
+from lakeformat.file_system_view.file_index.replay import IndexChanges
 from lakeformat.file_system_view.file_index.stored import (
     KINDS,
-    Manifest,
-    bounds_of,
+    IndexManifest,
+    stored_bounds,
     column_names,
+    concat_files,
     group_keys,
     indexed_paths,
-    newest,
+    newest_versions,
     read_columns,
-    together,
 )
 from lakeformat.file_system_view.live_files import FILE_COLUMNS, ListedFiles, LiveFiles, Portion, file_objects
 from lakeformat.model.files import BaseFile
@@ -70,21 +70,25 @@ class ShardPart:
             IndexDamagedError: the shard cannot be read.
         """
         if not self.path:
-            return newest(together([self.added], schema, paths), self.hidden)
+            return newest_versions(concat_files([self.added], schema, paths), self.hidden)
         if paths is None:
             paths = list(dict.fromkeys([*self._paths(storage), *indexed_paths(self.added.column_names)]))
         columns = [*FILE_COLUMNS.names, *(f"{kind}{path}" for path in paths for kind in KINDS)]
         stored = read_columns(storage, self.path, columns)
         if stored is None:
-            raise IndexDamagedError(f"{self.path} of the file index is damaged or missing; the next write makes it again")
+            raise IndexDamagedError(
+                f"{self.path} of the file index is damaged or missing; the next write makes it again"
+            )
         if not self.changed:
             return stored
-        return newest(together([stored, self.added], schema, paths), self.hidden)
+        return newest_versions(concat_files([stored, self.added], schema, paths), self.hidden)
 
     def _paths(self, storage: Storage) -> list[str]:
         names = column_names(storage, self.path)
         if names is None:
-            raise IndexDamagedError(f"{self.path} of the file index is damaged or missing; the next write makes it again")
+            raise IndexDamagedError(
+                f"{self.path} of the file index is damaged or missing; the next write makes it again"
+            )
         return indexed_paths(names)
 
 
@@ -99,8 +103,8 @@ class IndexedFiles:
     def __init__(
         self,
         storage: Storage,
-        manifest: Manifest,
-        changes: Changes,
+        manifest: IndexManifest,
+        changes: IndexChanges,
         schema: pa.Schema,
         listed: Callable[[], ListedFiles],
     ) -> None:
@@ -127,12 +131,12 @@ class IndexedFiles:
         """Return the shards in order, each with its share of the changes."""
         shards = self.manifest.shards
         tables = [table for table in self.changes.files if table.num_rows]
-        added = together(tables, self.schema) if tables else FILE_COLUMNS.empty_table()
+        added = concat_files(tables, self.schema) if tables else FILE_COLUMNS.empty_table()
         hidden = self.changes.replaced
         paths, starts = shards.column("path").to_pylist(), shards.column("first").combine_chunks()
         if not paths:
             return (ShardPart("", -1, added, hidden),) if added.num_rows else ()
-        owners, hidden_owners = _owners(starts, group_keys(added)), _owners(starts, hidden)
+        owners, hidden_owners = _find_owners(starts, group_keys(added)), _find_owners(starts, hidden)
         parts = []
         for at, path in enumerate(paths):
             mine = added.filter(pa.array(owners == at)) if added.num_rows else added
@@ -183,7 +187,7 @@ class IndexedFiles:
 
     def _tables_of(self, partition_path: str, columns: Sequence[str]) -> list[pa.Table]:
         starts = self.manifest.shards.column("first").combine_chunks()
-        low, high = _owners(starts, pa.array([f"{partition_path}\x00", f"{partition_path}\x01"])).tolist()
+        low, high = _find_owners(starts, pa.array([f"{partition_path}\x00", f"{partition_path}\x01"])).tolist()
         mine = [part for part in self.parts if part.at < 0 or low <= part.at <= high]
         tables = (table for _, table in self._read(mine, columns))
         return [table.filter(pc.equal(table.column("partition_path"), partition_path)) for table in tables]
@@ -193,7 +197,7 @@ class IndexedFiles:
 
         def ask(own: IndexedFiles) -> ColumnBounds | None:
             tables = own._tables_of(partition_path, (column,))
-            return bounds_of(together(tables, own.schema), (column,), own.schema).get(column) if tables else None
+            return stored_bounds(concat_files(tables, own.schema), (column,), own.schema).get(column) if tables else None
 
         return self._answer(ask, lambda other: other.bounds_in(partition_path, column))
 
@@ -201,7 +205,7 @@ class IndexedFiles:
         """Yield all files, a portion per shard; see `LiveFiles`. All needed shards are read before the first yield."""
         found = self._answer(
             lambda own: [
-                Portion(table.select(FILE_COLUMNS.names), bounds_of(table, columns, own.schema))
+                Portion(table.select(FILE_COLUMNS.names), stored_bounds(table, columns, own.schema))
                 for _, table in own._read(own._may_match(predicate), columns)
             ],
             lambda other: list(other.portions(columns, predicate)),
@@ -212,7 +216,7 @@ class IndexedFiles:
         if predicate is None:
             return list(self.parts)
         shards = self.manifest.shards
-        bounds = bounds_of(shards, indexed_paths(shards.column_names), self.schema)
+        bounds = stored_bounds(shards, indexed_paths(shards.column_names), self.schema)
         first, last = (_folders(shards.column(name)) for name in ("first", "last"))
         bounds[PARTITION_PATH] = ColumnBounds(first, last, pa.array(np.zeros(len(first), np.int64)))
         flags = may_match(predicate, bounds, shards.column("rows").combine_chunks())
@@ -228,7 +232,7 @@ class IndexedFiles:
             )
 
 
-def _owners(starts: pa.Array, keys: pa.Array) -> npt.NDArray[np.int64]:
+def _find_owners(starts: pa.Array, keys: pa.Array) -> npt.NDArray[np.int64]:
     """Return the shard of each key: the last shard that begins at or before the key, else the first."""
     if not len(keys):
         return np.empty(0, np.int64)

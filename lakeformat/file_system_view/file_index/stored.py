@@ -35,8 +35,8 @@ import pyarrow.parquet as pq
 from lakeformat.arrow.conform import read_schema
 from lakeformat.errors import InvalidInputError, StorageError
 from lakeformat.file_system_view.live_files import FILE_COLUMNS, file_columns
-from lakeformat.files.column_stats import FileStats, fold
-from lakeformat.files.footer_bounds import converts
+from lakeformat.files.column_stats import FileStats, fold_file_stats
+from lakeformat.files.footer_bounds import is_exact_conversion
 from lakeformat.model.files import BaseFile, FileGroupId
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.predicate import ColumnBounds, resolve
@@ -45,24 +45,24 @@ from lakeformat.storage.port import FileInfo, Storage, own_path
 __all__ = [
     "FOLDER",
     "KINDS",
-    "Covered",
+    "CoveredTimeline",
     "IndexName",
-    "Manifest",
-    "add_up",
-    "bounds_of",
+    "IndexManifest",
+    "stored_bounds",
     "bounds_schema",
     "column_names",
+    "concat_files",
     "file_table",
+    "fold_bounds",
     "group_keys",
-    "in_order",
     "indexed_paths",
-    "key_of",
-    "newest",
+    "group_key",
+    "newest_versions",
     "read_columns",
     "read_delta",
-    "read_manifest",
+    "read_index_manifest",
     "remove_files",
-    "together",
+    "sort_files",
     "with_bounds",
     "write_file",
 ]
@@ -95,7 +95,7 @@ class IndexName:
 
 
 @dataclass(frozen=True)
-class Covered:
+class CoveredTimeline:
     """The timeline that a snapshot of the index covers.
 
     Attributes:
@@ -110,7 +110,7 @@ class Covered:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class IndexManifest:
     """A snapshot of the index.
 
     Attributes:
@@ -119,7 +119,7 @@ class Manifest:
     """
 
     name: str
-    covered: Covered
+    covered: CoveredTimeline
     shards: pa.Table
 
 
@@ -196,7 +196,7 @@ def _open_parquet(storage: Storage, path: str) -> pq.ParquetFile | None:
         return None
 
 
-def _facts(schema: pa.Schema) -> dict[str, Any] | None:
+def _read_facts(schema: pa.Schema) -> dict[str, Any] | None:
     try:
         found = json.loads((schema.metadata or {})[_FACTS])
         return found if found["format"] == _FORMAT else None
@@ -221,7 +221,7 @@ def _read_whole(storage: Storage, path: str) -> tuple[pa.Table, dict[str, Any]] 
             return None
         table = parquet.read(use_threads=False)
         _CACHE.put(key, table)
-    facts = _facts(table.schema)
+    facts = _read_facts(table.schema)
     return None if facts is None else (table.replace_schema_metadata(None), facts)
 
 
@@ -235,14 +235,14 @@ def read_delta(storage: Storage, path: str) -> tuple[pa.Table, frozenset[FileGro
     return table, replaced
 
 
-def read_manifest(storage: Storage, path: str) -> Manifest | None:
+def read_index_manifest(storage: Storage, path: str) -> IndexManifest | None:
     """Read a snapshot of the index, without the files of its shards; None if it is damaged."""
     found = _read_whole(storage, path)
     if found is None:
         return None
     table, facts = found
-    covered = Covered(frozenset(facts["commits"]), frozenset(facts["pending"]), facts.get("archive", ""))
-    return Manifest(path, covered, table)
+    covered = CoveredTimeline(frozenset(facts["commits"]), frozenset(facts["pending"]), facts.get("archive", ""))
+    return IndexManifest(path, covered, table)
 
 
 def read_columns(storage: Storage, path: str, columns: Sequence[str]) -> pa.Table | None:
@@ -279,7 +279,7 @@ def column_names(storage: Storage, path: str) -> Sequence[str] | None:
 def _open_shard(storage: Storage, path: str) -> pq.ParquetFile | None:
     """Open a shard, and cache its schema. Return None if it is damaged or missing."""
     parquet = _open_parquet(storage, path)
-    if parquet is None or _facts(parquet.schema_arrow) is None:
+    if parquet is None or _read_facts(parquet.schema_arrow) is None:
         return None
     _CACHE.put((storage.location, path, ""), parquet.schema_arrow.empty_table())
     return parquet
@@ -307,17 +307,17 @@ def file_table(
     """
     facts = [stats or FileStats(()) for _, stats in files]
     known = pa.array([stats is not None for _, stats in files], pa.bool_())
-    bounds, rows = fold(facts, columns, schema)
+    bounds, rows = fold_file_stats(facts, columns, schema)
     table = file_columns([file for file, _ in files])
     groups = pa.array([len(stats.group_rows) for stats in facts], pa.int32())
     at = FILE_COLUMNS.get_field_index("rows")
-    table = table.set_column(at, FILE_COLUMNS.field("rows"), _where(known, rows))
-    table = table.set_column(at + 1, FILE_COLUMNS.field("row_groups"), _where(known, groups))
-    found = {path: ColumnBounds(*(_where(known, part) for part in _parts(of))) for path, of in bounds.items()}
-    return in_order(with_bounds(table, found))
+    table = table.set_column(at, FILE_COLUMNS.field("rows"), _replace_known(known, rows))
+    table = table.set_column(at + 1, FILE_COLUMNS.field("row_groups"), _replace_known(known, groups))
+    found = {path: ColumnBounds(*(_replace_known(known, part) for part in _parts(of))) for path, of in bounds.items()}
+    return sort_files(with_bounds(table, found))
 
 
-def _where(known: pa.Array, values: pa.Array | None) -> pa.Array | None:
+def _replace_known(known: pa.Array, values: pa.Array | None) -> pa.Array | None:
     return None if values is None else pc.if_else(known, values, pa.scalar(None, values.type))
 
 
@@ -339,7 +339,7 @@ def indexed_paths(names: Iterable[str]) -> list[str]:
     return [name.removeprefix(NULLS) for name in names if name.startswith(NULLS)]
 
 
-def bounds_of(table: pa.Table, columns: Iterable[str], schema: pa.Schema) -> dict[str, ColumnBounds]:
+def stored_bounds(table: pa.Table, columns: Iterable[str], schema: pa.Schema) -> dict[str, ColumnBounds]:
     """Return the bounds of some columns in the types that the schema has now; inexact conversions give unknown bounds.
 
     Args:
@@ -375,7 +375,7 @@ def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | None:
     values = column.combine_chunks()
     if values.type.equals(wanted):
         return values
-    if not converts(values.type, wanted):
+    if not is_exact_conversion(values.type, wanted):
         return None
     try:
         return values.cast(wanted)
@@ -383,7 +383,7 @@ def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | None:
         return None
 
 
-def together(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[str] | None = None) -> pa.Table:
+def concat_files(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[str] | None = None) -> pa.Table:
     """Concatenate tables of files. Bounds that a table lacks are unknown for its files.
 
     Args:
@@ -395,7 +395,7 @@ def together(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[str]
     wanted = {path: of for path in paths if (of := _leaf(path, schema)) is not None}
     parts = []
     for table in tables:
-        bounds = bounds_of(table, wanted, schema)
+        bounds = stored_bounds(table, wanted, schema)
         whole = {path: bounds.get(path) or _unknown(table.num_rows, of) for path, of in wanted.items()}
         parts.append(with_bounds(table.select(FILE_COLUMNS.names).cast(FILE_COLUMNS), whole))
     return pa.concat_tables(parts)
@@ -415,23 +415,23 @@ def _leaf(path: str, schema: pa.Schema) -> pa.DataType | None:
     return None if pa.types.is_nested(of) else of
 
 
-def key_of(group: FileGroupId) -> str:
+def group_key(group: FileGroupId) -> str:
     """Return a file group as one text. The texts sort by partition path and file id."""
     return f"{group.partition_path}{_SEPARATOR}{group.file_id}"
 
 
 def group_keys(files: pa.Table) -> pa.Array:
-    """Return `key_of` of the file group of each file."""
+    """Return `group_key` of the file group of each file."""
     ids = pc.struct_field(pc.extract_regex(files.column("name"), r"^(?P<id>[^_]+)_"), 0)
     return pc.binary_join_element_wise(files.column("partition_path"), ids, _SEPARATOR).combine_chunks()
 
 
-def in_order(files: pa.Table) -> pa.Table:
+def sort_files(files: pa.Table) -> pa.Table:
     """Sort files by partition path and file id."""
     return files.take(pc.sort_indices(group_keys(files)))
 
 
-def newest(files: pa.Table, hidden: pa.Array) -> pa.Table:
+def newest_versions(files: pa.Table, hidden: pa.Array) -> pa.Table:
     """Return the newest version of each file group, sorted. If several versions have one instant, take the last row.
 
     Args:
@@ -451,7 +451,7 @@ def newest(files: pa.Table, hidden: pa.Array) -> pa.Table:
     return files.take(order.filter(pa.array(last)))
 
 
-def add_up(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBounds], pa.Array]:
+def fold_bounds(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBounds], pa.Array]:
     """Return the bounds of all files together and their number of rows, which `may_match` tests for a whole shard.
 
     A minimum or maximum is unknown if it is unknown for any file that may hold a value; a count is unknown if it is
@@ -459,7 +459,7 @@ def add_up(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBounds],
     """
     rows = files.column("rows").combine_chunks()
     found: dict[str, ColumnBounds] = {}
-    for path, of in bounds_of(files, indexed_paths(files.column_names), schema).items():
+    for path, of in stored_bounds(files, indexed_paths(files.column_names), schema).items():
         all_null = pc.fill_null(pc.equal(of.null_count, rows), False)
         unknown = pc.and_not(pc.is_null(of.minimum), all_null)
         ends = pc.min_max(of.minimum)["min"], pc.min_max(of.maximum)["max"]

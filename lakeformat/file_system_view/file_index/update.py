@@ -20,24 +20,24 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.errors import LakeformatError
-from lakeformat.file_system_view.file_index.load import changes_of, deltas_in, rolled_back
-from lakeformat.file_system_view.file_index.replay import Changes, covered_by, replaced_keys, to_replay
+from lakeformat.file_system_view.file_index.load import load_index_changes, find_deltas, rolled_back_times
+from lakeformat.file_system_view.file_index.replay import IndexChanges, cover_timeline, find_missing_commits, replaced_group_keys
 from lakeformat.file_system_view.file_index.shards import IndexedFiles, ShardPart
 from lakeformat.file_system_view.file_index.stored import (
     FOLDER,
-    Covered,
+    CoveredTimeline,
     IndexName,
-    Manifest,
-    add_up,
-    bounds_of,
+    IndexManifest,
+    stored_bounds,
     bounds_schema,
+    concat_files,
     file_table,
+    fold_bounds,
     group_keys,
     indexed_paths,
-    newest,
-    read_manifest,
+    newest_versions,
+    read_index_manifest,
     remove_files,
-    together,
     with_bounds,
     write_file,
 )
@@ -52,7 +52,7 @@ from lakeformat.storage.port import Clock, FileInfo, Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["IndexWriter", "carried_over", "provable", "write_manifest", "write_shard"]
+__all__ = ["IndexWriter", "carry_over", "find_provable_manifest", "write_manifest", "write_shard"]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
 
@@ -98,7 +98,7 @@ class IndexWriter:
     def _storage(self) -> Storage:
         return self.store.storage
 
-    def committed(
+    def add_commit(
         self,
         base: Snapshot,
         instant: Instant,
@@ -139,31 +139,33 @@ class IndexWriter:
         """Write a new snapshot of the index, with this commit and all others that the base lacks."""
         entries = self._storage.list(FOLDER)
         timeline = self.store.load(base.config.archive_folder)
-        missing = to_replay(covered_by(base.timeline), timeline, None, lambda: rolled_back(self.store, timeline))
+        missing = find_missing_commits(
+            cover_timeline(base.timeline), timeline, None, lambda: rolled_back_times(self.store, timeline)
+        )
         if not base.timeline.commits:
             missing = timeline.commits if timeline.commits == (instant,) else None
         if missing is None or instant not in missing:
             return  # Another process undid commits meanwhile, so the base cannot be carried on.
         others = [other for other in missing if other != instant]
         known = base.timeline.commit_times
-        changes = changes_of(self.store, timeline, known, others, deltas_in(entries), self.schema)
+        changes = load_index_changes(self.store, timeline, known, others, find_deltas(entries), self.schema)
         if changes is None:
             return
-        hidden = pa.concat_arrays([changes.replaced, replaced_keys(replaced)])
-        manifest = self._fold(base, timeline, Changes((*changes.files, table), hidden))
+        hidden = pa.concat_arrays([changes.replaced, replaced_group_keys(replaced)])
+        manifest = self._fold(base, timeline, IndexChanges((*changes.files, table), hidden))
         self._clean(entries, manifest)
 
-    def _fold(self, base: Snapshot, timeline: Timeline, changes: Changes) -> str:
+    def _fold(self, base: Snapshot, timeline: Timeline, changes: IndexChanges) -> str:
         """Write the shards that changed, then the manifest. Return the manifest's path."""
         schema, live = bounds_schema(self.schema), base.live
         if isinstance(live, IndexedFiles) and live.is_whole:
             before = live.changes
-            everything = Changes((*before.files, *changes.files), pa.concat_arrays([before.replaced, changes.replaced]))
+            everything = IndexChanges((*before.files, *changes.files), pa.concat_arrays([before.replaced, changes.replaced]))
             parts = IndexedFiles(self._storage, live.manifest, everything, schema, _refuse_listing).parts
             old = live.manifest.shards
         else:
-            listed = together([portion.files for portion in live.portions()], schema)
-            added = together([listed, *changes.files], schema)
+            listed = concat_files([portion.files for portion in live.portions()], schema)
+            added = concat_files([listed, *changes.files], schema)
             parts, old = (ShardPart("", -1, added, changes.replaced),), None
         shards = []
         for part in parts:
@@ -174,7 +176,7 @@ class IndexWriter:
             files = self._fill_statistics(files.replace_schema_metadata(None), schema)
             cuts = range(0, files.num_rows, self.shard_files)
             shards += [write_shard(self._storage, files.slice(start, self.shard_files), schema) for start in cuts]
-        return write_manifest(self._storage, shards, covered_by(timeline))
+        return write_manifest(self._storage, shards, cover_timeline(timeline))
 
     def _fill_statistics(self, files: pa.Table, schema: pa.Schema) -> pa.Table:
         """Add statistics from footers to the files that have none, if these are few."""
@@ -196,7 +198,7 @@ class IndexWriter:
         groups = pa.array([footer.num_row_groups for footer in footers], pa.int32())
         for name, values in (("rows", rows), ("row_groups", groups)):
             found = found.set_column(FILE_COLUMNS.get_field_index(name), FILE_COLUMNS.field(name), values)
-        return newest(together([files, with_bounds(found, folded)], schema), pa.array([], pa.string()))
+        return newest_versions(concat_files([files, with_bounds(found, folded)], schema), pa.array([], pa.string()))
 
     def _read_footer(self, file: BaseFile) -> pq.FileMetaData | None:
         try:
@@ -234,7 +236,7 @@ class IndexWriter:
         used, gone = set(kept), set(dropped)
         covered: list[frozenset[str]] = []
         for path in (*kept, *dropped):
-            manifest = read_manifest(self._storage, path)
+            manifest = read_index_manifest(self._storage, path)
             if manifest is None:
                 continue
             (used if path in kept else gone).update(manifest.shards.column("path").to_pylist())
@@ -257,13 +259,13 @@ def write_shard(storage: Storage, files: pa.Table, schema: pa.Schema) -> pa.Tabl
     """Write files, sorted by partition path and file id, as a shard. Return the shard's row of the manifest."""
     file = write_file(storage, "shard", "", files, {})
     keys = group_keys(files.slice(0, 1))[0].as_py(), group_keys(files.slice(files.num_rows - 1))[0].as_py()
-    bounds, rows = add_up(files, schema)
+    bounds, rows = fold_bounds(files, schema)
     size_bytes = pc.sum(files.column("size_bytes")).as_py()
     row = [[file.path], [file.size_bytes], [files.num_rows], [size_bytes], [keys[0]], [keys[1]], rows]
     return with_bounds(pa.table(row, schema=_SHARDS), bounds)
 
 
-def write_manifest(storage: Storage, shards: Sequence[pa.Table], covered: Covered) -> str:
+def write_manifest(storage: Storage, shards: Sequence[pa.Table], covered: CoveredTimeline) -> str:
     """Write the manifest of these shards, which readers use from then on. Return its path."""
     whole = pa.concat_tables([_SHARDS.empty_table(), *shards], promote_options="permissive")
     facts = {"commits": sorted(covered.commits), "pending": sorted(covered.pending), "archive": covered.archive}
@@ -273,7 +275,7 @@ def write_manifest(storage: Storage, shards: Sequence[pa.Table], covered: Covere
 def _convert_row(row: pa.Table, schema: pa.Schema) -> pa.Table:
     """Convert a shard's row of an older manifest: its bounds get the types that the schema has now."""
     plain = row.select([name for name in row.column_names if "/" not in name])
-    return with_bounds(plain, bounds_of(row, indexed_paths(row.column_names), schema))
+    return with_bounds(plain, stored_bounds(row, indexed_paths(row.column_names), schema))
 
 
 def _refuse_listing() -> Any:
@@ -287,7 +289,7 @@ def _as_lists(groups: frozenset[FileGroupId]) -> dict[str, list[str]]:
     return found
 
 
-def provable(store: TimelineStore, before: Timeline) -> Manifest | None:
+def find_provable_manifest(store: TimelineStore, before: Timeline) -> IndexManifest | None:
     """Return the newest snapshot of the index that is proved complete now; None if there is none or reading fails.
 
     Args:
@@ -297,18 +299,21 @@ def provable(store: TimelineStore, before: Timeline) -> Manifest | None:
         entries = [(IndexName.parse(entry.name), entry) for entry in store.storage.list(FOLDER)]
         manifests = [(name, entry) for name, entry in entries if name is not None and name.kind == "manifest"]
         for _, _, path in sorted(((n.instant_time, e.modified_ms, e.path) for n, e in manifests), reverse=True):
-            manifest = read_manifest(store.storage, path)
+            manifest = read_index_manifest(store.storage, path)
             if manifest is None:
                 continue
-            if to_replay(manifest.covered, before, None, lambda: rolled_back(store, before)) is not None:
+            if (
+                find_missing_commits(manifest.covered, before, None, lambda: rolled_back_times(store, before))
+                is not None
+            ):
                 return manifest
     except (LakeformatError, OSError) as error:
         _LOG.warning("the file index of %s cannot be carried over an archiving: %s", store.storage.location, error)
     return None
 
 
-def carried_over(
-    store: TimelineStore, config: TableConfig, manifest: Manifest | None, archived: Sequence[Instant]
+def carry_over(
+    store: TimelineStore, config: TableConfig, manifest: IndexManifest | None, archived: Sequence[Instant]
 ) -> bool:
     """Write a snapshot of the index again without the commits that have been archived. Return whether it was written.
 
@@ -322,7 +327,7 @@ def carried_over(
     try:
         now = store.load(config.archive_folder)
         pending = manifest.covered.pending & {instant.time for instant in now.instants}
-        covered = Covered(manifest.covered.commits - gone, pending, now.archive or "")
+        covered = CoveredTimeline(manifest.covered.commits - gone, pending, now.archive or "")
         write_manifest(store.storage, [manifest.shards], covered)
     except (LakeformatError, OSError) as error:
         _LOG.warning("the next write makes the file index of %s again: %s", store.storage.location, error)

@@ -5,7 +5,7 @@ update, else an insert. A row of the slice before that the slice after does not 
 loses but still fills fields of the winner (partial updates), this is not a change.
 
 The order of the changes is one in which a replica can apply them. File groups are read one after the other, so the
-insert of a key may come before the delete of its old row in another group. `in_order` puts the deletes of a commit
+insert of a key may come before the delete of its old row in another group. `order_images` puts the deletes of a commit
 first. A key that is deleted in one group and inserted into another becomes one update, even if its partition changes;
 pairs within one partition are made first. If a key has several rows, each row counts, in the order of the rows.
 
@@ -34,19 +34,19 @@ from lakeformat.arrow.conform import conform, read_schema
 from lakeformat.codec.bloom import hash_chain
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, nearest
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.files.footers import open_parquet
 from lakeformat.files.log_reader import decode_blocks, read_blocks, read_change_data
 from lakeformat.files.missing_files import missing_file_error
-from lakeformat.files.slice_reader import read_appended
+from lakeformat.files.slice_reader import read_around_append
 from lakeformat.merge.order import key_codes, pair_keys, pair_rows
 from lakeformat.merge.versions import LogDeletes
 from lakeformat.model.instant import AsOf
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 from lakeformat.predicate import Always, And, Comparison, Predicate, bind
 from lakeformat.public import public
-from lakeformat.read.cdc.plan import ChangePlan, GroupChange, meetings, plan_changes
-from lakeformat.read.incremental import bounds_of
+from lakeformat.read.cdc.plan import ChangePlan, GroupChange, find_shared_key_sets, plan_changes
+from lakeformat.read.incremental import parse_range_bounds
 from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
@@ -60,7 +60,7 @@ __all__ = [
     "change_images",
     "image_columns",
     "image_schema",
-    "in_order",
+    "order_images",
     "read_changes",
 ]
 
@@ -73,7 +73,7 @@ _HELD_BYTES: Final = 64 << 20
 _PARTS: Final = 64
 
 
-def in_order(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def order_images(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield a commit's images: deletes, then updates, then inserts. If they are many bytes, this order is per key.
 
     Args:
@@ -83,24 +83,24 @@ def in_order(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
     held: list[pa.RecordBatch] = []
     size = 0
     with ExitStack() as stack:
-        aside: _Aside | None = None
+        aside: _SpilledImages | None = None
         for batch in batches:
             held.append(batch)
             size += batch.nbytes
             if size >= _HELD_BYTES:
-                aside = aside or _Aside(schema, stack)
+                aside = aside or _SpilledImages(schema, stack)
                 aside.put(pa.Table.from_batches(held, schema))
                 held, size = [], 0
         rest = pa.Table.from_batches(held, schema)
         if aside is None:
-            yield from _arranged(rest)
+            yield from _arrange(rest)
             return
         aside.put(rest)
         for part in aside.parts():
-            yield from _arranged(part)
+            yield from _arrange(part)
 
 
-class _Aside:
+class _SpilledImages:
     """Images in files of a temporary folder; all images of a key are in one file."""
 
     def __init__(self, schema: pa.Schema, stack: ExitStack) -> None:
@@ -115,7 +115,7 @@ class _Aside:
 
     def put(self, images: pa.Table) -> None:
         """Write images to the file of their key."""
-        of = _parts_of(images.column(KEY))
+        of = _choose_parts(images.column(KEY))
         order = np.argsort(of, kind="stable")
         ends = np.cumsum(np.bincount(of, minlength=_PARTS))
         for part, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
@@ -130,18 +130,18 @@ class _Aside:
                 yield reader.read_all()
 
 
-def _parts_of(keys: pa.ChunkedArray) -> Ints:
+def _choose_parts(keys: pa.ChunkedArray) -> Ints:
     """Return the number of a part for each key, the same for equal keys."""
     hashes: Ints = hash_chain(pc.fill_null(keys, ""), 1)[0].astype(np.int64)
     return hashes % _PARTS
 
 
-def _arranged(images: pa.Table) -> Iterator[pa.RecordBatch]:
+def _arrange(images: pa.Table) -> Iterator[pa.RecordBatch]:
     ops = images.column("op").combine_chunks()
     deletes, updates, inserts = (np.flatnonzero(np.asarray(pc.equal(ops, op))) for op in "dui")
-    moved_from, moved_to = _pairs(images, deletes, inserts)
-    yield from _taken(images, np.setdiff1d(deletes, moved_from))
-    yield from _taken(images, updates)
+    moved_from, moved_to = _find_pairs(images, deletes, inserts)
+    yield from _take_rows(images, np.setdiff1d(deletes, moved_from))
+    yield from _take_rows(images, updates)
     if len(moved_to):
         after = images.take(pa.array(moved_to))
         before = images.column("before").take(pa.array(moved_from))
@@ -149,19 +149,19 @@ def _arranged(images: pa.Table) -> Iterator[pa.RecordBatch]:
         paired = after.set_column(names.index("op"), "op", pa.array(["u"] * len(moved_to), pa.string()))
         paired = paired.set_column(names.index("before"), images.schema.field("before"), before)
         yield from paired.cast(images.schema).combine_chunks().to_batches()
-    yield from _taken(images, np.setdiff1d(inserts, moved_to))
+    yield from _take_rows(images, np.setdiff1d(inserts, moved_to))
 
 
-def _taken(images: pa.Table, rows: Ints) -> Iterator[pa.RecordBatch]:
+def _take_rows(images: pa.Table, rows: Ints) -> Iterator[pa.RecordBatch]:
     return iter(images.take(pa.array(rows)).combine_chunks().to_batches()) if len(rows) else iter(())
 
 
-def _pairs(images: pa.Table, deletes: Ints, inserts: Ints) -> tuple[Ints, Ints]:
+def _find_pairs(images: pa.Table, deletes: Ints, inserts: Ints) -> tuple[Ints, Ints]:
     """Return the deletes and the inserts that make an update: of one key, if possible within one partition."""
     if not len(deletes) or not len(inserts):
         return deletes[:0], inserts[:0]
-    keys = _codes(images.column(KEY))
-    both = keys * (images.num_rows + 1) + _codes(images.column(PARTITION))
+    keys = _number_texts(images.column(KEY))
+    both = keys * (images.num_rows + 1) + _number_texts(images.column(PARTITION))
     known = np.asarray(images.column(KEY).is_valid())
     deletes, inserts = deletes[known[deletes]], inserts[known[inserts]]
     near = pair_rows(both[deletes], both[inserts])
@@ -171,7 +171,7 @@ def _pairs(images: pa.Table, deletes: Ints, inserts: Ints) -> tuple[Ints, Ints]:
     return before, np.concatenate([inserts[near[1]], inserts[right[far[1]]]])
 
 
-def _codes(texts: pa.ChunkedArray) -> Ints:
+def _number_texts(texts: pa.ChunkedArray) -> Ints:
     """Return a number for each text, from 0, equal where texts are."""
     found = key_codes(pc.fill_null(texts, ""))
     return np.arange(len(texts)) if found is None else found.astype(np.int64)
@@ -256,13 +256,13 @@ def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
 
 
 def change_images(
-    engine: Engine, options: Options, *, since: AsOf | None = None, until: AsOf | None = None
+    context: TableContext, options: Options, *, since: AsOf | None = None, until: AsOf | None = None
 ) -> ChangeImages:
     """Return the changes of a range. Arguments and errors as in `lakeformat.Table.changes`."""
-    config = engine.store.config()
+    config = context.store.config()
     since, until = options.read.begin if since is None else since, options.read.end if until is None else until
-    plan = plan_changes(engine, options, config, bounds_of(since, until, config))
-    return ChangeImages(engine.storage, plan, options)
+    plan = plan_changes(context, options, config, parse_range_bounds(since, until, config))
+    return ChangeImages(context.storage, plan, options)
 
 
 def read_changes(
@@ -276,7 +276,9 @@ def read_changes(
         columns: columns of the images.
     """
     names = image_schema(columns).names
-    met = {id(change) for some in meetings(changes) for change in some}  # By identity: a commit may have many changes.
+    met = {
+        id(change) for some in find_shared_key_sets(changes) for change in some
+    }  # By identity: a commit may have many changes.
     # Hidden file groups whose rows cannot reappear in another group have only deletes.
     gone = [change for change in changes if change.after is None and not change.logged and id(change) not in met]
     all_go = {id(change) for change in gone}
@@ -288,12 +290,16 @@ def read_changes(
         for change in some:
             yield from _group_images(storage, change, table, columns, by_slices=id(change) in met)
 
-    ordered = in_order(images(mixed), _keyed(columns)) if len(mixed) > 1 or any(of.logged for of in mixed) else None
+    ordered = (
+        order_images(images(mixed), _keyed_schema(columns))
+        if len(mixed) > 1 or any(of.logged for of in mixed)
+        else None
+    )
     for batch in chain(images(gone), images(mixed) if ordered is None else ordered, images(others)):
         yield batch.select(names)
 
 
-def _keyed(columns: pa.Schema) -> pa.Schema:
+def _keyed_schema(columns: pa.Schema) -> pa.Schema:
     """Return the schema of images with their record key and partition path in front."""
     return pa.schema([pa.field(KEY, pa.string()), pa.field(PARTITION, pa.string()), *image_schema(columns)])
 
@@ -306,82 +312,82 @@ def _group_images(
     Args:
         by_slices: whether to read the slices if they exist, because change data need not hold keys.
     """
-    rows, shaped = _Rows(storage, table, columns), _Images(change, columns)
+    rows, shaped = _SliceRows(storage, table, columns), _ImageBuilder(change, columns)
     use_log = change.logged and not set(columns.names).intersection(META_COLUMNS)
     if use_log and (change.lost or not by_slices):
-        yield from _logged(storage, rows, shaped, change)
+        yield from _read_change_data(storage, rows, shaped, change)
     elif change.lost:
         raise InstantNotAvailableError(change.lost)
     elif change.after is None:
         if change.before is not None:
-            yield from (shaped.deleted(batch) for batch in rows.each(change.before))
+            yield from (shaped.make_deletes(batch) for batch in rows.read_batches(change.before))
     elif change.before is None:
-        yield from shaped.inserted(rows.table(change.after, _written_by(change.instant_time)))
-    elif (found := _by_counts(rows, change, change.before, change.after)) is not None:
+        yield from shaped.make_inserts(rows.read_table(change.after, _commit_time_predicate(change.instant_time)))
+    elif (found := _compare_by_counts(rows, change, change.before, change.after)) is not None:
         old, written = found
-        yield from shaped.told(old, written)
+        yield from shaped.make_changes(old, written)
     elif change.appended:
-        touched, schema, grown = rows.appended(change), rows.with_times, change.grown
+        touched, schema, grown = rows.read_appended_keys(change), rows.with_times, change.grown_slice
         if grown is None:
-            old, new = (rows.matching(part, touched, schema) for part in (change.before, change.after))
+            old, new = (rows.read_matching(part, touched, schema) for part in (change.before, change.after))
         else:
-            old, new = rows.of_appended(grown, touched, change.instant_time)
-        news, gone = _versions_apart(change.instant_time, old, new)
-        yield from (shaped.deleted(batch) for batch in _of_keys(old, gone).to_batches())
-        yield from shaped.told(_of_keys(old, news), _of_keys(new, news))
+            old, new = rows.read_around_append(grown, touched, change.instant_time)
+        news, gone = _compare_versions(change.instant_time, old, new)
+        yield from (shaped.make_deletes(batch) for batch in _select_keys(old, gone).to_batches())
+        yield from shaped.make_changes(_select_keys(old, news), _select_keys(new, news))
     else:
-        old, new = rows.versions(change.before), rows.versions(change.after)
-        news, gone = _versions_apart(change.instant_time, old, new)
-        yield from (shaped.deleted(batch) for batch in rows.matching(change.before, gone).to_batches())
-        yield from shaped.told(rows.matching(change.before, news), rows.matching(change.after, news))
+        old, new = rows.read_versions(change.before), rows.read_versions(change.after)
+        news, gone = _compare_versions(change.instant_time, old, new)
+        yield from (shaped.make_deletes(batch) for batch in rows.read_matching(change.before, gone).to_batches())
+        yield from shaped.make_changes(rows.read_matching(change.before, news), rows.read_matching(change.after, news))
 
 
-def _logged(storage: Storage, rows: _Rows, shaped: _Images, change: GroupChange) -> Iterator[pa.RecordBatch]:
+def _read_change_data(storage: Storage, rows: _SliceRows, shaped: _ImageBuilder, change: GroupChange) -> Iterator[pa.RecordBatch]:
     """Yield the changes from the commit's change data. If it has no rows after, read them from the slice after."""
     for log in change.logged:
-        for told in read_change_data(storage, log):
-            ops = told.column("op")
-            if "after" not in told.column_names:
+        for batch in read_change_data(storage, log):
+            ops = batch.column("op")
+            if "after" not in batch.column_names:
                 if change.after is None:
                     raise InstantNotAvailableError(change.lost)
-                keys = told.column(_LOGGED_KEY).combine_chunks()
-                found = rows.matching(change.after, keys.filter(pc.not_equal(ops, "d").combine_chunks()))
+                keys = batch.column(_LOGGED_KEY).combine_chunks()
+                found = rows.read_matching(change.after, keys.filter(pc.not_equal(ops, "d").combine_chunks()))
                 at = pc.index_in(keys, value_set=_keys_of(found))
                 after = found.take(at)
             else:
-                after = rows.images(told.column("after"))
-            before = rows.images(told.column("before"))
-            yield from shaped.paired(before.filter(pc.equal(ops, "u")), after.filter(pc.equal(ops, "u")))
-            yield from shaped.inserted(after.filter(pc.equal(ops, "i")))
-            yield from (shaped.deleted(batch) for batch in before.filter(pc.equal(ops, "d")).to_batches())
+                after = rows.to_rows(batch.column("after"))
+            before = rows.to_rows(batch.column("before"))
+            yield from shaped.make_updates(before.filter(pc.equal(ops, "u")), after.filter(pc.equal(ops, "u")))
+            yield from shaped.make_inserts(after.filter(pc.equal(ops, "i")))
+            yield from (shaped.make_deletes(batch) for batch in before.filter(pc.equal(ops, "d")).to_batches())
 
 
-def _by_counts(rows: _Rows, change: GroupChange, before: Part, after: Part) -> tuple[pa.Table, pa.Table] | None:
+def _compare_by_counts(rows: _SliceRows, change: GroupChange, before: Part, after: Part) -> tuple[pa.Table, pa.Table] | None:
     """Return the old and the new versions of the rows that the commit wrote; None if it may have deleted rows.
 
     It is for slices without log files: their footers show whether the row count grew by exactly the inserted rows.
     """
     if not isinstance(before, FilePart) or not isinstance(after, FilePart):
         return None
-    written = rows.table(after, _written_by(change.instant_time))
-    came = rows.count(after) - rows.count(before)
+    written = rows.read_table(after, _commit_time_predicate(change.instant_time))
+    came = rows.count_rows(after) - rows.count_rows(before)
     if change.inserts_only and came == written.num_rows:
-        return rows.table(before, Always(False)), written
+        return rows.read_table(before, Always(False)), written
     keys = _keys_of(written)
-    old = rows.matching(before, keys)
+    old = rows.read_matching(before, keys)
     if _is_doubled(keys) or _is_doubled(_keys_of(old)):
         return None
     inserted = pc.sum(pc.invert(pc.is_in(keys, value_set=_keys_of(old)))).as_py() or 0
     return (old, written) if came == inserted else None
 
 
-def _versions_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
+def _compare_versions(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
     """Return the keys of rows that are new or have another version, and the keys of rows that do not exist any more.
 
     A version may be older than the commit: the row that the commit deleted may have hidden it.
     """
     if _is_doubled(_keys_of(old)) or _is_doubled(_keys_of(new)):
-        return _doubled_apart(instant_time, old, new)
+        return _compare_doubled(instant_time, old, new)
     keys, times = _keys_of(new), new.column(COMMIT_TIME).combine_chunks()
     at = pc.index_in(keys, value_set=_keys_of(old))
     was = old.column(COMMIT_TIME).combine_chunks().take(at)
@@ -390,7 +396,7 @@ def _versions_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa
     return keys.filter(pc.invert(same)), _keys_of(old).filter(gone)
 
 
-def _doubled_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
+def _compare_doubled(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
     """Return the same for rows that share keys: a key has changed if one of its rows has."""
     before, after = _keys_of(old), _keys_of(new)
     was, now = pair_keys(before, after)
@@ -408,11 +414,11 @@ def _is_doubled(keys: pa.Array) -> bool:
     return bool(pc.count_distinct(keys).as_py() < len(keys))
 
 
-def _of_keys(rows: pa.Table, keys: pa.Array) -> pa.Table:
+def _select_keys(rows: pa.Table, keys: pa.Array) -> pa.Table:
     return rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
 
 
-def _written_by(instant_time: str) -> Predicate:
+def _commit_time_predicate(instant_time: str) -> Predicate:
     return bind(Comparison(COMMIT_TIME, "=", instant_time), _META)
 
 
@@ -420,7 +426,7 @@ def _keys_of(rows: pa.Table) -> pa.Array:
     return pa.concat_arrays([*rows.column(RECORD_KEY).chunks, pa.array([], pa.string())])
 
 
-class _Rows:
+class _SliceRows:
     """A reader of the slices of one file group: it reads the record key, then the columns of the images."""
 
     def __init__(self, storage: Storage, table: pa.Schema, columns: pa.Schema) -> None:
@@ -428,33 +434,35 @@ class _Rows:
         others = (field for field in columns if field.name != RECORD_KEY)
         self._schema = pa.schema([pa.field(RECORD_KEY, pa.string()), *others])
 
-    def each(
+    def read_batches(
         self, part: Part, predicate: Predicate = _ALL, schema: pa.Schema | None = None
     ) -> Iterator[pa.RecordBatch]:
         query = ReadQuery(schema or self._schema, predicate)
         return read_split(self._storage, Split((part,)), query, self._table)
 
-    def table(self, part: Part, predicate: Predicate) -> pa.Table:
-        return pa.Table.from_batches(self.each(part, predicate), self._schema)
+    def read_table(self, part: Part, predicate: Predicate) -> pa.Table:
+        return pa.Table.from_batches(self.read_batches(part, predicate), self._schema)
 
-    def matching(self, part: Part, keys: pa.Array, schema: pa.Schema | None = None) -> pa.Table:
+    def read_matching(self, part: Part, keys: pa.Array, schema: pa.Schema | None = None) -> pa.Table:
         """Return the rows with these keys. Only the row groups of a base file that may hold one are read."""
         schema = schema or self._schema
         if not len(keys):
             return schema.empty_table()
         least, most = pc.min_max(keys).values()
         between = And((Comparison(RECORD_KEY, ">=", least.as_py()), Comparison(RECORD_KEY, "<=", most.as_py())))
-        batches = self.each(part, bind(between, _META), schema)
+        batches = self.read_batches(part, bind(between, _META), schema)
         found = (batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in batches)
         return pa.Table.from_batches(found, schema)
 
-    def images(self, told: pa.ChunkedArray) -> pa.Table:
+    def to_rows(self, images: pa.ChunkedArray) -> pa.Table:
         """Convert the images of change data to rows; a missing image becomes a row of nulls."""
-        chunks = [pa.RecordBatch.from_arrays(each.flatten(), schema=pa.schema(list(each.type))) for each in told.chunks]
-        empty = pa.schema(list(told.type))
+        chunks = [
+            pa.RecordBatch.from_arrays(each.flatten(), schema=pa.schema(list(each.type))) for each in images.chunks
+        ]
+        empty = pa.schema(list(images.type))
         return conform(pa.Table.from_batches(chunks, empty), self._schema)
 
-    def appended(self, change: GroupChange) -> pa.Array:
+    def read_appended_keys(self, change: GroupChange) -> pa.Array:
         """Return the record keys in the blocks that a commit appended."""
         found = [pa.array([], pa.string())]
         for log in change.appended:
@@ -467,25 +475,25 @@ class _Rows:
                 )
         return pc.unique(pa.concat_arrays(found))
 
-    def of_appended(self, part: SlicePart, keys: pa.Array, instant_time: str) -> tuple[pa.Table, pa.Table]:
+    def read_around_append(self, part: SlicePart, keys: pa.Array, instant_time: str) -> tuple[pa.Table, pa.Table]:
         """Return the rows with these keys, and their commit times, before and after a commit appended to the slice."""
         table = readable_schema(self._table, meta_columns=True)
-        return read_appended(
+        return read_around_append(
             self._storage, part.slice, part.merging, table, self.with_times, keys=keys, instant_time=instant_time
         )
 
     @property
     def with_times(self) -> pa.Schema:
         """Return the columns to read if commit times are compared: those of the images and the commit time."""
-        told = COMMIT_TIME in self._schema.names
-        return self._schema if told else self._schema.append(pa.field(COMMIT_TIME, pa.string()))
+        has_time = COMMIT_TIME in self._schema.names
+        return self._schema if has_time else self._schema.append(pa.field(COMMIT_TIME, pa.string()))
 
-    def versions(self, part: Part) -> pa.Table:
+    def read_versions(self, part: Part) -> pa.Table:
         """Return the record key and commit time of each row."""
         schema = pa.schema([pa.field(name, pa.string()) for name in (RECORD_KEY, COMMIT_TIME)])
-        return pa.Table.from_batches(self.each(part, schema=schema), schema).combine_chunks()
+        return pa.Table.from_batches(self.read_batches(part, schema=schema), schema).combine_chunks()
 
-    def count(self, part: FilePart) -> int:
+    def count_rows(self, part: FilePart) -> int:
         """Return the number of rows of a base file, from its footer."""
         where = f"{self._storage.location}/{part.path}"
         try:
@@ -495,28 +503,28 @@ class _Rows:
             raise missing_file_error(self._storage, part.path) from None
 
 
-class _Images:
+class _ImageBuilder:
     """A builder of change data from rows."""
 
     def __init__(self, change: GroupChange, columns: pa.Schema) -> None:
         self._time, self._partition = change.instant_time, change.partition_path
-        self._schema, self._names = _keyed(columns), columns.names
+        self._schema, self._names = _keyed_schema(columns), columns.names
 
-    def deleted(self, before: pa.RecordBatch) -> pa.RecordBatch:
+    def make_deletes(self, before: pa.RecordBatch) -> pa.RecordBatch:
         return self._batch("d", before, None)
 
-    def inserted(self, after: pa.Table) -> Iterator[pa.RecordBatch]:
+    def make_inserts(self, after: pa.Table) -> Iterator[pa.RecordBatch]:
         return (self._batch("i", None, batch) for batch in after.to_batches() if batch.num_rows)
 
-    def told(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
+    def make_changes(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield the changes of some keys, given all their rows before and after: deletes, updates, inserts."""
         was, now = pair_keys(_keys_of(before), _keys_of(after))
         left, right = (np.setdiff1d(np.arange(of.num_rows), at) for of, at in ((before, was), (after, now)))
-        yield from (self.deleted(batch) for batch in before.take(pa.array(left)).to_batches() if batch.num_rows)
-        yield from self.paired(before.take(pa.array(was)), after.take(pa.array(now)))
-        yield from self.inserted(after.take(pa.array(right)))
+        yield from (self.make_deletes(batch) for batch in before.take(pa.array(left)).to_batches() if batch.num_rows)
+        yield from self.make_updates(before.take(pa.array(was)), after.take(pa.array(now)))
+        yield from self.make_inserts(after.take(pa.array(right)))
 
-    def paired(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
+    def make_updates(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield updates. The rows before and after are in the same order."""
         if after.num_rows:
             (old,), (new,) = (of.combine_chunks().to_batches() for of in (before, after))

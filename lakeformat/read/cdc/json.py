@@ -16,37 +16,37 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["json_text"]
+__all__ = ["to_json_text"]
 
 _ESCAPED: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _RARE: Final = r"[\x00-\x1f\x7f]"
 
 
-def json_text(values: pa.Array) -> pa.Array:
+def to_json_text(values: pa.Array) -> pa.Array:
     """Return each value as JSON text; null for null."""
-    return pc.if_else(pc.is_valid(values), _text(values), None)
+    return pc.if_else(pc.is_valid(values), _to_text(values), None)
 
 
-def _text(values: pa.Array) -> pa.Array:
+def _to_text(values: pa.Array) -> pa.Array:
     """Return each value as JSON text; the text ``null`` for null."""
     kind = values.type
     if pa.types.is_dictionary(kind):
-        return _text(values.cast(kind.value_type))
+        return _to_text(values.cast(kind.value_type))
     if pa.types.is_struct(kind):
-        found = _struct(values)
+        found = _struct_text(values)
     elif pa.types.is_map(kind):
-        found = _map(values)
+        found = _map_text(values)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        found = _list(values)
+        found = _list_text(values)
     else:
-        found = _simple(values)
+        found = _scalar_text(values)
     return pc.if_else(pc.is_valid(values), found, "null").fill_null("null")
 
 
-def _simple(values: pa.Array) -> pa.Array:
+def _scalar_text(values: pa.Array) -> pa.Array:
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _quoted(values.cast(pa.string()))
+        return _quote(values.cast(pa.string()))
     if pa.types.is_floating(kind):
         text = values.cast(pa.string())
         finite = pc.is_finite(values)
@@ -60,11 +60,11 @@ def _simple(values: pa.Array) -> pa.Array:
         return values.cast(pa.time64("us")).cast(pa.int64()).cast(pa.string())
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         texts = (None if each is None else base64.b64encode(each).decode() for each in values.to_pylist())
-        return _quoted(pa.array(texts, pa.string()))
+        return _quote(pa.array(texts, pa.string()))
     return values.cast(pa.string())  # Whole numbers, decimals, booleans.
 
 
-def _quoted(texts: pa.Array) -> pa.Array:
+def _quote(texts: pa.Array) -> pa.Array:
     plain = texts
     for character, escaped in _ESCAPED:
         texts = pc.replace_substring(texts, character, escaped)
@@ -75,13 +75,13 @@ def _quoted(texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise('"', texts, '"', "")
 
 
-def _struct(values: pa.Array) -> pa.Array:
+def _struct_text(values: pa.Array) -> pa.Array:
     fields = values.flatten()
     if not fields:
         return pa.array(["{}"] * len(values), pa.string())
     parts: list[Any] = []
     for at, (field, column) in enumerate(zip(values.type, fields, strict=True)):
-        parts += [f"{',' if at else '{'}{json.dumps(field.name)}:", _text(column)]
+        parts += [f"{',' if at else '{'}{json.dumps(field.name)}:", _to_text(column)]
     return pc.binary_join_element_wise(*parts, "}", "")
 
 
@@ -93,13 +93,13 @@ def _join_elements(lists: pa.Array, texts: pa.Array, first: str, last: str) -> p
     return pc.binary_join_element_wise(first, pc.binary_join(of_each, ","), last, "")
 
 
-def _list(values: pa.Array) -> pa.Array:
-    return _join_elements(values, _text(values.flatten()), "[", "]")
+def _list_text(values: pa.Array) -> pa.Array:
+    return _join_elements(values, _to_text(values.flatten()), "[", "]")
 
 
-def _map(values: pa.Array) -> pa.Array:
+def _map_text(values: pa.Array) -> pa.Array:
     entry = pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])
     lists = values.cast(pa.list_(pa.field("entries", entry)))
     keys, items = lists.flatten().flatten()
-    texts = keys if pa.types.is_string(keys.type) else _simple(keys)
-    return _join_elements(lists, pc.binary_join_element_wise(_quoted(texts), _text(items), ":"), "{", "}")
+    texts = keys if pa.types.is_string(keys.type) else _scalar_text(keys)
+    return _join_elements(lists, pc.binary_join_element_wise(_quote(texts), _to_text(items), ":"), "{", "}")

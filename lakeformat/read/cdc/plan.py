@@ -15,22 +15,22 @@ import pyarrow as pa
 
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_groups import list_partitions, visible_files
 from lakeformat.file_system_view.live_files import ListedFiles
 from lakeformat.file_system_view.schema_history import schema_versions
-from lakeformat.file_system_view.slices import slices_of
-from lakeformat.file_system_view.snapshot import Names, Snapshot, log_positions, table_schema
+from lakeformat.file_system_view.slices import build_slices
+from lakeformat.file_system_view.snapshot import FileNames, Snapshot, make_latest_base, table_schema
 from lakeformat.index.bucket import bucket_of
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName, join_path
 from lakeformat.model.instant import Instant
 from lakeformat.model.table_config import ChangeLogging, TableConfig
-from lakeformat.read.incremental import Bounds, check_rows_tell, tell_undone, unhollowed
+from lakeformat.read.incremental import RangeBounds, check_commit_times, cut_before_hollow, warn_of_undone_commits
 from lakeformat.read.plan.splits import FilePart, Part, SlicePart
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["ChangePlan", "GroupChange", "meetings", "plan_changes"]
+__all__ = ["ChangePlan", "GroupChange", "find_shared_key_sets", "plan_changes"]
 
 #: Modes whose change data holds images. The third mode, OP_KEY_ONLY, holds nothing that the slices do not have.
 LOGGED_MODES: Final = frozenset({ChangeLogging.DATA_BEFORE_AFTER, ChangeLogging.DATA_BEFORE})
@@ -74,7 +74,7 @@ class GroupChange:
         return sum(part.size_bytes for part in (self.before, self.after) if part is not None)
 
     @property
-    def grown(self) -> SlicePart | None:
+    def grown_slice(self) -> SlicePart | None:
         """Return the slice after the commit if it is the slice before plus the appended log files, else None."""
         before, after = self.before, self.after
         if not self.appended or before is None or not isinstance(after, SlicePart):
@@ -112,7 +112,7 @@ class ChangePlan:
         for _, changes in groupby(self.changes, key=lambda change: change.instant_time):
             yield tuple(changes)
 
-    def packed(self, most_bytes: int) -> list[tuple[tuple[GroupChange, ...], ...]]:
+    def pack(self, most_bytes: int) -> list[tuple[tuple[GroupChange, ...], ...]]:
         """Cut the changes, in order, into portions of up to `most_bytes`, each with at least one item.
 
         An item is the change of one file group. If a commit may delete a key in one group and insert it into another,
@@ -121,7 +121,7 @@ class ChangePlan:
         portions: list[list[tuple[GroupChange, ...]]] = []
         size = 0
         for commit in self.by_commit():
-            for item in _items(commit):
+            for item in _group_items(commit):
                 more = sum(change.size_bytes for change in item)
                 if not portions or size + more > most_bytes:
                     portions.append([])
@@ -131,7 +131,7 @@ class ChangePlan:
         return [tuple(portion) for portion in portions]
 
 
-def meetings(changes: Sequence[GroupChange]) -> list[tuple[GroupChange, ...]]:
+def find_shared_key_sets(changes: Sequence[GroupChange]) -> list[tuple[GroupChange, ...]]:
     """Return the sets of a commit's changes in which one may delete a key that another one inserts.
 
     Any two file groups may share a key, except different buckets of one partition.
@@ -142,26 +142,26 @@ def meetings(changes: Sequence[GroupChange]) -> list[tuple[GroupChange, ...]]:
     sets: dict[int | None, list[GroupChange]] = {}
     for change in concerned:
         sets.setdefault(change.bucket if apart else None, []).append(change)
-    return [tuple(some) for some in sets.values() if len(some) > 1 and _meet(some)]
+    return [tuple(some) for some in sets.values() if len(some) > 1 and _may_share_key(some)]
 
 
-def _meet(changes: Sequence[GroupChange]) -> bool:
+def _may_share_key(changes: Sequence[GroupChange]) -> bool:
     return any(change.may_delete for change in changes) and any(change.may_insert for change in changes)
 
 
-def _items(commit: Sequence[GroupChange]) -> Iterator[tuple[GroupChange, ...]]:
+def _group_items(commit: Sequence[GroupChange]) -> Iterator[tuple[GroupChange, ...]]:
     """Yield the changes of a commit that are read together, then the others one by one."""
-    together = meetings(commit)
+    together = find_shared_key_sets(commit)
     yield from together
     read = {id(change) for some in together for change in some}
     yield from ((change,) for change in commit if id(change) not in read)
 
 
 def plan_changes(
-    engine: Engine,
+    context: TableContext,
     options: Options,
     config: TableConfig,
-    bounds: Bounds,
+    bounds: RangeBounds,
     *,
     as_of: str | None = None,
     unseen: frozenset[str] = frozenset(),
@@ -178,40 +178,40 @@ def plan_changes(
         InstantNotAvailableError: commits of the range have been archived, or files cleaned away.
         UnsupportedTableError: the table has no changes that can be read.
     """
-    config.check_readable(engine.storage.location)
-    check_rows_tell(config, engine.storage.location)
+    config.check_readable(context.storage.location)
+    check_commit_times(config, context.storage.location)
 
     def known() -> Timeline:
-        whole = engine.timeline(config).without(unseen)
-        return unhollowed(engine, options, whole if as_of is None else whole.as_of(as_of))[0]
+        whole = context.timeline(config).with_pending(unseen)
+        return cut_before_hollow(context, options, whole if as_of is None else whole.as_of(as_of))[0]
 
     try:
-        return _plan(engine, config, known(), bounds)
+        return _plan(context, config, known(), bounds)
     except FileNotFoundError:  # Archived while the timeline was read.
-        return _plan(engine, config, known(), bounds)
+        return _plan(context, config, known(), bounds)
 
 
-def _plan(engine: Engine, config: TableConfig, whole: Timeline, bounds: Bounds) -> ChangePlan:
+def _plan(context: TableContext, config: TableConfig, whole: Timeline, bounds: RangeBounds) -> ChangePlan:
     inside = whole.completed_in(bounds.since, bounds.until)
-    _check_reach(engine, whole, bounds)
-    tell_undone(engine.store, whole, bounds.since)
-    commits = _Commits(engine, whole)
+    _check_reach(context, whole, bounds)
+    warn_of_undone_commits(context.store, whole, bounds.since)
+    commits = _Commits(context, whole)
     writes = [i for i in inside if not commits[i.time].compacted and commits[i.time].operation not in _NO_NEW_ROWS]
-    range_ = _Range(engine, config, whole, commits, {i.time: commits[i.time] for i in writes})
+    range_ = _RangeSlices(context, config, whole, commits, {i.time: commits[i.time] for i in writes})
     until = inside[-1].completed_at if inside else bounds.since
     changes = tuple(change for instant in writes for change in range_.changes_of(instant))
     return ChangePlan(bounds.since, max(until, bounds.since), range_.schema, changes)
 
 
-def _check_reach(engine: Engine, whole: Timeline, bounds: Bounds) -> None:
+def _check_reach(context: TableContext, whole: Timeline, bounds: RangeBounds) -> None:
     first = min((i.completed_at for i in whole.commits), default=None)
     if first is None or bounds.since >= first:
         return
-    archived = engine.store.archived().completed_in(bounds.since, bounds.until)
+    archived = context.store.archived().completed_in(bounds.since, bounds.until)
     gone = [instant.completed_at for instant in archived if whole.completion_time(instant.time) is None]
     if gone:
         raise InstantNotAvailableError(
-            f"changes of {engine.storage.location} after {bounds.since or 'its first commit'} are wanted, and commits "
+            f"changes of {context.storage.location} after {bounds.since or 'its first commit'} are wanted, and commits "
             f"up to {gone[-1]} have been archived; begin at {gone[-1]} or later"
         )
 
@@ -219,31 +219,31 @@ def _check_reach(engine: Engine, whole: Timeline, bounds: Bounds) -> None:
 class _Commits(dict[str, CommitMetadata]):
     """Instant time -> metadata of the commit, read when it is looked up."""
 
-    def __init__(self, engine: Engine, whole: Timeline) -> None:
+    def __init__(self, context: TableContext, whole: Timeline) -> None:
         super().__init__()
-        self._store, self._instants = engine.store, {instant.time: instant for instant in whole.commits}
+        self._store, self._instants = context.store, {instant.time: instant for instant in whole.commits}
 
     def __missing__(self, time: str) -> CommitMetadata:
         self[time] = found = self._store.commit(self._instants[time])
         return found
 
 
-class _Range:
+class _RangeSlices:
     """The slices of the file groups that a range touches, at each of its commits."""
 
     def __init__(
         self,
-        engine: Engine,
+        context: TableContext,
         config: TableConfig,
         whole: Timeline,
         commits: _Commits,
         wanted: Mapping[str, CommitMetadata],
     ) -> None:
-        self._engine, self._config, self._whole, self._commits = engine, config, whole, commits
+        self._context, self._config, self._whole, self._commits = context, config, whole, commits
         self._order = whole.completed_in("")
-        self._file_names = Names(commits)
+        self._file_names = FileNames(commits)
         touched = {group for metadata in wanted.values() for group in _touched_groups(metadata)}
-        listing = list_partitions(engine.storage, sorted({group.partition_path for group in touched}))
+        listing = list_partitions(context.storage, sorted({group.partition_path for group in touched}))
         self._bases: dict[FileGroupId, list[BaseFile]] = {}
         self._logs: dict[FileGroupId, list[LogFile]] = {}
         for base in listing.bases:
@@ -253,10 +253,10 @@ class _Range:
             if log.group in touched:
                 self._logs.setdefault(log.group, []).append(log)
         self._paths = {file.path for file in (*listing.bases, *listing.logs)}
-        store, location = engine.store, engine.storage.location
+        store, location = context.store, context.storage.location
         self.schema = table_schema(store, config, whole.commits, ())
         history = [(i.time, commits[i.time]) for i in whole.commits] if wanted else []
-        self._versions = schema_versions(engine.storage, history, location)
+        self._version_session = schema_versions(context.storage, history, location)
 
     def changes_of(self, instant: Instant) -> Iterator[GroupChange]:
         """Yield the changes of one commit, one per file group."""
@@ -274,7 +274,7 @@ class _Range:
                 old = before.part(group)
                 if old is None:
                     raise self._gone_error(join_path(group.partition_path, group.file_id), instant)
-                bucket = _bucket(group.file_id)
+                bucket = _find_bucket(group.file_id)
                 yield GroupChange(instant.time, group.partition_path, old, None, may_insert=False, bucket=bucket)
                 continue
             written = [stat for stat in stats[group] if stat.path]
@@ -291,7 +291,7 @@ class _Range:
             new = after.part(group) if all(stat.path in self._paths for stat in written) else None
             old, appended = before.part(group), self._appended_logs(group, written)
             # Writers of bucket tables do not look up keys in files, so any row of a log file may be new.
-            bucket = _bucket(group.file_id)
+            bucket = _find_bucket(group.file_id)
             counts_inserts = bool(old) and not (appended and bucket is not None)
             yield GroupChange(
                 instant.time,
@@ -309,20 +309,20 @@ class _Range:
 
     def _slices(self, groups: Sequence[FileGroupId], hidden: frozenset[str]) -> _SlicesAt:
         """Return the slices of the file groups as if some commits had not happened."""
-        timeline = self._whole.without(hidden)
+        timeline = self._whole.with_pending(hidden)
         bases = [base for group in groups for base in self._bases.get(group, ())]
         logs = [log for group in groups for log in self._logs.get(group, ())]
         shown = visible_files(bases, timeline, frozenset(), self._file_names)
-        counts_from = log_positions(self._engine.store, timeline, logs) if logs else lambda _: None
-        slices = slices_of(shown, logs, (), counts_from)
+        counts_from = make_latest_base(self._context.store, timeline, logs) if logs else lambda _: None
+        slices = build_slices(shown, logs, (), counts_from)
         newest = max(timeline.commit_times, default=None)
-        snapshot = Snapshot(self._config, timeline, newest, self.schema, ListedFiles(()), self._versions)
+        snapshot = Snapshot(self._config, timeline, newest, self.schema, ListedFiles(()), self._version_session)
         return _SlicesAt(snapshot, {each.group: each for each in slices})
 
     def _change_data(self, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
         """Return the files of change data of a file group, if they hold images of all its changes; else ()."""
         config = self._config
-        if config.change_logging not in LOGGED_MODES or config.drops_partition_columns or self._versions:
+        if config.change_logging not in LOGGED_MODES or config.drops_partition_columns or self._version_session:
             return ()
         if not all(stat.cdc_stats for stat in stats):
             return ()
@@ -352,7 +352,7 @@ class _Range:
 
     def _gone_error(self, what: str, instant: Instant) -> InstantNotAvailableError:
         return InstantNotAvailableError(
-            f"{what} of {self._engine.storage.location}, which commit {instant.time} changed, has been cleaned away; "
+            f"{what} of {self._context.storage.location}, which commit {instant.time} changed, has been cleaned away; "
             f"begin at {instant.completed_at} or later, or keep more history (hoodie.cleaner.commits.retained)"
         )
 
@@ -373,7 +373,7 @@ class _SlicesAt:
         return FilePart(piece.base.path, piece.base.size_bytes, shape=self.snapshot.shape(piece.base))
 
 
-def _bucket(file_id: str) -> int | None:
+def _find_bucket(file_id: str) -> int | None:
     """Return the bucket number in a file id, else None. The limit rules out random ids that begin with eight digits."""
     found = bucket_of(file_id)
     return found if found is not None and found < _MOST_BUCKETS else None

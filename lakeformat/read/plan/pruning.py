@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.file_system_view.folder_values import folder_values, off_folder
+from lakeformat.file_system_view.folder_values import find_misplaced_rows, partition_column_values
 from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH
 from lakeformat.predicate import ColumnBounds, Predicate, may_match
@@ -47,26 +47,26 @@ def prune_by_name(
     folders = files.column("partition_path").combine_chunks().dictionary_encode()
     newest = files.column("instant_time").combine_chunks()
     names = {
-        PARTITION_PATH: _exactly(folders.dictionary_decode()),
-        FILE_NAME: _exactly(files.column("name").combine_chunks()),
+        PARTITION_PATH: _single_value_bounds(folders.dictionary_decode()),
+        FILE_NAME: _single_value_bounds(files.column("name").combine_chunks()),
         COMMIT_TIME: ColumnBounds(pa.nulls(count, pa.string()), newest, unknown),
     }
     if not meta_columns:
         names.clear()
-    asked = {leaf.column for leaf in leaves(predicate)}
-    found = folder_values(folders.dictionary.to_pylist(), keys, schema)
-    values = {name: of.take(folders.indices) for name, of in found.items() if name in asked}
-    flags = may_match(predicate, {**names, **{name: _exactly(of) for name, of in values.items()}}, unknown)
+    filter_columns = {leaf.column for leaf in leaves(predicate)}
+    found = partition_column_values(folders.dictionary.to_pylist(), keys, schema)
+    values = {name: of.take(folders.indices) for name, of in found.items() if name in filter_columns}
+    flags = may_match(predicate, {**names, **{name: _single_value_bounds(of) for name, of in values.items()}}, unknown)
     doubted = np.zeros(count, np.bool_)
     by_value = ~flags & may_match(predicate, names, unknown) if values and not flags.all() else doubted
     if by_value.any() and not folders_tell:
-        off, known = off_folder(values, bounds)
+        off, known = find_misplaced_rows(values, bounds)
         flags |= by_value & off & known
         doubted = by_value & ~known
     return flags, doubted
 
 
-def _exactly(values: pa.Array) -> ColumnBounds:
+def _single_value_bounds(values: pa.Array) -> ColumnBounds:
     """Return the bounds of a column that has one value per file; null if the value is not known."""
     nulls = pc.if_else(pc.is_valid(values), pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64()))
     return ColumnBounds(values, values, nulls)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from lakeformat.files.open_slice import SliceMerging
+from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.files.stored_shape import StoredShape
 from lakeformat.model.files import BaseFileName, FileSlice
 
-__all__ = ["FilePart", "Part", "SlicePart", "Split", "pack"]
+__all__ = ["FilePart", "Part", "SlicePart", "Split", "pack_splits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SlicePart:
     """
 
     slice: FileSlice
-    merging: SliceMerging
+    merging: SliceMergeRules
 
     @property
     def path(self) -> str:
@@ -83,7 +83,7 @@ class Split:
         return sum(part.size_bytes for part in self.parts)
 
 
-def pack(parts: Iterable[Part], split_bytes: int, at_least: int = 1) -> tuple[Split, ...]:
+def pack_splits(parts: Iterable[Part], split_bytes: int, at_least: int = 1) -> tuple[Split, ...]:
     """Put parts, in order, into splits of up to ``split_bytes``.
 
     Args:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform
-from lakeformat.arrow.row_bytes import pieces
+from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.files.footer_bounds import row_group_bounds
-from lakeformat.files.footers import open_parquet, repeated_texts, row_batches
+from lakeformat.files.footers import open_parquet, choose_dictionary_reads, row_batches
 from lakeformat.files.missing_files import missing_file_error
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.files.slice_skipping import Skipping
@@ -60,7 +60,7 @@ def read_split(
     rows = size = 0
     for batch in _batches(storage, split, query, table, footers, threads=threads):
         if held and (rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > _BATCH_BYTES):
-            yield _joined(held)
+            yield _join_batches(held)
             held, rows, size = [], 0, 0
         large = batch.num_rows >= BATCH_ROWS // 2 or batch.nbytes >= _BATCH_BYTES // 2
         if not batch.num_columns or (large and not held):
@@ -69,10 +69,10 @@ def read_split(
             held.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
     if held:
-        yield _joined(held)
+        yield _join_batches(held)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return whole
 
@@ -88,8 +88,8 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the matching rows in batches of any size, row group by row group."""
     full = readable_schema(table, meta_columns=True)
-    asked = set(query.schema.names)
-    needed = pa.schema([(query.schema if name in asked else full).field(name) for name in query.file_columns()])
+    wanted_names = set(query.schema.names)
+    needed = pa.schema([(query.schema if name in wanted_names else full).field(name) for name in query.file_columns()])
     filtered = query.predicate != Always(True)
     for part in split.parts:
         if isinstance(part, SlicePart):
@@ -128,17 +128,17 @@ def _rows_of_file(
     try:
         with storage.open_input(part.path) as source, open_parquet(source, where, metadata=known) as parquet:
             present, footer, shape = set(parquet.schema_arrow.names), parquet.metadata, part.shape
-            asked = names if shape is None else shape.asked(names, part.instant_time)
-            columns = [name for name in asked if name in present]
+            wanted_names = names if shape is None else shape.stored_names(names, part.instant_time)
+            columns = [name for name in wanted_names if name in present]
             groups: Sequence[int] | None = part.row_groups
             if query.predicate != Always(True) and query.skipping:
                 groups = _may_match(footer, part, query, table)
                 if not groups:
                     return
-            repeated = repeated_texts(footer, columns)
-            again = open_parquet(source, where, metadata=footer, read_dictionary=repeated)
+            repeated = choose_dictionary_reads(footer, columns)
+            reader = open_parquet(source, where, metadata=footer, read_dictionary=repeated)
             batches = row_batches(
-                again,
+                reader,
                 where,
                 BATCH_ROWS,
                 columns=columns,
@@ -146,8 +146,8 @@ def _rows_of_file(
                 threads=threads,
                 most_bytes=_MOST_BYTES,
             )
-            for batch in (each for one in batches for each in pieces(one, BATCH_ROWS, _MOST_BYTES)):
-                yield batch if shape is None else shape.restored(batch, names, part.instant_time)
+            for batch in (each for one in batches for each in split_rows(one, BATCH_ROWS, _MOST_BYTES)):
+                yield batch if shape is None else shape.restore(batch, names, part.instant_time)
     except FileNotFoundError:
         raise missing_file_error(storage, part.path) from None
 

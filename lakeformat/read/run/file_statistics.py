@@ -19,14 +19,14 @@ from lakeformat.files.footers import read_metadata
 from lakeformat.predicate import ColumnBounds, Comparison, Predicate, may_match
 from lakeformat.storage.port import Storage
 
-__all__ = ["NO_FOLDERS", "FolderValues", "Told", "folder_values", "may_be_zero", "told_of"]
+__all__ = ["NO_FOLDERS", "FileStatistics", "FolderValues", "file_statistics", "find_folder_values", "may_be_zero"]
 
 #: Most files without bounds in the index whose footers are read.
 _MOST_FOOTERS: Final = 1024
 
 
 @dataclass(frozen=True)
-class Told:
+class FileStatistics:
     """Files, and bounds of some of their columns, from the file index.
 
     Attributes:
@@ -62,9 +62,9 @@ class FolderValues:
 NO_FOLDERS: Final = FolderValues(pa.table({}), {})
 
 
-def told_of(
+def file_statistics(
     snapshot: Snapshot, kept: Collection[str], columns: Mapping[str, pa.DataType], predicate: Predicate | None = None
-) -> Told:
+) -> FileStatistics:
     """Return the statistics of some files from the file index.
 
     Memory: some 150 bytes per file, and the requested bounds.
@@ -87,17 +87,17 @@ def told_of(
             counts = None if of is None else of.nan_count
             if not _is_nan_free(None if counts is None else counts.filter(flags), parts[-1][path].null_count, rows):
                 without_nan.discard(path)
-    bounds = {path: _joined([part[path] for part in parts]) for path in columns} if parts else {}
-    return Told(pa.concat_tables(files), bounds, frozenset(without_nan))
+    bounds = {path: _concat_bounds([part[path] for part in parts]) for path in columns} if parts else {}
+    return FileStatistics(pa.concat_tables(files), bounds, frozenset(without_nan))
 
 
-def may_be_zero(told: Told, column: str) -> bool:
+def may_be_zero(statistics: FileStatistics, column: str) -> bool:
     """Tell whether any of the files may hold a zero in a float column, by its bounds."""
-    if column not in told.bounds:
+    if column not in statistics.bounds:
         return True
-    zero = Comparison(column, "=", pa.scalar(0.0, told.bounds[column].minimum.type))
-    rows = told.files.column("rows").combine_chunks()
-    return bool(may_match(zero, {column: told.bounds[column]}, rows).any())
+    zero = Comparison(column, "=", pa.scalar(0.0, statistics.bounds[column].minimum.type))
+    rows = statistics.files.column("rows").combine_chunks()
+    return bool(may_match(zero, {column: statistics.bounds[column]}, rows).any())
 
 
 def _is_nan_free(counts: pa.Array | None, nulls: pa.Array, rows: pa.Array) -> bool:
@@ -123,7 +123,9 @@ def _bounds(found: ColumnBounds | None, of: pa.DataType, flags: pa.BooleanArray)
     return ColumnBounds(minimum, maximum, nulls.cast(pa.int64()))
 
 
-def folder_values(storage: Storage, told: Told, columns: Sequence[str], schema: pa.Schema) -> FolderValues:
+def find_folder_values(
+    storage: Storage, statistics: FileStatistics, columns: Sequence[str], schema: pa.Schema
+) -> FolderValues:
     """Find the folders in whose files some columns have one value. Statistics decide; folder names are not trusted.
 
     A row may lie in a folder that names another value, if a global index does not move rows. A name may mean several
@@ -131,17 +133,17 @@ def folder_values(storage: Storage, told: Told, columns: Sequence[str], schema: 
     column is left out if it varies in half of the folders or more.
 
     Args:
-        columns: names of columns of the table. Columns without bounds in ``told`` give no values.
+        columns: names of columns of the table. Columns without bounds in ``statistics`` give no values.
         schema: the table's columns.
     """
-    wanted = [name for name in columns if name in told.bounds and _compares(schema.field(name).type)]
-    folders = told.files.column("partition_path").combine_chunks().dictionary_encode()
+    wanted = [name for name in columns if name in statistics.bounds and _is_comparable(schema.field(name).type)]
+    folders = statistics.files.column("partition_path").combine_chunks().dictionary_encode()
     count = len(folders.dictionary)
     if not wanted or not count:
         return NO_FOLDERS
-    bounds, rows = _with_footers(storage, told, wanted, schema)
+    bounds, rows = _add_footer_statistics(storage, statistics, wanted, schema)
     of_file = folders.indices.to_numpy().astype(np.int64)
-    found = {name: _one_value(bounds[name], rows, of_file, count) for name in wanted}
+    found = {name: _find_one_value(bounds[name], rows, of_file, count) for name in wanted}
     chosen = [name for name, (_, same) in found.items() if 2 * int(same.sum()) > count]
     if not chosen:
         return NO_FOLDERS
@@ -151,7 +153,7 @@ def folder_values(storage: Storage, told: Told, columns: Sequence[str], schema: 
     return FolderValues(values, {name: at for at, name in enumerate(names)})
 
 
-def _one_value(
+def _find_one_value(
     bounds: ColumnBounds, rows: pa.Array, of_file: npt.NDArray[np.int64], folders: int
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """Return, for each folder, a value of the column, and whether all rows of the folder are known to have it."""
@@ -169,35 +171,35 @@ def _one_value(
     return codes.dictionary.take(pa.array(highest)), same
 
 
-def _with_footers(
-    storage: Storage, told: Told, columns: Sequence[str], schema: pa.Schema
+def _add_footer_statistics(
+    storage: Storage, statistics: FileStatistics, columns: Sequence[str], schema: pa.Schema
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
     """Return the bounds and rows of every file, from footers for files that the index has none of."""
-    rows = told.files.column("rows").combine_chunks()
+    rows = statistics.files.column("rows").combine_chunks()
     known = np.asarray(pc.is_valid(rows))
     for name in columns:
-        known = known & np.asarray(pc.is_valid(told.bounds[name].null_count))
+        known = known & np.asarray(pc.is_valid(statistics.bounds[name].null_count))
     missing = np.flatnonzero(~known)
     if not len(missing) or len(missing) > _MOST_FOOTERS:
-        return told.bounds, rows
-    files = file_objects(told.files.take(pa.array(missing)))
+        return statistics.bounds, rows
+    files = file_objects(statistics.files.take(pa.array(missing)))
     with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
         footers = list(pool.map(lambda file: read_metadata(storage, file), files))
     read, read_rows = fold_files(*row_group_bounds(footers, columns, schema), len(files))
     order = np.arange(len(known))
     order[missing] = len(known) + np.arange(len(missing))
     return (
-        {name: _joined([told.bounds[name], read[name]], order) for name in columns},
+        {name: _concat_bounds([statistics.bounds[name], read[name]], order) for name in columns},
         pa.concat_arrays([rows, read_rows.cast(pa.int64())]).take(pa.array(order)),
     )
 
 
-def _compares(of: pa.DataType) -> bool:
+def _is_comparable(of: pa.DataType) -> bool:
     """Tell whether folders are made of this type and equal bounds mean one value, which NaN and -0.0 prevent."""
     return bool(pa.types.is_string(of) or pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_date32(of))
 
 
-def _joined(parts: Sequence[ColumnBounds], order: npt.NDArray[np.int64] | None = None) -> ColumnBounds:
+def _concat_bounds(parts: Sequence[ColumnBounds], order: npt.NDArray[np.int64] | None = None) -> ColumnBounds:
     def one(arrays: Sequence[pa.Array]) -> pa.Array:
         whole = pa.concat_arrays(arrays)
         return whole if order is None else whole.take(pa.array(order))

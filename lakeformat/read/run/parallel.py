@@ -13,17 +13,17 @@ from typing import Final, Generic, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeformat.display import Progress, looked_at, progress
+from lakeformat.display import Progress, is_visible, progress
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import group_bytes, open_parquet
 from lakeformat.files.missing_files import missing_file_error
-from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack
+from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack_splits
 from lakeformat.read.query import ReadQuery
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.run.session import ReadPlan
 from lakeformat.storage.port import Storage
 
-__all__ = ["in_order", "read_all"]
+__all__ = ["read_all", "read_in_order"]
 
 T = TypeVar("T")
 _END: Final = object()
@@ -57,7 +57,7 @@ class _Stream(Generic[T]):
         return self.ready.popleft()
 
 
-def in_order(
+def read_in_order(
     streams: Iterable[Generator[T, None, None]],
     *,
     threads: int,
@@ -155,7 +155,7 @@ def read_all(
     Raises:
         CorruptTableError: a file is missing or damaged; the message names the file.
     """
-    if not (shows and looked_at()):
+    if not (shows and is_visible()):
         yield from _read_all(storage, snapshot, query, plan, None, to_the_end=to_the_end)
         return
     with progress("read", sum(split.size_bytes for split in plan.splits)) as shown:
@@ -174,8 +174,8 @@ def _read_all(
     schema = snapshot.schema
     if schema is None:
         return
-    heavy = _heaviest(plan) if to_the_end else None
-    pieces = (piece for split in plan.splits for piece in _pieces(storage, split, heavy))
+    heavy = _find_heaviest(plan) if to_the_end else None
+    pieces = (piece for split in plan.splits for piece in _cut_pieces(storage, split, heavy))
     threads = min(_MOST_THREADS, pa.cpu_count())
     first = list(islice(pieces, 2))
     alone, seen = len(first) < 2 or threads < 2, set[str]()
@@ -193,12 +193,12 @@ def _read_all(
         early if early is not None and piece.parts[0] is heavy else opened(piece, footers)
         for piece, footers in chain(first, pieces)
     )
-    yield from in_order(
+    yield from read_in_order(
         streams, threads=threads, held=_HELD * threads, held_bytes=_HELD_BYTES * threads, size_of=_size_of, early=early
     )
 
 
-def _heaviest(plan: ReadPlan) -> SlicePart | None:
+def _find_heaviest(plan: ReadPlan) -> SlicePart | None:
     """Return the slice with the most bytes of log files, whose first row comes latest; None if they are few."""
     slices = (part for split in plan.splits for part in split.parts if isinstance(part, SlicePart))
     found = max(slices, key=lambda part: part.log_bytes, default=None)
@@ -226,7 +226,7 @@ def _is_small(part: FilePart) -> bool:
     return part.size_bytes <= _PIECE_BYTES or (part.row_groups is not None and len(part.row_groups) == 1)
 
 
-def _pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[tuple[Split, Footers]]:
+def _cut_pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[tuple[Split, Footers]]:
     """Yield the split in pieces of about `_PIECE_BYTES`, each with the footers that were opened to cut it.
 
     Args:
@@ -248,5 +248,5 @@ def _pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[tupl
         parts += [replace(part, size_bytes=group_bytes(footer, group), row_groups=(group,)) for group in groups]
     at = next((place for place, part in enumerate(parts) if part is alone), len(parts))
     for some in (parts[:at], parts[at : at + 1], parts[at + 1 :]):
-        for piece in pack(some, _PIECE_BYTES):
+        for piece in pack_splits(some, _PIECE_BYTES):
             yield piece, {part.path: footers[part.path] for part in piece.parts if part.path in footers}

@@ -20,26 +20,26 @@ import pyarrow.compute as pc
 
 from lakeformat.display import html_rows
 from lakeformat.errors import CorruptTableError
-from lakeformat.file_system_view.folder_values import own_files, own_logs, reading_keys
-from lakeformat.file_system_view.live_files import FILE_COLUMNS, Portion, file_objects, merged_rows
+from lakeformat.file_system_view.folder_values import find_folder_proven_files, find_folder_proven_logs, reading_key_settings
+from lakeformat.file_system_view.live_files import FILE_COLUMNS, Portion, file_objects, log_slice_flags
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.files.footers import group_bytes, read_metadata
-from lakeformat.files.slice_reader import SliceLeft, look_at_slice
+from lakeformat.files.slice_reader import SliceSelection, inspect_slice
 from lakeformat.files.slice_skipping import Skipping
 from lakeformat.model.files import BaseFile, FileSlice
 from lakeformat.predicate import Always, ColumnBounds, Predicate, columns_of, may_match, path_parts
 from lakeformat.predicate.nodes import leaves
 from lakeformat.public import public
 from lakeformat.read.plan.pruning import prune_by_name
-from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack
+from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack_splits
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["Found", "ReadPlan", "find_matches", "nan_free_columns", "plan_read", "proven_own"]
+__all__ = ["Matches", "ReadPlan", "find_matches", "nan_free_columns", "plan_read", "prove_folder_values"]
 
 
 def nan_free_columns(bounds: Mapping[str, ColumnBounds], files: npt.NDArray[np.int64]) -> list[tuple[str, ...]]:
@@ -170,7 +170,7 @@ def plan_read(
     left_over: list[Part | BaseFile] = [*slices.parts, *(file for file, some in zip(files, mine, strict=True) if some)]
     counted = wanted or slices.row_groups
     return ReadPlan(
-        splits=pack(parts, split_bytes, at_least),
+        splits=pack_splits(parts, split_bytes, at_least),
         files=snapshot.live.count,
         files_after_names=found.files_by_name,
         files_after_stats=len(left_over),
@@ -232,13 +232,13 @@ def _find_candidates(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, 
         return kept
     if not filtered:
         portions = list(snapshot.live.portions())
-        tables = [portion.files.filter(pa.array(~merged_rows(portion))) for portion in portions]
+        tables = [portion.files.filter(pa.array(~log_slice_flags(portion))) for portion in portions]
         kept.files = pa.concat_tables([kept.files, *tables])
         kept.in_index, kept.nan_free = [True] * kept.files.num_rows, [()] * kept.files.num_rows
         kept.slices = [each for portion in portions for each in portion.slices or () if each is not None]
         return kept
     full = readable_schema(snapshot.schema, meta_columns=True)
-    keys = reading_keys(snapshot.config)
+    keys = reading_key_settings(snapshot.config)
     columns = sorted({leaf.column for leaf in leaves(query.predicate)})
     tables = [kept.files]
     for portion in snapshot.live.portions(columns, query.predicate):
@@ -251,9 +251,9 @@ def _find_candidates(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, 
             meta_columns=not snapshot.config.has_virtual_keys,
             folders_tell=snapshot.config.drops_partition_columns,
         )
-        merged = merged_rows(portion)
+        merged = log_slice_flags(portion)
         if doubted.any():
-            flags[np.flatnonzero(doubted)[~_find_proven(storage, snapshot, portion, doubted, merged)]] = True
+            flags[np.flatnonzero(doubted)[~_find_folder_proven(storage, snapshot, portion, doubted, merged)]] = True
         kept.files_by_name += int(flags.sum())
         kept.bytes_by_name += int(portion.files.column("size_bytes").to_numpy()[flags].sum())
         flags &= may_match(query.predicate, portion.bounds, portion.files.column("rows").combine_chunks())
@@ -269,13 +269,13 @@ def _find_candidates(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, 
     return kept
 
 
-def _find_proven(storage: Storage, snapshot: Snapshot, portion: Portion, doubted: Flags, merged: Flags) -> Flags:
+def _find_folder_proven(storage: Storage, snapshot: Snapshot, portion: Portion, doubted: Flags, merged: Flags) -> Flags:
     """Return a flag per doubted slice: whether all its rows are proven to have the partition values of their folder."""
     alone = file_objects(portion.files.filter(pa.array(doubted & ~merged)))
     pieces = {at: each for at, each in enumerate(portion.slices or ()) if each is not None and doubted[at]}
     for at, base in zip(np.flatnonzero(doubted & ~merged).tolist(), alone, strict=True):
         pieces[at] = FileSlice(base.group, base.name.instant_time, base)
-    return proven_own(storage, snapshot.timeline, [pieces[at] for at in sorted(pieces)])
+    return prove_folder_values(storage, snapshot.timeline, [pieces[at] for at in sorted(pieces)])
 
 
 def _prune_row_groups(
@@ -318,7 +318,7 @@ def _prune_row_groups(
 
 
 @dataclass(frozen=True, slots=True)
-class _SlicesLeft:
+class _PrunedSlices:
     """The slices with log files to read.
 
     Attributes:
@@ -340,23 +340,23 @@ def _prune_slices(
     *,
     filtered: bool,
     exact: bool,
-) -> _SlicesLeft:
+) -> _PrunedSlices:
     """Return the slices that the filter leaves. If there are very many slices, leave the check to the tasks."""
     parts = [SlicePart(each, snapshot.merging(each)) for each in slices]
     if not filtered or snapshot.schema is None or (len(slices) > _MOST_FOOTERS and not exact):
-        return _SlicesLeft(parts)
+        return _PrunedSlices(parts)
     skipping = Skipping(query.predicate, readable_schema(snapshot.schema, meta_columns=True))
     columns = sorted(columns_of(query.predicate))
 
-    def look_at(part: SlicePart) -> SliceLeft:
-        return look_at_slice(storage, part.slice, part.merging, columns, skipping, exact=exact)
+    def look_at(part: SlicePart) -> SliceSelection:
+        return inspect_slice(storage, part.slice, part.merging, columns, skipping, exact=exact)
 
     with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
-        looked = list(pool.map(look_at, parts))
-    kept = [(part, of) for part, of in zip(parts, looked, strict=True) if of.left is not None]
-    return _SlicesLeft(
+        slices_left = list(pool.map(look_at, parts))
+    kept = [(part, of) for part, of in zip(parts, slices_left, strict=True) if of.left is not None]
+    return _PrunedSlices(
         [part for part, _ in kept],
-        sum(of.row_groups for of in looked),
+        sum(of.row_groups for of in slices_left),
         sum(len(of.left or ()) for _, of in kept),
         sum(part.size_bytes - of.size_bytes for part, of in kept),
     )
@@ -366,7 +366,7 @@ _UNCUT: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Matches:
     """The live slices that hold a match.
 
     Attributes:
@@ -377,7 +377,7 @@ class Found:
     counts: Mapping[str, int]
 
 
-def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, skipping: bool = True) -> Found:
+def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, skipping: bool = True) -> Matches:
     """Find the live slices with a match. Prune as reads do, then read the filter's columns up to the first match.
 
     Memory: per thread, the filter's columns of one batch.
@@ -390,7 +390,7 @@ def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, 
         CorruptTableError: a file is damaged; the message names the file.
     """
     if snapshot.schema is None:
-        return Found((), {"files": 0})
+        return Matches((), {"files": 0})
     table = snapshot.schema
     full = readable_schema(table, meta_columns=True)
     columns = columns_of(predicate)
@@ -414,7 +414,7 @@ def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, 
         "after_stats": plan.files_after_stats,
         "with_matches": len(slices),
     }
-    return Found(slices, counts)
+    return Matches(slices, counts)
 
 
 def _path_of(piece: FileSlice) -> str:
@@ -422,7 +422,7 @@ def _path_of(piece: FileSlice) -> str:
     return (piece.base or piece.logs[0]).path
 
 
-def proven_own(storage: Storage, timeline: Timeline, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
+def prove_folder_values(storage: Storage, timeline: Timeline, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
     """Return a flag per slice: whether commits prove that its rows have the partition values of their folder.
 
     The proof for a log file needs one single commit that wrote all of it.
@@ -438,8 +438,8 @@ def proven_own(storage: Storage, timeline: Timeline, slices: Sequence[FileSlice]
         if instant.time in wanted or logged:
             with suppress(FileNotFoundError, CorruptTableError):  # An archived or damaged commit proves nothing.
                 metadata = store.commit(instant)
-                own |= own_files(metadata)
-                logs |= {path: None if path in logs else size for path, size in own_logs(metadata).items()}
+                own |= find_folder_proven_files(metadata)
+                logs |= {path: None if path in logs else size for path, size in find_folder_proven_logs(metadata).items()}
     return np.array(
         [
             (each.base is None or each.base.path in own)

@@ -24,7 +24,7 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["VerifiedSplit", "plan_verified", "read_verified", "read_verified_split"]
 
-#: Files that an error names.
+#: Most files that an error names.
 _NAMED = 3
 
 

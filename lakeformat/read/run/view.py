@@ -28,7 +28,7 @@ from lakeformat.read.run.parallel import read_all
 from lakeformat.read.run.session import plan_read
 from lakeformat.storage.port import Storage
 
-__all__ = ["TableView", "answer", "as_text", "bind_select", "same"]
+__all__ = ["TableView", "as_text", "bind_select", "equals_text", "evaluate"]
 
 _SPLIT_BYTES = 128 << 20
 
@@ -51,7 +51,7 @@ class TableView:
             return sum(batch.num_rows for batch in self.scan([RECORD_KEY], Always(True)))
         return sum(read_metadata(self._storage, file).num_rows for file in self._snapshot.files)
 
-    def seen_as(self, schema: pa.Schema) -> TableView:
+    def with_schema(self, schema: pa.Schema) -> TableView:
         """Return a view of the same rows with the columns of a later schema; columns that they lack are null."""
         return TableView(self._storage, replace(self._snapshot, schema=schema))
 
@@ -86,11 +86,11 @@ def bind_select(select: Select, schema: pa.Schema) -> Select:
     full = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *read_schema(schema)])
     for part in select.aggregates:
         if part.column is not None:
-            _check(part, part.column, full, f"cannot run the query {select.text!r}")
+            _check_aggregate(part, part.column, full, f"cannot run the query {select.text!r}")
     return Select(select.text, select.aggregates, bind(select.where, full))
 
 
-def _check(part: Aggregate, column: str, schema: pa.Schema, cannot: str) -> None:
+def _check_aggregate(part: Aggregate, column: str, schema: pa.Schema, cannot: str) -> None:
     if column not in schema.names:
         raise InvalidInputError(f"{cannot}: unknown column {column!r}{nearest(column, schema.names)}")
     kind = schema.field(column).type
@@ -101,9 +101,9 @@ def _check(part: Aggregate, column: str, schema: pa.Schema, cannot: str) -> None
         raise InvalidInputError(f"{cannot}: distinct values of {kind} cannot be counted")
 
 
-def answer(select: Select, rows: TableView) -> tuple[Any, ...]:
+def evaluate(select: Select, rows: TableView) -> tuple[Any, ...]:
     """Return a value for each aggregate; None if there are no values."""
-    parts = [_Running(part) for part in select.aggregates]
+    parts = [_RunningAggregate(part) for part in select.aggregates]
     if select.where == Always(True) and all(part.column is None for part in select.aggregates):
         return tuple(rows.count() for _ in parts)
     columns = sorted({part.column or RECORD_KEY for part in select.aggregates})
@@ -113,7 +113,7 @@ def answer(select: Select, rows: TableView) -> tuple[Any, ...]:
     return tuple(part.value() for part in parts)
 
 
-class _Running:
+class _RunningAggregate:
     """The running state of one aggregate."""
 
     def __init__(self, aggregate: Aggregate) -> None:
@@ -166,7 +166,7 @@ def _exact_sum(values: pa.Array) -> Any:
     return pc.sum(values).as_py()
 
 
-def _least_or_greatest(running: _Running, values: pa.Array) -> Any:
+def _least_or_greatest(running: _RunningAggregate, values: pa.Array) -> Any:
     found = pc.min_max(values)[running.aggregate.function].as_py()
     if pa.types.is_floating(values.type):
         # Spark's order puts NaN above all numbers; Arrow leaves it out.
@@ -194,7 +194,7 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
-def same(expected: str, value: Any) -> bool:
+def equals_text(expected: str, value: Any) -> bool:
     """Tell whether a value equals the expected text: numbers by value (``1`` is ``1.0``), all others by text."""
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         try:

@@ -85,56 +85,56 @@ def choose_instants(
     timeline: Timeline,
     limits: ArchiveLimits,
     *,
-    begun: frozenset[str] = frozenset(),
-    counted_from: str = "~",
-    hides_files: Callable[[Instant], bool],
-    at_once: int,
+    claimed: frozenset[str] = frozenset(),
+    trigger_start: str = "~",
+    has_replaced_files: Callable[[Instant], bool],
+    most: int,
 ) -> tuple[Instant, ...]:
     """Return the completed instants to archive now, oldest first.
 
     Args:
-        begun: times of lakeformat's writes that are about to be on the timeline.
-        counted_from: instants from this time on stay, because the trigger of compaction counts them.
-        hides_files: tells whether files are left of the groups that a replacecommit replaced.
-        at_once: most commits to return.
+        claimed: times of lakeformat's writes that are about to be on the timeline.
+        trigger_start: instants from this time on stay, because the trigger of compaction counts them.
+        has_replaced_files: tells whether files are left of the groups that a replacecommit replaced.
+        most: most commits to return.
     """
     commits = timeline.commits
     chosen: list[Instant] = []
-    if _done(timeline) > limits.most:
-        stop = min(_stop(timeline, limits, begun), counted_from, limits.before)
+    if _count_archivable(timeline) > limits.most:
+        stop = min(_find_first_kept(timeline, limits, claimed), trigger_start, limits.before)
         saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
         for commit in commits[: max(0, len(commits) - limits.least)]:
-            if commit.time >= stop or len(chosen) == at_once:
+            if commit.time >= stop or len(chosen) == most:
                 break
-            if commit.action is Action.REPLACE_COMMIT and hides_files(commit):
+            if commit.action is Action.REPLACE_COMMIT and has_replaced_files(commit):
                 break
             if commit.time not in saved:
                 chosen.append(commit)
     gone = {commit.time for commit in chosen}
     first = min((commit.time for commit in commits if commit.time not in gone), default="")
-    return tuple(sorted((*chosen, *_beside(timeline, limits, first if chosen else "")[:at_once])))
+    return tuple(sorted((*chosen, *_choose_cleans_and_rollbacks(timeline, limits, first if chosen else "")[:most])))
 
 
-def _done(timeline: Timeline) -> int:
+def _count_archivable(timeline: Timeline) -> int:
     """Count the completed instants that can be archived."""
     return len(timeline.commits) + sum(
         each.state is State.COMPLETED and each.action in {Action.CLEAN, Action.ROLLBACK} for each in timeline.instants
     )
 
 
-def _stop(timeline: Timeline, limits: ArchiveLimits, begun: frozenset[str]) -> str:
+def _find_first_kept(timeline: Timeline, limits: ArchiveLimits, claimed: frozenset[str]) -> str:
     """Return the time of the first instant that must stay."""
     saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
     stop = min(saved, default="~")
     if limits.beyond_savepoint:  # Readers take commits before the oldest one without a savepoint for archived.
         stop = max((commit.time for commit in timeline.commits if commit.time not in saved), default="")
-    pending = min([*begun, *(instant.time for instant in timeline.pending_writes)], default=None)
+    pending = min([*claimed, *(instant.time for instant in timeline.pending_writes)], default=None)
     if pending is not None:  # The commit before stays, so that the pending instant does not count as committed.
         stop = min(stop, max((commit.time for commit in timeline.commits if commit.time < pending), default=""))
     return stop
 
 
-def _beside(timeline: Timeline, limits: ArchiveLimits, first: str) -> list[Instant]:
+def _choose_cleans_and_rollbacks(timeline: Timeline, limits: ArchiveLimits, first: str) -> list[Instant]:
     """Return the cleans and rollbacks to archive.
 
     These are all cleans except the last, and the rollbacks older than the commits that stay. If there are more
@@ -148,6 +148,6 @@ def _beside(timeline: Timeline, limits: ArchiveLimits, first: str) -> list[Insta
     done = [each for each in timeline.instants if each.state is State.COMPLETED and each.time < pending]
     cleans = [each for each in done if each.action is Action.CLEAN][:-1]
     rollbacks = [each for each in done if each.action is Action.ROLLBACK]
-    chosen = [] if not first and _done(timeline) <= limits.most else cleans
+    chosen = [] if not first and _count_archivable(timeline) <= limits.most else cleans
     many = rollbacks[: len(rollbacks) - limits.least] if len(rollbacks) > limits.most else []
     return sorted({*chosen, *many, *(each for each in rollbacks if each.time < first)})

@@ -17,17 +17,17 @@ from lakeformat.codec.timeline_files.archive import LeavingInstant
 from lakeformat.config.compaction_options import COMPACTION_COMMITS
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import ARCHIVE_BATCH, CLEANS, HISTORY_BATCH, HISTORY_BYTES, KEPT_MANIFESTS
-from lakeformat.file_system_view.context import Engine
-from lakeformat.file_system_view.file_index.update import carried_over, provable
+from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.file_index.update import carry_over, find_provable_manifest
 from lakeformat.model.files import BaseFileName, LogFileName
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State, format_instant_time
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.public import public
 from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, choose_instants, extend_for_cleaning
-from lakeformat.services.clean.plan import earliest_to_retain, retention_of
-from lakeformat.services.clean.run import last_clean
-from lakeformat.services.cluster.run import note_clusterings
+from lakeformat.services.clean.plan import find_earliest_to_retain, choose_retention
+from lakeformat.services.clean.run import read_last_clean
+from lakeformat.services.cluster.run import write_clustering_note
 from lakeformat.storage.port import FileInfo, own_path
 from lakeformat.timeline.archive import (
     HistorySettings,
@@ -44,7 +44,7 @@ _LOG: Final = logging.getLogger("lakeformat.services")
 #: Most commits archived at once: their metadata is in memory, and in one file of the archive.
 _AT_ONCE: Final = 200
 #: How many deletes run at once.
-_SIDE_BY_SIDE: Final = 16
+_DELETE_THREADS: Final = 16
 
 
 @public
@@ -67,17 +67,17 @@ class ArchiveResult(OneLine):
 class ArchiveSession:
     """Archives instants of one table, of any version and kind that can be read."""
 
-    def __init__(self, engine: Engine, options: Options) -> None:
-        self.engine, self.options = engine, options
-        self.store, self.storage = engine.store, engine.storage
+    def __init__(self, context: TableContext, options: Options) -> None:
+        self.context, self.options = context, options
+        self.store, self.storage = context.store, context.storage
 
-    def archive(self, least: int | None = None, most: int | None = None, *, glance: bool = False) -> ArchiveResult:
+    def archive(self, least: int | None = None, most: int | None = None, *, checks_first: bool = False) -> ArchiveResult:
         """Archive the instants that are due.
 
         Args:
             least, most: number of commits that stay, and the number above which to archive; by default the options'
                 values.
-            glance: check without the lock first, and return if nothing is due.
+            checks_first: check without the lock first, and return if nothing is due.
 
         Raises:
             CorruptTableError: an instant's file is damaged; it and all later ones stay.
@@ -85,13 +85,13 @@ class ArchiveSession:
         """
         config = self.store.config()
         config.check_readable(self.storage.location)
-        if glance and not self._due(config, self.store.load(), (least, most)):
+        if checks_first and not self._choose_due(config, self.store.load(), (least, most)):
             return ArchiveResult((), "nothing is old enough to archive")
         done: list[Instant] = []
         why = ""
         while True:
             with self.storage.lock(self.options.lock_seconds):
-                gone, why = self._archive_some(config, (least, most))
+                gone, why = self._archive_batch(config, (least, most))
             done += gone
             if not gone:
                 break
@@ -100,30 +100,30 @@ class ArchiveSession:
             _LOG.info("%s: %s", self.storage.location, result)
         return result
 
-    def _due(
+    def _choose_due(
         self, config: TableConfig, timeline: Timeline, requested: tuple[int | None, int | None]
     ) -> tuple[Instant, ...]:
         limits = self._limits(config, timeline, requested)
-        begun = frozenset(entry.name for entry in self.storage.list(own_path("pending")) if not entry.is_folder)
+        claimed = frozenset(entry.name for entry in self.storage.list(own_path("pending")) if not entry.is_folder)
         return choose_instants(
             timeline,
             limits,
-            begun=begun - {instant.time for instant in timeline.instants if instant.state is State.COMPLETED},
-            counted_from=_counted_from(timeline, config, self.options[COMPACTION_COMMITS]),
-            hides_files=self._hides_files,
-            at_once=_AT_ONCE,
+            claimed=claimed - {instant.time for instant in timeline.instants if instant.state is State.COMPLETED},
+            trigger_start=_find_trigger_start(timeline, config, self.options[COMPACTION_COMMITS]),
+            has_replaced_files=self._has_replaced_files,
+            most=_AT_ONCE,
         )
 
     def _limits(
         self, config: TableConfig, timeline: Timeline, requested: tuple[int | None, int | None]
     ) -> ArchiveLimits:
-        last = last_clean(self.engine, timeline)
+        last = read_last_clean(self.context, timeline)
         limits = archive_limits(self.options, requested, last.earliest_commit_to_retain if last else "")
-        retention = retention_of(self.options)
-        earliest = earliest_to_retain(timeline, retention, self.engine.clock.now_ms(), config.zone)
+        retention = choose_retention(self.options)
+        earliest = find_earliest_to_retain(timeline, retention, self.context.clock.now_ms(), config.zone)
         return extend_for_cleaning(limits, timeline, retention, earliest) if self.options[CLEANS] else limits
 
-    def _hides_files(self, commit: Instant) -> bool:
+    def _has_replaced_files(self, commit: Instant) -> bool:
         """Tell whether files are left of the groups that a commit replaced; then they must be cleaned first."""
         for path, ids in self.store.commit(commit).replaced.items():
             hidden = frozenset(ids)
@@ -133,7 +133,7 @@ class ArchiveSession:
                     return True
         return False
 
-    def _archive_some(
+    def _archive_batch(
         self, config: TableConfig, requested: tuple[int | None, int | None]
     ) -> tuple[Sequence[Instant], str]:
         """Archive one file's worth of instants, under the lock. Return them and "", or none and the reason."""
@@ -142,17 +142,17 @@ class ArchiveSession:
         if pending is not None:
             return (), f"{self.store.path(pending)} is pending"
         if config.has_metadata_table:
-            return (), "the table has a metadata table, whose compactions say what may go"
-        chosen = self._due(config, before, requested)
+            return (), "the table has a metadata table, whose compactions decide what may be archived"
+        chosen = self._choose_due(config, before, requested)
         if not chosen:
             return (), "nothing is old enough to archive"
         entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
-        manifest = provable(self.store, before)  # The commits that prove it may be archived below.
-        note_clusterings(self.store, before, chosen)
+        manifest = find_provable_manifest(self.store, before)  # The commits that prove it may be archived below.
+        write_clustering_note(self.store, before, chosen)
         self._write(config, [self._read(config, instant, entries) for instant in chosen])
         self._delete_archived(chosen, entries)
         self.store.forget(chosen)
-        carried_over(self.store, config, manifest, chosen)
+        carry_over(self.store, config, manifest, chosen)
         return chosen, ""
 
     def _read(self, config: TableConfig, instant: Instant, entries: dict[str, FileInfo]) -> LeavingInstant:
@@ -190,7 +190,7 @@ class ArchiveSession:
             and found.state is not State.COMPLETED
             and (found.time, found.action) in families
         ]
-        with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        with ThreadPoolExecutor(_DELETE_THREADS) as pool:
             list(pool.map(self.storage.delete, pending))
         for instant in chosen:
             self.storage.delete(self.store.path(instant))
@@ -200,7 +200,7 @@ class ArchiveSession:
 _PLANS: Final = {done: tuple(p for p, as_ in COMPLETES_AS.items() if as_ is done) for done in COMPLETES_AS.values()}
 
 
-def _counted_from(timeline: Timeline, config: TableConfig, due_after: int) -> str:
+def _find_trigger_start(timeline: Timeline, config: TableConfig, due_after: int) -> str:
     """Return the oldest instant that the compaction trigger needs (Hudi: ``getOldestInstantToRetainForCompaction``)."""
     if config.table_type is not TableType.MERGE_ON_READ:
         return "~"

@@ -19,20 +19,20 @@ from lakeformat.codec.timeline_files.recovery import decode_savepoint
 from lakeformat.file_system_view.file_groups import is_partition
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.services.clean.plan import CleanedFile, PartitionFiles, Pins, Retention, Slice
+from lakeformat.services.clean.plan import CleanedFile, PartitionFiles, DeleteConstraints, Retention, Slice
 from lakeformat.storage.port import HOODIE, FileInfo, Storage, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = [
     "SAVEPOINTS",
-    "LastLook",
-    "changed_partitions",
-    "last_look",
-    "note_look",
-    "partition_files",
-    "pins_of",
-    "savepoints",
+    "LastSearch",
+    "find_changed_partitions",
+    "read_last_search",
+    "write_search_note",
+    "list_partition_files",
+    "read_delete_constraints",
+    "list_savepoints",
 ]
 
 _PATH: Final = own_path("cleaned")
@@ -41,7 +41,7 @@ SAVEPOINTS: Final = "savepointed_timestamps"
 
 
 @dataclass(frozen=True, slots=True)
-class LastLook:
+class LastSearch:
     """How far the last search for old files got.
 
     Attributes:
@@ -52,36 +52,36 @@ class LastLook:
 
     earliest: str = ""
     commits: frozenset[str] | None = None
-    savepoints: frozenset[str] = frozenset()
+    list_savepoints: frozenset[str] = frozenset()
 
 
-def last_look(storage: Storage, clean: CleanMetadata | None, retention: Retention) -> LastLook:
+def read_last_search(storage: Storage, clean: CleanMetadata | None, retention: Retention) -> LastSearch:
     """Return the last search, from the last clean on the timeline and the note."""
     noted = _read_note(storage)
     if noted is not None and noted["again"]:
-        return LastLook()
+        return LastSearch()
     cleaned = clean.earliest_commit_to_retain if clean else ""
     listed = clean.extra.get(SAVEPOINTS, "") if clean else ""
     savepoints = frozenset(filter(None, listed.split(",")))
     if noted is None:
-        return LastLook(cleaned, None, savepoints)
+        return LastSearch(cleaned, None, savepoints)
     # If both got equally far, the note is the later one: it is written after every search.
     savepoints = frozenset(noted["savepoints"]) | (savepoints if cleaned > noted["earliest"] else frozenset())
     commits = frozenset(noted["commits"]) if noted["kept"] == _retention_text(retention) else None
-    return LastLook(max(cleaned, noted["earliest"]), commits, savepoints)
+    return LastSearch(max(cleaned, noted["earliest"]), commits, savepoints)
 
 
-def note_look(storage: Storage, look: LastLook, retention: Retention, *, again: bool = False) -> None:
+def write_search_note(storage: Storage, search: LastSearch, retention: Retention, *, searches_all: bool = False) -> None:
     """Write the note unless it has these values already.
 
     Args:
-        again: whether to search everything the next time, because some old files are left for the next clean.
+        searches_all: whether to search everything the next time, because some old files are left for the next clean.
     """
     document = {
-        "earliest": look.earliest,
-        "again": again,
-        "commits": sorted(look.commits or ()),
-        "savepoints": sorted(look.savepoints),
+        "earliest": search.earliest,
+        "again": searches_all,
+        "commits": sorted(search.commits or ()),
+        "savepoints": sorted(search.savepoints),
         "kept": _retention_text(retention),
     }
     if document != _read_note(storage):
@@ -102,12 +102,12 @@ def _read_note(storage: Storage) -> dict[str, Any] | None:
     return found if isinstance(again, bool) and all(isinstance(text, str) for text in texts) else None
 
 
-def savepoints(timeline: Timeline) -> tuple[Instant, ...]:
+def list_savepoints(timeline: Timeline) -> tuple[Instant, ...]:
     """Return completed and pending savepoints. A pending savepoint's files are not known yet."""
     return timeline.of_action(Action.SAVEPOINT)
 
 
-def pins_of(store: TimelineStore, timeline: Timeline) -> Pins:
+def read_delete_constraints(store: TimelineStore, timeline: Timeline) -> DeleteConstraints:
     """Return the restrictions on deleting files that hold whatever the policy is.
 
     Raises:
@@ -119,7 +119,7 @@ def pins_of(store: TimelineStore, timeline: Timeline) -> Pins:
             groups = store.commit(instant).replaced
             replaced.update((FileGroupId(path, id_), instant.time) for path, ids in groups.items() for id_ in ids)
     saved: dict[str, frozenset[str]] = {}
-    for instant in savepoints(timeline):
+    for instant in list_savepoints(timeline):
         if instant.state is State.COMPLETED:
             files = decode_savepoint(store.read(instant), name=store.path(instant)).files
             saved.update((path, saved.get(path, frozenset()).union(names)) for path, names in files.items())
@@ -129,11 +129,11 @@ def pins_of(store: TimelineStore, timeline: Timeline) -> Pins:
             plan = store.compaction_plan(instant)
             for one in plan.operations if plan else ():
                 compacting[one.group] = min(one.base_instant, compacting.get(one.group, one.base_instant))
-    return Pins(replaced, saved, compacting)
+    return DeleteConstraints(replaced, saved, compacting)
 
 
-def changed_partitions(
-    store: TimelineStore, timeline: Timeline, earliest: str | None, last: LastLook
+def find_changed_partitions(
+    store: TimelineStore, timeline: Timeline, earliest: str | None, last: LastSearch
 ) -> frozenset[str] | None:
     """Return the partitions in which files may have become old since the last search; None means all partitions.
 
@@ -143,7 +143,7 @@ def changed_partitions(
     the last search did not know.
     """
     first = timeline.commits[0].time if timeline.commits else ""
-    gone = last.savepoints - {instant.time for instant in savepoints(timeline)}
+    gone = last.savepoints - {instant.time for instant in list_savepoints(timeline)}
     if gone:
         return None
     if earliest is None:
@@ -163,45 +163,45 @@ def changed_partitions(
     return frozenset(path for metadata in metadatas for path in (*metadata.stats, *metadata.replaced))
 
 
-def partition_files(
+def list_partition_files(
     store: TimelineStore, timeline: Timeline, partitions: Collection[str] | None
 ) -> Iterator[PartitionFiles]:
     """Yield the contents of the given partitions, or of all if None.
 
     One listing per folder. Memory: a folder's entries.
     """
-    of_log = _InLayout2(store, timeline) if timeline.layout.tells_completion else _by_name(timeline)
-    sort = _Sorter(timeline, _named_by(store, timeline), of_log)
+    slice_rule = _Layout2Rule(store, timeline) if timeline.layout.tells_completion else _make_layout1_rule(timeline)
+    sort = _SliceSorter(timeline, _cache_written_names(store, timeline), slice_rule)
     if partitions is None:
-        listed = _every_folder(store, "")
+        listed = _walk_folders(store, "")
     else:
         listed = ((path, store.storage.list(path)) for path in sorted(partitions))
     for path, entries in listed:
         if is_partition(path, entries):
-            yield sort.partition(path, entries)
+            yield sort.sort_folder(path, entries)
 
 
-def _every_folder(store: TimelineStore, folder: str) -> Iterator[tuple[str, Sequence[FileInfo]]]:
+def _walk_folders(store: TimelineStore, folder: str) -> Iterator[tuple[str, Sequence[FileInfo]]]:
     entries = store.storage.list(folder)
     yield folder, entries
     for entry in entries:
         if entry.is_folder and entry.path != HOODIE:
-            yield from _every_folder(store, entry.path)
+            yield from _walk_folders(store, entry.path)
 
 
 #: Log files of a group, and its base instants, oldest first -> base instant of each log's slice; None if unknown.
-_SliceOf = Callable[[Sequence[LogFileName], Sequence[str]], Iterable[str | None]]
+_SliceRule = Callable[[Sequence[LogFileName], Sequence[str]], Iterable[str | None]]
 
 
 @dataclass(frozen=True)
-class _Sorter:
+class _SliceSorter:
     """Assigns the files of a folder to slices."""
 
     timeline: Timeline
     names: Callable[[str], Collection[str]]
-    of_log: _SliceOf
+    slice_rule: _SliceRule
 
-    def partition(self, path: str, entries: Iterable[FileInfo]) -> PartitionFiles:
+    def sort_folder(self, path: str, entries: Iterable[FileInfo]) -> PartitionFiles:
         found: dict[str, dict[str, list[CleanedFile]]] = {}
         logs: dict[str, list[tuple[LogFileName, CleanedFile]]] = {}
         others = 0
@@ -212,7 +212,7 @@ class _Sorter:
             base = BaseFileName.match(name) if log is None else None
             if entry.is_folder:
                 others += entry.path != HOODIE
-            elif base is not None and self._counts(base):
+            elif base is not None and self._is_committed(base):
                 found.setdefault(base.file_id, {}).setdefault(base.instant_time, []).append(file)
             elif log is not None:
                 logs.setdefault(log.file_id, []).append((log, file))
@@ -227,7 +227,7 @@ class _Sorter:
         }
         return PartitionFiles(path, groups, others)
 
-    def _counts(self, base: BaseFileName) -> bool:
+    def _is_committed(self, base: BaseFileName) -> bool:
         """Tell whether the base file is committed and its commit names it, if that commit is active."""
         time = base.instant_time
         active = time in self.timeline.commit_times
@@ -237,7 +237,7 @@ class _Sorter:
         """Add log files to the slices. Return how many belong to no slice."""
         left = 0
         plain = [(name, file) for name, file in logs if not name.is_cdc]
-        for (_, file), time in zip(plain, self.of_log([name for name, _ in plain], sorted(slices)), strict=True):
+        for (_, file), time in zip(plain, self.slice_rule([name for name, _ in plain], sorted(slices)), strict=True):
             if time is None:
                 left += 1
             else:
@@ -251,7 +251,7 @@ class _Sorter:
         return left
 
 
-def _by_name(timeline: Timeline) -> _SliceOf:
+def _make_layout1_rule(timeline: Timeline) -> _SliceRule:
     """Return the slice rule up to version 6: log files are named after their slice.
 
     A pending compaction may have opened that slice.
@@ -267,7 +267,7 @@ def _by_name(timeline: Timeline) -> _SliceOf:
 
 
 @dataclass(frozen=True)
-class _InLayout2:
+class _Layout2Rule:
     """Slice rule from version 8 on.
 
     A log file belongs to the newest base file that began before the log's commit completed. If there is none, it
@@ -291,7 +291,7 @@ class _InLayout2:
                 yield max((base for base in bases if base <= end), default=first)
 
 
-def _named_by(store: TimelineStore, timeline: Timeline) -> Callable[[str], Collection[str]]:
+def _cache_written_names(store: TimelineStore, timeline: Timeline) -> Callable[[str], Collection[str]]:
     """Return a function from the time of an active commit to the names of the files that the commit wrote."""
     of_time = {instant.time: instant for instant in timeline.commits}
 

@@ -25,15 +25,15 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = [
     "CleanedFile",
-    "Doomed",
+    "FilesToDelete",
     "PartitionFiles",
-    "Pins",
+    "DeleteConstraints",
     "Policy",
     "Retention",
     "Slice",
     "choose_files",
-    "earliest_to_retain",
-    "retention_of",
+    "find_earliest_to_retain",
+    "choose_retention",
 ]
 
 _HOUR_MS: Final = 3_600_000
@@ -68,7 +68,7 @@ class Retention:
     count: int
 
 
-def retention_of(
+def choose_retention(
     options: Options, commits: int | None = None, hours: int | None = None, versions: int | None = None
 ) -> Retention:
     """Return the retention of the argument given, else of the options.
@@ -88,7 +88,7 @@ def retention_of(
     return Retention(policy, options[_COUNTED[policy]])
 
 
-def earliest_to_retain(timeline: Timeline, retention: Retention, now_ms: int, zone: tzinfo | None) -> Instant | None:
+def find_earliest_to_retain(timeline: Timeline, retention: Retention, now_ms: int, zone: tzinfo | None) -> Instant | None:
     """Return the oldest commit that stays readable. Return None by versions, and if no commit becomes unreadable.
 
     Never returns a commit after the oldest pending write: the commit that this write started from stays readable.
@@ -148,7 +148,7 @@ class PartitionFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Pins:
+class DeleteConstraints:
     """Restrictions on deleting files, read from the timeline.
 
     Attributes:
@@ -163,7 +163,7 @@ class Pins:
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class FilesToDelete:
     """Files to delete in one partition.
 
     Attributes:
@@ -175,29 +175,29 @@ class Doomed:
     is_whole: bool
 
 
-def choose_files(partition: PartitionFiles, retention: Retention, earliest: str | None, pins: Pins) -> Doomed:
+def choose_files(partition: PartitionFiles, retention: Retention, earliest: str | None, constraints: DeleteConstraints) -> FilesToDelete:
     """Choose the files of a partition to delete.
 
     Args:
         earliest: time of the earliest commit to retain; None by versions.
     """
-    saved = pins.saved.get(partition.path, frozenset())
+    saved = constraints.saved.get(partition.path, frozenset())
     doomed: list[CleanedFile] = []
     left = partition.others
     for file_id, slices in partition.groups.items():
         group = FileGroupId(partition.path, file_id)
-        replaced = pins.replaced.get(group)
+        replaced = constraints.replaced.get(group)
         unsaved = [each for each in slices if not any(file.name in saved for file in each.files)]
         dropped: Sequence[Slice]
         if replaced is not None:
             dropped = unsaved if earliest is None or replaced < earliest else []
         elif retention.policy is Policy.VERSIONS:
-            dropped = _beyond_versions(unsaved, retention.count, pins.compacting.get(group))
+            dropped = _beyond_versions(unsaved, retention.count, constraints.compacting.get(group))
         else:
-            dropped = _before(slices, unsaved, earliest or "", pins.compacting.get(group))
+            dropped = _before(slices, unsaved, earliest or "", constraints.compacting.get(group))
         doomed += (file for each in dropped for file in each.files)
         left += len(slices) - len(dropped)
-    return Doomed(partition.path, tuple(doomed), bool(doomed and partition.path and not left))
+    return FilesToDelete(partition.path, tuple(doomed), bool(doomed and partition.path and not left))
 
 
 def _beyond_versions(slices: Sequence[Slice], count: int, compacting: str | None) -> Sequence[Slice]:

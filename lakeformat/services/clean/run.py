@@ -19,7 +19,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import CLEAN_AFTER, CLEAN_INCREMENTALLY
 from lakeformat.display import FILES, progress
 from lakeformat.errors import LakeformatError, StorageError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.one_line import OneLine
@@ -27,22 +27,22 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.public import public
 from lakeformat.services.clean.candidates import (
     SAVEPOINTS,
-    LastLook,
-    changed_partitions,
-    last_look,
-    note_look,
-    partition_files,
-    pins_of,
-    savepoints,
+    LastSearch,
+    find_changed_partitions,
+    read_last_search,
+    write_search_note,
+    list_partition_files,
+    read_delete_constraints,
+    list_savepoints,
 )
 from lakeformat.services.clean.plan import (
     CleanedFile,
-    Doomed,
-    Pins,
+    FilesToDelete,
+    DeleteConstraints,
     Policy,
     Retention,
     choose_files,
-    earliest_to_retain,
+    find_earliest_to_retain,
 )
 from lakeformat.storage.port import Storage, check_path
 from lakeformat.timeline.timeline import Timeline
@@ -50,13 +50,13 @@ from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit_listeners import drop_metadata_table
 
-__all__ = ["CleanResult", "CleanSession", "Deleter", "delete_here", "last_clean"]
+__all__ = ["CleanResult", "CleanSession", "Deleter", "delete_in_process", "read_last_clean"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: While one of these actions is pending, no new clean is planned.
-_IN_THE_WAY: Final = frozenset({Action.CLEAN, Action.RESTORE, Action.ROLLBACK})
+_BLOCKING_ACTIONS: Final = frozenset({Action.CLEAN, Action.RESTORE, Action.ROLLBACK})
 #: How many deletes run at once.
-_SIDE_BY_SIDE: Final = 16
+_DELETE_THREADS: Final = 16
 #: Most files of one plan, unless one partition has more. Readers decode a plan whole.
 _MOST_FILES: Final = 100_000
 
@@ -97,7 +97,7 @@ class CleanResult(OneLine):
         return f"{head}: {len(self.files):,} files, {self.size_bytes:,} bytes; {len(self.partitions)} partitions"
 
 
-def delete_here(storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
+def delete_in_process(storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
     """Delete files with threads of this process. Return path -> error of those that failed."""
     failed: dict[str, str] = {}
 
@@ -107,16 +107,16 @@ def delete_here(storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
         except StorageError as error:
             failed[path] = str(error)
 
-    with progress("clean", len(paths), FILES) as shown, ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+    with progress("clean", len(paths), FILES) as shown, ThreadPoolExecutor(_DELETE_THREADS) as pool:
         for _ in pool.map(delete, paths):
             shown.advance(1)
     return failed
 
 
-def last_clean(engine: Engine, timeline: Timeline) -> CleanMetadata | None:
+def read_last_clean(context: TableContext, timeline: Timeline) -> CleanMetadata | None:
     """Return the metadata of the newest completed clean; None if there is none, or it has none."""
     cleans = [clean for clean in timeline.of_action(Action.CLEAN) if clean.state is State.COMPLETED]
-    return engine.store.clean(cleans[-1]) if cleans else None
+    return context.store.clean(cleans[-1]) if cleans else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +124,17 @@ class _Search:
     """Result of a search for old files. ``is_all`` is False if the plan leaves some to the next one."""
 
     earliest: Instant | None
-    doomed: tuple[Doomed, ...]
-    look: LastLook
+    to_delete: tuple[FilesToDelete, ...]
+    last_search: LastSearch
     is_all: bool = True
 
     @property
     def files(self) -> tuple[CleanedFile, ...]:
-        return tuple(file for each in self.doomed for file in each.files)
+        return tuple(file for each in self.to_delete for file in each.files)
 
     @property
-    def whole(self) -> tuple[str, ...]:
-        return tuple(each.path for each in self.doomed if each.is_whole)
+    def emptied_partitions(self) -> tuple[str, ...]:
+        return tuple(each.path for each in self.to_delete if each.is_whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +143,19 @@ class _Work:
 
     instant: Instant
     plan: CleanPlan
-    kept: frozenset[str] = frozenset()
+    kept_paths: frozenset[str] = frozenset()
 
 
 class CleanSession:
     """Plans and carries out cleans of one table, of any version and kind that can be read.
 
     Args:
-        deleter: function that deletes files; `delete_here` by default.
+        deleter: function that deletes files; `delete_in_process` by default.
     """
 
-    def __init__(self, engine: Engine, options: Options, deleter: Deleter | None = None) -> None:
-        self.engine, self.options, self._deleter = engine, options, deleter or delete_here
-        self.store, self.storage = engine.store, engine.storage
+    def __init__(self, context: TableContext, options: Options, deleter: Deleter | None = None) -> None:
+        self.context, self.options, self._deleter = context, options, deleter or delete_in_process
+        self.store, self.storage = context.store, context.storage
 
     def clean(self, retention: Retention, *, only_if_due: bool = False) -> CleanResult:
         """Finish cleans whose process died, then clean.
@@ -171,7 +171,7 @@ class CleanSession:
         config = self.store.config()
         config.check_readable(self.storage.location)
         while True:
-            with self._working(lambda: self._claim_dead_clean(config)) as work:
+            with self._plan_and_keep_alive(lambda: self._claim_dead_clean(config)) as work:
                 if work is not None:
                     _LOG.warning("finishing clean %s, whose process died", work.instant.time)
                     self._carry_out(work)
@@ -189,11 +189,11 @@ class CleanSession:
                     return None
                 return self._put_plan(config, retention, search)
 
-            with self._working(plan_clean) as work:
+            with self._plan_and_keep_alive(plan_clean) as work:
                 if work is None or search is None:
                     return result
                 self._carry_out(work)
-            done = _result(search, retention, work.instant.time)
+            done = _make_result(search, retention, work.instant.time)
             _LOG.info("%s: %s", self.storage.location, done)
             if search.is_all:
                 return done
@@ -202,15 +202,15 @@ class CleanSession:
         """Return what `clean` would delete now. Changes nothing and does not take the lock."""
         config = self.store.config()
         config.check_readable(self.storage.location)
-        search, why = self._search(config, retention, False, notes=False)
+        search, why = self._search(config, retention, False, writes_note=False)
         if search is None or not search.files:
             return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
-        return _result(search, retention, "")
+        return _make_result(search, retention, "")
 
     # --- planning, under the lock ---------------------------------------------------------------------
 
     @contextmanager
-    def _working(self, plan: Callable[[], _Work | None]) -> Iterator[_Work | None]:
+    def _plan_and_keep_alive(self, plan: Callable[[], _Work | None]) -> Iterator[_Work | None]:
         """Plan under the lock; then release it and send heartbeats while the block works."""
         with ExitStack() as life:
             with self.storage.lock(self.options.lock_seconds):
@@ -230,7 +230,7 @@ class CleanSession:
                 claims.release(self.storage, clean.time)
                 continue
             if claims.read_claim(self.storage, clean.time) is None:  # Another program's.
-                claims.claim_plan(self.storage, clean.time, token=self.engine.ids.token())
+                claims.claim_plan(self.storage, clean.time, token=self.context.ids.token())
             plan = self.store.clean_plan(clean)
             if clean.state is State.REQUESTED:
                 clean = self._start(clean, plan)  # noqa: PLW2901
@@ -241,77 +241,77 @@ class CleanSession:
     def _is_alive(self, clean: Instant) -> bool:
         claim = claims.read_claim(self.storage, clean.time)
         if claim is not None:
-            return claims.is_alive(self.store, clean, claim, self.engine.clock)
-        return claims.heartbeat_alive(self.store, clean, self.engine.clock, without=claims.FOREIGN_GRACE_MS)
+            return claims.is_alive(self.store, clean, claim, self.context.clock)
+        return claims.heartbeat_alive(self.store, clean, self.context.clock, without=claims.FOREIGN_GRACE_MS)
 
     def _search(
-        self, config: TableConfig, retention: Retention, only_if_due: bool, *, notes: bool = True
+        self, config: TableConfig, retention: Retention, only_if_due: bool, *, writes_note: bool = True
     ) -> tuple[_Search | None, str]:
         """Search for files to delete. Return the result and "", or None and the reason why nothing was searched."""
         timeline = self.store.load()
-        pending = next((i for i in timeline.pending if i.action in _IN_THE_WAY), None)
+        pending = next((i for i in timeline.pending if i.action in _BLOCKING_ACTIONS), None)
         if pending is not None:
             return None, f"{self.store.path(pending)} is pending"
-        last = last_clean(self.engine, timeline)
+        last = read_last_clean(self.context, timeline)
         if only_if_due and last is not None:
             since = sum(commit.time > last.last_completed for commit in timeline.commits)
             if since < self.options[CLEAN_AFTER]:
                 return None, f"only {since} commits since the last one"
-        earliest = earliest_to_retain(timeline, retention, self.engine.clock.now_ms(), config.zone)
+        earliest = find_earliest_to_retain(timeline, retention, self.context.clock.now_ms(), config.zone)
         if earliest is None and retention.policy is not Policy.VERSIONS:
             return None, ""
-        known = last_look(self.storage, last, retention)
+        known = read_last_search(self.storage, last, retention)
         if earliest is not None and last is not None and earliest.time < last.earliest_commit_to_retain:
             return None, ""  # Another clean kept less: older commits are already incomplete.
         time = earliest.time if earliest else None
         incremental = self.options[CLEAN_INCREMENTALLY]
-        partitions = changed_partitions(self.store, timeline, time, known) if incremental else None
-        doomed, is_all = self._choose_files(timeline, retention, time, partitions)
-        saved = frozenset(instant.time for instant in savepoints(timeline))
-        search = _Search(earliest, doomed, LastLook(time or known.earliest, timeline.commit_times, saved), is_all)
-        if notes and not doomed:
-            note_look(self.storage, search.look, retention)
+        partitions = find_changed_partitions(self.store, timeline, time, known) if incremental else None
+        to_delete, is_all = self._choose_files(timeline, retention, time, partitions)
+        saved = frozenset(instant.time for instant in list_savepoints(timeline))
+        search = _Search(earliest, to_delete, LastSearch(time or known.earliest, timeline.commit_times, saved), is_all)
+        if writes_note and not to_delete:
+            write_search_note(self.storage, search.last_search, retention)
         return search, ""
 
     def _choose_files(
         self, timeline: Timeline, retention: Retention, earliest: str | None, partitions: frozenset[str] | None
-    ) -> tuple[tuple[Doomed, ...], bool]:
+    ) -> tuple[tuple[FilesToDelete, ...], bool]:
         """Choose the files to delete. Return them by partition, and False if the plan's limit left some out."""
         if partitions is not None and not partitions:
             return (), True
-        pins, count = pins_of(self.store, timeline), 0
-        doomed: list[Doomed] = []
-        for partition in partition_files(self.store, timeline, partitions):
-            one = choose_files(partition, retention, earliest, pins)
+        constraints, count = read_delete_constraints(self.store, timeline), 0
+        to_delete: list[FilesToDelete] = []
+        for partition in list_partition_files(self.store, timeline, partitions):
+            one = choose_files(partition, retention, earliest, constraints)
             if one.files and count and count + len(one.files) > _MOST_FILES:
-                return tuple(doomed), False
+                return tuple(to_delete), False
             if one.files:
-                doomed.append(one)
+                to_delete.append(one)
                 count += len(one.files)
-        return tuple(doomed), True
+        return tuple(to_delete), True
 
     def _put_plan(self, config: TableConfig, retention: Retention, search: _Search) -> _Work:
-        look = search.look
+        last_search = search.last_search
         plan = CleanPlan(
             retention.policy.value,
             (search.earliest.time, search.earliest.action.value) if search.earliest else None,
-            max(look.commits or ()),
-            {each.path: tuple(file.name for file in each.files) for each in search.doomed},
-            search.whole,
-            {SAVEPOINTS: ",".join(sorted(look.savepoints))} if look.savepoints else {},
+            max(last_search.commits or ()),
+            {each.path: tuple(file.name for file in each.files) for each in search.to_delete},
+            search.emptied_partitions,
+            {SAVEPOINTS: ",".join(sorted(last_search.savepoints))} if last_search.savepoints else {},
         )
         data = encode_clean_plan(plan, self.storage.location)
         clean = claims.claim_instant(
-            self.store, config, self.engine.clock, Action.CLEAN,
-            kind=claims.PROCESS, token=self.engine.ids.token(), data=data,
+            self.store, config, self.context.clock, Action.CLEAN,
+            kind=claims.PROCESS, token=self.context.ids.token(), data=data,
         )  # fmt: skip
         clean = self._start(clean, plan)
-        note_look(self.storage, look, retention, again=not search.is_all)
+        write_search_note(self.storage, last_search, retention, searches_all=not search.is_all)
         return _Work(clean, plan)
 
     def _start(self, clean: Instant, plan: CleanPlan) -> Instant:
         """Make the clean inflight. Drops Hudi's metadata table first, because it would list the deleted files."""
-        if drop_metadata_table(self.store, self.engine.clock):
+        if drop_metadata_table(self.store, self.context.clock):
             _LOG.info("dropped the metadata table: it would list files that clean %s deletes", clean.time)
         # Hudi 0.15 cannot archive a clean of layout 1 whose inflight file is empty.
         data = None if self.store.layout.tells_completion else encode_clean_plan(plan, self.storage.location)
@@ -319,19 +319,19 @@ class CleanSession:
 
     def _needed_files(self, timeline: Timeline, plan: CleanPlan) -> frozenset[str]:
         """Return files that must not be deleted whatever a plan names: newest slices, and files of savepoints."""
-        pins: Pins = pins_of(self.store, timeline)
-        needed = {join_path(path, name) for path, names in pins.saved.items() for name in names}
-        for partition in partition_files(self.store, timeline, frozenset(plan.files)):
+        constraints: DeleteConstraints = read_delete_constraints(self.store, timeline)
+        needed = {join_path(path, name) for path, names in constraints.saved.items() for name in names}
+        for partition in list_partition_files(self.store, timeline, frozenset(plan.files)):
             for file_id, slices in partition.groups.items():
-                if FileGroupId(partition.path, file_id) not in pins.replaced:
+                if FileGroupId(partition.path, file_id) not in constraints.replaced:
                     needed.update(file.path for file in slices[0].files)
         return frozenset(needed)
 
     # --- deleting, without it; completing, under it ---------------------------------------------------
 
     def _carry_out(self, work: _Work) -> None:
-        started = self.engine.clock.now_ms()
-        names_of = {path: _deletable(path, names, work.kept) for path, names in work.plan.files.items()}
+        started = self.context.clock.now_ms()
+        names_of = {path: _choose_deletable(path, names, work.kept_paths) for path, names in work.plan.files.items()}
         paths = [join_path(path, name) for path, names in names_of.items() for name in names]
         try:
             failed = self._deleter(self.storage, [check_path(path) for path in paths])
@@ -359,13 +359,13 @@ class CleanSession:
             start_time=work.instant.time,
             earliest_commit_to_retain=work.plan.earliest[0] if work.plan.earliest else "",
             last_completed=work.plan.last_completed,
-            time_taken_ms=self.engine.clock.now_ms() - started,
+            time_taken_ms=self.context.clock.now_ms() - started,
             policy=work.plan.policy,
             partitions=(*partitions, *bare),
             extra=work.plan.extra,
         )
         with suppress(FileExistsError):  # Another process has finished it.
-            self.store.complete(work.instant, metadata, self.engine.clock)
+            self.store.complete(work.instant, metadata, self.context.clock)
         claims.release(self.storage, work.instant.time)
 
     def _remove_partition(self, path: str) -> bool:
@@ -384,12 +384,12 @@ class CleanSession:
         return True
 
 
-def _deletable(path: str, names: Sequence[str], kept: frozenset[str]) -> list[str]:
+def _choose_deletable(path: str, names: Sequence[str], kept: frozenset[str]) -> list[str]:
     """Return the data files of a plan that may be deleted."""
     known = (name for name in names if BaseFileName.match(name) or LogFileName.match(name))
     return [name for name in known if join_path(path, name) not in kept]
 
 
-def _result(search: _Search, retention: Retention, instant_time: str) -> CleanResult:
+def _make_result(search: _Search, retention: Retention, instant_time: str) -> CleanResult:
     earliest = search.earliest.time if search.earliest else None
-    return CleanResult(instant_time, retention.policy.value, earliest, search.files, search.whole)
+    return CleanResult(instant_time, retention.policy.value, earliest, search.files, search.emptied_partitions)

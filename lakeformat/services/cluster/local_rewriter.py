@@ -11,29 +11,29 @@ import pyarrow as pa
 
 from lakeformat.display import SILENT, Progress, progress
 from lakeformat.errors import CorruptTableError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.service_plans import ClusteringPlan
 from lakeformat.services.cluster.rewrite import (
     GroupSource,
-    MemoryRewrite,
+    MemoryRewriter,
     SliceToCluster,
-    Spilled,
+    SpillFile,
     TooLargeError,
-    divide,
+    fit_ranges,
     gather_results,
     merge_range,
     open_group,
-    spill,
-    stream_group,
+    write_spill_file,
+    rewrite_stream,
 )
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
-from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.arrow_pool import reuse_memory
 
-__all__ = ["Group", "GroupRewrite", "groups_of", "rewrite_here"]
+__all__ = ["Group", "GroupRewriter", "load_groups", "rewrite_in_process"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class Group:
     @property
     def size_bytes(self) -> int:
         """Return the bytes of all files."""
-        return sum(one.piece.size_bytes for one in self.slices)
+        return sum(one.file_slice.size_bytes for one in self.slices)
 
 
-def groups_of(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
+def load_groups(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
     """Return the plan's groups with the snapshot's files. A plan may hold paths of another machine."""
     live: Mapping[FileGroupId, FileSlice] = {piece.group: piece for piece in snapshot.each_slice()}
 
@@ -66,7 +66,7 @@ def groups_of(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
     return groups
 
 
-class GroupRewrite:
+class GroupRewriter:
     """Rewrites groups, one per call of `run`; calls may run in parallel.
 
     Args:
@@ -80,9 +80,15 @@ class GroupRewrite:
         settings: RewriteSettings,
         pool: Executor,
         threads: int,
-        shown: Progress = SILENT,
+        progress: Progress = SILENT,
     ) -> None:
-        self.storage, self.settings, self.pool, self.threads, self.shown = storage, settings, pool, threads, shown
+        self.storage, self.settings, self.pool, self.threads, self.progress = (
+            storage,
+            settings,
+            pool,
+            threads,
+            progress,
+        )
 
     def run(self, number: str, group: Group) -> list[WrittenFile]:
         """Write the group's new files to the settings' folder."""
@@ -91,45 +97,45 @@ class GroupRewrite:
         ordered = bool(self.settings.ordering.columns)
         if ordered and 2 * source.memory_bytes <= self.settings.buffer_bytes:
             with suppress(TooLargeError):  # The estimate from a few rows was too low.
-                files = MemoryRewrite(self.storage, self.settings, self.pool).run(number, source)
+                files = MemoryRewriter(self.storage, self.settings, self.pool).run(number, source)
                 return self._report_progress(files, group)
         if not self.pool.submit(lambda: source.rows).result():
             return []
         if ordered:
-            return self._through_storage(number, source, group.size_bytes)
-        stream = self.pool.submit(lambda: [*stream_group(self.storage, self.settings, number, source)])
+            return self._rewrite_through_storage(number, source, group.size_bytes)
+        stream = self.pool.submit(lambda: [*rewrite_stream(self.storage, self.settings, number, source)])
         return self._report_progress(stream.result(), group)
 
     def _report_progress(self, files: list[WrittenFile], group: Group) -> list[WrittenFile]:
-        self.shown.advance(group.size_bytes, rows=sum(file.stat.num_writes for file in files), files=len(files))
+        self.progress.advance(group.size_bytes, rows=sum(file.stat.num_writes for file in files), files=len(files))
         return files
 
-    def _through_storage(self, number: str, source: GroupSource, size_bytes: int) -> list[WrittenFile]:
+    def _rewrite_through_storage(self, number: str, source: GroupSource, size_bytes: int) -> list[WrittenFile]:
         settings, tasks = self.settings, min(self.threads, len(source.slices))
-        ranges = self.pool.submit(divide, source, settings).result()
+        ranges = self.pool.submit(fit_ranges, source, settings).result()
         part = replace(settings, buffer_bytes=settings.buffer_bytes // tasks)
 
-        def spilled(at: int) -> Spilled:
+        def spill_part(at: int) -> SpillFile:
             path = f"{settings.folder}/spill-{number}-{at}-{settings.write_token}.arrow"
-            runs = spill(source, source.slices[at::tasks], ranges, part, path)
-            self.shown.advance(size_bytes // (2 * tasks))  # Sorting the rows is half of the work, merging the other.
+            runs = write_spill_file(source, source.slices[at::tasks], ranges, part, path)
+            self.progress.advance(size_bytes // (2 * tasks))  # Sorting the rows is half of the work, merging the other.
             return runs
 
-        def merged(at: int) -> list[WrittenFile]:
+        def merge_part(at: int) -> list[WrittenFile]:
             place = number, source.partition_path
             files = [*merge_range(self.storage, spills, place, at, ranges, settings)]
             rows = sum(file.stat.num_writes for file in files)
-            self.shown.advance(size_bytes // (2 * ranges.count), rows=rows, files=len(files))
+            self.progress.advance(size_bytes // (2 * ranges.count), rows=rows, files=len(files))
             return files
 
-        spills = gather_results([self.pool.submit(spilled, at) for at in range(tasks)])
-        files = gather_results([self.pool.submit(merged, at) for at in range(ranges.count)])
+        spills = gather_results([self.pool.submit(spill_part, at) for at in range(tasks)])
+        files = gather_results([self.pool.submit(merge_part, at) for at in range(ranges.count)])
         for one in spills:
             self.storage.delete(one.path)
         return [file for written in files for file in written]
 
 
-def rewrite_here(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> list[WrittenFile]:
+def rewrite_in_process(context: TableContext, groups: Sequence[Group], settings: RewriteSettings) -> list[WrittenFile]:
     """Write the new files of all groups to the settings' folder.
 
     Memory: the settings' buffer, whatever the size of the groups; see `lakeformat.services.cluster.rewrite`.
@@ -139,11 +145,11 @@ def rewrite_here(engine: Engine, groups: Sequence[Group], settings: RewriteSetti
     own = replace(settings, buffer_bytes=settings.buffer_bytes // at_once)
     # Waiting threads and working threads are in different pools, so that they cannot block each other.
     with (
-        reused_memory(),
+        reuse_memory(),
         progress("cluster", sum(group.size_bytes for group in groups)) as shown,
         ThreadPoolExecutor(threads) as pool,
         ThreadPoolExecutor(at_once) as waiting,
     ):
-        worker = GroupRewrite(engine.storage, own, pool, threads, shown)
+        worker = GroupRewriter(context.storage, own, pool, threads, shown)
         jobs = [waiting.submit(worker.run, str(at), group) for at, group in enumerate(groups)]
         return [file for files in gather_results(jobs) for file in files]

@@ -15,7 +15,7 @@ from lakeformat.keys.partition_paths import matching_partitions
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.service_plans import ClusteringGroup, ClusteringPlan, SliceInfo
 
-__all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "clustering_group", "plan_clustering"]
+__all__ = ["EXECUTION_CLASS", "PartitionChoice", "ClusterLimits", "clustering_group", "plan_clustering"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: Hudi's execution class for lakeformat's plans.
@@ -24,7 +24,7 @@ _MEGABYTE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class PlanLimits:
+class ClusterLimits:
     """Limits of a clustering plan.
 
     Attributes:
@@ -40,11 +40,11 @@ class PlanLimits:
     group_bytes: int
     groups: int | None
     small_file_bytes: int | None
-    single: bool
-    again: bool = False
+    includes_single_files: bool
+    reclusters: bool = False
 
     @classmethod
-    def of_options(cls, options: Options, *, everything: bool, sorts: bool) -> PlanLimits:
+    def of_options(cls, options: Options, *, everything: bool, sorts: bool) -> ClusterLimits:
         """Return the limits that the options set.
 
         Args:
@@ -61,8 +61,8 @@ class PlanLimits:
             settings.group_bytes,
             limit("max.num.groups", settings.groups),
             limit("small.file.limit", settings.small_file_bytes),
-            single=sorts and settings.single,
-            again=everything,
+            includes_single_files=sorts and settings.single,
+            reclusters=everything,
         )
 
 
@@ -137,10 +137,10 @@ def plan_clustering(
     slices: Mapping[str, Sequence[FileSlice]],
     closed: Collection[FileGroupId],
     choice: PartitionChoice,
-    limits: PlanLimits,
+    limits: ClusterLimits,
     params: Mapping[str, str],
     location: str,
-    made: Callable[[str], Mapping[str, str] | None] = lambda _: None,
+    params_of: Callable[[str], Mapping[str, str] | None] = lambda _: None,
 ) -> ClusteringPlan | None:
     """Plan a clustering. Return None if no group is worth rewriting.
 
@@ -149,15 +149,15 @@ def plan_clustering(
         closed: file groups of pending clusterings and compactions.
         params: parameters kept in the plan, under Hudi's names.
         location: the table's folder, since paths in a plan are absolute.
-        made: instant time -> params of the clustering that this commit is; None if it is not a clustering.
+        params_of: instant time -> params of the clustering that this commit is; None if it is not a clustering.
     """
 
     def is_done(group: Sequence[FileSlice]) -> bool:
         times = {piece.base.name.instant_time if piece.base and not piece.logs else "" for piece in group}
-        return not limits.again and len(times) == 1 and made(times.pop()) == params
+        return not limits.reclusters and len(times) == 1 and params_of(times.pop()) == params
 
     groups = chain.from_iterable(
-        _groups([piece for piece in slices[path] if _is_candidate(piece, closed, limits)], limits)
+        _group_slices([piece for piece in slices[path] if _is_candidate(piece, closed, limits)], limits)
         for path in choice.choose(slices)
     )
     worth = (clustering_group(group, limits, location) for group in groups if not is_done(group))
@@ -165,16 +165,16 @@ def plan_clustering(
     return ClusteringPlan(chosen, EXECUTION_CLASS, params) if chosen else None
 
 
-def _is_candidate(piece: FileSlice, closed: Collection[FileGroupId], limits: PlanLimits) -> bool:
+def _is_candidate(piece: FileSlice, closed: Collection[FileGroupId], limits: ClusterLimits) -> bool:
     base_bytes = piece.base.size_bytes if piece.base else 0
     small = limits.small_file_bytes is None or base_bytes < limits.small_file_bytes
     return small and piece.group not in closed
 
 
-def _groups(slices: Sequence[FileSlice], limits: PlanLimits) -> Iterator[Sequence[FileSlice]]:
+def _group_slices(slices: Sequence[FileSlice], limits: ClusterLimits) -> Iterator[Sequence[FileSlice]]:
     """Yield one partition's slices in groups of limited size, largest slices first."""
     waiting: list[FileSlice] = []
-    size, least = 0, 1 if limits.single else 2
+    size, least = 0, 1 if limits.includes_single_files else 2
     for piece in sorted(slices, key=lambda piece: (-piece.size_bytes, piece.group.file_id)):
         if waiting and size + piece.size_bytes > limits.group_bytes:
             if len(waiting) >= least:
@@ -186,7 +186,7 @@ def _groups(slices: Sequence[FileSlice], limits: PlanLimits) -> Iterator[Sequenc
         yield waiting
 
 
-def clustering_group(slices: Sequence[FileSlice], limits: PlanLimits, location: str) -> ClusteringGroup:
+def clustering_group(slices: Sequence[FileSlice], limits: ClusterLimits, location: str) -> ClusteringGroup:
     """Return the plan's group for these slices, with Hudi's metrics."""
     logs = [log.size_bytes for piece in slices for log in piece.logs]
     size = sum(piece.size_bytes for piece in slices)
@@ -198,11 +198,11 @@ def clustering_group(slices: Sequence[FileSlice], limits: PlanLimits, location: 
         "TOTAL_LOG_FILES": float(len(logs)),
         "TOTAL_LOG_FILES_SIZE": float(sum(logs)),
     }
-    infos = tuple(_info(piece, location) for piece in slices)
+    infos = tuple(_slice_info(piece, location) for piece in slices)
     return ClusteringGroup(infos, metrics, -(-size // limits.target_file_bytes))
 
 
-def _info(piece: FileSlice, location: str) -> SliceInfo:
+def _slice_info(piece: FileSlice, location: str) -> SliceInfo:
     base = f"{location}/{piece.base.path}" if piece.base else ""
     logs = tuple(f"{location}/{log.path}" for log in piece.logs)
     return SliceInfo(piece.group.partition_path, piece.group.file_id, base, logs)

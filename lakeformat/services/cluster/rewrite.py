@@ -28,21 +28,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakeformat.arrow.conform import conform
-from lakeformat.arrow.gather import gather, joined, one_chunk
-from lakeformat.arrow.row_bytes import decoded_bytes, runs
+from lakeformat.arrow.gather import combine_column, combine_table, gather
+from lakeformat.arrow.row_bytes import decoded_bytes, split_positions
 from lakeformat.codec.avro.schema import with_meta
 from lakeformat.files.base_file import (
     ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,
     BaseFileWriter,
-    repeating_text,
-    stored_batches,
+    find_dictionary_texts,
+    read_copied_batches,
     stored_schema,
-    stored_shape,
+    copied_schema,
 )
 from lakeformat.files.footers import open_base, open_parquet, read_metadata, row_batches
-from lakeformat.files.open_slice import SliceMerging
-from lakeformat.files.slice_reader import LOGS_IN_MEMORY, merged_slice
+from lakeformat.files.open_slice import SliceMergeRules
+from lakeformat.files.slice_reader import LOGS_IN_MEMORY, open_merged_slice
 from lakeformat.layout import Curve, Positions, cell_ends, cut
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
@@ -57,19 +57,19 @@ from lakeformat.write.workload.buckets import derive_file_id, measure_row_bytes,
 __all__ = [
     "FileMaker",
     "GroupSource",
-    "MemoryRewrite",
-    "Ranges",
+    "MemoryRewriter",
+    "CurveRanges",
     "SliceToCluster",
-    "Spilled",
+    "SpillFile",
     "TooLargeError",
-    "divide",
+    "fit_ranges",
     "gather_results",
     "merge_range",
     "open_group",
     "rows_per_file",
-    "spill",
-    "spilled_schema",
-    "stream_group",
+    "write_spill_file",
+    "spill_schema",
+    "rewrite_stream",
 ]
 
 #: Rows that are read to estimate the memory of all rows.
@@ -86,8 +86,8 @@ class SliceToCluster:
         merging: settings to merge its log files; None if it has none.
     """
 
-    piece: FileSlice
-    merging: SliceMerging | None = None
+    file_slice: FileSlice
+    merging: SliceMergeRules | None = None
 
 
 @dataclass(frozen=True)
@@ -119,23 +119,23 @@ class GroupSource:
 
     def keys(self, one: SliceToCluster) -> Iterator[pa.RecordBatch]:
         """Yield the record keys of one slice's rows, as batches of one column."""
-        return self._batches(one, pa.schema([self.shape.field(RECORD_KEY)]), threads=False)
+        return self._batches(one, pa.schema([self.batch_schema.field(RECORD_KEY)]), threads=False)
 
     @property
     def memory_bytes(self) -> float:
         """Return an estimate of the bytes of all rows in memory."""
-        logs = sum(log.size_bytes for one in self.slices for log in one.piece.logs)
+        logs = sum(log.size_bytes for one in self.slices for log in one.file_slice.logs)
         return self.base_rows * self.row_bytes + logs * LOGS_IN_MEMORY
 
     @property
     def stored_bytes(self) -> int:
         """Return the bytes of all files."""
-        return sum(one.piece.size_bytes for one in self.slices)
+        return sum(one.file_slice.size_bytes for one in self.slices)
 
     @property
-    def shape(self) -> pa.Schema:
+    def batch_schema(self) -> pa.Schema:
         """Return the schema of the batches that `batches` yields."""
-        return stored_shape(stored_schema(self.schema, self.encoded))
+        return copied_schema(stored_schema(self.schema, self.encoded))
 
     def batches(
         self,
@@ -152,16 +152,16 @@ class GroupSource:
         """
         encoded = self.encoded if encoded is None else encoded
         shape = stored_schema(self.schema, encoded)
-        file = one.piece.base
+        file = one.file_slice.base
         if file is None or one.merging is not None:
-            yield from self._batches(one, stored_shape(shape), threads=threads, rows=rows, most_bytes=most_bytes)
+            yield from self._batches(one, copied_schema(shape), threads=threads, rows=rows, most_bytes=most_bytes)
             return
         where = f"{self.storage.location}/{file.path}"
         with (
             open_base(self.storage, file) as stored,
             open_parquet(stored, where, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
         ):
-            yield from stored_batches(parquet, where, shape, threads=threads, rows=rows, most_bytes=max(most_bytes, 1))
+            yield from read_copied_batches(parquet, where, shape, threads=threads, rows=rows, most_bytes=max(most_bytes, 1))
 
     def _batches(
         self,
@@ -174,10 +174,12 @@ class GroupSource:
     ) -> Iterator[pa.RecordBatch]:
         """Yield some columns of a slice's rows."""
         if one.merging is not None:
-            with merged_slice(self.storage, one.piece, one.merging, with_meta(self.schema), wanted.names) as merged:
+            with open_merged_slice(
+                self.storage, one.file_slice, one.merging, with_meta(self.schema), wanted.names
+            ) as merged:
                 for batch in merged.batches(rows, max(most_bytes, 1), threads=threads):
                     yield conform(batch, wanted)
-        elif (file := one.piece.base) is not None:
+        elif (file := one.file_slice.base) is not None:
             where = f"{self.storage.location}/{file.path}"
             with open_base(self.storage, file) as stored, open_parquet(stored, where) as parquet:
                 present = set(parquet.schema_arrow.names)
@@ -203,7 +205,7 @@ class GroupSource:
                     whole = pa.concat_tables(parts)
                     parts = [gather(whole, np.arange(0, whole.num_rows, 2))]
                     size, share = parts[0].nbytes, share / 2
-        return one_chunk(pa.concat_tables(parts))
+        return combine_table(pa.concat_tables(parts))
 
 
 def open_group(
@@ -214,10 +216,10 @@ def open_group(
     Raises:
         CorruptTableError: a file is missing or damaged; names the file.
     """
-    bases = [one.piece.base for one in slices if one.piece.base is not None]
+    bases = [one.file_slice.base for one in slices if one.file_slice.base is not None]
     footers = [read_metadata(storage, base) for base in bases]
     texts = {field.name for field in schema if pa.types.is_string(field.type)}
-    encoded = repeating_text(footers, texts)
+    encoded = find_dictionary_texts(footers, texts)
     rows = sum(footer.num_rows for footer in footers)
     source = GroupSource(storage, partition_path, tuple(slices), rows, 1.0, encoded, schema)
     filled = next((base for base, footer in zip(bases, footers, strict=True) if footer.num_rows), None)
@@ -309,14 +311,14 @@ class _RowGroups:
         whole = pa.concat_tables(self._rest)
         rest = whole.slice(wanted)
         self._rest = [rest] if rest.num_rows else []
-        return one_chunk(whole.slice(0, wanted).unify_dictionaries())
+        return combine_table(whole.slice(0, wanted).unify_dictionaries())
 
 
 class TooLargeError(Exception):
     """The rows of a group do not fit into memory."""
 
 
-class MemoryRewrite:
+class MemoryRewriter:
     """Rewrites groups that fit into memory.
 
     Args:
@@ -339,11 +341,13 @@ class MemoryRewrite:
         order, places = (np.arange(rows.num_rows), None) if sorted_rows is None else sorted_rows
         per_file = self.pool.submit(rows_per_file, rows, order, source.stored_bytes, self.settings).result()
         maker = FileMaker(self.storage, self.settings, source.partition_path, number, frozenset(source.encoded))
-        parts = np.split(order, _starts(len(order), per_file, places))
+        parts = np.split(order, _file_starts(len(order), per_file, places))
         most = self.settings.files.row_group_bytes
         return gather_results(
             [
-                self.pool.submit(maker.write, at, (gather(rows, run) for run in runs(rows, part, ROW_GROUP_ROWS, most)))
+                self.pool.submit(
+                    maker.write, at, (gather(rows, run) for run in split_positions(rows, part, ROW_GROUP_ROWS, most))
+                )
                 for at, part in enumerate(parts)
             ]
         )
@@ -359,12 +363,12 @@ class MemoryRewrite:
                 sizes[at] += decoded_bytes(batch)
                 if sum(sizes) > self.settings.buffer_bytes:
                     raise TooLargeError
-            return pa.Table.from_batches(batches, source.shape)
+            return pa.Table.from_batches(batches, source.batch_schema)
 
         tables = gather_results([self.pool.submit(read, at) for at in range(len(source.slices))])
         rows = pa.concat_tables(tables).unify_dictionaries()
         del tables
-        arrays = gather_results([self.pool.submit(joined, column) for column in rows.columns])
+        arrays = gather_results([self.pool.submit(combine_column, column) for column in rows.columns])
         names, copies = rows.schema.names, self.settings.files.key_texts
         keys = arrays[names.index(RECORD_KEY)]
         # If the record key is a copy of a column, both share one array.
@@ -387,7 +391,7 @@ def gather_results(jobs: Sequence[Future[Any]]) -> list[Any]:
         raise
 
 
-def _starts(rows: int, per_file: int, places: Positions | None) -> Ints:
+def _file_starts(rows: int, per_file: int, places: Positions | None) -> Ints:
     """Return the first row of every file except the first: evenly spaced, or at the best cuts of the curve."""
     counts = split_evenly(rows, per_file)
     return np.cumsum(counts)[:-1] if places is None else cut(places, len(counts))
@@ -405,7 +409,9 @@ def rows_per_file(rows: pa.Table, order: Ints, stored_bytes: int, settings: Rewr
     return max(1, int(target / measure_row_bytes(rows, order, settings.files)))
 
 
-def stream_group(storage: Storage, settings: RewriteSettings, number: str, source: GroupSource) -> Iterator[WrittenFile]:
+def rewrite_stream(
+    storage: Storage, settings: RewriteSettings, number: str, source: GroupSource
+) -> Iterator[WrittenFile]:
     """Write new files with the rows in their stored order. Memory: a row group."""
     tables = (pa.Table.from_batches([batch]) for one in source.slices for batch in source.batches(one, threads=False))
     first = next(tables)
@@ -426,7 +432,7 @@ _LEEWAY: Final = 1.4
 
 
 @dataclass(frozen=True)
-class Ranges:
+class CurveRanges:
     """Division of a group into ranges of places. Picklable.
 
     Attributes:
@@ -445,14 +451,14 @@ class Ranges:
 
 
 @dataclass(frozen=True, slots=True)
-class Spilled:
+class SpillFile:
     """One spill file. The number of a run is the number of its range."""
 
     path: str
-    runs: tuple[Run, ...]
+    split_positions: tuple[Run, ...]
 
 
-def divide(source: GroupSource, settings: RewriteSettings) -> Ranges:
+def fit_ranges(source: GroupSource, settings: RewriteSettings) -> CurveRanges:
     """Fit the curve to a sample of the group and cut it into files. Reads the sort columns and one block of rows."""
     ordering = settings.ordering
     sample = source.sample(ordering.top_columns(source.schema), ordering.sample_rows)
@@ -461,9 +467,9 @@ def divide(source: GroupSource, settings: RewriteSettings) -> Ranges:
     places = np.sort(curve.positions(sample))
     count = min(-(-source.rows // per_file), max(len(places), 1))
     if ordering.is_curved:
-        return Ranges(curve, np.unique(cell_ends(places, cut(places, count))), per_file)
+        return CurveRanges(curve, np.unique(cell_ends(places, cut(places, count))), per_file)
     cuts = np.arange(1, count) * len(places) // count
-    return Ranges(curve, np.unique(places[cuts]), per_file)
+    return CurveRanges(curve, np.unique(places[cuts]), per_file)
 
 
 def _rows_per_file(source: GroupSource, settings: RewriteSettings) -> int:
@@ -475,24 +481,24 @@ def _rows_per_file(source: GroupSource, settings: RewriteSettings) -> int:
     return 1
 
 
-def spilled_schema(settings: RewriteSettings) -> pa.Schema:
+def spill_schema(settings: RewriteSettings) -> pa.Schema:
     """Return the schema of a spill file: the stored columns and the place on the curve."""
     plain = [
         pa.field(field.name, pa.string()) if pa.types.is_dictionary(field.type) else field
-        for field in stored_shape(stored_schema(settings.files.schema))
+        for field in copied_schema(stored_schema(settings.files.schema))
     ]
     return pa.schema([*plain, pa.field(_PLACE, pa.uint64())])
 
 
-def spill(
+def write_spill_file(
     source: GroupSource,
     slices: Sequence[SliceToCluster],
-    ranges: Ranges,
+    ranges: CurveRanges,
     settings: RewriteSettings,
     path: str,
-) -> Spilled:
+) -> SpillFile:
     """Write the rows of some of the group's slices as sorted runs. Memory: the settings' buffer."""
-    schema = spilled_schema(settings)
+    schema = spill_schema(settings)
     runs: list[Run] = []
     batches = 0
     with source.storage.open_output(path) as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -511,7 +517,7 @@ def spill(
                     runs.append(Run(source.partition_path, batches, batches + len(parts), end - start, number))
                     batches += len(parts)
                 start = max(start, end)
-    return Spilled(path, tuple(runs))
+    return SpillFile(path, tuple(runs))
 
 
 def _blocks(source: GroupSource, slices: Sequence[SliceToCluster], limit: int) -> Iterator[pa.Table]:
@@ -529,19 +535,19 @@ def _blocks(source: GroupSource, slices: Sequence[SliceToCluster], limit: int) -
 
 
 def _join_batches(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    return one_chunk(pa.Table.from_batches(batches).unify_dictionaries())
+    return combine_table(pa.Table.from_batches(batches).unify_dictionaries())
 
 
-def _by_place(rows: pa.Table) -> npt.NDArray[np.int64]:
+def _sort_by_place(rows: pa.Table) -> npt.NDArray[np.int64]:
     return np.argsort(rows.column(_PLACE).to_numpy(), kind="stable")
 
 
 def merge_range(
     storage: Storage,
-    spilled: Sequence[Spilled],
+    spilled: Sequence[SpillFile],
     group: tuple[str, str],
     number: int,
-    ranges: Ranges,
+    ranges: CurveRanges,
     settings: RewriteSettings,
 ) -> Iterator[WrittenFile]:
     """Write the files of one range: one file, or more if many rows share a place.
@@ -549,7 +555,7 @@ def merge_range(
     Args:
         group: number and partition path of the group.
     """
-    order = _by_place if settings.ordering.is_curved else settings.ordering.by_columns
+    order = _sort_by_place if settings.ordering.is_curved else settings.ordering.by_columns
     with ExitStack() as stack:
         cursors: list[RunCursor] = []
         rows = 0

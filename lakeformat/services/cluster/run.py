@@ -27,7 +27,7 @@ from lakeformat.errors import (
     InvalidOptionError,
     WriteConflictError,
 )
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
 from lakeformat.index.bucket import has_bucket_files
@@ -35,8 +35,8 @@ from lakeformat.layout import Strategy
 from lakeformat.model.instant import REPLACE_ACTIONS, Instant
 from lakeformat.model.operation import Operation
 from lakeformat.model.service_plans import ClusteringPlan
-from lakeformat.services.cluster.local_rewriter import Group, groups_of, rewrite_here
-from lakeformat.services.cluster.plan import PartitionChoice, PlanLimits, plan_clustering
+from lakeformat.services.cluster.local_rewriter import Group, load_groups, rewrite_in_process
+from lakeformat.services.cluster.plan import PartitionChoice, ClusterLimits, plan_clustering
 from lakeformat.services.cluster.settings import (
     Ordering,
     RewriteSettings,
@@ -45,7 +45,7 @@ from lakeformat.services.cluster.settings import (
     plan_params,
     target_of_plan,
 )
-from lakeformat.services.scheduled_service import PlannedService, closed_groups, newest_schema_text, not_pending
+from lakeformat.services.scheduled_service import ScheduledService, list_planned_groups, newest_schema_text, not_pending_error
 from lakeformat.storage.port import Storage, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -64,18 +64,18 @@ __all__ = [
     "ClusterRequest",
     "ClusterSession",
     "Rewriter",
-    "clustering_params",
-    "may_cluster",
-    "note_clusterings",
+    "find_clustering_params",
+    "may_be_clustering",
+    "write_clustering_note",
     "pending_plans",
-    "request_of",
-    "rows_are_bound",
-    "stale_file",
+    "make_cluster_request",
+    "index_binds_rows",
+    "find_stale_reason",
 ]
 
 _NOTE: Final = own_path("clustered")
 #: How many archived clusterings are noted.
-_NOTED: Final = 200
+_MOST_NOTED: Final = 200
 
 
 def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, ClusteringPlan]]:
@@ -89,7 +89,7 @@ def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[I
     return plans
 
 
-def stale_file(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineStore) -> str | None:
+def find_stale_reason(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineStore) -> str | None:
     """Return why a plan can no longer be run; None if its slices are unchanged in the table.
 
     A log file that no commit names is not a change: it comes from a rollback, or from a writer that died or still runs.
@@ -113,7 +113,7 @@ def stale_file(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineStore) -
     return None
 
 
-def clustering_params(store: TimelineStore, timeline: Timeline, instant_time: str) -> Mapping[str, str] | None:
+def find_clustering_params(store: TimelineStore, timeline: Timeline, instant_time: str) -> Mapping[str, str] | None:
     """Return the parameters of the clustering that committed at this time; None if it was not one, or is unknown."""
     instant = timeline.find(instant_time)
     if instant is None:
@@ -124,7 +124,7 @@ def clustering_params(store: TimelineStore, timeline: Timeline, instant_time: st
     return requested.plan.params if requested is not None and requested.plan is not None else None
 
 
-def note_clusterings(store: TimelineStore, timeline: Timeline, leaving: Iterable[Instant]) -> None:
+def write_clustering_note(store: TimelineStore, timeline: Timeline, leaving: Iterable[Instant]) -> None:
     """Note the parameters of the clusterings among these instants in lakeformat's folder, before they are archived.
 
     The next plan then recognises files that they wrote. Only the newest are kept. The note may be lost.
@@ -133,11 +133,11 @@ def note_clusterings(store: TimelineStore, timeline: Timeline, leaving: Iterable
         instant.time: dict(params)
         for instant in leaving
         if instant.action in REPLACE_ACTIONS
-        and (params := clustering_params(store, timeline, instant.time)) is not None
+        and (params := find_clustering_params(store, timeline, instant.time)) is not None
     }
     if params_of:
         noted = {**_read_note(store.storage), **params_of}
-        newest = dict(sorted(noted.items())[-_NOTED:])
+        newest = dict(sorted(noted.items())[-_MOST_NOTED:])
         store.storage.replace(_NOTE, json.dumps(newest).encode())
 
 
@@ -149,7 +149,7 @@ def _read_note(storage: Storage) -> dict[str, dict[str, str]]:
     return {time: params for time, params in found.items() if isinstance(params, dict)} if type(found) is dict else {}
 
 
-def may_cluster(store: TimelineStore, instant: Instant) -> bool:
+def may_be_clustering(store: TimelineStore, instant: Instant) -> bool:
     """Tell whether a pending instant is a clustering, or may be one because its plan cannot be read."""
     if instant.action not in REPLACE_ACTIONS:
         return False
@@ -167,7 +167,7 @@ _ROW_GROUP: Final = "lakeformat.parquet.row.group.rows"
 _ORDERED_GROUP_ROWS: Final = 16_384
 
 #: Rewrites groups, in this or other processes, and returns their new files in the settings' folder.
-Rewriter: TypeAlias = Callable[[Engine, Sequence[Group], RewriteSettings], Sequence[WrittenFile]]
+Rewriter: TypeAlias = Callable[[TableContext, Sequence[Group], RewriteSettings], Sequence[WrittenFile]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +176,10 @@ class ClusterRequest:
 
     ordering: Ordering
     choice: PartitionChoice
-    limits: PlanLimits
+    limits: ClusterLimits
 
 
-def request_of(
+def make_cluster_request(
     options: Options,
     by: Sequence[str] | str | None = None,
     curve: str | None = None,
@@ -201,7 +201,7 @@ def request_of(
         if not partitions:
             raise InvalidInputError("no partition is named; give partition paths, or leave partitions out for all")
         choice = PartitionChoice(named=(partitions,) if isinstance(partitions, str) else tuple(partitions))
-    limits = PlanLimits.of_options(options, everything=bool(columns), sorts=bool(ordering.columns))
+    limits = ClusterLimits.of_options(options, everything=bool(columns), sorts=bool(ordering.columns))
     if target_file_bytes is not None:
         if target_file_bytes < 1:
             raise InvalidInputError(f"target_file_bytes={target_file_bytes} is not a size; give bytes from 1 up")
@@ -209,7 +209,7 @@ def request_of(
     return ClusterRequest(ordering, choice, limits)
 
 
-def rows_are_bound(options: Options, snapshot: Snapshot) -> bool:
+def index_binds_rows(options: Options, snapshot: Snapshot) -> bool:
     """Tell whether the table's index finds rows by their file groups, which clustering would change."""
     return options.write.index == "BUCKET" or has_bucket_files(snapshot.each_slice())
 
@@ -222,15 +222,15 @@ class ClusterSession:
     """
 
     def __init__(
-        self, engine: Engine, options: Options, rewriter: Rewriter | None = None, hooks: Hooks | None = None
+        self, context: TableContext, options: Options, rewriter: Rewriter | None = None, hooks: Hooks | None = None
     ) -> None:
-        snapshot = engine.writable()
-        self.engine, self._rewriter = engine, rewriter or rewrite_here
+        snapshot = context.writable_snapshot()
+        self.context, self._rewriter = context, rewriter or rewrite_in_process
         # The batch that the options name has been written by now.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
-        job = rewrite_job(snapshot, self.options, Operation.CLUSTER, engine.ids.token())
-        self.session = WriteSession(engine, job, hooks or Hooks())
-        self.planned = PlannedService(self.session.transaction, "clustering")
+        job = rewrite_job(snapshot, self.options, Operation.CLUSTER, context.ids.token())
+        self.session = WriteSession(context, job, hooks or Hooks())
+        self.service = ScheduledService(self.session.transaction, "clustering")
 
     # --- planning -------------------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class ClusterSession:
             InvalidOptionError: the table's index finds rows by their file ids, which clustering changes.
         """
         self._check_index(snapshot)
-        store, location = self.engine.store, self.engine.storage.location
+        store, location = self.context.store, self.context.storage.location
         ordering = request.ordering
         ordering.check(snapshot.columns(location))
         if not ordering.columns and ordering.strategy is not Strategy.LINEAR:
@@ -249,16 +249,16 @@ class ClusterSession:
             _LOG.warning("%s sorts nothing without columns; set %s", strategy, SORT_COLUMNS)
         return plan_clustering(
             snapshot.slices,
-            closed_groups(store, snapshot.timeline),
+            list_planned_groups(store, snapshot.timeline),
             request.choice,
             request.limits,
             plan_params(ordering, request.limits.target_file_bytes),
             location,
-            cache(partial(clustering_params, store, snapshot.timeline)),
+            cache(partial(find_clustering_params, store, snapshot.timeline)),
         )
 
     def _check_index(self, snapshot: Snapshot) -> None:
-        if rows_are_bound(self.options, snapshot):
+        if index_binds_rows(self.options, snapshot):
             raise InvalidOptionError(
                 f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; a table of buckets "
                 "cannot be clustered, only a clustering that is planned can be cancelled"
@@ -266,13 +266,13 @@ class ClusterSession:
 
     def schedule(self, request: ClusterRequest) -> str | None:
         """Put a plan on the timeline for a later run. Return its instant time; None if there is nothing to do."""
-        with self.session.transaction.locked():
-            snapshot = self.engine.snapshot()
+        with self.session.transaction.hold_lock():
+            snapshot = self.context.snapshot()
             plan = self.plan(snapshot, request)
             if plan is None:
                 return None
-            commit = self.planned.begin(snapshot.timeline, encode_clustering(plan))
-            self.planned.leave(commit)
+            commit = self.service.begin(snapshot.timeline, encode_clustering(plan))
+            self.service.release(commit)
         _LOG.info("clustering %s scheduled: %d file groups", commit.time, len(plan.file_groups))
         return commit.time
 
@@ -286,18 +286,18 @@ class ClusterSession:
         """
         transaction = self.session.transaction
         with ExitStack() as life:
-            with transaction.report.step("plan") as counted, transaction.locked():
-                snapshot = self.engine.snapshot()
+            with transaction.report.step("plan") as counted, transaction.hold_lock():
+                snapshot = self.context.snapshot()
                 plan = self.plan(snapshot, request)
                 if plan is not None:
-                    commit = self.planned.start(
-                        self.planned.begin(snapshot.timeline, encode_clustering(plan)), keeps_plan=False
+                    commit = self.service.start(
+                        self.service.begin(snapshot.timeline, encode_clustering(plan)), keeps_plan=False
                     )
-                    life.enter_context(keep_alive(self.engine.storage, commit.time))
+                    life.enter_context(keep_alive(self.context.storage, commit.time))
                     counted.update(groups=len(plan.groups), files=len(plan.file_groups))
             if plan is None:
-                return self.session.transaction.nothing(snapshot, "no file groups are worth rewriting")
-            with self.planned.undo_on_failure(commit, keeps_plan=False):
+                return self.session.transaction.skip(snapshot, "no file groups are worth rewriting")
+            with self.service.undo_on_failure(commit, keeps_plan=False):
                 return self._execute(commit, plan, snapshot, request.ordering, request.limits.target_file_bytes)
 
     def run(self, instant_time: str | None = None) -> WriteResult:
@@ -311,36 +311,36 @@ class ClusterSession:
         with ExitStack() as life:
             with (
                 self.session.transaction.report.step("plan") as counted,
-                self.session.transaction.locked(keeping=instant_time),
+                self.session.transaction.hold_lock(keeping=instant_time),
             ):
-                snapshot = self.engine.snapshot()
-                found = self._claim_one(snapshot, instant_time)
+                snapshot = self.context.snapshot()
+                found = self._claim_plan(snapshot, instant_time)
                 if found is not None:
                     commit, (plan, ordering) = found
-                    life.enter_context(keep_alive(self.engine.storage, commit.time))
+                    life.enter_context(keep_alive(self.context.storage, commit.time))
                     counted.update(groups=len(plan.groups), files=len(plan.file_groups))
             if found is None:
-                return self.session.transaction.nothing(snapshot, "no clustering is pending")
-            with self.planned.undo_on_failure(commit, keeps_plan=True):
+                return self.session.transaction.skip(snapshot, "no clustering is pending")
+            with self.service.undo_on_failure(commit, keeps_plan=True):
                 return self._execute(commit, plan, snapshot, ordering, target_of_plan(plan, self.options))
 
-    def _claim_one(
+    def _claim_plan(
         self, snapshot: Snapshot, instant_time: str | None
     ) -> tuple[OpenCommit, tuple[ClusteringPlan, Ordering]] | None:
         """Claim the plan of this time, or else the oldest that can be run.
 
         Raise the oldest plan's error if none can.
         """
-        pending = pending_plans(self.engine.store, snapshot.timeline)
+        pending = pending_plans(self.context.store, snapshot.timeline)
 
         def check(instant: Instant, plan: ClusteringPlan) -> tuple[ClusteringPlan, Ordering]:
             self._check_index(snapshot)
             ordering = ordering_of_plan(plan, self.options, instant.time)
-            ordering.check(snapshot.columns(self.engine.storage.location))
+            ordering.check(snapshot.columns(self.context.storage.location))
             self._check_live(instant, plan, snapshot)
             return plan, ordering
 
-        return self.planned.claim_one(pending, instant_time, snapshot.timeline, check)
+        return self.service.claim_one(pending, instant_time, snapshot.timeline, check)
 
     def _check_live(self, instant: Instant, plan: ClusteringPlan, snapshot: Snapshot) -> None:
         """Roll a plan back if its files are no longer those of the table.
@@ -348,16 +348,16 @@ class ClusterSession:
         Raises:
             WriteConflictError: another writer wrote to its file groups although it was pending.
         """
-        stale = stale_file(plan, snapshot, self.engine.store)
+        stale = find_stale_reason(plan, snapshot, self.context.store)
         if stale is not None:
-            roll_back(self.engine.store, self.session.job.config, self.engine.clock, instant)
+            roll_back(self.context.store, self.session.job.config, self.context.clock, instant)
             raise WriteConflictError(f"clustering {instant.time} {stale}; it was rolled back: schedule another")
 
     def _execute(
         self, commit: OpenCommit, plan: ClusteringPlan, snapshot: Snapshot, ordering: Ordering, target_bytes: int
     ) -> WriteResult:
         session, options = self.session, self.options
-        location = self.engine.storage.location
+        location = self.context.storage.location
         schema = snapshot.columns(location)
         settings = RewriteSettings(
             commit.time,
@@ -368,19 +368,19 @@ class ClusterSession:
             options[SORT_BUFFER],
         )
         with session.transaction.report.step("rewrite") as counted:
-            written = self._rewriter(self.engine, groups_of(plan, snapshot), settings)
+            written = self._rewriter(self.context, load_groups(plan, snapshot), settings)
             counted.update(order=ordering.strategy.value if ordering.columns else "none", files=len(written))
-        with session.transaction.locked():
-            self.planned.check_claim(commit)
+        with session.transaction.hold_lock():
+            self.service.check_claim(commit)
             with session.transaction.report.step("place") as counted:
-                placed = session.place(commit, written)
+                placed = session.place_files(commit, written)
                 counted["files"] = len(placed)
             replaced: dict[str, tuple[str, ...]] = {}
             for group in plan.file_groups:
                 replaced[group.partition_path] = (*replaced.get(group.partition_path, ()), group.file_id)
             # A write that began before this one may have changed the columns meanwhile.
-            now = self.engine.snapshot()
-            text, columns = newest_schema_text(self.engine, now), now.columns(location)
+            now = self.context.snapshot()
+            text, columns = newest_schema_text(self.context, now), now.columns(location)
             outcome = Outcome(
                 schema=columns,
                 written=placed,
@@ -390,7 +390,7 @@ class ClusterSession:
                 files_schema=schema,
             )
             session.transaction.publish(commit, outcome)
-            return session.transaction.closed(commit)
+            return session.transaction.close(commit)
 
     def _files(self, schema: pa.Schema, ordering: Ordering, target_bytes: int) -> FileSettings:
         """Return the settings of the new files.
@@ -409,11 +409,11 @@ class ClusterSession:
             InvalidInputError: no plan of this time is pending.
             WriteConflictError: the plan is running.
         """
-        with self.session.transaction.locked(keeping=instant_time):
-            store = self.engine.store
-            pending = {instant.time: instant for instant in store.load().pending if may_cluster(store, instant)}
+        with self.session.transaction.hold_lock(keeping=instant_time):
+            store = self.context.store
+            pending = {instant.time: instant for instant in store.load().pending if may_be_clustering(store, instant)}
             if instant_time not in pending:
-                raise not_pending(self.planned.name, instant_time, pending)
-            if claims.read_claim(self.engine.storage, instant_time) is not None:
-                raise self.planned.runs_elsewhere_error(pending[instant_time])
-            roll_back(store, self.session.job.config, self.engine.clock, pending[instant_time])
+                raise not_pending_error(self.service.name, instant_time, pending)
+            if claims.read_claim(self.context.storage, instant_time) is not None:
+                raise self.service.runs_elsewhere_error(pending[instant_time])
+            roll_back(store, self.session.job.config, self.context.clock, pending[instant_time])

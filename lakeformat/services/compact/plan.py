@@ -29,7 +29,7 @@ from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.service_plans import CompactionOperation, CompactionPlan
 
-__all__ = ["PlanLimits", "is_ours", "may_run", "may_show_outgrown", "plan_compaction"]
+__all__ = ["CompactLimits", "are_all_marked", "may_run", "may_show_outgrown", "plan_compaction"]
 
 _MEGABYTE: Final = 1 << 20
 #: Log files of a slice are large from this many bytes on, unless the base file is larger.
@@ -40,7 +40,7 @@ _IO: Final = "TOTAL_IO_MB"
 
 
 @dataclass(frozen=True, slots=True)
-class PlanLimits:
+class CompactLimits:
     """Limits of one plan.
 
     Attributes:
@@ -64,7 +64,7 @@ class PlanLimits:
     file_bytes: int
 
     @classmethod
-    def of_options(cls, options: Options, today: date) -> PlanLimits:
+    def of_options(cls, options: Options, today: date) -> CompactLimits:
         """Return the limits that the options set."""
         return cls(
             options[STRATEGY],
@@ -79,7 +79,7 @@ class PlanLimits:
 
 
 def plan_compaction(
-    slices: Iterable[FileSlice], closed: Collection[FileGroupId], limits: PlanLimits
+    slices: Iterable[FileSlice], closed: Collection[FileGroupId], limits: CompactLimits
 ) -> CompactionPlan | None:
     """Plan a compaction. Return None if there is no slice to compact.
 
@@ -87,12 +87,12 @@ def plan_compaction(
         slices: the newest file slice of each file group.
         closed: file groups of pending compactions, log compactions and clusterings.
     """
-    operations = [_operation(each, limits) for each in slices if each.logs and each.group not in closed]
+    operations = [_plan_operation(each, limits) for each in slices if each.logs and each.group not in closed]
     chosen = _STRATEGIES[limits.strategy](operations, limits)
     return CompactionPlan(tuple(chosen), limits.strategy == OUTGROWN) if chosen else None
 
 
-def _operation(piece: FileSlice, limits: PlanLimits) -> CompactionOperation:
+def _plan_operation(piece: FileSlice, limits: CompactLimits) -> CompactionOperation:
     return CompactionOperation(
         piece.group.partition_path,
         piece.group.file_id,
@@ -120,10 +120,10 @@ def _metrics(piece: FileSlice, file_bytes: int) -> Mapping[str, float]:
 # --- strategies -------------------------------------------------------------------------------------------
 
 _Operations: TypeAlias = Sequence[CompactionOperation]
-_Strategy: TypeAlias = Callable[[_Operations, PlanLimits], _Operations]
+_Strategy: TypeAlias = Callable[[_Operations, CompactLimits], _Operations]
 
 
-def _within_target(operations: _Operations, limits: PlanLimits) -> _Operations:
+def _cut_to_target(operations: _Operations, limits: CompactLimits) -> _Operations:
     left, chosen = limits.target_io_mb, []
     for operation in operations:
         left -= int(operation.metrics[_IO])
@@ -133,17 +133,17 @@ def _within_target(operations: _Operations, limits: PlanLimits) -> _Operations:
     return chosen
 
 
-def _by_size(operations: _Operations, limits: PlanLimits) -> _Operations:
+def _choose_by_size(operations: _Operations, limits: CompactLimits) -> _Operations:
     large = (each for each in operations if each.metrics[_LOG_BYTES] >= limits.least_log_bytes)
-    return _within_target(sorted(large, key=lambda each: -each.metrics[_LOG_BYTES]), limits)
+    return _cut_to_target(sorted(large, key=lambda each: -each.metrics[_LOG_BYTES]), limits)
 
 
-def _by_number(operations: _Operations, limits: PlanLimits) -> _Operations:
+def _choose_by_number(operations: _Operations, limits: CompactLimits) -> _Operations:
     many = (each for each in operations if each.metrics[_LOG_FILES] >= limits.least_log_files)
-    return _within_target(sorted(many, key=lambda each: -each.metrics[_LOG_FILES]), limits)
+    return _cut_to_target(sorted(many, key=lambda each: -each.metrics[_LOG_FILES]), limits)
 
 
-def _outgrown(operations: _Operations, limits: PlanLimits) -> _Operations:
+def _choose_outgrown(operations: _Operations, limits: CompactLimits) -> _Operations:
     """Choose slices with many or large log files.
 
     If there are any, add those with half as many: they would be due soon.
@@ -151,7 +151,7 @@ def _outgrown(operations: _Operations, limits: PlanLimits) -> _Operations:
     if not any(_has_many(each, limits.least_log_files) or _has_large(each) for each in operations):
         return ()
     chosen = (each for each in operations if _has_many(each, -(-limits.least_log_files // 2)) or _has_large(each))
-    return _within_target(
+    return _cut_to_target(
         sorted(chosen, key=lambda each: (-each.metrics[_LOG_FILES], -each.metrics[_LOG_BYTES])), limits
     )
 
@@ -167,25 +167,25 @@ def _has_large(operation: CompactionOperation) -> bool:
     return logs >= max(written, _LARGE_LOG_BYTES)
 
 
-def _of_newest_days(operations: _Operations, limits: PlanLimits) -> _Operations:
-    days = sorted({_day(each) for each in operations}, reverse=True)[: limits.days]
-    chosen = (each for each in operations if _day(each) in days)
-    return sorted(chosen, key=_day, reverse=True)
+def _choose_newest_days(operations: _Operations, limits: CompactLimits) -> _Operations:
+    days = sorted({_parse_day(each) for each in operations}, reverse=True)[: limits.days]
+    chosen = (each for each in operations if _parse_day(each) in days)
+    return sorted(chosen, key=_parse_day, reverse=True)
 
 
-def _since_days(operations: _Operations, limits: PlanLimits) -> _Operations:
+def _choose_since_days(operations: _Operations, limits: CompactLimits) -> _Operations:
     """Choose the partitions of the last days."""
     first = limits.today - timedelta(days=limits.days)
-    return sorted((each for each in operations if _day(each) >= first), key=_day, reverse=True)
+    return sorted((each for each in operations if _parse_day(each) >= first), key=_parse_day, reverse=True)
 
 
-def _before_days(operations: _Operations, limits: PlanLimits) -> _Operations:
-    """Choose the partitions that `_since_days` leaves out."""
+def _choose_before_days(operations: _Operations, limits: CompactLimits) -> _Operations:
+    """Choose the partitions that `_choose_since_days` leaves out."""
     first = limits.today - timedelta(days=limits.days)
-    return sorted((each for each in operations if _day(each) < first), key=_day, reverse=True)
+    return sorted((each for each in operations if _parse_day(each) < first), key=_parse_day, reverse=True)
 
 
-def _day(operation: CompactionOperation) -> date:
+def _parse_day(operation: CompactionOperation) -> date:
     """Parse the date in a partition path (``2025/11/20``, ``2025-11-20``, either with ``name=`` before a part).
 
     Return `date.min` if there is none.
@@ -199,7 +199,7 @@ def _day(operation: CompactionOperation) -> date:
     return date.min
 
 
-def _matching(operations: _Operations, limits: PlanLimits) -> _Operations:
+def _choose_matching(operations: _Operations, limits: CompactLimits) -> _Operations:
     if limits.pattern is None:
         return operations
     whole = re.compile(limits.pattern)
@@ -207,15 +207,15 @@ def _matching(operations: _Operations, limits: PlanLimits) -> _Operations:
 
 
 _STRATEGIES: Final[Mapping[str, _Strategy]] = {
-    "LogFileSizeBasedCompactionStrategy": _by_size,
-    "LogFileNumBasedCompactionStrategy": _by_number,
-    "BoundedIOCompactionStrategy": _within_target,
+    "LogFileSizeBasedCompactionStrategy": _choose_by_size,
+    "LogFileNumBasedCompactionStrategy": _choose_by_number,
+    "BoundedIOCompactionStrategy": _cut_to_target,
     "UnBoundedCompactionStrategy": lambda operations, _: operations,
-    "DayBasedCompactionStrategy": _of_newest_days,
-    "BoundedPartitionAwareCompactionStrategy": _since_days,
-    "UnBoundedPartitionAwareCompactionStrategy": _before_days,
-    "PartitionRegexBasedCompactionStrategy": _matching,
-    OUTGROWN: _outgrown,
+    "DayBasedCompactionStrategy": _choose_newest_days,
+    "BoundedPartitionAwareCompactionStrategy": _choose_since_days,
+    "UnBoundedPartitionAwareCompactionStrategy": _choose_before_days,
+    "PartitionRegexBasedCompactionStrategy": _choose_matching,
+    OUTGROWN: _choose_outgrown,
 }
 
 
@@ -243,7 +243,7 @@ def may_run(pending: Iterable[tuple[Instant, CompactionPlan | None]]) -> bool:
     )
 
 
-def is_ours(commits: Iterable[CommitMetadata], mark: str) -> bool:
+def are_all_marked(commits: Iterable[CommitMetadata], mark: str) -> bool:
     """Tell whether lakeformat made all of the commits.
 
     Args:

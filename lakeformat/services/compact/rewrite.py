@@ -15,27 +15,27 @@ import pyarrow as pa
 
 from lakeformat.codec.avro.schema import with_meta
 from lakeformat.display import progress
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
     BaseFileWriter,
     FileSettings,
-    KeyFacts,
-    inherited_facts,
-    roomy_filter,
-    stored_shape,
+    FilterAndRange,
+    inherit_filter_and_range,
+    make_growable_filter,
+    copied_schema,
 )
-from lakeformat.files.footers import key_footer
-from lakeformat.files.open_slice import SliceMerging
-from lakeformat.files.slice_reader import LOGS_IN_MEMORY, MergedSlice, merged_slice
+from lakeformat.files.footers import parse_key_footer
+from lakeformat.files.open_slice import SliceMergeRules
+from lakeformat.files.slice_reader import LOGS_IN_MEMORY, MergedSlice, open_merged_slice
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.base_file_handles import decode_ahead
-from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.arrow_pool import reuse_memory
 
-__all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_here", "compact_slice", "side_by_side"]
+__all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_in_process", "compact_slice", "count_parallel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class SliceToCompact:
     """
 
     number: int
-    piece: FileSlice
-    merging: SliceMerging
+    file_slice: FileSlice
+    merging: SliceMergeRules
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class CompactSettings:
 
 
 #: Compacts slices, in this or other processes, and returns their new base files in the settings' folder.
-Compactor: TypeAlias = Callable[[Engine, Sequence[SliceToCompact], CompactSettings], Sequence[WrittenFile]]
+Compactor: TypeAlias = Callable[[TableContext, Sequence[SliceToCompact], CompactSettings], Sequence[WrittenFile]]
 
 
 def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettings, *, threads: bool) -> WrittenFile:
@@ -82,23 +82,23 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
     Raises:
         CorruptTableError, UnsupportedTableError: a file is missing, damaged or of an unknown kind; names the file.
     """
-    piece, group = one.piece, one.piece.group
+    piece, group = one.file_slice, one.file_slice.group
     name = BaseFileName(group.file_id, settings.write_token, settings.instant_time)
     path = f"{settings.folder}/{one.number}-{name}"
     table = with_meta(settings.files.schema)
     with (
-        merged_slice(storage, piece, one.merging, table, stored_shape(table).names) as merged,
+        open_merged_slice(storage, piece, one.merging, table, copied_schema(table).names) as merged,
         storage.open_output(path) as sink,
     ):
         inherited, most = _inherit_keys(storage, piece, merged), settings.files.row_group_bytes
         rows = merged.log_records + (merged.footer.num_rows if merged.footer else 0)
-        known = inherited or KeyFacts(roomy_filter(rows, settings.files.fpp))
+        known = inherited or FilterAndRange(make_growable_filter(rows, settings.files.fpp))
         nothing = pa.array([], pa.string())
         with BaseFileWriter(sink, group.partition_path, name, settings.files, known) as writer:
-            stored = merged.stored(ROW_GROUP_ROWS, most, threads=threads)
+            stored = merged.base_batches(ROW_GROUP_ROWS, most, threads=threads)
             for batch in decode_ahead(stored) if threads else stored:
                 writer.write(pa.Table.from_batches([batch]), new_keys=nothing if inherited else None)
-            for batch in merged.added(ROW_GROUP_ROWS, most):
+            for batch in merged.log_batches(ROW_GROUP_ROWS, most):
                 writer.write(pa.Table.from_batches([batch]))
             writer.close()
         counts = merged.counts
@@ -118,14 +118,14 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
     return WrittenFile(path, stat, writer.facts)
 
 
-def _inherit_keys(storage: Storage, piece: FileSlice, merged: MergedSlice) -> KeyFacts | None:
+def _inherit_keys(storage: Storage, piece: FileSlice, merged: MergedSlice) -> FilterAndRange | None:
     """Return filter and key range of the old base file if only the logs' keys must be added to them; else None."""
     if piece.base is None or merged.footer is None:
         return None
-    return inherited_facts(storage, key_footer(piece.base, merged.footer), merged.log_records)
+    return inherit_filter_and_range(storage, parse_key_footer(piece.base, merged.footer), merged.log_records)
 
 
-def side_by_side(log_bytes: Sequence[int], buffer_bytes: int, cores: int) -> int:
+def count_parallel(log_bytes: Sequence[int], buffer_bytes: int, cores: int) -> int:
     """Return how many slices can be compacted at once.
 
     Any so many of the slices fit into the buffer together, except that the result is at least 1. It is at most the
@@ -139,23 +139,25 @@ def side_by_side(log_bytes: Sequence[int], buffer_bytes: int, cores: int) -> int
     return max(1, min(cores, len(log_bytes)))
 
 
-def compact_here(engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[WrittenFile]:
+def compact_in_process(
+    context: TableContext, slices: Sequence[SliceToCompact], settings: CompactSettings
+) -> list[WrittenFile]:
     """Write the new base files of all slices, largest first, as many at once as cores and memory allow."""
     cores = max(1, pa.cpu_count())
-    order = sorted(slices, key=lambda one: -one.piece.size_bytes)
-    logs = [sum(log.size_bytes for log in one.piece.logs) for one in order]
-    threads = side_by_side(logs, cores * settings.buffer_bytes, cores)
+    order = sorted(slices, key=lambda one: -one.file_slice.size_bytes)
+    logs = [sum(log.size_bytes for log in one.file_slice.logs) for one in order]
+    threads = count_parallel(logs, cores * settings.buffer_bytes, cores)
     idle = threads < cores
 
     with (
-        reused_memory(),
-        progress("compact", sum(one.piece.size_bytes for one in order)) as shown,
+        reuse_memory(),
+        progress("compact", sum(one.file_slice.size_bytes for one in order)) as shown,
         ThreadPoolExecutor(threads) as pool,
     ):
 
         def compact(one: SliceToCompact) -> WrittenFile:
-            written = compact_slice(engine.storage, one, settings, threads=idle)
-            shown.advance(one.piece.size_bytes, rows=written.stat.num_writes, files=1)
+            written = compact_slice(context.storage, one, settings, threads=idle)
+            shown.advance(one.file_slice.size_bytes, rows=written.stat.num_writes, files=1)
             return written
 
         return [*pool.map(compact, order)]

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from lakeformat.codec.timeline_files.service_plans import encode_compaction_plan
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, WriteConflictError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -25,9 +25,9 @@ from lakeformat.model.files import FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
 from lakeformat.model.operation import Operation
 from lakeformat.model.service_plans import CompactionOperation, CompactionPlan
-from lakeformat.services.compact.plan import PlanLimits, plan_compaction
-from lakeformat.services.compact.rewrite import Compactor, CompactSettings, SliceToCompact, compact_here
-from lakeformat.services.scheduled_service import PlannedService, closed_groups, newest_schema_text, not_pending
+from lakeformat.services.compact.plan import CompactLimits, plan_compaction
+from lakeformat.services.compact.rewrite import Compactor, CompactSettings, SliceToCompact, compact_in_process
+from lakeformat.services.scheduled_service import ScheduledService, list_planned_groups, newest_schema_text, not_pending_error
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -41,7 +41,7 @@ from lakeformat.transaction.written_file import stage_folder
 from lakeformat.write.plan.job import rewrite_job
 from lakeformat.write.session import WriteSession
 
-__all__ = ["CompactSession", "check_late_files", "compact", "pending_compactions", "slice_to_merge"]
+__all__ = ["CompactSession", "check_late_files", "compact", "pending_compactions", "find_slice_to_merge"]
 
 
 def pending_compactions(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, CompactionPlan]]:
@@ -57,7 +57,7 @@ def pending_compactions(store: TimelineStore, timeline: Timeline) -> dict[str, t
     return pending
 
 
-def slice_to_merge(
+def find_slice_to_merge(
     operation: CompactionOperation,
     live: Mapping[FileGroupId, FileSlice],
     replaced: Collection[FileGroupId],
@@ -83,11 +83,11 @@ def slice_to_merge(
     if operation.group in replaced or (piece and piece.base and piece.base.name.instant_time > instant_time):
         return None
     if piece is None or (str(piece.base.name) if piece.base else "") != operation.base_name:
-        raise CorruptTableError(_lacks(instant_time, operation, operation.base_name or operation.log_names[0]))
+        raise CorruptTableError(_is_missing(instant_time, operation, operation.base_name or operation.log_names[0]))
     log_of = {str(log.name): log for log in piece.logs}
     missing = next((name for name in operation.log_names if name not in log_of), None)
     if missing is not None:
-        raise CorruptTableError(_lacks(instant_time, operation, missing))
+        raise CorruptTableError(_is_missing(instant_time, operation, missing))
     logs = [log_of[name] for name in operation.log_names]
     if by_name:
         known = set(operation.log_names)
@@ -99,7 +99,7 @@ def _sort_logs(logs: Sequence[LogFile]) -> tuple[LogFile, ...]:
     return tuple(sorted(logs, key=lambda log: log.name.order))
 
 
-def _lacks(instant_time: str, operation: CompactionOperation, name: str) -> str:
+def _is_missing(instant_time: str, operation: CompactionOperation, name: str) -> str:
     where = f" in partition {operation.partition_path!r}" if operation.partition_path else ""
     return (
         f"compaction {instant_time} names {name}{where}, which the table does not have as the newest version of its "
@@ -119,7 +119,7 @@ def check_late_files(
     Args:
         merged: the merged slices, by file group.
         others: time and metadata of the commits completed since the run began.
-        by_name: see `slice_to_merge`.
+        by_name: see `find_slice_to_merge`.
 
     Raises:
         WriteConflictError: names the commit; the next run merges what it wrote.
@@ -152,28 +152,28 @@ class CompactSession:
         UnsupportedTableError, TableNotFoundError: the table cannot be compacted.
     """
 
-    def __init__(self, engine: Engine, options: Options, compactor: Compactor | None = None) -> None:
-        location = engine.storage.location
-        config = engine.store.config()
+    def __init__(self, context: TableContext, options: Options, compactor: Compactor | None = None) -> None:
+        location = context.storage.location
+        config = context.store.config()
         config.check_compactable(location)
-        snapshot = engine.snapshot(config=config)
+        snapshot = context.snapshot(config=config)
         snapshot.check_writable(location)
-        self.engine, self._compactor = engine, compactor or compact_here
+        self.context, self._compactor = context, compactor or compact_in_process
         # The batch that the options name has been written by now.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
-        self._by_name = not engine.store.layout.tells_completion
-        job = rewrite_job(snapshot, self.options, Operation.COMPACT, engine.ids.token())
-        self.session = WriteSession(engine, job, Hooks())
+        self._by_name = not context.store.layout.tells_completion
+        job = rewrite_job(snapshot, self.options, Operation.COMPACT, context.ids.token())
+        self.session = WriteSession(context, job, Hooks())
         self.transaction = self.session.transaction
-        self.planned = PlannedService(self.transaction, _NAME)
+        self.service = ScheduledService(self.transaction, _NAME)
 
     # --- planning -------------------------------------------------------------------------------------
 
     def plan(self, snapshot: Snapshot) -> CompactionPlan | None:
         """Return the plan that the options give for this snapshot; None if there is nothing to compact."""
-        now = self.engine.clock.now_ms() // 1000
-        limits = PlanLimits.of_options(self.options, datetime.fromtimestamp(now, snapshot.config.zone).date())
-        return plan_compaction(_slices(snapshot), closed_groups(self.engine.store, snapshot.timeline), limits)
+        now = self.context.clock.now_ms() // 1000
+        limits = CompactLimits.of_options(self.options, datetime.fromtimestamp(now, snapshot.config.zone).date())
+        return plan_compaction(_each_slice(snapshot), list_planned_groups(self.context.store, snapshot.timeline), limits)
 
     def schedule(self) -> str | None:
         """Put a plan on the timeline for a later run. Return its instant time; None if there is nothing to do.
@@ -181,12 +181,12 @@ class CompactSession:
         Raises:
             WriteConflictError: a write is running whose log files the plan could not include.
         """
-        with self.transaction.locked():
-            opened = self._put_plan(self.engine.snapshot())
+        with self.transaction.hold_lock():
+            opened = self._put_plan(self.context.snapshot())
             if opened is None:
                 return None
             commit, _ = opened
-            self.planned.leave(commit)
+            self.service.release(commit)
         return commit.time
 
     def _put_plan(self, snapshot: Snapshot) -> tuple[OpenCommit, CompactionPlan] | None:
@@ -194,9 +194,9 @@ class CompactSession:
         if plan is None:
             return None
         self._check_no_writer(snapshot.timeline, None)
-        layout = self.engine.store.layout
+        layout = self.context.store.layout
         data = encode_compaction_plan(plan, missing_partitions=layout.tells_completion)
-        commit = self.planned.begin(snapshot.timeline, data)
+        commit = self.service.begin(snapshot.timeline, data)
         _LOG.info("compaction %s scheduled: %d file slices", commit.time, len(plan.operations))
         return commit, plan
 
@@ -214,12 +214,12 @@ class CompactSession:
         if not self._by_name:
             return
         # Clusterings write new file groups.
-        clusterings = frozenset(self.engine.store.pending_clustering(timeline).values())
+        clusterings = frozenset(self.context.store.pending_clustering(timeline).values())
         for instant in timeline.pending_writes:
             appends = instant.action in COMMIT_ACTIONS and instant.time not in clusterings
             if appends and (before is None or instant.time < before):
                 raise WriteConflictError(
-                    f"{self.engine.store.path(instant)} is pending in {self.engine.storage.location}, and may write to "
+                    f"{self.context.store.path(instant)} is pending in {self.context.storage.location}, and may write to "
                     f"the file slices of the compaction; wait for it"
                 )
 
@@ -238,17 +238,17 @@ class CompactSession:
             CorruptTableError: a file of the plan is missing.
         """
         with ExitStack() as life:
-            with self.transaction.report.step("plan") as counted, self.transaction.locked():
-                snapshot = self.engine.snapshot()
-                found = self._claim_one(snapshot, instant_time) or (self._begin_new_plan(snapshot) if plans else None)
+            with self.transaction.report.step("plan") as counted, self.transaction.hold_lock():
+                snapshot = self.context.snapshot()
+                found = self._claim_plan(snapshot, instant_time) or (self._begin_new_plan(snapshot) if plans else None)
                 if found is not None:
                     commit, merged = found
-                    life.enter_context(keep_alive(self.engine.storage, commit.time))
+                    life.enter_context(keep_alive(self.context.storage, commit.time))
                     counted.update(slices=len(merged), log_files=sum(len(piece.logs) for piece in merged.values()))
             if found is None:
                 why = "no file slice is to be compacted" if plans else "no compaction is pending"
-                return self.transaction.nothing(snapshot, why)
-            with self.planned.undo_on_failure(commit, keeps_plan=True):
+                return self.transaction.skip(snapshot, why)
+            with self.service.undo_on_failure(commit, keeps_plan=True):
                 return self._execute(commit, merged, snapshot)
 
     def _begin_new_plan(self, snapshot: Snapshot) -> tuple[OpenCommit, _Merged] | None:
@@ -257,25 +257,25 @@ class CompactSession:
             return None
         commit, plan = opened
         merged = self._slices_of_plan(plan, snapshot, commit.time)
-        return self.planned.start(commit, keeps_plan=True), merged
+        return self.service.start(commit, keeps_plan=True), merged
 
-    def _claim_one(self, snapshot: Snapshot, instant_time: str | None) -> tuple[OpenCommit, _Merged] | None:
+    def _claim_plan(self, snapshot: Snapshot, instant_time: str | None) -> tuple[OpenCommit, _Merged] | None:
         def check(instant: Instant, plan: CompactionPlan) -> _Merged:
             self._check_no_writer(snapshot.timeline, instant.time)
             return self._slices_of_plan(plan, snapshot, instant.time)
 
-        pending = pending_compactions(self.engine.store, snapshot.timeline)
-        return self.planned.claim_one(pending, instant_time, snapshot.timeline, check)
+        pending = pending_compactions(self.context.store, snapshot.timeline)
+        return self.service.claim_one(pending, instant_time, snapshot.timeline, check)
 
     def _slices_of_plan(self, plan: CompactionPlan, snapshot: Snapshot, time: str) -> _Merged:
-        live = {piece.group: piece for piece in _slices(snapshot)}
-        replaced = _replaced_groups(self.engine, snapshot.timeline)
-        pieces = (slice_to_merge(one, live, replaced, time, by_name=self._by_name) for one in plan.operations)
+        live = {piece.group: piece for piece in _each_slice(snapshot)}
+        replaced = _replaced_groups(self.context, snapshot.timeline)
+        pieces = (find_slice_to_merge(one, live, replaced, time, by_name=self._by_name) for one in plan.operations)
         return {piece.group: piece for piece in pieces if piece is not None}
 
     def _execute(self, commit: OpenCommit, merged: _Merged, snapshot: Snapshot) -> WriteResult:
         session, transaction = self.session, self.transaction
-        location = self.engine.storage.location
+        location = self.context.storage.location
         schema = snapshot.columns(location)
         settings = CompactSettings(
             commit.time,
@@ -284,21 +284,21 @@ class CompactSession:
             names_base=not self._by_name,
             buffer_bytes=self.options.write.buffer_bytes,
         )
-        visible = _visible_to(snapshot.timeline, None if self._by_name else commit.time)
+        visible = _list_visible_to(snapshot.timeline, None if self._by_name else commit.time)
         slices = [
             SliceToCompact(at, piece, replace(snapshot.merging(piece), visible=visible.since(piece.earliest)))
             for at, piece in enumerate(merged.values())
         ]
         with transaction.report.step("rewrite") as counted:
-            written = self._compactor(self.engine, slices, settings)
+            written = self._compactor(self.context, slices, settings)
             counted["files"] = len(written)
-        with transaction.locked(keeping=commit.time):
-            self.planned.check_claim(commit)
+        with transaction.hold_lock(keeping=commit.time):
+            self.service.check_claim(commit)
             with transaction.report.step("place") as counted:
-                placed = session.place(commit, written)
+                placed = session.place_files(commit, written)
                 counted["files"] = len(placed)
             # A write that began before this one may have changed the columns meanwhile.
-            now = self.engine.snapshot()
+            now = self.context.snapshot()
 
             def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
                 check_late_files(merged, commit.time, others, by_name=self._by_name)
@@ -309,11 +309,11 @@ class CompactSession:
                 written=placed,
                 snapshot=snapshot,
                 check_new_keys=check,
-                schema_text=newest_schema_text(self.engine, now),
+                schema_text=newest_schema_text(self.context, now),
                 files_schema=schema,
             )
             transaction.publish(commit, outcome)
-            return transaction.closed(commit)
+            return transaction.close(commit)
 
     # --- cancelling -----------------------------------------------------------------------------------
 
@@ -324,17 +324,17 @@ class CompactSession:
             InvalidInputError: no plan of this time is pending.
             WriteConflictError: the plan is running, or log files have been written to a slice that it has opened.
         """
-        store, storage = self.engine.store, self.engine.storage
-        with self.transaction.locked(keeping=instant_time):
+        store, storage = self.context.store, self.context.storage
+        with self.transaction.hold_lock(keeping=instant_time):
             timeline = store.load()
             pending = {one.time: one for one in timeline.pending if one.action is Action.COMPACTION}
             if instant_time not in pending:
-                raise not_pending(_NAME, instant_time, pending)
+                raise not_pending_error(_NAME, instant_time, pending)
             instant = pending[instant_time]
             if instant.state is not State.REQUESTED or claims.read_claim(storage, instant_time) is not None:
-                raise self.planned.runs_elsewhere_error(instant)
+                raise self.service.runs_elsewhere_error(instant)
             self._check_no_writer(timeline, None)
-            if self._by_name and (log := _log_of(self.engine, instant_time)) is not None:
+            if self._by_name and (log := _find_log(self.context, instant_time)) is not None:
                 raise WriteConflictError(
                     f"{log} has been written for a file slice that compaction {instant_time} has opened; run it"
                 )
@@ -354,7 +354,7 @@ def compact(session: Callable[[], CompactSession]) -> WriteResult:
     return done if done is not None and result.skipped else result
 
 
-def _slices(snapshot: Snapshot) -> Iterator[FileSlice]:
+def _each_slice(snapshot: Snapshot) -> Iterator[FileSlice]:
     """Yield the slices with log files, and all others that a plan may name."""
     live = snapshot.live
     if isinstance(live, ListedSlices):
@@ -364,12 +364,12 @@ def _slices(snapshot: Snapshot) -> Iterator[FileSlice]:
             yield FileSlice(file.group, file.name.instant_time, file)
 
 
-def _replaced_groups(engine: Engine, timeline: Timeline) -> frozenset[FileGroupId]:
-    commits = (engine.store.commit(one) for one in timeline.commits if one.action is Action.REPLACE_COMMIT)
+def _replaced_groups(context: TableContext, timeline: Timeline) -> frozenset[FileGroupId]:
+    commits = (context.store.commit(one) for one in timeline.commits if one.action is Action.REPLACE_COMMIT)
     return frozenset(FileGroupId(path, id_) for one in commits for path, ids in one.replaced.items() for id_ in ids)
 
 
-def _visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstants:
+def _list_visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstants:
     """Return the instants whose blocks belong to the slices before a plan: those completed when the plan was made.
 
     Args:
@@ -382,7 +382,7 @@ def _visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstants:
     return VisibleInstants(times, min(seen.before, plan_time))
 
 
-def _log_of(engine: Engine, instant_time: str) -> str | None:
+def _find_log(context: TableContext, instant_time: str) -> str | None:
     """Return the path of a log file in the slice that a plan of this time has opened; None if there is none."""
-    logs = (log.path for log in list_files(engine.storage).logs if log.name.instant_time == instant_time)
+    logs = (log.path for log in list_files(context.storage).logs if log.name.instant_time == instant_time)
     return next(logs, None)

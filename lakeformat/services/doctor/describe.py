@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lakeformat.config.resolve import Options
 from lakeformat.display import html_pairs
 from lakeformat.errors import LakeformatError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -16,8 +16,8 @@ from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.public import public
-from lakeformat.read.scan import known_files, known_rows
-from lakeformat.services.clean.plan import retention_of
+from lakeformat.read.scan import list_files_table, count_known_rows
+from lakeformat.services.clean.plan import choose_retention
 from lakeformat.services.clean.run import CleanSession
 from lakeformat.services.savepoint import Savepoint, read_savepoints
 from lakeformat.timeline.history import DEDUPE, VERB_KEY
@@ -129,12 +129,12 @@ class Description(OneLine):
         }
 
 
-def describe(engine: Engine, options: Options) -> Description:
+def describe(context: TableContext, options: Options) -> Description:
     """Describe the table. Reads at most a few footers of data files. Memory: one object per file."""
-    store, location = engine.store, engine.storage.location
+    store, location = context.store, context.storage.location
     config = store.config()
-    snapshot = engine.snapshot(config=config)
-    timeline, listing = snapshot.timeline, list_files(engine.storage)
+    snapshot = context.snapshot(config=config)
+    timeline, listing = snapshot.timeline, list_files(context.storage)
     sizes = [*(base.size_bytes for base in listing.bases), *(log.size_bytes for log in listing.logs)]
     slices = _slices(snapshot)
     live = sum(each.size_bytes for each in slices)
@@ -152,40 +152,40 @@ def describe(engine: Engine, options: Options) -> Description:
         instant_time=snapshot.instant_time,
         commits=len(timeline.commits),
         partitions=len({each.group.partition_path for each in slices}),
-        rows=_rows(engine, snapshot),
+        rows=_rows(context, snapshot),
         files=sum(len(each.files) for each in slices),
         size_bytes=live,
         all_files=len(sizes),
         all_bytes=sum(sizes),
-        cleanable_bytes=_cleanable(engine, options, live, sum(sizes)),
+        cleanable_bytes=_count_cleanable(context, options, live, sum(sizes)),
         small_files=sum(each.base is not None and each.base.size_bytes < limit for each in slices),
         small_limit=limit,
         log_bytes=sum(log.size_bytes for each in slices for log in each.logs),
-        last_clean=_last(timeline, Action.CLEAN),
+        last_clean=_last_time(timeline, Action.CLEAN),
         last_archived=archived[len(archived) - 1].as_py() if len(archived) else None,
-        last_compaction=_last_commit(engine, timeline, config, compacted=True),
-        last_clustering=_last_commit(engine, timeline, config, compacted=False),
+        last_compaction=_last_commit(context, timeline, config, compacted=True),
+        last_clustering=_last_commit(context, timeline, config, compacted=False),
         pending=tuple(_pending_text(instant, plans) for instant in timeline.pending),
-        savepoints=read_savepoints(engine, timeline),
+        savepoints=read_savepoints(context, timeline),
     )
 
 
-def _rows(engine: Engine, snapshot: Snapshot) -> int | None:
+def _rows(context: TableContext, snapshot: Snapshot) -> int | None:
     """Return the row count from the file index and from the footers of at most `_FOOTERS` other files; else None."""
-    unknown = known_files(snapshot)["rows"].null_count
+    unknown = list_files_table(snapshot)["rows"].null_count
     if unknown > _FOOTERS:
         return None
     try:
-        return known_rows(engine.storage, snapshot)
+        return count_known_rows(context.storage, snapshot)
     except LakeformatError:  # `check` reports what is wrong with a file.
         return None
 
 
-def _cleanable(engine: Engine, options: Options, live_bytes: int, all_bytes: int) -> int:
+def _count_cleanable(context: TableContext, options: Options, live_bytes: int, all_bytes: int) -> int:
     if not live_bytes or all_bytes <= (1 + _MUCH_DEAD) * live_bytes:
         return 0
     try:
-        return CleanSession(engine, options).dry_run(retention_of(options)).size_bytes
+        return CleanSession(context, options).dry_run(choose_retention(options)).size_bytes
     except LakeformatError:  # `check` reports what is wrong.
         return 0
 
@@ -196,15 +196,15 @@ def _slices(snapshot: Snapshot) -> tuple[FileSlice, ...]:
     return tuple(FileSlice(file.group, file.name.instant_time, file) for file in snapshot.files)
 
 
-def _last(timeline: Timeline, action: Action) -> str | None:
+def _last_time(timeline: Timeline, action: Action) -> str | None:
     return max((i.time for i in timeline.of_action(action) if i.state is State.COMPLETED), default=None)
 
 
-def _last_commit(engine: Engine, timeline: Timeline, config: TableConfig, *, compacted: bool) -> str | None:
+def _last_commit(context: TableContext, timeline: Timeline, config: TableConfig, *, compacted: bool) -> str | None:
     """Return the time of the newest compaction, or clustering, on the active timeline; None if there is none."""
     for instant in reversed(timeline.commits):
         if instant.action is (Action.COMMIT if compacted else Action.REPLACE_COMMIT):
-            metadata = engine.store.commit(instant)
+            metadata = context.store.commit(instant)
             is_compaction = config.table_type is TableType.MERGE_ON_READ and metadata.compacted
             is_clustering = metadata.operation == "CLUSTER" and metadata.extra.get(VERB_KEY) != DEDUPE
             if is_compaction if compacted else is_clustering:

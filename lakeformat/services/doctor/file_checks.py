@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from lakeformat.codec.bloom import BloomFilter, hash_chain_blocks
 from lakeformat.codec.log_blocks import parse_blocks
 from lakeformat.errors import CorruptTableError, InvalidInputError, LakeformatError, UnsupportedTableError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.shards import IndexedFiles, ShardPart
-from lakeformat.file_system_view.file_index.stored import FOLDER, add_up, bounds_of, indexed_paths
+from lakeformat.file_system_view.file_index.stored import FOLDER, stored_bounds, fold_bounds, indexed_paths
 from lakeformat.file_system_view.live_files import file_objects
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.batch_rows import OpenParquet
@@ -27,7 +27,7 @@ from lakeformat.files.footers import (
     MAX_KEY,
     MIN_KEY,
     KeyRange,
-    key_footer,
+    parse_key_footer,
     open_base,
     open_parquet,
     read_metadata,
@@ -91,7 +91,7 @@ def _check_base(
         rows_of[base.path] = parquet.metadata.num_rows
         names = parquet.schema_arrow.names
         has_keys = has_keys and RECORD_KEY in names and PARTITION_PATH in names
-        footer = key_footer(base, parquet.metadata)
+        footer = parse_key_footer(base, parquet.metadata)
         bloom = footer.bloom(storage) if has_keys else None
         if has_keys and footer.filter_bytes and bloom is None:
             yield Finding(Kind.NO_FILTER, base.path, _REWRITE, size_bytes=footer.filter_bytes)
@@ -205,10 +205,10 @@ def _find_duplicates(keys_of_slices: Sequence[tuple[FileSlice, pa.ChunkedArray]]
 _AT_ONCE: Final = 1000
 
 
-def check_index_files(engine: Engine, files: frozenset[BaseFile]) -> Iterator[Finding]:
+def check_index_files(context: TableContext, files: frozenset[BaseFile]) -> Iterator[Finding]:
     """Yield a finding if the index is in use and lists other files than the folders hold."""
     try:
-        live = _index_in_use(engine)
+        live = _index_in_use(context)
         if live is None:
             return
         indexed = frozenset(file for portion in live.portions() for file in file_objects(portion.files))
@@ -221,25 +221,25 @@ def check_index_files(engine: Engine, files: frozenset[BaseFile]) -> Iterator[Fi
     yield _finding(why)
 
 
-def check_index_bounds(engine: Engine) -> Iterator[Finding]:
+def check_index_bounds(context: TableContext) -> Iterator[Finding]:
     """Yield a finding if the index's row counts or bounds contradict the footers of the files.
 
     Reads the footers of all files that the index lists. Other checks report damaged and missing files. Memory: one
     shard of the index and a thousand footers.
     """
     with suppress(LakeformatError):  # `check_index_files` reports it.
-        live = _index_in_use(engine)
-        wrong = sum(_count_wrong_files(engine.storage, live, part) for part in live.parts) if live is not None else 0
+        live = _index_in_use(context)
+        wrong = sum(_count_wrong_files(context.storage, live, part) for part in live.parts) if live is not None else 0
         if wrong:
             files = f"{wrong} file{'s' * (wrong != 1)}"
             yield _finding(f"the index has other row counts or bounds than the footers of {files}")
 
 
-def _index_in_use(engine: Engine) -> IndexedFiles | None:
+def _index_in_use(context: TableContext) -> IndexedFiles | None:
     """Return the files of the index; None if the table has no index or this engine does not use it."""
-    if not engine.use_index or not engine.storage.list(FOLDER):
+    if not context.use_index or not context.storage.list(FOLDER):
         return None
-    live = engine.snapshot().live
+    live = context.snapshot().live
     return live if isinstance(live, IndexedFiles) else None
 
 
@@ -255,8 +255,8 @@ def _count_wrong_files(storage: Storage, live: IndexedFiles, part: ShardPart) ->
     wrong = 0
     if part.path and not part.changed:
         row = live.manifest.shards.slice(part.at, 1)
-        summed, rows = add_up(known, live.schema)
-        wrong = known.num_rows * _count_wrong_bounds(row, rows, bounds_of(row, paths, live.schema), summed)
+        summed, rows = fold_bounds(known, live.schema)
+        wrong = known.num_rows * _count_wrong_bounds(row, rows, stored_bounds(row, paths, live.schema), summed)
     for start in range(0, known.num_rows, _AT_ONCE):
         some = known.slice(start, _AT_ONCE)
         footers, positions = [], []
@@ -267,7 +267,7 @@ def _count_wrong_files(storage: Storage, live: IndexedFiles, part: ShardPart) ->
         some = some.take(pa.array(positions, pa.int64()))
         bounds, rows, owner = row_group_bounds(footers, paths, live.schema)
         folded, rows = fold_files(bounds, rows, owner, len(footers))
-        wrong += _count_wrong_bounds(some, rows, bounds_of(some, paths, live.schema), folded)
+        wrong += _count_wrong_bounds(some, rows, stored_bounds(some, paths, live.schema), folded)
     return wrong
 
 

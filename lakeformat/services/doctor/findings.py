@@ -33,7 +33,7 @@ class Kind(Enum):
     FILTER_DENIES = "bloom filter denies keys"
     KEY_RANGE = "footer's key range leaves keys out"
     STATISTICS = "statistics leave values out"
-    TORN_LOG = "log file has bytes that are no block"
+    TORN_LOG = "log file has bytes that are not a block"
     STALE_MARKERS = "markers of a write that is over"
     DEAD_INSTANT = "pending, and its writer is dead"
     FILE_INDEX = "file index disagrees with the folders"
@@ -83,7 +83,7 @@ class Findings(OneLine):
     """
 
     findings: tuple[Finding, ...] = ()
-    did: str = ""
+    action: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.findings)
@@ -111,7 +111,7 @@ class Findings(OneLine):
 
     def __str__(self) -> str:
         if not self.findings:
-            return f"nothing {self.did}" if self.did else "nothing is wrong"
+            return f"nothing {self.action}" if self.action else "nothing is wrong"
         rows = [("what", "where", "rows", "bytes", "cure")] + [
             (each.kind.value, each.path, f"{each.rows:,}", f"{each.size_bytes:,}", each.cure) for each in self.findings
         ]
@@ -123,5 +123,5 @@ class Findings(OneLine):
             ).rstrip()
             for row in rows
         ]
-        head = self.did or f"{len(self.findings)} finding{'s' * (len(self.findings) != 1)}"
+        head = self.action or f"{len(self.findings)} finding{'s' * (len(self.findings) != 1)}"
         return "\n".join([f"{head}:", *lines])

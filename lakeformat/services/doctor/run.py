@@ -14,12 +14,12 @@ from typing import Final
 
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_groups import Listing, list_files, visible_files
 from lakeformat.file_system_view.file_index.stored import FOLDER
 from lakeformat.file_system_view.live_files import ListedSlices
-from lakeformat.file_system_view.slices import slices_of
-from lakeformat.file_system_view.snapshot import Names, Snapshot, log_positions, table_schema
+from lakeformat.file_system_view.slices import build_slices
+from lakeformat.file_system_view.snapshot import FileNames, Snapshot, make_latest_base, table_schema
 from lakeformat.model.files import FileGroupId, FileSlice, join_path
 from lakeformat.model.instant import Action, State
 from lakeformat.model.table_config import TableConfig, TableType
@@ -54,9 +54,9 @@ class _TableState:
 class DoctorSession:
     """Checks and repairs of one table, of any version and kind that can be read."""
 
-    def __init__(self, engine: Engine, options: Options) -> None:
-        self.engine, self.options = engine, options
-        self.store, self.storage = engine.store, engine.storage
+    def __init__(self, context: TableContext, options: Options) -> None:
+        self.context, self.options = context, options
+        self.store, self.storage = context.store, context.storage
 
     def check(self, *, contents: bool = True) -> Findings:
         """Return everything that is wrong with the table.
@@ -83,32 +83,32 @@ class DoctorSession:
             keep: move files aside; if False, delete them, and also what earlier repairs moved aside.
         """
         if dry_run:
-            return Findings(self._mendable(), "would mend")
+            return Findings(self._list_repairable(), "would mend")
         with self.storage.lock(self.options.lock_seconds):
-            mended = self._mendable()
+            mended = self._list_repairable()
             if any(each.kind is Kind.DEAD_INSTANT for each in mended):
-                recover(self.store, self.store.config(), self.engine.clock)
-                after = self._mendable()
+                recover(self.store, self.store.config(), self.context.clock)
+                after = self._list_repairable()
                 finished = tuple(each for each in mended if each.kind is Kind.DEAD_INSTANT)
                 mended = (*finished, *(each for each in after if each.kind is not Kind.DEAD_INSTANT))
-            aside = f"{REMOVED}/{self.engine.clock.now_ms()}"
+            aside = f"{REMOVED}/{self.context.clock.now_ms()}"
             for finding in mended:
-                self._mend(finding, aside, keep=keep)
+                self._repair_finding(finding, aside, keep=keep)
             if not keep:
                 self.storage.delete_folder(REMOVED)
         _LOG.info("%s: mended %s findings", self.storage.location, len(mended))
         return Findings(mended, "mended")
 
-    def _mendable(self) -> tuple[Finding, ...]:
+    def _list_repairable(self) -> tuple[Finding, ...]:
         found = self._inspect().found
         return tuple(each for each in (*found, *self._index_errors(found)) if each.mends)
 
     def _index_errors(self, findings: Sequence[Finding]) -> Iterator[Finding]:
         """Yield what is wrong with a file index that no other check found fault with."""
         if not any(each.kind in {Kind.FILE_INDEX, Kind.DAMAGED_INSTANT} for each in findings):
-            yield from file_checks.check_index_bounds(self.engine)
+            yield from file_checks.check_index_bounds(self.context)
 
-    def _mend(self, finding: Finding, aside: str, *, keep: bool) -> None:
+    def _repair_finding(self, finding: Finding, aside: str, *, keep: bool) -> None:
         match finding.kind:
             case Kind.ORPHAN if keep:
                 self.storage.move(finding.path, f"{aside}/{finding.path}")
@@ -119,7 +119,7 @@ class DoctorSession:
             case Kind.FILE_INDEX:
                 self.storage.delete_folder(FOLDER)
             case Kind.METADATA_TABLE:
-                drop_metadata_table(self.store, self.engine.clock)
+                drop_metadata_table(self.store, self.context.clock)
             case Kind.NO_PARTITION_FILE:
                 newest = self.store.load().newest_time
                 prepare_partition(self.storage, finding.path, newest or "")
@@ -146,9 +146,9 @@ class DoctorSession:
             findings += plan.find_unarchived(facts)
         findings += plan.find_lost_saved_files(saved, facts.listing)
         findings += timeline_checks.check_markers(self.storage, timeline)
-        findings += timeline_checks.find_dead_instants(self.engine, timeline)
+        findings += timeline_checks.find_dead_instants(self.context, timeline)
         findings += file_checks.check_index_files(
-            self.engine, frozenset(each.base for each in facts.slices if each.base)
+            self.context, frozenset(each.base for each in facts.slices if each.base)
         )
         findings += timeline_checks.check_metadata_table(self.store, timeline)
         findings += timeline_checks.find_foreign_folders(self.storage)
@@ -173,11 +173,11 @@ class DoctorSession:
             for file_id in ids
         )
         listing = list_files(self.storage)
-        names = Names({instant.time: metadata for instant, metadata in commits})
+        names = FileNames({instant.time: metadata for instant, metadata in commits})
         bases = visible_files(listing.bases, timeline, replaced, names)
         logs = listing.logs if config.table_type is TableType.MERGE_ON_READ else ()
-        counts = log_positions(self.store, timeline, logs)
-        slices: tuple[FileSlice, ...] = slices_of(bases, logs, replaced, counts)
+        counts = make_latest_base(self.store, timeline, logs)
+        slices: tuple[FileSlice, ...] = build_slices(bases, logs, replaced, counts)
         saved = frozenset(path for paths in self._saved_files(timeline).values() for path in paths)
         listing = Listing(listing.bases, tuple(logs))
         is_cow = config.table_type is TableType.COPY_ON_WRITE

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.log_blocks import parse_blocks
 from lakeformat.errors import CorruptTableError, LakeformatError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_groups import Listing
 from lakeformat.files.footers import open_base, open_parquet, row_batches
 from lakeformat.model.commit import CommitMetadata
@@ -27,7 +27,7 @@ from lakeformat.timeline.archive import LOG_NAME, VERSION_NAME, version_damage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.lost_writes import LostWrite, lost_writes, plan_sources
+from lakeformat.transaction.lost_writes import LostWrite, find_lost_writes, plan_sources
 
 __all__ = [
     "check_archive",
@@ -124,16 +124,16 @@ def check_markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
             yield Finding(Kind.STALE_MARKERS, entry.path, "lakeformat repair --yes removes them", mends=True)
 
 
-def find_dead_instants(engine: Engine, timeline: Timeline) -> Iterator[Finding]:
+def find_dead_instants(context: TableContext, timeline: Timeline) -> Iterator[Finding]:
     """Yield pending instants whose writers are dead. Plans that wait to be run are not reported."""
     for instant in timeline.pending:
-        if not _is_plan(engine.store, instant) and _is_dead(engine, instant):
-            is_ours = claims.read_claim(engine.storage, instant.time) is not None
+        if not _is_plan(context.store, instant) and _is_dead(context, instant):
+            is_ours = claims.read_claim(context.storage, instant.time) is not None
             mends = instant.action in _RECOVERED or (is_ours and instant.action in WRITE_ACTIONS | {Action.RESTORE})
             cure = "lakeformat repair --yes rolls it back or finishes it, as the next write does"
             if not mends:
                 cure = _FINISHED_BY.get(instant.action, "finish it with the program that began it")
-            yield Finding(Kind.DEAD_INSTANT, engine.store.path(instant), cure, mends=mends)
+            yield Finding(Kind.DEAD_INSTANT, context.store.path(instant), cure, mends=mends)
 
 
 def _is_plan(store: TimelineStore, instant: Instant) -> bool:
@@ -148,11 +148,11 @@ def _is_plan(store: TimelineStore, instant: Instant) -> bool:
     return request is not None and request.plan is not None
 
 
-def _is_dead(engine: Engine, instant: Instant) -> bool:
-    claim = claims.read_claim(engine.storage, instant.time)
+def _is_dead(context: TableContext, instant: Instant) -> bool:
+    claim = claims.read_claim(context.storage, instant.time)
     if claim is not None:
-        return not claims.is_alive(engine.store, instant, claim, engine.clock)
-    return not claims.heartbeat_alive(engine.store, instant, engine.clock, without=claims.FOREIGN_GRACE_MS)
+        return not claims.is_alive(context.store, instant, claim, context.clock)
+    return not claims.heartbeat_alive(context.store, instant, context.clock, without=claims.FOREIGN_GRACE_MS)
 
 
 def check_metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
@@ -202,7 +202,7 @@ def lost_writes_of_table(
         commits: the commits of the timeline and the newest archived ones.
     """
     sources = plan_sources(store, timeline, timeline.commit_times)
-    lost = lost_writes(commits, sources, by_name=not timeline.layout.tells_completion)
+    lost = find_lost_writes(commits, sources, by_name=not timeline.layout.tells_completion)
     return [each for each in lost if {each.lost, each.kept} & timeline.commit_times]
 
 

@@ -8,10 +8,10 @@ from lakeformat.errors import InstantNotAvailableError, InvalidInputError
 from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["check_not_saved", "instants_after", "last_commit", "target_of"]
+__all__ = ["check_not_saved", "instants_after", "last_commit", "find_target"]
 
 
-def target_of(timeline: Timeline, instant_time: str, location: str, *, doing: str) -> Instant:
+def find_target(timeline: Timeline, instant_time: str, location: str, *, doing: str) -> Instant:
     """Return the completed commit of an instant time.
 
     Raises:

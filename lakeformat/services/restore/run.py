@@ -16,15 +16,15 @@ from typing import Final
 from lakeformat.codec.timeline_files.recovery import RestorePlan, encode_restore_plan
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, LakeformatError, WriteConflictError
-from lakeformat.file_system_view.context import Engine
-from lakeformat.file_system_view.file_groups import list_files, missing_before
+from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.file_groups import find_missing_before, list_files
 from lakeformat.file_system_view.snapshot import Snapshot, list_snapshot
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
 from lakeformat.public import public
-from lakeformat.services.restore.plan import check_not_saved, instants_after, last_commit, target_of
+from lakeformat.services.restore.plan import check_not_saved, instants_after, last_commit, find_target
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -33,15 +33,17 @@ from lakeformat.transaction.commit_listeners import drop_metadata_table
 from lakeformat.transaction.rollback import recover
 from lakeformat.transaction.undo import CommitUndo, files_to_undo, remaining_logs
 
-__all__ = ["RestoreResult", "RestoreSession", "clustering_plans", "state_at", "state_before"]
+__all__ = ["RestoreResult", "RestoreSession", "list_clustering_plans", "snapshot_at", "snapshot_before"]
 
 
-def clustering_plans(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
+def list_clustering_plans(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
     """Return the times of pending clustering plans."""
     return frozenset(store.pending_clustering(timeline).values())
 
 
-def state_at(engine: Engine, config: TableConfig, timeline: Timeline, target: Instant, *, doing: str) -> Snapshot:
+def snapshot_at(
+    context: TableContext, config: TableConfig, timeline: Timeline, target: Instant, *, doing: str
+) -> Snapshot:
     """Return the snapshot without all writes that came after a commit.
 
     Lists the table twice. Memory: one object per file.
@@ -49,7 +51,7 @@ def state_at(engine: Engine, config: TableConfig, timeline: Timeline, target: In
     Raises:
         InstantNotAvailableError: files of that state have been cleaned, or commits after it have been archived.
     """
-    store, location = engine.store, engine.storage.location
+    store, location = context.store, context.storage.location
     archived = store.archived().completed_in(target.completed_at)
     newer = [instant for instant in archived if instant.time not in timeline.commit_times]
     if newer:
@@ -57,20 +59,20 @@ def state_at(engine: Engine, config: TableConfig, timeline: Timeline, target: In
             f"{location}: cannot {doing}: commit {newer[0].time}, which came after {target.time}, has been archived, "
             "and what it did cannot be undone any more"
         )
-    undone = instants_after(timeline, target, clustering_plans(store, timeline))
-    return state_before(engine, config, timeline, undone, doing=doing)
+    undone = instants_after(timeline, target, list_clustering_plans(store, timeline))
+    return snapshot_before(context, config, timeline, undone, doing=doing)
 
 
-def state_before(
-    engine: Engine, config: TableConfig, timeline: Timeline, undone: Sequence[Instant], *, doing: str
+def snapshot_before(
+    context: TableContext, config: TableConfig, timeline: Timeline, undone: Sequence[Instant], *, doing: str
 ) -> Snapshot:
-    """Return the snapshot without some writes. Errors as in `state_at`."""
-    store, location = engine.store, engine.storage.location
+    """Return the snapshot without some writes. Errors as in `snapshot_at`."""
+    store, location = context.store, context.storage.location
     metadatas = [(instant, store.commit(instant)) for instant in undone if instant.state is State.COMPLETED]
-    missing = missing_before(metadatas, list_files(engine.storage), location)
+    missing = find_missing_before(metadatas, list_files(context.storage), location)
     if missing is not None:
         raise InstantNotAvailableError(f"cannot {doing}: {missing}; choose a later instant")
-    left = timeline.without(frozenset(instant.time for instant in undone))
+    left = timeline.with_pending(frozenset(instant.time for instant in undone))
     return list_snapshot(store, config, left, travelling=True)
 
 
@@ -105,18 +107,18 @@ class RestoreResult(OneLine):
 class RestoreSession:
     """Restores and rollbacks of one table, of any version and kind that can be read. The lock is held throughout."""
 
-    def __init__(self, engine: Engine, options: Options) -> None:
-        self.engine, self.options = engine, options
-        self.store, self.storage = engine.store, engine.storage
+    def __init__(self, context: TableContext, options: Options) -> None:
+        self.context, self.options = context, options
+        self.store, self.storage = context.store, context.storage
 
     def plan_restore(self, to: str) -> RestoreResult:
         """Return what `restore` would undo, and raise what it would raise. Takes no lock and changes nothing."""
         config, timeline = self._config(), self.store.load()
-        target = target_of(timeline, to, self.storage.location, doing="restore")
-        undone = instants_after(timeline, target, clustering_plans(self.store, timeline))
+        target = find_target(timeline, to, self.storage.location, doing="restore")
+        undone = instants_after(timeline, target, list_clustering_plans(self.store, timeline))
         if undone:
             check_not_saved(timeline, undone, self.storage.location)
-            state_at(self.engine, config, timeline, target, doing="restore")
+            snapshot_at(self.context, config, timeline, target, doing="restore")
             self._check_savepoint(timeline, target)
             self._check_logs(timeline, undone)
         return RestoreResult("", to, tuple(i.time for i in undone))
@@ -126,30 +128,30 @@ class RestoreSession:
         config, timeline = self._config(), self.store.load()
         commit = self._commit_to_undo(timeline, instant_time)
         check_not_saved(timeline, (commit,), self.storage.location)
-        before = state_before(self.engine, config, timeline, (commit,), doing=f"roll {commit.time} back")
+        before = snapshot_before(self.context, config, timeline, (commit,), doing=f"roll {commit.time} back")
         return RestoreResult("", before.instant_time, (commit.time,))
 
     def restore(self, to: str) -> RestoreResult:
         """Undo everything that came after a commit."""
         with self._lock(restoring=to) as config:
             timeline = self.store.load()
-            target = target_of(timeline, to, self.storage.location, doing="restore")
-            plans = clustering_plans(self.store, timeline)
+            target = find_target(timeline, to, self.storage.location, doing="restore")
+            plans = list_clustering_plans(self.store, timeline)
             undone = instants_after(timeline, target, plans)
             if not undone:
                 return RestoreResult("", to, ())
-            self._check(timeline, undone, plans)
-            state_at(self.engine, config, timeline, target, doing="restore")
+            self._check_undo(timeline, undone, plans)
+            snapshot_at(self.context, config, timeline, target, doing="restore")
             self._check_savepoint(timeline, target)
             self._check_logs(timeline, undone)
             self._drop_metadata_table()
             plan = RestorePlan(tuple((i.time, i.action.value) for i in undone), to)
             restore = claims.claim_instant(
-                self.store, config, self.engine.clock, Action.RESTORE,
+                self.store, config, self.context.clock, Action.RESTORE,
                 kind=claims.PROCESS, token="", data=encode_restore_plan(plan),
             )  # fmt: skip
             with keep_alive(self.storage, restore.time):
-                CommitUndo(self.store, config, self.engine.clock).restore(restore, plan)
+                CommitUndo(self.store, config, self.context.clock).restore(restore, plan)
         return self._log_result(RestoreResult(restore.time, to, tuple(i.time for i in undone)))
 
     def rollback(self, instant_time: str | None) -> RestoreResult:
@@ -157,14 +159,14 @@ class RestoreSession:
         with self._lock() as config:
             timeline = self.store.load()
             commit = self._commit_to_undo(timeline, instant_time)
-            self._check(timeline, (commit,), clustering_plans(self.store, timeline))
+            self._check_undo(timeline, (commit,), list_clustering_plans(self.store, timeline))
             self._check_plans_after(timeline, commit)
-            before = state_before(self.engine, config, timeline, (commit,), doing=f"roll {commit.time} back")
+            before = snapshot_before(self.context, config, timeline, (commit,), doing=f"roll {commit.time} back")
             files = files_to_undo(
-                commit, self.store.commit(commit), list_files(self.storage), self._kept_logs(timeline, (commit,))
+                commit, self.store.commit(commit), list_files(self.storage), self._list_remaining_logs(timeline, (commit,))
             )
             self._drop_metadata_table()
-            undoing = CommitUndo(self.store, config, self.engine.clock)
+            undoing = CommitUndo(self.store, config, self.context.clock)
             rollback = undoing.begin(commit, files)
             try:
                 with keep_alive(self.storage, rollback.time):
@@ -185,7 +187,7 @@ class RestoreSession:
     def _lock(self, *, restoring: str | None = None) -> Iterator[TableConfig]:
         config = self._config()
         with self.storage.lock(self.options.lock_seconds):
-            recover(self.store, config, self.engine.clock, restoring=restoring)
+            recover(self.store, config, self.context.clock, restoring=restoring)
             yield config
 
     def _commit_to_undo(self, timeline: Timeline, instant_time: str | None) -> Instant:
@@ -196,7 +198,7 @@ class RestoreSession:
         if instant_time is None or instant_time == last.time:
             self._check_is_not_only_commit(timeline, last)
             return last
-        target_of(timeline, instant_time, location, doing="roll back")
+        find_target(timeline, instant_time, location, doing="roll back")
         raise InvalidInputError(
             f"{location}: {instant_time} is not the last commit, which is {last.time}; restore() to the one before"
         )
@@ -215,7 +217,7 @@ class RestoreSession:
                 "(hoodie.keep.min.commits)"
             )
 
-    def _check(self, timeline: Timeline, undone: Sequence[Instant], plans: frozenset[str]) -> None:
+    def _check_undo(self, timeline: Timeline, undone: Sequence[Instant], plans: frozenset[str]) -> None:
         """Check that no process writes or deletes, and that no savepoint holds one of the commits."""
         check_not_saved(timeline, undone, self.storage.location)
         for instant in timeline.pending:
@@ -258,19 +260,21 @@ class RestoreSession:
                             f"{partition!r} has been deleted; bring it back from a copy, or choose another instant"
                         )
 
-    def _kept_logs(self, timeline: Timeline, undone: Sequence[Instant]) -> frozenset[str]:
+    def _list_remaining_logs(self, timeline: Timeline, undone: Sequence[Instant]) -> frozenset[str]:
         return remaining_logs(self.store, timeline, frozenset(instant.time for instant in undone))
 
     def _check_logs(self, timeline: Timeline, undone: Sequence[Instant]) -> None:
         """Check, before anything is undone, that no log file mixes rows of undone and of remaining commits."""
-        kept, listing = self._kept_logs(timeline, undone), list_files(self.storage)
+        kept, listing = self._list_remaining_logs(timeline, undone), list_files(self.storage)
         for instant in undone:
-            files_to_undo(instant, self.store.commit(instant) if instant.state is State.COMPLETED else None, listing, kept)
+            files_to_undo(
+                instant, self.store.commit(instant) if instant.state is State.COMPLETED else None, listing, kept
+            )
 
     # --- effects --------------------------------------------------------------------------------------
 
     def _drop_metadata_table(self) -> None:
-        if drop_metadata_table(self.store, self.engine.clock):
+        if drop_metadata_table(self.store, self.context.clock):
             _LOG.warning("dropped the metadata table of %s: it would list files that go", self.storage.location)
 
     def _log_result(self, result: RestoreResult) -> RestoreResult:

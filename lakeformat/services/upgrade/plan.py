@@ -22,24 +22,24 @@ from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.table_config import TableConfig, extractor_of, key_generator_of, layout_of_version, merging_of
 from lakeformat.timeline.timeline_layout import TimelineLayout
 
-__all__ = ["Move", "completion_times", "moved_properties", "moves"]
+__all__ = ["FileMove", "completion_times", "convert_properties", "list_moves"]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class FileMove:
     """One file of the timeline, as an instant of the old layout and of the new one."""
 
     old: Instant
     new: Instant
 
 
-def moves(
+def list_moves(
     instants: Iterable[Instant],
     to: TimelineLayout,
     *,
     clusterings: Collection[str] = (),
     completed_at: Mapping[str, str] | None = None,
-) -> tuple[Move, ...]:
+) -> tuple[FileMove, ...]:
     """Return the files in the order in which they must be written: requested and inflight files before completed ones.
 
     Args:
@@ -47,11 +47,11 @@ def moves(
         clusterings: times of the replacecommits that were planned as clusterings.
         completed_at: see `completion_times`; used only if the new layout stores completion times.
     """
-    all_moves = [Move(one, _to_layout(one, to, clusterings, completed_at or {})) for one in instants]
+    all_moves = [FileMove(one, _moves_to_layout(one, to, clusterings, completed_at or {})) for one in instants]
     return tuple(sorted(all_moves, key=lambda move: (move.old.time, move.old.state, move.old.action.value)))
 
 
-def _to_layout(one: Instant, to: TimelineLayout, clusterings: Collection[str], ends: Mapping[str, str]) -> Instant:
+def _moves_to_layout(one: Instant, to: TimelineLayout, clusterings: Collection[str], ends: Mapping[str, str]) -> Instant:
     if one.state is State.COMPLETED:
         return replace(one, completion_time=ends[one.time] if to.tells_completion else None)
     is_clustering = one.action is Action.CLUSTERING or (one.action is Action.REPLACE_COMMIT and one.time in clusterings)
@@ -70,12 +70,12 @@ def completion_times(stamps: Mapping[str, str]) -> dict[str, str]:
         first = next_instant_time(0, time, timezone.utc)
         end = max(first, stamps[time])
         if following is not None:
-            end = min(end, max(first, _before(following)))
+            end = min(end, max(first, _subtract_millisecond(following)))
         ends[time] = end
     return ends
 
 
-def _before(time: str) -> str:
+def _subtract_millisecond(time: str) -> str:
     """Return the time one millisecond earlier."""
     moment = datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
     moment += timedelta(milliseconds=int(time[14:] or 0) - 1)
@@ -101,7 +101,7 @@ _REWRITTEN: Final = frozenset(
 _KEPT: Final = frozenset({names.INITIAL_VERSION, names.TIMELINE_PATH, names.HISTORY_PATH, names.ARCHIVE_FOLDER})
 
 
-def moved_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[str, str]:
+def convert_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[str, str]:
     """Return the properties of the same table in another version.
 
     Args:

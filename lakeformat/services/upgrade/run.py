@@ -17,10 +17,10 @@ from itertools import islice
 from typing import Final
 
 from lakeformat.codec.timeline_files.archive import LeavingInstant
-from lakeformat.codec.timeline_files.commit import avro_of, json_of
+from lakeformat.codec.timeline_files.commit import commit_to_avro, commit_to_json
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import CommitMetadata
@@ -28,7 +28,7 @@ from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, for
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TIMELINE_PATH, TableConfig
 from lakeformat.public import public
-from lakeformat.services.upgrade.plan import completion_times, moved_properties, moves
+from lakeformat.services.upgrade.plan import completion_times, convert_properties, list_moves
 from lakeformat.timeline.archive import read_archive_logs, read_lsm_history, write_archive_log, write_history
 from lakeformat.timeline.store import MOVED
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
@@ -84,9 +84,9 @@ class VersionSession:
         compact: runs the pending compactions and merges all log files.
     """
 
-    def __init__(self, engine: Engine, options: Options, compact: Callable[[], object]) -> None:
-        self.engine, self.options, self._compact = engine, options, compact
-        self.storage, self.store = engine.storage, engine.store
+    def __init__(self, context: TableContext, options: Options, compact: Callable[[], object]) -> None:
+        self.context, self.options, self._compact = context, options, compact
+        self.storage, self.store = context.storage, context.store
 
     def move(self, to: int, *, is_upgrade: bool) -> VersionChange:
         """Move the table to a version. Does nothing if the table has that version.
@@ -113,7 +113,7 @@ class VersionSession:
         """Move the table. Call under the lock."""
         config = self.store.config()
         config.check_readable(self.storage.location)
-        self._clear_up(config)
+        self._remove_old_layout(config)
         before = config.version
         if before == to:
             return VersionChange(before, to, skipped=f"the table is of version {to} already")
@@ -123,20 +123,20 @@ class VersionSession:
                 f"{self.storage.location} is of table version {before}: to {to} it is {verbs[0]}({to}), "
                 f"not {verbs[1]}({to})"
             )
-        moved_properties(config, to, key_settings(config, self.options))  # Raises before anything is changed.
-        self._settle(config, to)
-        values = moved_properties(self.store.config(), to, key_settings(config, self.options))
+        convert_properties(config, to, key_settings(config, self.options))  # Raises before anything is changed.
+        self._prepare(config, to)
+        values = convert_properties(self.store.config(), to, key_settings(config, self.options))
         files = self._copy(config, TableConfig(values)) if _changes_layout(before, to) else 0
-        write_properties(self.store, values, self.engine.clock)
-        self._clear_up(self.store.config())
+        write_properties(self.store, values, self.context.clock)
+        self._remove_old_layout(self.store.config())
         _LOG.info("%s is of table version %d now, and was of %d", self.storage.location, to, before)
         return VersionChange(before, to, files)
 
     # --- before ---------------------------------------------------------------------------------------
 
-    def _settle(self, config: TableConfig, to: int) -> None:
+    def _prepare(self, config: TableConfig, to: int) -> None:
         """Undo the work of dead writers, refuse what cannot be moved, and drop the metadata table."""
-        recover(self.store, config, self.engine.clock)
+        recover(self.store, config, self.context.clock)
         # Compactions come last, because only they can be finished here.
         pending = sorted(self.store.load().pending, key=lambda one: (one.action is Action.COMPACTION, one.time))
         if pending:
@@ -146,8 +146,8 @@ class VersionSession:
                 "only at rest; run or cancel the plan, or write to the table, which rolls back what has died"
             )
         if _changes_layout(config.version, to):
-            self._check_slices(self.engine.snapshot(config=config))
-        if drop_metadata_table(self.store, self.engine.clock):
+            self._check_slices(self.context.snapshot(config=config))
+        if drop_metadata_table(self.store, self.context.clock):
             _LOG.warning(
                 "dropped the metadata table of %s, which a change of version does not carry over: Hudi builds it again "
                 "with hoodie.metadata.enable=true",
@@ -179,10 +179,10 @@ class VersionSession:
             done = ((one, entry) for one, entry in entries if one.state is State.COMPLETED)
             ends = completion_times({i.time: format_instant_time(e.modified_ms, config.zone) for i, e in done})
         self._copy_archive(config, moved)
-        planned_moves = moves(
+        planned_moves = list_moves(
             (one for one, _ in entries), new, clusterings=self._clusterings([i for i, _ in entries]), completed_at=ends
         )
-        recode = avro_of if new.tells_completion else json_of
+        recode = commit_to_avro if new.tells_completion else commit_to_json
         for move in planned_moves:
             data, path = self.storage.read(old.path(move.old)), old.path(move.old)
             if move.old.action in COMMIT_ACTIONS and move.old.state is not State.REQUESTED:
@@ -204,13 +204,13 @@ class VersionSession:
         archived = read(self.storage, old)
         known = frozenset(other(self.storage, new).columns.column("time").to_pylist())
         commits = archived.commits([one for one in archived.completed_in("") if one.time not in known])
-        while portion := [self._leaving(*one) for one in islice(commits, _AT_A_TIME)]:
+        while portion := [self._read_leaving(*one) for one in islice(commits, _AT_A_TIME)]:
             if logs_to_history:
                 write_history(self.storage, new, portion)
             else:
                 write_archive_log(self.storage, new, portion, per_block=_PER_BLOCK)
 
-    def _leaving(self, instant: Instant, metadata: CommitMetadata) -> LeavingInstant:
+    def _read_leaving(self, instant: Instant, metadata: CommitMetadata) -> LeavingInstant:
         data = LAYOUT_2.encode_commit(metadata, replace=instant.action is Action.REPLACE_COMMIT)
         name = f"{self.storage.location} (archived instant {instant.time})"
         return LeavingInstant(instant.time, instant.completed_at, instant.action.value, data, b"", name)
@@ -221,7 +221,7 @@ class VersionSession:
         requests = ((i.time, self.store.requested_replace(i)) for i in requested)
         return frozenset(time for time, request in requests if request is not None and request.plan is not None)
 
-    def _clear_up(self, config: TableConfig) -> None:
+    def _remove_old_layout(self, config: TableConfig) -> None:
         """Remove the timeline files of the layout that the table does not have.
 
         Readers that still look there find `MOVED`.

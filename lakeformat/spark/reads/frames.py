@@ -1,4 +1,4 @@
-"""``read(spark, path)``: a table as a DataFrame, by the fastest way that answers rightly."""
+"""``read(spark, path)``: a table as a DataFrame, by the fastest way that gives the right rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lakeformat.config.option import fields
 from lakeformat.config.read_options import BEGIN, END, END_COLUMNS, FULL_SCAN, HOLES, QUERY_TYPE, TIME_ZONE
 from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.errors import InvalidInputError
-from lakeformat.file_system_view.context import Engine, open_engine
+from lakeformat.file_system_view.context import TableContext, open_context
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.instant import AsOf
-from lakeformat.predicate import column_path, refused_where
+from lakeformat.predicate import column_path, where_type_error
 from lakeformat.public import spark_public
-from lakeformat.read.query import ReadQuery, question, readable_schema
+from lakeformat.read.query import ReadQuery, make_query, readable_schema
 from lakeformat.read.scan import check_limit
 from lakeformat.spark.host import in_session_zone, storage_secrets
 from lakeformat.spark.pushdown import guarded_frame
@@ -36,11 +36,11 @@ __all__ = ["NATIVE", "Known", "Way", "choose_way", "read", "read_rows", "read_ta
 _LOG: Final = logging.getLogger("lakeformat.spark")
 NATIVE: Final = "native"
 SOURCE: Final = "source"
-#: Beyond this Spark's own scan, which opens the footers of all files, is slower than one that leaves files out.
+#: With more files, Spark's own scan, which opens all footers, is slower than a scan that skips files.
 _MANY_FILES: Final = 10_000
-#: Beyond this Spark's driver takes minutes to be told of the files.
+#: With more files, Spark's driver takes minutes to list them.
 _MOST_FILES: Final = 100_000
-#: Options that the source is told of as they were given.
+#: Options that are passed to the source as they were given.
 _PASSED: Final = (
     BEGIN,
     END_COLUMNS,
@@ -56,13 +56,13 @@ _PASSED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the choice of a way rests on.
+    """The facts by which `choose_way` chooses.
 
     Attributes:
-        files: that ``where`` leaves.
-        unreadable: those of them in types that Spark does not turn into the table's, or with log files.
-        pushes: whether the session hands filters to Python sources.
-        said: the user's word, if any.
+        files: number of files that ``where`` leaves.
+        unreadable: number of those that have log files, or types that Spark does not turn into the table's.
+        pushes: whether the session passes filters to Python sources.
+        said: the user's choice, if any.
     """
 
     files: int
@@ -80,15 +80,17 @@ class Way:
 
 
 def choose_way(known: Known) -> Way:
-    """Spark's own scan, but where the source's skipping outweighs its cost, about twice that of the scan for a row.
+    """Choose Spark's own scan, unless the files that the source's skipping leaves out outweigh its cost.
+
+    The source costs about twice as much for a row as Spark's own scan.
 
     Raises:
-        InvalidInputError: no such way.
+        InvalidInputError: the user's choice is not a way.
     """
     if known.said is not None:
         if known.said not in {NATIVE, SOURCE}:
             raise InvalidInputError(f"via={known.said!r} is no way to read; use 'native', 'source' or None")
-        return Way(known.said, "as asked for")
+        return Way(known.said, "as requested")
     if known.files > _MOST_FILES:
         return Way(SOURCE, f"over {_MOST_FILES:,} files")
     if known.pushes and known.files > _MANY_FILES:
@@ -140,13 +142,13 @@ def read(
     path = os.fspath(path)
     said = {"verify": verify, "time_zone": time_zone, "meta_columns": meta_columns}
     resolved = resolve({**options, **{name: value for name, value in said.items() if value is not None}})
-    engine = open_engine(path, resolved, **{**storage_options_of(path, options), **(storage_options or {})})
-    return read_rows(spark, engine, resolved, columns, where=where, as_of=as_of, limit=limit, via=via)
+    context = open_context(path, resolved, **{**storage_options_of(path, options), **(storage_options or {})})
+    return read_rows(spark, context, resolved, columns, where=where, as_of=as_of, limit=limit, via=via)
 
 
 def read_rows(
     spark: SparkSession,
-    engine: Engine,
+    context: TableContext,
     options: Options,
     columns: Sequence[str] | str | None,
     *,
@@ -159,13 +161,13 @@ def read_rows(
     check_limit(limit)
     if not options.given("meta_columns"):
         options = options.with_values(meta_columns=False)
-    frame = read_table(spark, engine, options, where=where, columns=columns, as_of=as_of, via=via)
+    frame = read_table(spark, context, options, where=where, columns=columns, as_of=as_of, via=via)
     return frame if limit is None else frame.limit(limit)
 
 
 def read_table(
     spark: SparkSession,
-    engine: Engine,
+    context: TableContext,
     options: Options,
     *,
     where: str | Column | None = None,
@@ -178,32 +180,32 @@ def read_table(
 
     columns = [columns] if isinstance(columns, str) else columns
 
-    choose_way(Known(0, said=via))  # Refused before anything is planned.
+    choose_way(Known(0, said=via))  # A wrong choice is refused before planning.
     if not isinstance(where, str | Column | None):
-        raise refused_where(where, "Spark SQL text or a Spark column")
+        raise where_type_error(where, "Spark SQL text or a Spark column")
     options = in_session_zone(spark, options)
-    snapshot = Table(engine.storage, options).snapshot(as_of)
+    snapshot = Table(context.storage, options).snapshot(as_of)
     if not isinstance(where, Column):
-        query = question(snapshot, engine.storage.location, options, columns=columns, where=where)
-        return _frame(spark, engine, options, snapshot, query, options.read.where if where is None else where, via)
+        query = make_query(snapshot, context.storage.location, options, columns=columns, where=where)
+        return _frame(spark, context, options, snapshot, query, options.read.where if where is None else where, via)
     plain = options.with_values(where=None)
-    names = question(snapshot, engine.storage.location, plain, columns=columns).schema.names
-    full = readable_schema(snapshot.columns(engine.storage.location), meta_columns=True)
-    whole = ReadQuery(full, implied(where, full), options.read.skipping).within(snapshot)
-    frame = _frame(spark, engine, plain, snapshot, whole, None, via).where(where)
+    names = make_query(snapshot, context.storage.location, plain, columns=columns).schema.names
+    full = readable_schema(snapshot.columns(context.storage.location), meta_columns=True)
+    whole = ReadQuery(full, implied(where, full), options.read.skipping).limit_to(snapshot)
+    frame = _frame(spark, context, plain, snapshot, whole, None, via).where(where)
     return frame.select(*(column_of(column_path([name])) for name in names))
 
 
 def _frame(
     spark: SparkSession,
-    engine: Engine,
+    context: TableContext,
     options: Options,
     snapshot: Snapshot,
     query: ReadQuery,
     where: str | None,
     via: str | None,
 ) -> DataFrame:
-    location, secrets = engine.storage.location, storage_secrets(engine)
+    location, secrets = context.storage.location, storage_secrets(context)
     via = SOURCE if via is None and secrets else via
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     given: dict[str, Any] = {key: options[key] for key in _PASSED if options.given(key)}
@@ -211,7 +213,7 @@ def _frame(
     unplanned = Known(snapshot.live.count, pushes=pushes, said=via)
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES):
         return _by_source(spark, location, query, given, choose_way(unplanned))
-    plan = plan_native(engine.store, snapshot, query)
+    plan = plan_native(context.store, snapshot, query)
     merged = len(plan.slices)
     way = choose_way(Known(len(plan.files) + merged, len(plan.foreign) + merged, pushes, via))
     if way.name == SOURCE:
@@ -219,11 +221,11 @@ def _frame(
     if options.read.verify:
         check_skipping(spark, location, snapshot, where, {TIME_ZONE: str(options.read.time_zone), **secrets})
     _LOG.info("%s at %s is read by Spark's own scan: %s", location, snapshot.instant_time, way.why)
-    return native_scan(spark, engine.storage, plan, split_bytes=options.read.split_bytes)
+    return native_scan(spark, context.storage, plan, split_bytes=options.read.split_bytes)
 
 
 def _pinned(snapshot: Snapshot) -> dict[str, str | None]:
-    """By which options another read sees the same commits."""
+    """Return the options by which another read sees the same commits."""
     if snapshot.changes is None:
         return {"as.of.instant": snapshot.instant_time}
     return {END: snapshot.changes.until or None}

@@ -1,15 +1,14 @@
-"""Spark's own Parquet scan over the files that a read has left: vectorised, columns pruned, counts from footers.
+"""Spark's own Parquet scan over the files that a read's planning has left.
 
-Spark is given files, not folders, the table's columns as the schema, and what is known of the folders' values, so that
-its own filters leave folders out. Files whose types it cannot widen (from before a change of schema that Hudi allows
-and Spark's reader does not) are read by tasks of ours instead.
+The scan is vectorised, reads only the needed columns, and counts rows from footers. Spark gets the files, not the
+folders, the table's columns as the schema, and the partition values of the folders, so that its own filters leave
+folders out. Spark cannot widen the types of some files (from before a change of schema that Hudi allows and Spark's
+reader does not). Tasks of lakeformat read these files.
 
-Spark's Parquet relation over given files, whose folders' values Spark knows: what makes its own filters prune.
-
-Spark's public calls find partition columns in folder names alone, and only of Hive's style; they look every file up
-first, too. The relation behind them takes both as given. It is made of Spark's internal classes, the same in 4.0 to
-4.3, by way of py4j; where they are out of reach (Spark Connect, a later Spark) the public call is taken, and filters
-prune row groups only.
+Spark's public calls find partition columns only in Hive-style folder names, and look every file up first. The relation
+behind these calls takes both as arguments. It is made of Spark's internal classes, which are the same in 4.0 to 4.3,
+through py4j. If these classes are out of reach (Spark Connect, a later Spark), the public call is used, and filters
+leave out row groups only.
 """
 
 from __future__ import annotations
@@ -32,13 +31,20 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import read_metadata
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, column_path
-from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack
+from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack_splits
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
-from lakeformat.read.run.file_statistics import NO_FOLDERS, FolderValues, Told, folder_values, may_be_zero, told_of
+from lakeformat.read.run.file_statistics import (
+    NO_FOLDERS,
+    FileStatistics,
+    FolderValues,
+    file_statistics,
+    find_folder_values,
+    may_be_zero,
+)
 from lakeformat.read.run.session import plan_read
 from lakeformat.spark.host import plain_errors
-from lakeformat.spark.jobs import Batches, context_of, cores, described, numbered, numbers, task_errors
+from lakeformat.spark.jobs import Batches, context_of, cores, describe_jobs, numbered_tasks, task_errors, task_numbers
 from lakeformat.spark.reads.predicate_to_column import column_of, condition_of, quoted
 from lakeformat.spark.types import spark_schema
 from lakeformat.storage.port import Storage
@@ -51,17 +57,17 @@ __all__ = ["BOTH_ZEROS", "NativePlan", "check_skipping", "native_scan", "parquet
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 _OPTIONS: Final = {
-    "recursiveFileLookup": "true",  # No columns from folder names.
+    "recursiveFileLookup": "true",  # Folder names give no columns.
     "mergeSchema": "false",
-    "__globPaths__": "false",  # Brackets and stars in folder names are themselves.
+    "__globPaths__": "false",  # Brackets and stars in folder names are plain characters.
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
-    "ignoreMissingFiles": "false",  # Whatever the session says: rows are never left out in silence.
+    "ignoreMissingFiles": "false",  # Rows are never left out silently, whatever the session's setting is.
     "ignoreCorruptFiles": "false",
 }
-#: For files with a float column that may be zero. Parquet's reader looks the value of a condition up in a column's
-#: dictionary, which tells -0.0 from 0.0, and Spark does not: row groups of -0.0 alone would be lost to ``x >= 0``.
-#: Row groups are skipped by their bounds all the same; there both zeros count as one.
+#: Options for files with a float column that may be zero. Parquet's reader looks the value of a condition up in a
+#: column's dictionary, which distinguishes -0.0 from 0.0. Spark does not, so ``x >= 0`` would lose row groups of -0.0
+#: alone. Row groups are still skipped by their bounds, in which both zeros are equal.
 BOTH_ZEROS: Final[Mapping[str, str]] = {"parquet.filter.dictionary.enabled": "false"}
 _BLOCK_BYTES: Final = 128 << 20
 
@@ -74,25 +80,26 @@ def parquet_scan(
     folders: FolderValues,
     more: Mapping[str, str],
 ) -> DataFrame:
-    """The files' rows.
+    """Return the files' rows as Spark reads them.
 
     Args:
         location: the table's folder or URL.
+        files: the files to read.
         schema: the columns to read.
-        folders: values of the folder of each file. Columns that it has are not read.
-        more: options of Spark's reader and of Parquet's, besides those that every scan has.
+        folders: partition values of the folder of each file. Columns with such values are not read from the files.
+        more: options of Spark's reader and of Parquet's, added to those of every scan.
     """
     if context_of(spark) is not None:
         try:
             return _relation(spark, location, files, schema, folders, more)
-        except Exception as error:  # Whatever a later Spark has made of its classes.
+        except Exception as error:  # A later Spark may have other classes.
             _LOG.info("Spark's relation cannot be made of files as they are known, it looks them up: %s", error)
     paths = [_uri(location, file.path) for file in files]
     return spark.read.schema(schema).options(**_OPTIONS, **more).parquet(*paths)
 
 
 def _uri(location: str, path: str) -> str:
-    """For Hadoop's ``Path``, which takes everything behind the scheme as it stands."""
+    """Return the URI for Hadoop's ``Path``, which takes the text after the scheme unchanged."""
     return f"file:{location}/{path}" if location.startswith("/") else f"{location}/{path}"
 
 
@@ -111,13 +118,13 @@ def _relation(
     path_of, place_of = jvm.org.apache.hadoop.fs.Path, sources.PartitionPath
     of_folders = set(folders.values.column_names)
     known = [name for name in schema.names if name in of_folders]
-    # Which Spark refuses beside columns of folders, and which keeps it from looking for them.
+    # Spark refuses this option if there are partition values; without them it keeps Spark from looking for some.
     said = {key: value for key, value in _OPTIONS.items() if not (known and key == "recursiveFileLookup")}
     options = python.toScalaMap({**said, **more})
     partitions = StructType([schema[name] for name in known])
     columns, constants = (session.parseDataType(of.json()) for of in (schema, partitions))
     cache = sources.FileStatusCache.getOrCreate(session)
-    paths = _remembered(spark, cache, location, files)
+    paths = _cache_statuses(spark, cache, location, files)
     names = sorted({file.partition_path for file in files}) if known else []
     rows = _internal_rows(spark, folders, names, known)
     places = [path_of(_uri(location, name)) for name in names]
@@ -126,7 +133,7 @@ def _relation(
         session, python.toSeq(paths), options, option.apply(columns), cache, option.apply(spec), option.empty()
     )
     if known:
-        # Spark drops a file whose folder has another name to it: no row may be lost by that.
+        # Spark drops a file if it writes the folder's name in another way; then rows would be lost.
         found, told = index.leafDirToChildrenFiles().keySet(), python.toSeq(places)
         if set(found.mkString("\n").split("\n")) != set(told.mkString("\n").split("\n")):
             raise ValueError("it names folders otherwise")
@@ -137,10 +144,10 @@ def _relation(
     return ClassicFrame(session.baseRelationToDataFrame(relation), spark)
 
 
-def _remembered(spark: Any, cache: Any, location: str, files: Sequence[BaseFile]) -> list[Any]:
-    """Paths of the files, which the cache now knows: Spark looks up those alone that it has forgotten."""
+def _cache_statuses(spark: Any, cache: Any, location: str, files: Sequence[BaseFile]) -> list[Any]:
+    """Put the files' sizes into Spark's cache, and return their paths. Spark looks up only files that it drops."""
     hadoop, gateway = spark._jvm.org.apache.hadoop.fs, spark.sparkContext._gateway
-    path_of, status_of = hadoop.Path, hadoop.FileStatus  # Each name looked up is a call.
+    path_of, status_of = hadoop.Path, hadoop.FileStatus  # Each look-up of a name is a call into the JVM.
     paths = []
     for file in files:
         path = path_of(_uri(location, file.path))
@@ -152,12 +159,12 @@ def _remembered(spark: Any, cache: Any, location: str, files: Sequence[BaseFile]
 
 
 def _written_ms(file: BaseFile) -> int:
-    """For those who ask Spark for a file's time: that of the commit that wrote it, to a second."""
+    """Return the time to report for a file: that of the commit that wrote it, to the second, as Unix milliseconds."""
     return int(datetime.strptime(file.name.instant_time[:14], "%Y%m%d%H%M%S").timestamp()) * 1000
 
 
 def _internal_rows(spark: Any, folders: FolderValues, names: Sequence[str], columns: Sequence[str]) -> Sequence[Any]:
-    """The folders' values as Spark's own rows."""
+    """Return the folders' partition values as rows of Spark's internal class."""
     if not columns:
         return []
     values = folders.values.select(columns).take([folders.rows[name] for name in names])
@@ -167,7 +174,7 @@ def _internal_rows(spark: Any, folders: FolderValues, names: Sequence[str], colu
 
 _RECORD_FILTER: Final = "spark.sql.parquet.recordLevelFilter.enabled"
 _UNCUT: Final = 1 << 62
-#: Spark's reader widens these, nested ones too.
+#: (stored, wanted) types that Spark's reader widens, also in nested columns.
 _WIDENED: Final = frozenset({
     (pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64()),
 })  # fmt: skip
@@ -176,14 +183,16 @@ _FLOATS: Final = (FloatType, DoubleType)
 
 @dataclass(frozen=True)
 class NativePlan:
-    """What Spark's own scan of a query will read.
+    """The files that Spark's own scan of a query reads.
 
     Attributes:
-        kept: by path, what is read of each file without log files.
-        slices: what is read of those with log files, which tasks of ours merge.
-        files: those that are kept.
-        foreign: paths of the files among them that Spark cannot read, or not as the table has them.
-        told: what the file index knows of the files kept.
+        snapshot: the table.
+        query: columns and rows wanted.
+        kept: path -> what is read of each file without log files.
+        slices: what is read of slices with log files, which tasks of lakeformat merge.
+        files: the files in ``kept``.
+        foreign: paths of the files among them that Spark cannot read, or not with the table's types.
+        told: what the file index knows of the files.
     """
 
     snapshot: Snapshot
@@ -192,16 +201,16 @@ class NativePlan:
     slices: tuple[SlicePart, ...]
     files: tuple[BaseFile, ...]
     foreign: frozenset[str]
-    told: Told
+    told: FileStatistics
 
     @property
     def rows(self) -> int | None:
-        """The number of rows that the query answers with, where the file index knows it."""
+        """Return the number of rows of the answer; None if the file index does not know it."""
         return self.told.rows if self.query.predicate == Always(True) and not self.slices else None
 
 
 def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> NativePlan:
-    """Plan as for any read. Memory: an object and some bounds for each file kept."""
+    """Plan a read of whole files. Memory: an object and some bounds for each file."""
     storage, table = store.storage, snapshot.columns(store.storage.location)
     plan = plan_read(storage, snapshot, query, split_bytes=_UNCUT)
     parts = [part for split in plan.splits for part in split.parts]
@@ -209,29 +218,29 @@ def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> N
     slices = tuple(part for part in parts if isinstance(part, SlicePart))
     full = readable_schema(table, meta_columns=True)
     fields = [full.field(name) for name in query.file_columns()]
-    asked = {path: of for field in fields for path, of in _leaves_asked(field)}
+    asked = {path: of for field in fields for path, of in _floating_leaves(field)}
     asked |= {field.name: field.type for field in fields if field.name in snapshot.config.partition_fields}
-    told = told_of(snapshot, kept, asked, query.predicate if query.skipping else None)
+    told = file_statistics(snapshot, kept, asked, query.predicate if query.skipping else None)
     files = file_objects(told.files)
     shaped = frozenset(path for path, part in kept.items() if part.shape is not None)
-    foreign = shaped | _not_for_spark(store, snapshot, files, table)
+    foreign = shaped | _unreadable_for_spark(store, snapshot, files, table)
     return NativePlan(snapshot, query, kept, slices, files, foreign, told)
 
 
 def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, split_bytes: int) -> DataFrame:
-    """The query's rows as Spark reads them itself, of the files planned whenever it does.
+    """Return the query's rows as Spark reads them, always from the planned files, whenever the frame is used.
 
-    Memory: the names of the files kept, here and in Spark.
+    Memory: the names of the files, here and in Spark.
 
     Args:
-        split_bytes: of the files that a task of ours reads.
+        split_bytes: bytes of the files that one task of lakeformat reads.
     """
     query, snapshot = plan.query, plan.snapshot
     table = snapshot.columns(storage.location)
     full = readable_schema(table, meta_columns=True)
     wanted = pa.schema([full.field(name) for name in query.file_columns()])
     schema = spark_schema(wanted)
-    folders = folder_values(storage, plan.told, [*snapshot.config.partition_fields], full)
+    folders = find_folder_values(storage, plan.told, [*snapshot.config.partition_fields], full)
     parts: list[DataFrame] = []
     without_nan = frozenset() if _filters_records(spark) else plan.told.without_nan
     options = BOTH_ZEROS if any(may_be_zero(plan.told, path) for path in without_nan) else {}
@@ -240,33 +249,36 @@ def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, spli
     theirs: list[Part] = [plan.kept[file.path] for file in plan.files if file.path in plan.foreign]
     theirs += plan.slices
     if theirs:
-        splits = pack(theirs, split_bytes, cores(spark))
-        parts.append(_read_by_us(spark, storage, splits, replace(query, schema=wanted), table))
+        splits = pack_splits(theirs, split_bytes, cores(spark))
+        parts.append(_read_in_tasks(spark, storage, splits, replace(query, schema=wanted), table))
     frame = reduce(lambda above, below: above.union(below), parts or [spark.createDataFrame([], schema)])
-    guards = {field.name: guard for field in schema if (guard := _guarded(field, without_nan)) is not None}
+    guards = {field.name: guard for field in schema if (guard := _hide_nan(field, without_nan)) is not None}
     if guards:
         frame = frame.withColumns(guards)
     if query.predicate != Always(True):
         frame = frame.where(condition_of(query.predicate))
-    if query.schema.names != wanted.names:  # Each column named costs a few calls into the JVM.
+    if query.schema.names != wanted.names:  # Each column costs a few calls into the JVM.
         frame = frame.select(*(column_of(column_path([name])) for name in query.schema.names))
-    return frame if plan.rows is None else _counted(frame, plan.rows)
+    return frame if plan.rows is None else _with_known_count(frame, plan.rows)
 
 
 def _filters_records(spark: SparkSession) -> bool:
-    """Whether Parquet's own reader picks rows: it tells the zeros apart, so it must be given no float column."""
+    """Tell whether Parquet's reader selects rows. It distinguishes -0.0 from 0.0, so no float filter may reach it."""
     return str(spark.conf.get(_RECORD_FILTER, "false")).lower() == "true"
 
 
-def _counted(frame: DataFrame, rows: int) -> DataFrame:
-    """The frame, whose own ``count()`` needs no job, but to fill a cache; frames made of it count as ever."""
+def _with_known_count(frame: DataFrame, rows: int) -> DataFrame:
+    """Return the frame with a ``count()`` that needs no job, unless it has to fill a cache.
+
+    Frames made from it count as usual.
+    """
     by_spark = frame.count
     frame.count = lambda: by_spark() if frame.is_cached else rows
     return frame
 
 
 def _by_folders(files: Sequence[BaseFile], folders: FolderValues) -> Iterator[tuple[Sequence[BaseFile], FolderValues]]:
-    """The files of folders whose values are known, and the others."""
+    """Yield the files of folders whose partition values are known, and then the others."""
     known = [file for file in files if file.partition_path in folders.rows]
     others = [file for file in files if file.partition_path not in folders.rows]
     if known:
@@ -275,8 +287,8 @@ def _by_folders(files: Sequence[BaseFile], folders: FolderValues) -> Iterator[tu
         yield others, NO_FOLDERS
 
 
-def _leaves_asked(field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
-    """Floating columns, and those in structs: whether they have NaN is asked."""
+def _floating_leaves(field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield path and type of a floating column, or of all floating fields of a struct: those that may hold NaN."""
     below: list[tuple[tuple[str, ...], pa.DataType]] = [((field.name,), field.type)]
     while below:
         path, of = below.pop()
@@ -286,31 +298,31 @@ def _leaves_asked(field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
             yield column_path(path), of
 
 
-def _guarded(field: StructField, without_nan: Collection[str]) -> Column | None:
+def _hide_nan(field: StructField, without_nan: Collection[str]) -> Column | None:
     """Hide a column that may hold NaN from Spark's skipping; return None if it cannot hold NaN.
 
-    Statistics of Parquet leave NaN out. Spark, to which NaN is greater than everything, skips by them all the same:
-    ``x > 100`` would lose NaN. A filter on an expression is not pushed into the scan, so nothing that other writers
-    left in their files, such as key filters that tell -0.0 from 0.0, can lose rows of such a column either.
+    Parquet's statistics leave NaN out, but Spark skips by them and orders NaN above all values: ``x > 100`` would lose
+    NaN. A filter on an expression is not pushed into the scan. So rows of such a column are not lost either by what
+    other writers left in their files, such as key filters that distinguish -0.0 from 0.0.
     """
     if type(field.dataType) in _FLOATS:
         known = column_path([field.name]) in without_nan
-        return None if known else _not_pushed([field.name], field.dataType)
+        return None if known else _unpushed([field.name], field.dataType)
     guarded: Column | None = None
     for path, of in _floats(field.dataType, ()):
         if column_path([field.name, *path]) in without_nan:
             continue
         column = column_of(column_path([field.name])) if guarded is None else guarded
-        guarded = column.withField(column_path(path), _not_pushed([field.name, *path], of))
+        guarded = column.withField(column_path(path), _unpushed([field.name, *path], of))
     return guarded
 
 
-def _not_pushed(path: Sequence[str], of: DataType) -> Column:
+def _unpushed(path: Sequence[str], of: DataType) -> Column:
     return functions.expr(f"nanvl({quoted(column_path(path))}, cast('NaN' as {of.simpleString()}))")
 
 
 def _floats(of: DataType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], DataType]]:
-    """Paths of the floating fields of a struct; lists and maps are not skipped by."""
+    """Yield path and type of the floating fields of a struct. Spark does not skip by fields of lists and maps."""
     for field in of if isinstance(of, StructType) else ():
         if type(field.dataType) in _FLOATS:
             yield (*above, field.name), field.dataType
@@ -320,42 +332,44 @@ def _floats(of: DataType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 def check_skipping(
     spark: SparkSession, location: str, snapshot: Snapshot, where: str | None, options: Mapping[str, str]
 ) -> None:
-    """Have the table read through the data source, whose tasks compare a read with skipping and one without.
+    """Read the table through the data source, whose tasks compare a read with skipping and one without.
 
     Args:
+        snapshot: the table as it is read.
+        where: the condition; nothing is read without one.
         options: the zone of the condition, and those of the file system.
 
     Raises:
-        SkippingError: skipping would lose rows; names the files.
+        SkippingError: skipping would lose rows; the message names the files.
     """
     if where and snapshot.instant_time:
         frame = spark.read.format("lakehouse").options(
             **{"as.of.instant": snapshot.instant_time}, where=where, **options
         )
         rows = frame.option("lakeformat.read.verify", "true").load(location)
-        with described(rows, f"lakeformat read {location}: verify skipping"), task_errors():
+        with describe_jobs(rows, f"lakeformat read {location}: verify skipping"), task_errors():
             rows.count()
 
 
-def _read_by_us(
+def _read_in_tasks(
     spark: SparkSession, storage: Storage, splits: Sequence[Split], query: ReadQuery, table: pa.Schema
 ) -> DataFrame:
-    """Exactly these splits, one task each: no later plan has to find their files again."""
+    """Return the rows of exactly these splits, each read by one task, so that no later plan looks for their files."""
 
     def read(batches: Batches) -> Batches:
         with plain_errors():
-            for at in numbers(batches):
+            for at in task_numbers(batches):
                 yield from read_split(storage, splits[at], query, table)
 
-    return numbered(spark, len(splits), read, spark_schema(query.schema))
+    return numbered_tasks(spark, len(splits), read, spark_schema(query.schema))
 
 
-def _not_for_spark(
+def _unreadable_for_spark(
     store: TimelineStore, snapshot: Snapshot, files: Sequence[BaseFile], table: pa.Schema
 ) -> frozenset[str]:
-    """Paths of the files that hold a column in a type Spark's reader does not widen to the table's.
+    """Return paths of the files with a column whose type Spark's reader does not widen to the table's.
 
-    A file has the schema of its commit. Footers are opened only where the timeline has no commit with another.
+    A file has the schema of its commit. A footer is opened only if the timeline has no commit with the file's schema.
     """
     instants = {instant.time: instant for instant in snapshot.timeline.commits}
     by_time: dict[str, list[BaseFile]] = {}
@@ -376,7 +390,7 @@ def _not_for_spark(
 
 
 def _widens(stored: pa.Schema | pa.StructType, wanted: pa.Schema | pa.StructType) -> bool:
-    """Whether Spark reads every column that both have; what one of them lacks is null or left out."""
+    """Tell whether Spark can read every column that both schemas have. Other columns are null or left out."""
     have = {field.name: field.type for field in stored}
     return all(_widens_type(have[field.name], field.type) for field in wanted if field.name in have)
 
@@ -389,7 +403,7 @@ def _widens_type(stored: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_timestamp(stored) and pa.types.is_timestamp(wanted):
         return (stored.tz is None) == (wanted.tz is None)
     if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
-        # A struct of which Spark finds no field is null as a whole.
+        # If Spark finds no field of a struct, the whole struct is null.
         return _widens(stored, wanted) and not {f.name for f in stored}.isdisjoint(f.name for f in wanted)
     if pa.types.is_list(stored) and pa.types.is_list(wanted):
         return _widens_type(stored.value_type, wanted.value_type)

@@ -1,4 +1,7 @@
-"""A bound filter as a Spark column: the same rows, whatever the session's time zone, dialect and casts are."""
+"""Conversion of a bound predicate to a Spark column that selects the same rows.
+
+The column does not depend on the session's time zone, dialect or casts.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from lakeformat.predicate import (
     Predicate,
     StartsWith,
     path_parts,
-    refused_where,
+    where_type_error,
 )
 from lakeformat.predicate.nodes import bound_literal
 
@@ -44,17 +47,17 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 
 def column_of(path: str) -> Column:
-    """A column, or a field of a struct, by its path."""
+    """Return the Spark column of a path; the path may name a field of a struct."""
     return functions.col(quoted(path))
 
 
 def quoted(path: str) -> str:
-    """The same as SQL text."""
+    """Return a path as SQL text, its parts in backticks."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in path_parts(path))
 
 
 def condition_of(predicate: Predicate) -> Column:
-    """The filter, bound to the table's columns, for a DataFrame that has them."""
+    """Return the Spark column of a predicate that is bound to the columns of the DataFrame."""
     match predicate:
         case And(operands):
             return reduce(lambda left, right: left & right, map(condition_of, operands), functions.lit(True))
@@ -64,7 +67,7 @@ def condition_of(predicate: Predicate) -> Column:
             return ~condition_of(operand)
         case Computed():
             takes = "Spark SQL text; expressions of Arrow are for plain Python"
-            raise refused_where(predicate.expression, takes)
+            raise where_type_error(predicate.expression, takes)
         case Always(value):
             return functions.lit(value)
         case ColumnComparison(left, op, right):
@@ -86,7 +89,7 @@ def condition_of(predicate: Predicate) -> Column:
 
 
 def _membership(column: Column, values: pa.Array) -> Column:
-    if not len(values):  # No value of the column's type equals the one in the list: false, but null for null.
+    if not len(values):  # No value can be equal: false, and null for null.
         return functions.when(column.isNotNull(), functions.lit(False))
     wanted = [_literal(value) for value in values]
     if pa.types.is_floating(values.type) and any(value.is_valid and value.as_py() == 0 for value in values):
@@ -96,7 +99,7 @@ def _membership(column: Column, values: pa.Array) -> Column:
 
 
 def _literal(value: pa.Scalar) -> Column:
-    """A literal of exactly the column's type, free of the session's settings."""
+    """Return a literal of exactly the value's type that does not depend on the session's settings."""
     of = value.type
     if not value.is_valid:
         return functions.lit(None)

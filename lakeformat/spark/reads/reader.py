@@ -22,20 +22,20 @@ from pyspark.sql.types import StringType, StructType
 from lakeformat.config.read_options import BEGIN, INCREMENTAL, QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.instant import AsOf
 from lakeformat.predicate import Always, And, Predicate, ZonedCondition, bind_lenient, zoned_condition
 from lakeformat.read.cdc.images import image_columns, read_changes
-from lakeformat.read.cdc.json import json_text
+from lakeformat.read.cdc.json import to_json_text
 from lakeformat.read.cdc.plan import ChangePlan, GroupChange, plan_changes
-from lakeformat.read.incremental import bounds_of
+from lakeformat.read.incremental import parse_range_bounds
 from lakeformat.read.plan.splits import Split
-from lakeformat.read.query import ReadQuery, asks_for_images, question, readable_schema
+from lakeformat.read.query import ReadQuery, make_query, readable_schema, wants_images
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.run.session import plan_read
 from lakeformat.read.run.verify import VerifiedSplit, plan_verified, read_verified_split
-from lakeformat.spark.host import asked_engine, plain_errors, task_zone
+from lakeformat.spark.host import plain_errors, requested_context, task_zone
 from lakeformat.spark.pushdown import (
     EVERYTHING,
     Relation,
@@ -53,7 +53,7 @@ from lakeformat.spark.pushdown import (
 from lakeformat.spark.reads.to_predicate import to_predicate
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
 from lakeformat.storage.port import Storage
-from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.arrow_pool import reuse_memory
 
 __all__ = [
     "IMAGE_SCHEMA",
@@ -71,7 +71,7 @@ __all__ = [
     "zoned_question",
 ]
 
-#: What a query of change data returns.
+#: The columns of change data.
 IMAGE_SCHEMA: Final = StructType()
 for _name in ("op", "ts_ms", "before", "after"):
     IMAGE_SCHEMA.add(_name, StringType())
@@ -79,10 +79,10 @@ _ARROW: Final = pa.schema([(field.name, pa.string()) for field in IMAGE_SCHEMA])
 
 
 class ImagePartition(InputPartition):
-    """Some file groups' changes, with the table's columns and those of the images.
+    """The changes of some file groups, with the table's columns and those of the images.
 
     Attributes:
-        changes: in items of `ChangePlan.packed`.
+        changes: items of `ChangePlan.pack`.
     """
 
     def __init__(self, changes: Sequence[tuple[GroupChange, ...]], table: pa.Schema, columns: pa.Schema) -> None:
@@ -91,89 +91,89 @@ class ImagePartition(InputPartition):
 
 
 def image_partitions(
-    engine: Engine,
+    context: TableContext,
     options: Options,
     since: AsOf | None,
     until: AsOf | None,
     relation: Relation | None = None,
 ) -> list[InputPartition]:
-    """The changes of a range, cut into tasks; arguments as of `lakeformat.Table.changes`."""
+    """Return the changes of a range, divided into tasks. ``since`` and ``until`` as in `lakeformat.Table.changes`."""
     check_image_options(options)
-    config = engine.store.config()
+    config = context.store.config()
     known: dict[str, Any] = {} if relation is None else {"as_of": relation.as_of, "unseen": relation.unseen}
-    plan: ChangePlan = plan_changes(engine, options, config, bounds_of(since, until, config), **known)
+    plan: ChangePlan = plan_changes(context, options, config, parse_range_bounds(since, until, config), **known)
     columns = image_columns(plan, options.read.columns)
-    portions = plan.packed(options.read.split_bytes)
+    portions = plan.pack(options.read.split_bytes)
     return [ImagePartition(portion, plan.table, columns) for portion in portions]
 
 
 def check_image_options(options: Options) -> None:
-    """Refuse what would be passed over. Raises `InvalidOptionError`."""
+    """Raise `InvalidOptionError` for options that a read of change data would ignore."""
     if options.read.where:
         raise InvalidOptionError("where selects rows, and change data has images of them; filter the frame instead")
 
 
 def read_images(storage: Storage, partition: ImagePartition) -> Iterator[pa.RecordBatch]:
-    """One portion's changes, in a task."""
-    with plain_errors(), reused_memory():
+    """Yield the changes of one partition, in a task."""
+    with plain_errors(), reuse_memory():
         for item in partition.changes:
             for batch in read_changes(storage, item, partition.table, partition.columns):
-                texts = [json_text(batch.column(name)) for name in ("before", "after")]
+                texts = [to_json_text(batch.column(name)) for name in ("before", "after")]
                 yield pa.record_batch([batch.column("op"), batch.column("ts_ms"), *texts], schema=_ARROW)
 
 
 class ImageReader(DataSourceReader):
-    """A batch read of change data."""
+    """A batch reader of change data."""
 
-    def __init__(self, engine: Engine, options: Options, relation: Relation | None) -> None:
-        self._storage, self._options, self._relation = engine.storage, options, relation
-        self._engine: Engine | None = engine
+    def __init__(self, context: TableContext, options: Options, relation: Relation | None) -> None:
+        self._storage, self._options, self._relation = context.storage, options, relation
+        self._context: TableContext | None = context
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Portions of the range."""
-        if self._engine is None:
+        """Return the portions of the range, at least one."""
+        if self._context is None:
             return []
         with plain_errors():
             options = self._options
-            found = image_partitions(self._engine, options, options.read.begin, options.read.end, self._relation)
+            found = image_partitions(self._context, options, options.read.begin, options.read.end, self._relation)
             return found or [ImagePartition((), pa.schema([]), pa.schema([]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One portion's changes."""
-        assert isinstance(partition, ImagePartition)  # noqa: S101  Ours.
+        """Yield the changes of one portion."""
+        assert isinstance(partition, ImagePartition)  # noqa: S101  Spark returns what `partitions` made.
         return read_images(self._storage, partition)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks read what partitions name."""
-        return {**self.__dict__, "_engine": None}
+        """Return the state for tasks. They read what partitions name, and need no table."""
+        return {**self.__dict__, "_context": None}
 
 
 def make_image_reader(options: Mapping[str, str], schema: StructType, relation: Relation | None) -> ImageReader:
-    """A reader of change data. Raises `SchemaMismatchError`: another schema was given."""
+    """Return a reader of change data. Raise `SchemaMismatchError` if the user gave another schema."""
     with plain_errors():
-        engine, parsed = asked_engine(options, reads=True)
+        context, parsed = requested_context(options, reads=True)
         check_images_wanted(schema)
-        return ImageReader(engine, parsed, relation)
+        return ImageReader(context, parsed, relation)
 
 
 def check_images_wanted(schema: StructType) -> None:
-    """Refuse a schema of the user's. Raises `SchemaMismatchError`."""
+    """Raise `SchemaMismatchError` if the schema is not that of change data."""
     if schema != IMAGE_SCHEMA:
         raise SchemaMismatchError("change data has the columns op, ts_ms, before and after; leave out the schema")
 
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: Cut small tables into about this many tasks.
+#: Small tables are divided into about this many tasks.
 _TASKS: Final = max(2, pa.cpu_count())
 
 
 class SplitPartition(InputPartition):
-    """One task's portion; None where the table has nothing to read.
+    """The portion of one task; ``split`` is None if the table has nothing to read.
 
     Attributes:
-        of_pushed: whether the plan is only of the rows that scans have pushed filters for.
-        pushed: which rows that is, if it is not what the reader knew before it planned.
-        first: whether this is the first of the plan's partitions.
+        of_pushed: whether the plan holds only the rows of the filters that scans have pushed.
+        pushed: the predicate of these rows, if the reader did not know it before it planned.
+        first: whether this is the first partition of the plan.
     """
 
     def __init__(
@@ -189,11 +189,11 @@ class SplitPartition(InputPartition):
 
 
 class _Pushdown:
-    """Stands for the method ``pushFilters``.
+    """An object in the place of the method ``pushFilters``.
 
-    Spark (4.1 and later) refuses a reader that overrides ``pushFilters`` in every session whose pushdown setting
-    is off, the default; it compares ``reader.pushFilters.__func__`` with its own. With the setting on it calls
-    whatever it finds.
+    With the pushdown setting off, which is the default, Spark 4.1 and later refuse a reader that overrides
+    ``pushFilters``: they compare ``reader.pushFilters.__func__`` with their own function. With the setting on they call
+    the attribute.
     """
 
     def __init__(self, reader: LakehouseReader) -> None:
@@ -204,14 +204,14 @@ class _Pushdown:
         return getattr(DataSourceReader, "pushFilters", None)
 
     def __call__(self, filters: Iterable[Any]) -> Iterator[Any]:
-        """Take what helps; hand everything back, for Spark to apply exactly."""
+        """Use the filters that help, and return all of them: Spark applies them exactly."""
         pushed = list(filters)
         self._reader.add_filter(to_predicate(pushed))
         return iter(pushed)
 
 
 class LakehouseReader(DataSourceReader):
-    """A snapshot read. Planned when Spark asks for partitions, after filters have come."""
+    """A reader of one snapshot. It plans when Spark asks for partitions, after filters were pushed."""
 
     def __init__(
         self,
@@ -225,11 +225,12 @@ class LakehouseReader(DataSourceReader):
         guarded: bool = False,
         again: Callable[[], LakehouseReader] | None = None,
     ) -> None:
-        """A reader for one plan.
+        """Make a reader for one plan.
 
         Args:
-            relation: what all its scans share.
-            zoned: a condition that the query has as wide as it may be, because tasks alone know the session's zone.
+            relation: what all scans of the relation share.
+            zoned: a condition that depends on the session's zone, which only tasks know. The query holds it as wide as
+                it may be in any zone.
             guarded: whether the relation has the column of `guarded_frame`.
             again: makes the same reader in a task, which has no snapshot.
         """
@@ -237,7 +238,7 @@ class LakehouseReader(DataSourceReader):
         self._split_bytes = options.read.split_bytes
         self._verify = options.read.verify
         self._snapshot: Snapshot | None = snapshot
-        self._few = False  # Fewer splits than cores: then each task decodes columns side by side.
+        self._few = False  # If there are fewer splits than cores, each task decodes columns in parallel.
         self._table = snapshot.columns(storage.location)
         self._log = relation.pushed if relation is not None else None
         self._guarded, self._again, self._zoned = guarded, again, zoned
@@ -245,11 +246,14 @@ class LakehouseReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> Any:  # noqa: N802  Spark's name.
-        """See `_Pushdown`."""
+        """Return the object that Spark calls; see `_Pushdown`."""
         return _Pushdown(self)
 
     def add_filter(self, pushed: Predicate) -> None:
-        """Narrow the query by Spark's filters, as far as they can be bound and the plan is not another scan's, too."""
+        """Narrow the query by Spark's filters that can be bound.
+
+        If Spark keeps one plan for all scans, the filters go into the relation's log; see `lakeformat.spark.pushdown`.
+        """
         bound = bind_lenient(pushed, readable_schema(self._table, meta_columns=True))
         if keeps_plans_by_scan():
             self._query = replace(self._query, predicate=And((self._query.predicate, bound)))
@@ -257,15 +261,15 @@ class LakehouseReader(DataSourceReader):
             self._asked = ask(self._log, bound)
 
     def partitions(self) -> list[InputPartition]:
-        """Splits of even size."""
+        """Return splits of about the same size."""
         if self._snapshot is None:
             return []
         asked = self._asked
         with plain_errors():
             while self._log is not None and asked.predicate is not None:
-                splits = self._plan(self._snapshot, self._narrowed(asked.predicate))
+                splits = self._plan(self._snapshot, self._narrow_query(asked.predicate))
                 now = settle(self._log, asked, len(splits))
-                if now.count == asked.count:  # Spark has pickled this reader already, as it was before it planned.
+                if now.count == asked.count:  # Spark has already pickled this reader, as it was before planning.
                     news = None if asked is self._asked else asked.predicate
                     return [
                         SplitPartition(split, of_pushed=True, pushed=news, first=not at)
@@ -275,7 +279,7 @@ class LakehouseReader(DataSourceReader):
             return [SplitPartition(split) for split in self._plan(self._snapshot, self._query)]
 
     def _plan(self, snapshot: Snapshot, query: ReadQuery) -> Sequence[Split | VerifiedSplit | None]:
-        """At least one split, though it be none."""
+        """Plan the splits. Always return at least one; an empty plan is ``[None]``."""
         storage, limit = self._storage, self._split_bytes
         splits: Sequence[Split | VerifiedSplit]
         if self._verify:
@@ -286,8 +290,8 @@ class LakehouseReader(DataSourceReader):
         return splits or [None]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One split's rows as Arrow batches."""
-        assert isinstance(partition, SplitPartition)  # noqa: S101  Ours.
+        """Yield the rows of one split as Arrow batches."""
+        assert isinstance(partition, SplitPartition)  # noqa: S101  Spark returns what `partitions` made.
         batches = self._read(partition)
         return map(with_guard, batches) if self._guarded else batches
 
@@ -295,15 +299,15 @@ class LakehouseReader(DataSourceReader):
         if not partition.of_pushed:
             yield from self._read_split(partition.split, self._query)
         elif is_pushing():
-            yield from self._read_split(partition.split, self._narrowed(partition.pushed or self._asked.predicate))
+            yield from self._read_split(partition.split, self._narrow_query(partition.pushed or self._asked.predicate))
         else:
-            yield from self._everything(partition)
+            yield from self._read_whole_table(partition)
 
-    def _narrowed(self, wanted: Predicate | None) -> ReadQuery:
+    def _narrow_query(self, wanted: Predicate | None) -> ReadQuery:
         return replace(self._query, predicate=And((self._query.predicate, wanted or Always(True))))
 
-    def _everything(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
-        """A scan that pushed no filter has got the plan of others: its first task reads the whole table."""
+    def _read_whole_table(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
+        """Read the whole table in the first task: this scan pushed no filter and got the plan of other scans."""
         if partition.first and self._again is not None:
             _LOG.warning("a query that pushes no filters reads a frame whose filters skip files: one task reads it all")
             whole = self._again()
@@ -313,9 +317,9 @@ class LakehouseReader(DataSourceReader):
     def _read_split(self, split: Split | VerifiedSplit | None, query: ReadQuery) -> Iterator[pa.RecordBatch]:
         if split is None:
             return
-        with plain_errors(), reused_memory():
+        with plain_errors(), reuse_memory():
             if self._zoned is not None:
-                exact = self._zoned.bound(task_zone())
+                exact = self._zoned.bind_zone(task_zone())
                 query = replace(query, predicate=And((query.predicate, exact)))
             if isinstance(split, VerifiedSplit):
                 yield from read_verified_split(self._storage, split, query, self._table)
@@ -323,52 +327,53 @@ class LakehouseReader(DataSourceReader):
                 yield from read_split(self._storage, split, query, self._table, threads=self._few)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks need no file list: the splits name what they read."""
+        """Return the state for tasks. They need no snapshot: the splits name the files."""
         return {**self.__dict__, "_snapshot": None}
 
 
 def table_schema(options: Mapping[str, str], relation: Relation | None = None) -> StructType:
-    """The columns a read returns. Of an incremental query without a begin those of a stream: it needs none."""
+    """Return the columns of a read. An incremental query without a begin has the columns of a stream."""
     with plain_errors():
-        engine, resolved = asked_engine(unmarked(options), reads=True)
-        if asks_for_images(resolved):
+        context, resolved = requested_context(unmarked(options), reads=True)
+        if wants_images(resolved):
             return IMAGE_SCHEMA
         if resolved[QUERY_TYPE] == INCREMENTAL and resolved[BEGIN] is None:
-            snapshot = engine.snapshot(relation.as_of, unseen=relation.unseen) if relation else engine.snapshot()
+            snapshot = context.snapshot(relation.as_of, unseen=relation.unseen) if relation else context.snapshot()
         else:
-            engine, snapshot, resolved = open_snapshot(options, relation)
-        schema = spark_schema(question(snapshot, engine.storage.location, resolved).schema)
+            context, snapshot, resolved = open_snapshot(options, relation)
+        schema = spark_schema(make_query(snapshot, context.storage.location, resolved).schema)
         return guarded_schema(schema) if is_guarded(options) else schema
 
 
 def zoned_question(snapshot: Snapshot, location: str, options: Options) -> tuple[ReadQuery, ZonedCondition | None]:
-    """Say what the options ask of a snapshot, here where nothing tells the session's time zone.
+    """Return the query that the options ask of a snapshot, on the driver, where the session's zone is unknown.
 
-    If the answer depends on the zone, the query is as wide as it may be, and tasks apply the condition returned.
+    If the answer depends on the zone, the query is as wide as it may be, and tasks apply the condition that is
+    returned.
     """
-    query, where = question(snapshot, location, options), options.read.where
+    query, where = make_query(snapshot, location, options), options.read.where
     if options.read.time_zone is not None or where is None or not where.strip():
         return query, None
     zoned = zoned_condition(where, readable_schema(snapshot.columns(location), meta_columns=True))
     if zoned is None:
         return query, None
-    wide = question(snapshot, location, options.with_values(where=None))
+    wide = make_query(snapshot, location, options.with_values(where=None))
     return replace(wide, predicate=And((wide.predicate, zoned.wide))), zoned
 
 
 def make_reader(options: Mapping[str, str], schema: StructType, relation: Relation | None = None) -> DataSourceReader:
-    """A reader that returns exactly ``schema``: the table's own, one the user gave, or that of change data."""
+    """Return a reader whose rows have exactly ``schema``: the table's own, the user's, or that of change data."""
     with plain_errors():
-        if asks_for_images(asked_engine(unmarked(options), reads=True)[1]):
+        if wants_images(requested_context(unmarked(options), reads=True)[1]):
             return make_image_reader(options, schema, relation)
     return _row_reader(options, schema, relation)
 
 
 def _row_reader(options: Mapping[str, str], schema: StructType, relation: Relation | None) -> LakehouseReader:
     with plain_errors():
-        engine, snapshot, resolved = open_snapshot(options, relation)
-        columns = snapshot.columns(engine.storage.location)
-        query, zoned = zoned_question(snapshot, engine.storage.location, resolved)
+        context, snapshot, resolved = open_snapshot(options, relation)
+        columns = snapshot.columns(context.storage.location)
+        query, zoned = zoned_question(snapshot, context.storage.location, resolved)
         guarded = is_guarded(options)
         asked = unguarded_schema(schema) if guarded else schema
         if asked == spark_schema(query.schema):
@@ -377,5 +382,5 @@ def _row_reader(options: Mapping[str, str], schema: StructType, relation: Relati
             query = replace(query, schema=requested_schema(asked, readable_schema(columns, meta_columns=True)))
         again = partial(_row_reader, dict(options), schema, relation)
         return LakehouseReader(
-            engine.storage, snapshot, query, resolved, relation, zoned=zoned, guarded=guarded, again=again
+            context.storage, snapshot, query, resolved, relation, zoned=zoned, guarded=guarded, again=again
         )

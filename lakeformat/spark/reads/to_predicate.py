@@ -1,8 +1,9 @@
-"""What a Spark column says of rows, as far as it can be understood: enough to leave files out, never to select rows.
+"""Predicates from Spark columns and Spark's pushed filters. They may be wider than Spark's condition, never narrower.
 
-A column is a tree of calls, names and literals, in PySpark's own classes under Connect and in the JVM's otherwise.
+They leave files out and never select rows: Spark applies its own condition again.
 
-Spark's pushed filters as predicates. Those we do not know are left to Spark, which applies all again anyway.
+A Spark column is a tree of calls, names and literals, in PySpark's own classes under Spark Connect and in the JVM's
+otherwise. A part of the tree, or a pushed filter, that is not known is left out.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class _Text:
     sql: str
 
 
-#: None is what we do not know.
+#: None is a node that is not known.
 _Node = _Call | _Name | _Literal | _Text | None
 
 _SPELT: Final = {"==": "=", "!": "not"}
@@ -72,10 +73,10 @@ _TEXTS: Final[Mapping[str, Callable[[str, str], Predicate]]] = {
 
 
 def implied(column: Column, schema: pa.Schema) -> Predicate:
-    """A condition, bound to the schema, that every row fulfils for which the column is true; ``Always(True)`` at worst.
+    """Return a predicate, bound to the schema, that is true for every row for which the column is true.
 
-    Only comparisons of a column with literals of its own kind are understood: what else Spark makes of types depends
-    on the session.
+    Only comparisons of a column with literals of the column's own type are understood: Spark converts other types by
+    rules that depend on the session. ``Always(True)`` is returned if nothing is understood.
     """
     return _implied(_tree(column), schema)
 
@@ -88,7 +89,7 @@ def _implied(node: _Node, schema: pa.Schema) -> Predicate:
 
 
 def _exactly(node: _Node, schema: pa.Schema) -> Predicate | None:
-    """The same condition; None if any of it is not understood."""
+    """Return the same condition as a predicate; None if any part of it is not understood."""
     if isinstance(node, _Text):
         try:
             parsed = parse_where(node.sql)
@@ -133,7 +134,7 @@ def _bound(predicate: Predicate, schema: pa.Schema) -> Predicate | None:
 
 
 def _same_kinds(predicate: Predicate, schema: pa.Schema) -> bool:
-    """Whether each comparison is of a column and literals that Spark compares as they stand."""
+    """Tell whether Spark compares each column with its literals without converting a type."""
     match predicate:
         case And(operands) | Or(operands):
             return all(_same_kinds(each, schema) for each in operands)
@@ -165,9 +166,10 @@ def _same_kind(value: Any, kind: pa.DataType) -> bool:
 
 
 def _tree(column: Column) -> _Node:
-    """The column's tree; whatever of PySpark's insides is other than known is not understood."""
+    """Return the tree of a column; None for PySpark classes that are not known."""
     try:
-        if type(column).__module__.startswith("pyspark.sql.connect."):  # Any attribute of the other kind is a column.
+        # Every attribute of a classic column is a column, so its class is looked at.
+        if type(column).__module__.startswith("pyspark.sql.connect."):
             return _of_connect(column._expr)
         return _of_jvm(column._jc.node())
     except Exception:
@@ -243,6 +245,6 @@ def _one(pushed: Any) -> Predicate | None:
 
 
 def to_predicate(pushed: Iterable[Any]) -> Predicate:
-    """The conjunction of all filters that can be told; never narrower than Spark's."""
+    """Return the conjunction of all filters that are known. It is never narrower than Spark's filters."""
     known = [predicate for predicate in map(_one, pushed) if predicate is not None]
     return And(tuple(known))

@@ -1,7 +1,7 @@
 """A table as the source of a stream: ``spark.readStream.format("lakehouse").load(path)``.
 
-One process beside the driver asks a reader for offsets and partitions; other processes plan nothing and read what
-partitions name. An offset is ``{"instant": …}``, a position of `lakeformat.read.stream`.
+One process beside the driver asks a reader for offsets and partitions. Tasks read what partitions name, and plan
+nothing. An offset is ``{"instant": …}``, a position of `lakeformat.read.stream`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from lakeformat.arrow.conform import read_schema
 from lakeformat.config.read_options import CHANGE_DATA, END_COLUMNS, FORMAT, FULL_SCAN, QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.predicate import Always, And, Predicate, ZonedCondition
-from lakeformat.read.incremental import changed_snapshot
+from lakeformat.read.incremental import incremental_snapshot
 from lakeformat.read.plan.splits import Split
-from lakeformat.read.query import ReadQuery, asks_for_images, readable_schema
+from lakeformat.read.query import ReadQuery, readable_schema, wants_images
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.run.session import plan_read
-from lakeformat.read.stream import Limits, StreamPositions, check_stream_options
-from lakeformat.spark.host import asked_engine, plain_errors, task_zone
+from lakeformat.read.stream import BatchLimits, StreamPositions, check_stream_options
+from lakeformat.spark.host import plain_errors, requested_context, task_zone
 from lakeformat.spark.pushdown import Relation
 from lakeformat.spark.reads.reader import (
     ImagePartition,
@@ -39,7 +39,7 @@ from lakeformat.spark.reads.reader import (
     zoned_question,
 )
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
-from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.schema import evolve
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ Offset = Mapping[str, Any]
 
 
 class StreamPartition(InputPartition):
-    """One task's portion of a batch, with the rows that it gives."""
+    """The portion of a batch that one task reads, and the predicate of its rows."""
 
     def __init__(self, split: Split, rows: Predicate) -> None:
         super().__init__(split)
@@ -72,10 +72,10 @@ class StreamPartition(InputPartition):
 
 
 class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets, batches and rows of one stream.
+    """The offsets, batches and rows of one stream.
 
-    Spark 4.0 and 4.1 ask for the latest offset without telling the last one, and never say which trigger runs: there
-    the reader keeps count by the batches it is asked for, and limits hold for every trigger, so that a run of
+    Spark 4.0 and 4.1 ask for the latest offset without the last one, and do not say which trigger runs. There the
+    reader takes the end of the last batch that was planned, and limits hold for every trigger, so a run of
     ``availableNow`` is one batch.
     """
 
@@ -89,38 +89,39 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         zoned: ZonedCondition | None = None,
         images: bool = False,
     ) -> None:
-        """A reader for one run of a query.
+        """Make a reader for one run of a query.
 
         Args:
             query: the columns and rows wanted of every batch.
             table: the table's columns as the stream knows them.
-            zoned: as of `LakehouseReader`.
-            images: whether the stream is of change data, of which neither matters.
+            zoned: as in `LakehouseReader`.
+            images: whether the stream is of change data; then query and table are not used.
         """
         self._options, self._parsed, self._query, self._table = dict(options), parsed, query, table
         self._images, self._zoned = images, zoned
-        self._limits = Limits.of(parsed)
-        self._engine: Engine | None = None
-        self._first: str | None = None  # Where the stream begins, asked once.
+        self._limits = BatchLimits.of(parsed)
+        self._context: TableContext | None = None
+        self._first: str | None = None  # Where the stream begins, found once.
         self._reached: str | None = None  # The end of the last batch that was planned.
         self._target: str | None = None  # Where a run of availableNow ends.
 
-    def _opened(self) -> Engine:
-        if self._engine is None:
-            self._engine = asked_engine(self._options, reads=True)[0]
-        return self._engine
+    def _open_context(self) -> TableContext:
+        if self._context is None:
+            self._context = requested_context(self._options, reads=True)[0]
+        return self._context
 
     @property
     def _positions(self) -> StreamPositions:
-        return StreamPositions(self._opened(), self._parsed)
+        return StreamPositions(self._open_context(), self._parsed)
 
     # --- offsets --------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name.
-        """Where a stream without a checkpoint begins.
+        """Return where a stream without a checkpoint begins.
 
-        Spark notes it with the first batch. A stream that begins now has an empty one at once, for its mark makes this
-        offset another than the next: what is committed while it is down is then not taken for older.
+        Spark stores it with the first batch. If the stream begins now, the offset has a mark that makes it differ from
+        the next offset, so that an empty first batch is run at once. Commits made while the stream is down are then not
+        taken for older.
         """
         with plain_errors():
             if self._first is None:
@@ -128,52 +129,55 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return {_INSTANT: self._first, **({"begins": "now"} if self._positions.begins_now else {})}
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
-        """Where the next batch ends; the same as ``start`` if there is nothing new."""
+        """Return where the next batch ends; the same as ``start`` if there is nothing new."""
         with plain_errors():
             begin = str(start[_INSTANT]) if start else self._reached or self.initialOffset()[_INSTANT]
-            limits = Limits() if type(limit).__name__ == "ReadAllAvailable" else self._limits
+            limits = BatchLimits() if type(limit).__name__ == "ReadAllAvailable" else self._limits
             return {_INSTANT: self._positions.next(begin, limits, self._target)}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """Tells a trigger that wants everything (Spark's ``Once``) from the others; the number is not looked at."""
+        """Return a limit by which `latestOffset` knows a trigger that reads everything (Spark's ``Once``).
+
+        The number of files in the limit is not used.
+        """
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
         return ReadMaxFiles(self._limits.files or 1) if self._limits.any else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The run ends with what is there now."""
+        """Let the run end with the newest commit of this moment."""
         with plain_errors():
             self._target = self._positions.newest()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The newest commit that can be read, for the query's progress."""
+        """Return the newest commit that can be read, for the query's progress."""
         with plain_errors():
             return {_INSTANT: self._positions.newest()}
 
     # --- batches --------------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Splits of even size of the rows that the commits after ``start``, up to ``end``, wrote."""
+        """Return splits of the rows that the commits after ``start``, up to ``end``, wrote."""
         begin, last = str(start[_INSTANT]), str(end[_INSTANT])
         self._reached = last
         if begin == last:
             return []
         with plain_errors():
-            engine = self._opened()
+            context = self._open_context()
             if self._images:
-                return image_partitions(engine, self._parsed, begin, last)
-            snapshot = changed_snapshot(engine, self._parsed, since=begin, until=last)
-            snapshot = self._as_known(snapshot)
-            query = self._query.within(snapshot)
+                return image_partitions(context, self._parsed, begin, last)
+            snapshot = incremental_snapshot(context, self._parsed, since=begin, until=last)
+            snapshot = self._with_stream_columns(snapshot)
+            query = self._query.limit_to(snapshot)
             split_bytes = self._parsed["lakeformat.read.split.bytes"]
-            plan = plan_read(engine.storage, snapshot, query, split_bytes=split_bytes, at_least=_TASKS)
+            plan = plan_read(context.storage, snapshot, query, split_bytes=split_bytes, at_least=_TASKS)
             return [StreamPartition(split, query.predicate) for split in plan.splits]
 
-    def _as_known(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with the stream's columns, if they hold all that it has.
+    def _with_stream_columns(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the stream's columns, if they hold all that the snapshot has.
 
         Raises:
-            SchemaMismatchError: the table has other columns by now, and the stream was not told which it wants.
+            SchemaMismatchError: the table has other columns now, and the stream does not name the columns it wants.
         """
         if snapshot.schema is None or snapshot.schema.equals(self._table):
             return snapshot
@@ -181,39 +185,39 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._parsed.given("columns"):
             wanted = set(self._query.file_columns())
             known, stored = (pa.schema([field for field in of if field.name in wanted]) for of in (known, stored))
-        if not _holds(known, stored):
+        if not _fits(known, stored):
             names = set(known.names)
             news = [field.name for field in stored if field.name not in names or field != known.field(field.name)]
             raise SchemaMismatchError(
-                f"the columns of {self._opened().storage.location} have changed while a stream reads it "
+                f"the columns of {self._open_context().storage.location} have changed while a stream reads it "
                 f"({', '.join(news)}); start the query again, which goes on from its checkpoint with the new ones"
             )
         return replace(snapshot, schema=self._table)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One portion's rows, in a task."""
+        """Yield the rows of one portion, in a task."""
         if isinstance(partition, ImagePartition):
-            yield from read_images(self._opened().storage, partition)
+            yield from read_images(self._open_context().storage, partition)
             return
-        assert isinstance(partition, StreamPartition)  # noqa: S101  Ours.
-        with plain_errors(), reused_memory():
-            exact = () if self._zoned is None else (self._zoned.bound(task_zone()),)
+        assert isinstance(partition, StreamPartition)  # noqa: S101  Spark returns what `partitions` made.
+        with plain_errors(), reuse_memory():
+            exact = () if self._zoned is None else (self._zoned.bind_zone(task_zone()),)
             query = replace(self._query, predicate=And((partition.rows, *exact)))
-            yield from read_split(self._opened().storage, partition.split, query, self._table)
+            yield from read_split(self._open_context().storage, partition.split, query, self._table)
 
     def commit(self, end: Offset) -> None:
-        """Nothing is kept for batches that are done."""
+        """Do nothing: the reader keeps nothing for finished batches."""
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the reader holds no resources."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks open the table by themselves."""
-        return {**self.__dict__, "_engine": None}
+        """Return the state for tasks, which open the table themselves."""
+        return {**self.__dict__, "_context": None}
 
 
-def _holds(known: pa.Schema, stored: pa.Schema) -> bool:
-    """Whether rows with the stored columns fit the known ones unchanged."""
+def _fits(known: pa.Schema, stored: pa.Schema) -> bool:
+    """Tell whether rows with the stored columns fit the known columns unchanged."""
     try:
         return bool(evolve(known, stored, fill_missing=True).equals(known))
     except SchemaMismatchError:
@@ -223,15 +227,15 @@ def _holds(known: pa.Schema, stored: pa.Schema) -> bool:
 def make_stream_reader(
     options: Mapping[str, str], schema: StructType, relation: Relation | None
 ) -> LakehouseStreamReader:
-    """A reader that returns exactly ``schema``: the table's own or one the user gave.
+    """Return a reader whose rows have exactly ``schema``: the table's own or the user's.
 
     Args:
-        relation: says which columns the table had when Spark asked for them.
+        relation: gives the columns that the table had when Spark asked for them.
     """
     with plain_errors():
-        engine, parsed = asked_engine(options, reads=True)
+        context, parsed = requested_context(options, reads=True)
         check_stream_options(parsed)
-        if asks_for_images(parsed):
+        if wants_images(parsed):
             check_image_options(parsed)
             check_images_wanted(schema)
             nothing = ReadQuery(pa.schema([]), Always(True))
@@ -240,11 +244,12 @@ def make_stream_reader(
             raise InvalidOptionError(
                 f"{FORMAT}=cdc is a format of incremental queries; set {QUERY_TYPE}=incremental, too"
             )
-        # What is cleaned away while a stream is down has changed since, and comes in a later batch as it is then.
+        # Rows whose files were cleaned while the stream was down have changed since; a later batch has them as they are
+        # then.
         whatever_is_there = {} if parsed.given(FULL_SCAN) else {FULL_SCAN: True}
         parsed = parsed.with_values(**{QUERY_TYPE: "snapshot", END_COLUMNS: True}, **whatever_is_there)
-        snapshot = engine.snapshot(relation.as_of, unseen=relation.unseen) if relation else engine.snapshot()
-        location = engine.storage.location
+        snapshot = context.snapshot(relation.as_of, unseen=relation.unseen) if relation else context.snapshot()
+        location = context.storage.location
         table = snapshot.columns(location)
         query, zoned = zoned_question(snapshot, location, parsed)
         if schema == spark_schema(query.schema):

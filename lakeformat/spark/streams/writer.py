@@ -1,10 +1,10 @@
 """A table as the sink of a stream: ``df.writeStream.format("lakehouse").option("checkpointLocation", …).start(path)``.
 
-Tasks stage their rows as they come. ``commit()``, which runs in a process of its own, writes them as
-`lakeformat.Table` does, as one commit that carries the query's id and the number of the batch: what Spark sends again
-after a failure is skipped under the table's lock. Memory: that of the operation in plain Python.
+Tasks stage their rows. ``commit()``, which runs in a process of its own, writes them as `lakeformat.Table` does, in one
+commit that carries the query's id and the number of the batch. If Spark sends a batch again after a failure, it is
+skipped under the table's lock. Memory: that of the operation in plain Python.
 
-Batches of a stream by ``foreachBatch``: for what Spark does not ask of a sink, update mode before all.
+`each_batch` is for ``foreachBatch``, which has output modes that Spark does not offer to a sink (update mode).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from pyspark.sql.types import StructType
 from lakeformat.config.resolve import Options
 from lakeformat.config.stream_options import BATCH_APP, BATCH_ID, SINK_IDENTIFIER
 from lakeformat.errors import InvalidInputError, InvalidOptionError, LakeformatError
-from lakeformat.file_system_view.context import Engine
-from lakeformat.spark.host import asked_engine, plain_errors
+from lakeformat.file_system_view.context import TableContext
+from lakeformat.public import spark_public
+from lakeformat.spark.host import plain_errors, requested_context
 from lakeformat.spark.jobs import context_of
 from lakeformat.spark.types import arrow_schema
 from lakeformat.spark.writes.sessions import write
@@ -34,7 +35,7 @@ from lakeformat.storage.port import Storage
 from lakeformat.table import Table
 from lakeformat.transaction.written_file import stage_folder
 from lakeformat.write.intake import open_or_create
-from lakeformat.write.plan.job import chosen_operation
+from lakeformat.write.plan.job import choose_operation
 from lakeformat.write.rows.schema import incoming_schema
 
 if TYPE_CHECKING:
@@ -43,17 +44,17 @@ if TYPE_CHECKING:
 __all__ = ["SINK_CHECKPOINT", "STREAM_KEY", "LakehouseStreamWriter", "each_batch", "make_stream_writer"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: Keys of a commit's ``extraMetadata``: Hudi's, ``{identifier: batch id}``, and which query and batch wrote it.
+#: Keys of a commit's ``extraMetadata``: Hudi's, ``{identifier: batch id}``, and the query and batch that wrote it.
 SINK_CHECKPOINT: Final = "_hoodie_streaming_sink_checkpoint"
 STREAM_KEY: Final = "streaming.query"
 _OPERATION: Final = "hoodie.datasource.write.operation"
-#: Of a task's Spark properties.
+#: The Spark property of a task that holds the query's id.
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 @dataclass
 class _StreamMessage(WriterCommitMessage):
-    """What a task of one batch tells: its stage file, "" for no rows, and whose batch it is."""
+    """The result of one task of a batch: its stage file ("" for no rows), and the query of the batch."""
 
     folder: str
     path: str
@@ -63,24 +64,26 @@ class _StreamMessage(WriterCommitMessage):
 
 
 class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
-    """Writes the batches of one query. Spark makes one for a batch's tasks, and another for its commit.
+    """The writer of the batches of one query. Spark makes one for a batch's tasks, and another for its commit.
 
-    It is an Arrow writer, too: Spark 4.0 asks no more to hand over batches instead of rows.
+    It is an Arrow writer too: this is how Spark 4.0 knows to send batches and not rows.
     """
 
-    def __init__(self, engine: Engine, options: Options, schema: StructType, overwrite: bool, query_name: str) -> None:
-        self._storage: Storage = engine.storage
+    def __init__(
+        self, context: TableContext, options: Options, schema: StructType, overwrite: bool, query_name: str
+    ) -> None:
+        self._storage: Storage = context.storage
         self._options, self._schema, self._overwrite, self._query_name = options, schema, overwrite, query_name
-        self._folder = stage_folder(engine.ids.token())
+        self._folder = stage_folder(context.ids.token())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task: its rows as an Arrow file."""
-        context = TaskContext.get()
-        query = context.getLocalProperty(_QUERY_ID) if context else None
-        if context is None or not query:
+        """Write the rows of a task to an Arrow file, in the task."""
+        task_context = TaskContext.get()
+        query = task_context.getLocalProperty(_QUERY_ID) if task_context else None
+        if task_context is None or not query:
             raise InvalidOptionError("this is no task of a streaming query; write the frame by df.write")
         with plain_errors():
-            return self.stage(iterator, query, context.partitionId(), context.taskAttemptId())
+            return self.stage(iterator, query, task_context.partitionId(), task_context.taskAttemptId())
 
     def stage(self, batches: Iterator[pa.RecordBatch], query: str, task: int, attempt: int) -> WriterCommitMessage:
         """Write the rows of one attempt of a task to a file of its own."""
@@ -98,7 +101,7 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         return _StreamMessage(self._folder, path if rows else "", rows, task, query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Beside the driver: one commit, unless the table has the batch already."""
+        """Write the batch in one commit, beside the driver, unless the table has the batch already."""
         tasks = sorted((m for m in messages if isinstance(m, _StreamMessage)), key=lambda m: m.task)
         with plain_errors():
             if tasks and (self._overwrite or any(task.rows for task in tasks)):
@@ -109,14 +112,14 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         query, options = tasks[0].query, self._options
         rows = arrow_schema(self._schema)
         table = Table(self._storage, options)
-        engine = table.engine
-        config = open_or_create(engine.store, options, incoming_schema(rows), engine.clock)
+        context = table.context
+        config = open_or_create(context.store, options, incoming_schema(rows), context.clock)
         said = options.write.operation if options.given(_OPERATION) else None
-        operation = chosen_operation(said, options, has_key=bool(config.record_fields), overwrite=self._overwrite)
+        operation = choose_operation(said, options, has_key=bool(config.record_fields), overwrite=self._overwrite)
         identifier = options[SINK_IDENTIFIER] or query
         stream = {"id": query, "name": self._query_name, "batch": batch_id}
         with ExitStack() as stack:
-            batches = _staged(self._storage, [task.path for task in tasks if task.path], stack)
+            batches = _read_staged(self._storage, [task.path for task in tasks if task.path], stack)
             schema, batches = _with_schema(batches, rows)
             result = table.write(
                 pa.RecordBatchReader.from_batches(schema, batches),
@@ -131,7 +134,7 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         _LOG.info("batch %d of query %s: %s", batch_id, query, result)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Beside the driver: the stage goes. What a commit has published stands, Spark sends the batch again."""
+        """Delete the stage, beside the driver. A published commit stays; Spark sends the batch again."""
         self._forget(messages)
 
     def _forget(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -140,15 +143,15 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
                 self._storage.delete_folder(folder)
 
 
-def _staged(storage: Storage, paths: Sequence[str], stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """The rows of stage files, mapped while the stack is open."""
+def _read_staged(storage: Storage, paths: Sequence[str], stack: ExitStack) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of stage files, which are mapped while the stack is open."""
     for path in paths:
         reader = pa.ipc.open_file(stack.enter_context(storage.open_input(path)))
         yield from (reader.get_batch(at) for at in range(reader.num_record_batches))
 
 
 def _with_schema(batches: Iterator[pa.RecordBatch], otherwise: pa.Schema) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema that the batches have: Spark says it with them alone."""
+    """Return the schema of the batches and the batches. Spark gives the exact schema only with the batches."""
     first = next(batches, None)
     if first is None:
         return otherwise, iter(())
@@ -161,21 +164,22 @@ def _with_schema(batches: Iterator[pa.RecordBatch], otherwise: pa.Schema) -> tup
 
 
 def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LakehouseStreamWriter:
-    """A writer for one batch. Options are checked here, all else by the batch's commit."""
+    """Return a writer for one batch. Options are checked here, everything else by the batch's commit."""
     with plain_errors():
-        engine, parsed = asked_engine(options)
+        context, parsed = requested_context(options)
         arrow_schema(schema)
         for name in (BATCH_APP, BATCH_ID):
             if parsed.given(name):
                 raise InvalidOptionError(f"a stream names its batches by itself; leave out {name}")
         name = next((value for key, value in options.items() if key.lower() == "queryname"), "")
-        return LakehouseStreamWriter(engine, parsed, schema, overwrite, name)
+        return LakehouseStreamWriter(context, parsed, schema, overwrite, name)
 
 
+@spark_public
 def each_batch(
     path: str | os.PathLike[str], *, app: str | None = None, **options: Any
 ) -> Callable[[DataFrame, int], None]:
-    """A function for ``foreachBatch`` that writes each batch once, in every output mode.
+    """Return a function for ``foreachBatch`` that writes each batch once, in every output mode.
 
     Examples:
         >>> save = lakeformat.spark.each_batch("/data/counts", recordkey="carrier")
@@ -185,17 +189,17 @@ def each_batch(
 
     Args:
         path: folder or URL of the table.
-        app: by which name the table knows the stream; by default the query's id, which its checkpoint keeps. Over Spark
-            Connect nobody tells it: there a name must be given, another one for each checkpoint.
-        options: as of `lakeformat.spark.write`.
+        app: the name of the stream in the table; by default the query's id, which its checkpoint keeps. Spark Connect
+            does not give the id: there a name is required, another one for each checkpoint.
+        options: as in `lakeformat.spark.write`.
 
     Raises:
-        InvalidInputError: from the function: there is no name.
+        InvalidInputError: the function raises it if there is no name.
     """
 
     def save(batch: DataFrame, batch_id: int) -> None:
-        context = context_of(batch.sparkSession)
-        name = app or (context.getLocalProperty(_QUERY_ID) if context is not None else None)
+        task_context = context_of(batch.sparkSession)
+        name = app or (task_context.getLocalProperty(_QUERY_ID) if task_context is not None else None)
         if not name:
             raise InvalidInputError("Spark does not tell which query this is; give each_batch(app=…) a name for it")
         told: dict[str, Any] = {**options, BATCH_APP: name, BATCH_ID: batch_id}

@@ -1,8 +1,8 @@
 """Writes from any thread.
 
-For a write by name Spark (4.0 to 4.3) looks for Python sources in the session that is active in the calling thread, and
-in none but the main thread one is: ``df.write.format("lakehouse")`` fails there with DATA_SOURCE_NOT_FOUND before
-Python is asked. Spark Connect is not concerned.
+For a write by name, Spark (4.0 to 4.3) looks for Python sources in the session that is active in the calling thread.
+Only the main thread has an active session. In other threads ``df.write.format("lakehouse")`` fails with
+DATA_SOURCE_NOT_FOUND before Python is called. Spark Connect has no such problem.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lakeformat.config.resolve import spark_storage_options
-from lakeformat.spark.jobs import context_of, described, task_errors
+from lakeformat.public import spark_public
+from lakeformat.spark.jobs import context_of, describe_jobs, task_errors
 from lakeformat.spark.register import use_this_python
 from lakeformat.storage import open_storage
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["active_session", "write"]
 
 
+@spark_public
 def write(
     df: DataFrame,
     path: str | os.PathLike[str],
@@ -31,7 +33,7 @@ def write(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
-    """``df.write.format("lakehouse").options(**options).mode(mode).save(path)``, from any thread.
+    """Run ``df.write.format("lakehouse").options(**options).mode(mode).save(path)`` in any thread.
 
     Examples:
         >>> def save(name):
@@ -42,12 +44,12 @@ def write(
     Args:
         df: the rows, of classic Spark or Spark Connect.
         path: folder or URL of the table.
-        mode: ``append`` runs the operation, ``overwrite`` replaces the contents by one atomic commit.
-        storage_options: for fsspec, in tasks, too; never shown.
-        options: Hudi's option names or the short aliases; lists of names are as good as text, None is not given.
+        mode: ``append`` (the default) runs the operation, ``overwrite`` replaces the contents in one commit.
+        storage_options: for fsspec, in tasks too; never shown.
+        options: Hudi's option names or the short aliases. A value may be a list of names; None is as if not given.
 
     Raises:
-        LakeformatError: the same error as of `lakeformat.Table`, not Spark's around it.
+        LakeformatError: the same errors as in `lakeformat.Table`, not Spark's exception around them.
     """
     texts = {
         key: ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value for key, value in options.items()
@@ -56,10 +58,11 @@ def write(
     given |= spark_storage_options(storage_options)
     use_this_python(df.sparkSession)
     what = f"lakeformat write {open_storage(path).location}: prepare and write rows"
-    with active_session(df.sparkSession), described(df, what), task_errors():
+    with active_session(df.sparkSession), describe_jobs(df, what), task_errors():
         df.write.format("lakehouse").options(**given).mode(mode).save(os.fspath(path))
 
 
+@spark_public
 @contextmanager
 def active_session(spark: SparkSession) -> Iterator[None]:
     """Make the session the active one of this thread while the block, or the decorated function, runs.
@@ -72,8 +75,11 @@ def active_session(spark: SparkSession) -> Iterator[None]:
         >>> with ThreadPoolExecutor() as pool:
         ...     done = list(pool.map(save, frames))
 
-    Afterwards the one before is active again, or none if there was none. Over Spark Connect it does nothing: nothing
-    is needed. A thread of Python must be one of the JVM's, as it is unless ``PYSPARK_PIN_THREAD=false``.
+    Afterwards the session that was active before is active again, or none. Over Spark Connect it does nothing, because
+    nothing is needed. A thread of Python must be a thread of the JVM too, as it is unless ``PYSPARK_PIN_THREAD=false``.
+
+    Args:
+        spark: the session.
     """
     context = context_of(spark)
     if context is None:

@@ -1,8 +1,8 @@
-"""The exchanged way under Spark: each step is one job of ``mapInArrow`` tasks that answers with small rows.
+"""The shuffled write on executors: each step is one job of ``mapInArrow`` tasks that return small rows.
 
-Only the DataFrame API is used, so that classic Spark and Spark Connect run the same. What tasks need travels in
-their functions; what they answer is JSON. Spark takes the answer of one attempt per task, so files of failed,
-slow or lost attempts are never named.
+Only the DataFrame API is used, so classic Spark and Spark Connect run the same. What tasks need is pickled with their
+functions; they return JSON. Spark returns the rows of one attempt per task, so files of failed, slow or lost attempts
+are never named.
 """
 
 from __future__ import annotations
@@ -15,11 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lakeformat.arrow.conform import conform
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.index.port import TagCounts
 from lakeformat.index.tagging import TagSettings
 from lakeformat.spark.host import plain_errors
-from lakeformat.spark.jobs import ANSWER, Batches, answers, attempt, collected, cores, numbered, numbers, written
+from lakeformat.spark.jobs import (
+    ANSWER,
+    Batches,
+    answer_rows,
+    attempt_id,
+    collect_answers,
+    cores,
+    numbered_tasks,
+    parse_written_file,
+    task_numbers,
+)
 from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.spark.writes.writer import DirectSparkWriter, StagedWriter
 from lakeformat.transaction.commit import OpenCommit
@@ -28,38 +38,38 @@ from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BUCKET, TASK, route_rows, routed_schema, write_buckets
 from lakeformat.write.handles.direct import write_runs
 from lakeformat.write.plan.job import WriteJob
-from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.stage import Run, StagedTask
 from lakeformat.write.shuffled_session import TASK_BYTES, RouteTasks
 from lakeformat.write.statements.rewrite import rewrite_bucket
 from lakeformat.write.tagging.tag_units import tag_unit
 from lakeformat.write.workload.buckets import Bucket
-from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit, bundle, shuffle_values
+from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit, assign_to_tasks, find_shuffle_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["SparkExchange"]
 
-#: Rows that a task merges from sorted runs, about.
+#: Number of rows that a task merges from sorted runs, about.
 _SORTED_ROWS: Final = 1_000_000
 
 
 class SparkExchange:
-    """Runs the steps of one write as Spark jobs."""
+    """The steps of one write as Spark jobs; see `lakeformat.write.shuffled_session.Exchange`."""
 
-    def __init__(self, spark: SparkSession, engine: Engine, job: WriteJob) -> None:
-        self._spark, self._engine, self._job = spark, engine, job
+    def __init__(self, spark: SparkSession, context: TableContext, job: WriteJob) -> None:
+        self._spark, self._context, self._job = spark, context, job
 
     @property
     def width(self) -> int:
-        """Tasks to make at least."""
+        """Return the least number of tasks."""
         return cores(self._spark)
 
     def stage(self, rows: DataFrame) -> list[StagedTask]:
-        """Prepare the input, one stage file a task. The input is evaluated here, once."""
-        writer = StagedWriter(self._engine, self._job, frozenset())
+        """Prepare the input, one stage file a task. This evaluates the input, once."""
+        writer = StagedWriter(self._context, self._job, frozenset())
 
         def stage(batches: Batches) -> Any:
             message = writer.write(batches)
@@ -71,16 +81,16 @@ class SparkExchange:
     def write_direct(
         self, rows: DataFrame, commit: OpenCommit, schema: pa.Schema, closed: Mapping[str, str]
     ) -> tuple[list[WrittenFile], list[StagedTask], int]:
-        """Base files made without an exchange.
+        """Write base files without a shuffle.
 
         Args:
-            closed: partitions that take no rows -> why.
+            closed: partition path -> why the partition takes no rows.
 
         Returns:
-            the files; staged rows: what was too little for a file, or all as sorted runs if a layout is to go across
-            tasks; and how many rows came.
+            the files; the staged rows, which are the rows too few for a file, or all rows as sorted runs if a layout
+            goes across tasks; and the number of rows of the input.
         """
-        writer = DirectSparkWriter(self._engine, self._job, commit, schema, closed)
+        writer = DirectSparkWriter(self._context, self._job, commit, schema, closed)
 
         def write(batches: Batches) -> Any:
             message = writer.write(batches)
@@ -89,7 +99,7 @@ class SparkExchange:
             return [{"task": message.task, "rows": message.rows, "files": files, "staged": staged}]
 
         found = sorted(self._input(rows, write, "encode"), key=lambda answer: answer["task"])
-        files = [written(file) for answer in found for file in answer["files"]]
+        files = [parse_written_file(file) for answer in found for file in answer["files"]]
         staged = [_staged(answer["staged"]) for answer in found if answer["staged"] is not None]
         return files, staged, sum(answer["rows"] for answer in found)
 
@@ -104,19 +114,19 @@ class SparkExchange:
         for one in (one for task in runs for one in task.runs):
             group = one.partition_path, one.number
             weights[group] = weights.get(group, 0) + one.rows
-        tasks = bundle(list(weights.values()), task_weight=_SORTED_ROWS, at_least=self.width)
+        tasks = assign_to_tasks(list(weights.values()), task_weight=_SORTED_ROWS, at_least=self.width)
         groups = [{group for group, own in zip(weights, tasks, strict=True) if own == task} for task in {*tasks}]
-        writer = DirectSparkWriter(self._engine, self._job, commit, schema, {})
+        writer = DirectSparkWriter(self._context, self._job, commit, schema, {})
         folder = f"{stage_folder(self._job.write_id)}/sorted"
 
         def run(batches: Batches) -> Batches:
-            with plain_errors(), reused_memory(), ThreadPoolExecutor(1) as pool:
-                for task in numbers(batches):
+            with plain_errors(), reuse_memory(), ThreadPoolExecutor(1) as pool:
+                for task in task_numbers(batches):
                     mine = [
                         replace(t, runs=tuple(r for r in t.runs if (r.partition_path, r.number) in groups[task]))
                         for t in runs
                     ]
-                    own = attempt()
+                    own = attempt_id()
                     files = writer.writer(writer.settings(f"{folder}/{own}", task, f"{task}-{own}"), pool)
                     try:
                         write_runs(files, mine, layout)
@@ -124,89 +134,89 @@ class SparkExchange:
                     except BaseException:
                         files.abandon()
                         raise
-                    yield from answers(asdict(file) for file in written)
+                    yield from answer_rows(asdict(file) for file in written)
 
-        frame = numbered(self._spark, len(groups), run, ANSWER)
-        return [written(answer) for answer in self._collected(frame, "sort")]
+        frame = numbered_tasks(self._spark, len(groups), run, ANSWER)
+        return [parse_written_file(answer) for answer in self._collected(frame, "sort")]
 
     def _collected(self, frame: DataFrame, step: str) -> list[dict[str, Any]]:
-        return collected(frame, self._engine.storage, f"{self._job.operation.value}: {step}")
+        return collect_answers(frame, self._context.storage, f"{self._job.operation.value}: {step}")
 
     def _input(self, rows: DataFrame, prepare: Callable[[Batches], Any], step: str) -> list[dict[str, Any]]:
         schema = arrow_schema(rows.schema)
 
         def run(batches: Batches) -> Batches:
             with plain_errors():
-                yield from answers(prepare(conform(batch, schema) for batch in batches))
+                yield from answer_rows(prepare(conform(batch, schema) for batch in batches))
 
         return self._collected(rows.mapInArrow(run, ANSWER), step)
 
     def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
-        """See `Exchange`."""
+        """Search the keys of the units; see `TaskRunner`."""
         groups = _groups(tasks)
-        storage, index = self._engine.storage, self._job.index_settings
+        storage, index = self._context.storage, self._job.index_settings
         # A process that keeps keys in memory is no task; what it would find key columns tell as well.
         kind = "SIMPLE" if index.kind == "INMEMORY" else index.kind
         settings = TagSettings(kind, index.use_ranges, index.use_tree)
         folder = f"{stage_folder(self._job.write_id)}/tags"
 
         def run(batches: Batches) -> Batches:
-            with plain_errors(), reused_memory(), ThreadPoolExecutor(2) as pool:
-                for task in numbers(batches):
+            with plain_errors(), reuse_memory(), ThreadPoolExecutor(2) as pool:
+                for task in task_numbers(batches):
                     for at in groups[task]:
-                        path = f"{folder}/{at}-{attempt()}.arrow"
+                        path = f"{folder}/{at}-{attempt_id()}.arrow"
                         result = tag_unit(storage, units[at], staged, settings, path, pool)
-                        yield from answers([{"unit": at, **asdict(result)}])
+                        yield from answer_rows([{"unit": at, **asdict(result)}])
 
-        frame = numbered(self._spark, len(groups), run, ANSWER)
+        frame = numbered_tasks(self._spark, len(groups), run, ANSWER)
         found = {answer.pop("unit"): answer for answer in self._collected(frame, "tag")}
         return [_tag_result(found[at]) for at in range(len(units))]
 
     def write(self, work: RouteTasks) -> list[WrittenFile]:
-        """See `Exchange`."""
-        storage, settings = self._engine.storage, work.buckets
+        """Route the staged rows to their file groups and write the files; see `TaskRunner`."""
+        storage, settings = self._context.storage, work.buckets
         count = max(work.tasks) + 1
-        values = shuffle_values(count)
+        values = find_shuffle_values(count)
         task_values = [values[task] for task in work.tasks]
         schema = spark_schema(routed_schema(settings.prepare))
         arrow = arrow_schema(schema)
         staged, tags, routes = work.staged, work.tags, work.plan.routes
 
         def route(batches: Batches) -> Batches:
-            with plain_errors(), reused_memory():
-                for at in numbers(batches):
+            with plain_errors(), reuse_memory():
+                for at in task_numbers(batches):
                     for batch in route_rows(storage, at, staged[at], tags[at], routes, task_values, settings.prepare):
                         yield conform(batch, arrow)
 
         def write(batches: Batches) -> Batches:
-            with plain_errors(), reused_memory():
+            with plain_errors(), reuse_memory():
                 conformed = (conform(batch, arrow) for batch in batches)
-                for file in write_buckets(storage, conformed, settings, attempt()):
-                    yield from answers([asdict(file)])
+                for file in write_buckets(storage, conformed, settings, attempt_id()):
+                    yield from answer_rows([asdict(file)])
 
-        routed = numbered(self._spark, len(staged), route, schema)
+        routed = numbered_tasks(self._spark, len(staged), route, schema)
         sorted_ = routed.repartition(count, TASK).sortWithinPartitions(BUCKET)
-        return [written(answer) for answer in self._collected(sorted_.mapInArrow(write, ANSWER), "write")]
+        return [parse_written_file(answer) for answer in self._collected(sorted_.mapInArrow(write, ANSWER), "write")]
 
     def rewrite(self, buckets: Sequence[Bucket], handles: HandleSettings) -> list[WrittenFile]:
-        """The next versions of base files that take no rows, several files a task (`lakeformat.write.rewrite`)."""
+        """Write the next versions of base files that take no rows, several files a task."""
         if not buckets:
             return []
         weights = [bucket.base.size_bytes if bucket.base else 0 for bucket in buckets]
-        groups = _groups(bundle(weights, task_weight=TASK_BYTES, at_least=self.width))
-        storage = self._engine.storage
+        groups = _groups(assign_to_tasks(weights, task_weight=TASK_BYTES, at_least=self.width))
+        storage = self._context.storage
         settings = replace(handles, folder=f"{stage_folder(self._job.write_id)}/files")
 
         def write(batches: Batches) -> Batches:
-            with plain_errors(), reused_memory():
-                for task in numbers(batches):
+            with plain_errors(), reuse_memory():
+                for task in task_numbers(batches):
                     for at in groups[task]:
-                        named = replace(settings, write_token=f"{at}-{attempt()}")
+                        named = replace(settings, write_token=f"{at}-{attempt_id()}")
                         for file in rewrite_bucket(storage, buckets[at], at, named):
-                            yield from answers([asdict(file)])
+                            yield from answer_rows([asdict(file)])
 
-        frame = numbered(self._spark, len(groups), write, ANSWER)
-        return [written(answer) for answer in self._collected(frame, "write")]
+        frame = numbered_tasks(self._spark, len(groups), write, ANSWER)
+        return [parse_written_file(answer) for answer in self._collected(frame, "write")]
 
 
 def _groups(tasks: Sequence[int]) -> list[list[int]]:

@@ -19,14 +19,14 @@ from lakeformat.arrow.gather import gather_column
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
     FileSettings,
-    constant,
+    constant_column,
     parquet_writer,
-    stamped_with,
+    stamp_rows_with,
     stored_schema,
 )
-from lakeformat.files.log_writer import BaseRows, delete_block, parquet_block
+from lakeformat.files.log_writer import BaseRows, encode_delete_block, encode_parquet_block
 from lakeformat.keys.record_keys import field_column, seqnos
-from lakeformat.merge.versions import deletes_whatever
+from lakeformat.merge.versions import are_unconditional
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
 from lakeformat.model.record import FILE_NAME, PARTITION_PATH, RECORD_KEY
@@ -35,9 +35,9 @@ from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.base_file_handles import HandleSettings, check_inserts, mask_of_deletes
 from lakeformat.write.handles.slice_changes import (
     NotAppendableError,
-    changed_rows,
-    late_deletes,
-    outlives_deletes,
+    open_changed_rows,
+    mask_late_deletes,
+    logs_delete_any,
     rewrite_slice,
 )
 from lakeformat.write.rows.incoming import Incoming
@@ -73,7 +73,7 @@ def append(
         WriteConflictError: if a base file is necessary but a pending compaction will write it.
     """
     needs_stored_rows = (
-        settings.merger is not None or settings.rule.merger is not None or settings.rule.columns is not None
+        settings.make_merger is not None or settings.rule.merger is not None or settings.rule.columns is not None
     )
     if needs_stored_rows and place.merging is not None:
         try:
@@ -82,40 +82,40 @@ def append(
             return rewrite_slice(storage, bucket, place, source, task, settings)
     incoming = Incoming(source, bucket.rows, settings.files.row_group_bytes)
     deleted = mask_of_deletes(incoming, settings)
-    deleted[: bucket.leaving] = True
+    deleted[: bucket.moved_rows] = True
     gone, kept = np.flatnonzero(deleted), np.flatnonzero(~deleted)
     if bucket.opened_at is None:
         gone = gone[:0]  # A new file group has no rows to delete.
     try:
-        if place.deleting and len(kept):
+        if place.deleting_logs and len(kept):
             keys = incoming.column(RECORD_KEY, len(bucket.rows)).filter(pa.array(~deleted))
-            if outlives_deletes(storage, place, keys):
+            if logs_delete_any(storage, place, keys):
                 raise NotAppendableError
-        gone = _winning_deletes(storage, bucket, place, incoming, gone, settings)
+        gone = _drop_late_deletes(storage, bucket, place, incoming, gone, settings)
     except NotAppendableError:
         return rewrite_slice(storage, bucket, place, source, task, settings)
     return _append_rows(storage, bucket, place, incoming, (kept, gone), task, settings)
 
 
-def _winning_deletes(
+def _drop_late_deletes(
     storage: Storage, bucket: Bucket, place: LogPlace, incoming: Incoming, gone: Ints, settings: HandleSettings
 ) -> Ints:
     """Return the rows that delete, without the late deletes: stored rows are newer, but readers of log files would
     apply them.
 
     Raises:
-        NotAppendableError: see `late_deletes`.
+        NotAppendableError: see `mask_late_deletes`.
     """
-    if place.merging is None or not settings.rule.keeps_whole_rows or settings.delete:
+    if place.merging is None or not settings.rule.keeps_whole_rows or settings.is_delete:
         return gone
-    delete_rows = gone[gone >= bucket.leaving]
+    delete_rows = gone[gone >= bucket.moved_rows]
     values = _ordering_values(incoming, delete_rows, settings)
-    weak = deletes_whatever([values], len(values))
+    weak = are_unconditional([values], len(values))
     if not weak.any():
         return gone
     weak_rows = delete_rows[weak]
     keys = gather_column(_column(incoming, RECORD_KEY, bucket), weak_rows).combine_chunks()
-    late = late_deletes(storage, place, keys, values.filter(pa.array(weak)), settings)
+    late = mask_late_deletes(storage, place, keys, values.filter(pa.array(weak)), settings)
     return np.setdiff1d(gone, weak_rows[late])
 
 
@@ -132,21 +132,21 @@ def _append_rows(
     kept, gone = rows
     if not len(kept) and not len(gone):
         return None
-    kept, gone = _in_base_order(kept, bucket), _in_base_order(gone, bucket)
+    kept, gone = _sort_in_base_order(kept, bucket), _sort_in_base_order(gone, bucket)
     numbers = pa.chunked_array([seqnos(settings.instant_time, task, 0, len(bucket.rows))])
     with _log_file(storage, bucket, place, task, settings) as file:
-        for part in incoming.runs(kept, ROW_GROUP_ROWS):
-            rows = stamped_with(
+        for part in incoming.split_into_runs(kept, ROW_GROUP_ROWS):
+            rows = stamp_rows_with(
                 incoming.take(part), settings.files.schema, settings.instant_time, gather_column(numbers, part)
             )
             file.add(check_inserts(rows, settings), _base_rows(part, bucket, place))
         if len(gone):
-            file.delete(*_to_delete(incoming, gone, bucket, settings), _base_rows(gone, bucket, place))
+            file.delete(*_keys_to_delete(incoming, gone, bucket, settings), _base_rows(gone, bucket, place))
     updates = int((kept < bucket.lookups).sum())
-    return file.written(updates=updates, inserts=len(kept) - updates, deletes=len(gone))
+    return file.finish(updates=updates, inserts=len(kept) - updates, deletes=len(gone))
 
 
-def _in_base_order(rows: Ints, bucket: Bucket) -> Ints:
+def _sort_in_base_order(rows: Ints, bucket: Bucket) -> Ints:
     """Return rows of a bucket in the order of their records in the base file; unchanged if that order is not fully
     known.
     """
@@ -157,7 +157,7 @@ def _in_base_order(rows: Ints, bucket: Bucket) -> Ints:
 
 def _base_rows(rows: Ints, bucket: Bucket, place: LogPlace) -> BaseRows | None:
     """Return the row numbers in the base file that a block of these rows may store; None if they are not all known."""
-    base = place.piece.base if place.piece is not None else None
+    base = place.file_slice.base if place.file_slice is not None else None
     if base is None or base != bucket.base or bucket.base_rows is None or (rows >= bucket.lookups).any():
         return None
     instant = base.name.instant_time
@@ -176,7 +176,7 @@ def _append_changes(
     them.
     """
     with (
-        changed_rows(storage, bucket, place, source, task, settings) as changed,
+        open_changed_rows(storage, bucket, place, source, task, settings) as changed,
         _log_file(storage, bucket, place, task, settings) as file,
     ):
         for rows in changed.rows():
@@ -184,7 +184,7 @@ def _append_changes(
         gone = pa.concat_arrays([pa.array([], pa.string()), *changed.deleted])
         if len(gone):
             file.delete(gone, [])
-    written = file.written(updates=changed.merger.updates, inserts=changed.inserts, deletes=len(gone))
+    written = file.finish(updates=changed.merger.updates, inserts=changed.inserts, deletes=len(gone))
     if not written.stat.num_writes and not len(gone):
         storage.delete(written.staged_path)
         return None
@@ -205,7 +205,7 @@ class _LogFile:
     def delete(self, keys: pa.Array, ordering: Sequence[pa.Array], base_rows: BaseRows | None = None) -> None:
         """Write a block of deletes."""
         settings = self._settings
-        block = delete_block(
+        block = encode_delete_block(
             keys,
             partition_path=self._bucket.partition_path,
             instant_time=settings.instant_time,
@@ -219,7 +219,7 @@ class _LogFile:
         self._sink.write(block)
         self._size += len(block)
 
-    def written(self, *, updates: int, inserts: int, deletes: int) -> WrittenFile:
+    def finish(self, *, updates: int, inserts: int, deletes: int) -> WrittenFile:
         """Return the finished file with its write statistics."""
         bucket, name = self._bucket, self._target.rpartition("/")[2]
         stat = WriteStat(
@@ -252,8 +252,8 @@ def _data_block(rows: pa.Table, bucket: Bucket, settings: HandleSettings, base_r
     """Return a block of rows. Their file name column holds the file id, as in Hudi's log files."""
     schema = stored_schema(settings.files.schema)
     columns = {
-        PARTITION_PATH: constant(bucket.partition_path, rows.num_rows),
-        FILE_NAME: constant(bucket.file_id, rows.num_rows),
+        PARTITION_PATH: constant_column(bucket.partition_path, rows.num_rows),
+        FILE_NAME: constant_column(bucket.file_id, rows.num_rows),
     }
     arrays = [columns[name] if name in columns else rows.column(name) for name in schema.names]
     return _parquet_block(pa.Table.from_arrays(arrays, schema=schema), settings.files, settings.instant_time, base_rows)
@@ -264,23 +264,23 @@ def _parquet_block(rows: pa.Table, files: FileSettings, instant_time: str, base_
     sample = rows if rows.nbytes >= _LEAST_SAMPLED_BYTES else None
     with parquet_writer(sink, rows.schema, files, sample, looks_at=_SAMPLE_ROWS) as writer:
         writer.write_table(rows)
-    return parquet_block(
+    return encode_parquet_block(
         sink.getvalue().to_pybytes(), instant_time=instant_time, schema=files.avro_schema, base_rows=base_rows
     )
 
 
-def _to_delete(
+def _keys_to_delete(
     incoming: Incoming, gone: Ints, bucket: Bucket, settings: HandleSettings
 ) -> tuple[pa.Array, Sequence[pa.Array]]:
     """Return the keys to delete, and the ordering values of their deletes. A delete takes the ordering value of its
     row.
     """
     keys = gather_column(_column(incoming, RECORD_KEY, bucket), gone).combine_chunks()
-    if not settings.rule.keeps_whole_rows or settings.delete:
+    if not settings.rule.keeps_whole_rows or settings.is_delete:
         return keys, []  # If the rule fills nulls, a delete removes any version.
     column = _ordering_values(incoming, gone, settings)
     # A row that moves to another partition leaves no version behind, whatever its ordering value.
-    return keys, [pc.if_else(pa.array(gone < bucket.leaving), pa.scalar(None, column.type), column)]
+    return keys, [pc.if_else(pa.array(gone < bucket.moved_rows), pa.scalar(None, column.type), column)]
 
 
 def _ordering_values(incoming: Incoming, rows: Ints, settings: HandleSettings) -> pa.Array:

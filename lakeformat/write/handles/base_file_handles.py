@@ -18,23 +18,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.arrow.gather import gather, gather_column, replaced
-from lakeformat.arrow.row_bytes import runs
+from lakeformat.arrow.gather import gather, gather_column, replace_values
+from lakeformat.arrow.row_bytes import split_positions
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
     BaseFileWriter,
     FileSettings,
-    KeyFacts,
-    inherited_facts,
-    repeating_text,
-    roomy_filter,
-    stamped,
-    stamped_with,
-    stored_batches,
+    FilterAndRange,
+    inherit_filter_and_range,
+    read_copied_batches,
+    find_dictionary_texts,
+    make_growable_filter,
+    stamp_rows,
+    stamp_rows_with,
     stored_schema,
 )
-from lakeformat.files.footers import key_footer, open_base, open_parquet
+from lakeformat.files.footers import parse_key_footer, open_base, open_parquet
 from lakeformat.keys.record_keys import field_column, seqnos
 from lakeformat.merge import MergeRule, deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
@@ -43,7 +43,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
-from lakeformat.write.handles.cdc_log import ChangeLog, ChangeLogSettings, Merger, log_changes
+from lakeformat.write.handles.cdc_log import ChangeLog, ChangeLogSettings, HandleMerger, log_changes
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.incoming import Incoming
 from lakeformat.write.rows.prepare import deleted_rows_of
@@ -88,7 +88,7 @@ def replace_rows(
         new = rows.column(field.name).combine_chunks()
         if pa.types.is_dictionary(field.type):
             new = new.dictionary_encode()
-        columns.append(replaced(old, where, new))
+        columns.append(replace_values(old, where, new))
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
@@ -126,15 +126,15 @@ class HandleSettings:
     instant_time: str
     files: FileSettings
     rule: MergeRule
-    delete: bool
+    is_delete: bool
     folder: str | None = None
     write_token: str | None = None
     mark: str = "0"
     idle_cores: bool = False
-    merger: Callable[[Bucket, pa.Table, int, HandleSettings], Merger] | None = None
+    make_merger: Callable[[Bucket, pa.Table, int, HandleSettings], HandleMerger] | None = None
     ordering: str | None = None
-    fills: bool = False
-    logs: ChangeLogSettings | None = None
+    fills_nulls: bool = False
+    change_log: ChangeLogSettings | None = None
 
     @classmethod
     def of(cls, job: WriteJob, instant_time: str, schema: pa.Schema) -> HandleSettings:
@@ -147,8 +147,8 @@ class HandleSettings:
             job.rule,
             job.operation is Operation.DELETE,
             ordering=config.ordering_field if config.takes_logs and config.orders_versions else None,
-            fills=config.takes_logs and config.merge_settings.partial_update is not None,
-            logs=ChangeLogSettings.of(mode, schema, config.name, files.row_group_bytes) if mode else None,
+            fills_nulls=config.takes_logs and config.merge_settings.partial_update is not None,
+            change_log=ChangeLogSettings.of(mode, schema, config.name, files.row_group_bytes) if mode else None,
         )
 
     def file_name(self, bucket: Bucket, task: int) -> BaseFileName:
@@ -165,12 +165,14 @@ class HandleSettings:
 
     def change_data(self, bucket: Bucket, task: int) -> str | None:
         """Return the path of the change data of a bucket's base file; None if changes are not logged."""
-        if self.logs is None:
+        if self.change_log is None:
             return None
         return self.path_of(bucket, LogFileName(bucket.file_id, self.instant_time, 1, self.token(task), is_cdc=True))
 
 
-def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> WrittenFile | None:
+def create(
+    storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings
+) -> WrittenFile | None:
     """Write the first base file of a new file group. If all rows are deletes, return None and leave no file."""
     name = settings.file_name(bucket, task)
     path, target = join_path(bucket.partition_path, str(name)), settings.path_of(bucket, name)
@@ -180,9 +182,9 @@ def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settin
         BaseFileWriter(sink, bucket.partition_path, name, settings.files) as writer,
     ):
         start = 0
-        for part in runs(source, bucket.rows, ROW_GROUP_ROWS, settings.files.row_group_bytes):
+        for part in split_positions(source, bucket.rows, ROW_GROUP_ROWS, settings.files.row_group_bytes):
             taken = gather(source, part)
-            rows = stamped(taken, settings.files.schema, settings.instant_time, task, start)
+            rows = stamp_rows(taken, settings.files.schema, settings.instant_time, task, start)
             writer.write(check_inserts(drop_rows(rows, mask_of_deletes(taken, settings)), settings))
             start += len(part)
         writer.close()
@@ -215,18 +217,18 @@ def merge(
         open_merger(storage, bucket, source, task, settings) as (merger, log),
     ):
         metadata = parquet.metadata
-        inherited = inherited_facts(storage, key_footer(base, metadata), len(bucket.rows))
-        known = inherited or KeyFacts(roomy_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp))
+        inherited = inherit_filter_and_range(storage, parse_key_footer(base, metadata), len(bucket.rows))
+        known = inherited or FilterAndRange(make_growable_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp))
         nothing = pa.array([], pa.string())
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known, encoded) as writer:
             shape = stored_schema(settings.files.schema, encoded)
             most = settings.files.row_group_bytes
-            batches = stored_batches(parquet, where, shape, threads=settings.idle_cores, most_bytes=most)
+            batches = read_copied_batches(parquet, where, shape, threads=settings.idle_cores, most_bytes=most)
             for batch in decode_ahead(batches) if settings.idle_cores else batches:
                 for rows in merger.apply(batch):
                     writer.write(rows, new_keys=nothing if inherited else None)
             stored_rows = writer.rows
-            for rows in merger.rest():
+            for rows in merger.emit_inserts():
                 writer.write(rows)
             writer.close()
         stat = replace(
@@ -241,20 +243,20 @@ def merge(
         storage.delete(target)
         return None
     stat = replace(stat, cdc_stats=log.stats(bucket.partition_path) if log else ())
-    return WrittenFile(target, stat, writer.facts, missed=merger.missed)
+    return WrittenFile(target, stat, writer.facts, unmatched=merger.unmatched)
 
 
 @contextmanager
 def open_merger(
     storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings
-) -> Iterator[tuple[Merger, ChangeLog | None]]:
+) -> Iterator[tuple[HandleMerger, ChangeLog | None]]:
     """Yield the merger of a bucket's base file, and its change log or None. The log is complete after the block."""
-    merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
+    merger = (settings.make_merger or KeyMerger)(bucket, source, task, settings)
     target = settings.change_data(bucket, task)
-    if settings.logs is None or target is None:
+    if settings.change_log is None or target is None:
         yield merger, None
         return
-    with log_changes(storage, merger, target, settings.instant_time, settings.logs) as both:
+    with log_changes(storage, merger, target, settings.instant_time, settings.change_log) as both:
         yield both
 
 
@@ -277,14 +279,14 @@ class KeyMerger:
         count = len(bucket.rows)
         self._keys = self.incoming.column(RECORD_KEY, bucket.lookups)
         self._deleted = mask_of_deletes(self.incoming, settings)
-        self._deleted[: bucket.leaving] = True
+        self._deleted[: bucket.moved_rows] = True
         self._seqnos = pa.chunked_array([seqnos(settings.instant_time, task, 0, count)])
         self._found = np.zeros(count, bool)
         self._first_at = np.zeros(count, np.int64)
         self._next_seqno = count
 
     @property
-    def missed(self) -> int:
+    def unmatched(self) -> int:
         """Return the number of looked-up rows that no batch so far held; see `Merger.missed`."""
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
@@ -294,7 +296,7 @@ class KeyMerger:
             yield pa.Table.from_batches([batch])
             return
         matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
-        for part, found in self.incoming.parts(batch, matches):
+        for part, found in self.incoming.split_batch(batch, matches):
             yield self._apply_part(part, found)
 
     def _apply_part(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.Table:
@@ -337,7 +339,7 @@ class KeyMerger:
             unchanged = [n for n in names if n in copies or (rule.columns is not None and n not in rule.columns)]
             return taken.drop_columns(unchanged), np.zeros(taken.num_rows, bool)
         stored = table.select(names).filter(pa.array(replaced))
-        merged_rows, unwanted = rule.made(stored, taken.select(names), stored_is_newer)
+        merged_rows, unwanted = rule.make_rows(stored, taken.select(names), stored_is_newer)
         merged_columns = set(merged_rows.schema.names)
         fields = [
             (merged_rows if field.name in merged_columns else taken).schema.field(field.name) for field in taken.schema
@@ -371,7 +373,9 @@ class KeyMerger:
     def _stamp_rows(self, rows: npt.NDArray[np.int64]) -> pa.Table:
         """Return incoming rows with their meta columns."""
         numbers = gather_column(self._seqnos, rows)
-        return stamped_with(self.incoming.take(rows), self.settings.files.schema, self.settings.instant_time, numbers)
+        return stamp_rows_with(
+            self.incoming.take(rows), self.settings.files.schema, self.settings.instant_time, numbers
+        )
 
     def _stored_is_newer(
         self, batch: pa.RecordBatch, hit: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]
@@ -384,16 +388,16 @@ class KeyMerger:
         incoming = field_column(self.incoming.take(rows, [top]), ordering, "ordering")
         return stored_wins(stored, incoming.combine_chunks())
 
-    def rest(self) -> Iterator[pa.Table]:
+    def emit_inserts(self) -> Iterator[pa.Table]:
         """Yield the rows that no stored row matched, without deletes."""
         left = np.flatnonzero(~(self._found | self._deleted))
-        for part in self.incoming.runs(left, ROW_GROUP_ROWS):
+        for part in self.incoming.split_into_runs(left, ROW_GROUP_ROWS):
             yield check_inserts(self._stamp_rows(part), self.settings)
 
 
 def mask_of_deletes(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray[np.bool_]:
     """Return a mask of the prepared rows that are deletes."""
-    if settings.delete:
+    if settings.is_delete:
         return np.ones(rows.num_rows, bool)
     if isinstance(rows, pa.Table):
         return deleted_rows_of(rows)
@@ -433,7 +437,7 @@ def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
     The ordering column is compared, so it is not among them. If the merge reads stored values, none is.
     """
     rule = settings.rule
-    if settings.merger or rule.makes_rows:
+    if settings.make_merger or rule.makes_rows:
         return frozenset()
     texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {rule.ordering}
-    return repeating_text([metadata], texts)
+    return find_dictionary_texts([metadata], texts)

@@ -24,12 +24,12 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import gather, gather_column
-from lakeformat.arrow.row_bytes import pieces
+from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.codec.java import FieldRule
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.bucket import bucket_file_id, bucket_ids, bucket_of
-from lakeformat.index.stored_keys import deleted_pairs, one_place_each
+from lakeformat.index.stored_keys import flag_deleted_pairs, select_one_place
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -38,9 +38,9 @@ from lakeformat.write.handles.append_handle import append
 from lakeformat.write.handles.base_file_handles import HandleSettings, create, merge
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.prepare import PrepareSettings, combine, prepare
-from lakeformat.write.rows.stage import StagedTask, staged_batches
+from lakeformat.write.rows.stage import StagedTask, read_staged_batches
 from lakeformat.write.tagging.tag_units import TagFile, read_hits
-from lakeformat.write.workload.buckets import Appending, Bucket, LogPlace, derive_file_id
+from lakeformat.write.workload.buckets import AppendRules, Bucket, LogPlace, derive_file_id
 from lakeformat.write.workload.shuffle_plan import PartitionRoute, RoutedBucket
 
 __all__ = [
@@ -109,9 +109,9 @@ def route_rows(
             if pairs is not None and routes[path].deleting:
                 hits_of[path] = _choose_slices(storage, staged, source, pairs, routes[path])
         first = 0
-        for batch in staged_batches(storage, staged, source):
+        for batch in read_staged_batches(storage, staged, source):
             start = 0
-            for rows in pieces(batch, _BATCH_ROWS, _BATCH_BYTES):
+            for rows in split_rows(batch, _BATCH_ROWS, _BATCH_BYTES):
                 at, buckets, lookups = _route(rows, first + start, hits_of, routes)
                 if len(at):
                     arrival = stage * _STAGE_ROWS + first + start + at
@@ -126,7 +126,7 @@ def route_rows(
 def _choose_slices(
     storage: Storage, staged: StagedTask, source: str, pairs: tuple[Ints, Ints], route: PartitionRoute
 ) -> tuple[Ints, Ints]:
-    """Return the (row, slice) pairs. For a row found in several slices keep only the pair that `one_place_each`
+    """Return the (row, slice) pairs. For a row found in several slices keep only the pair that `select_one_place`
     chooses.
 
     Memory: the keys of such rows.
@@ -137,9 +137,9 @@ def _choose_slices(
         return pairs
     wanted, at = np.unique(rows[several], return_inverse=True)
     gone = np.zeros(len(rows), bool)
-    keys = _take_keys(staged_batches(storage, staged, source), wanted)
-    gone[several] = deleted_pairs(storage, route.deleting, keys, at, files[several])
-    chosen = one_place_each(rows, gone)
+    keys = _take_keys(read_staged_batches(storage, staged, source), wanted)
+    gone[several] = flag_deleted_pairs(storage, route.deleting, keys, at, files[several])
+    chosen = select_one_place(rows, gone)
     return rows[chosen], files[chosen]
 
 
@@ -216,7 +216,7 @@ class BucketSettings:
 
     buckets: tuple[RoutedBucket, ...]
     prepare: PrepareSettings
-    combine: bool
+    needs_combining: bool
     handles: HandleSettings
     first_task: int = 0
 
@@ -253,8 +253,8 @@ def _write_bucket(
     handles = replace(settings.handles, write_token=f"{number}-{attempt}")
     rows, bucket = _make_bucket(pa.Table.from_batches(batches), routed, settings)
     written: WrittenFile | None
-    if routed.onto is not None:
-        written = append(storage, bucket, routed.onto, rows, settings.first_task + number, handles)
+    if routed.log_place is not None:
+        written = append(storage, bucket, routed.log_place, rows, settings.first_task + number, handles)
     elif routed.base is None:
         written = create(storage, bucket, rows, settings.first_task + number, handles)
     else:
@@ -271,14 +271,16 @@ def _make_bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings
     order = np.asarray(pc.sort_indices(table.column(ARRIVAL))).astype(np.int64)
     if (np.diff(order) < 0).any():
         table = gather(table, order)
-    if settings.combine:
+    if settings.needs_combining:
         table = combine(table, settings.prepare.rule)
     lookup = table.column(LOOKUP).to_numpy()
     new = np.flatnonzero(~lookup)
     new = new[np.asarray(pc.sort_indices(gather_column(table.column(RECORD_KEY), new))).astype(np.int64)]
     at = np.concatenate([np.flatnonzero(lookup), new])
     rows = conform(table, settings.prepare.prepared_schema)
-    return rows, Bucket(routed.partition_path, routed.file_id, routed.base, at, int(lookup.sum()), onto=routed.onto)
+    return rows, Bucket(
+        routed.partition_path, routed.file_id, routed.base, at, int(lookup.sum()), log_place=routed.log_place
+    )
 
 
 @dataclass(frozen=True)
@@ -294,28 +296,28 @@ class BucketPlaces:
     rule: FieldRule
 
     @classmethod
-    def of(cls, snapshot: Snapshot, appending: Appending, rule: FieldRule) -> BucketPlaces:
+    def of(cls, snapshot: Snapshot, append_rules: AppendRules, rule: FieldRule) -> BucketPlaces:
         """Return the places of a table with a bucket index."""
         groups = {
             (piece.group.partition_path, bucket_of(piece.group.file_id) or 0): (
                 piece.group.file_id,
-                replace(appending.place(piece), merging=None, deleting=()),
+                replace(append_rules.place(piece), merging=None, deleting_logs=()),
             )
             for piece in snapshot.each_slice()
         }
         return cls(groups, rule)
 
 
-def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, appending: Appending) -> bool:
+def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, append_rules: AppendRules) -> bool:
     """Tell whether tasks may append without reading stored rows or the rows of other tasks."""
     rule, prepare_settings = job.rule, job.prepare
-    if not appending.opens_logs or job.dup_policy != "none" or prepare_settings.search_all:
+    if not append_rules.opens_logs or job.dup_policy != "none" or prepare_settings.searches_all_partitions:
         return False
-    if appending.looks or rule.fills_nulls or prepare_settings.keys.generated:
+    if append_rules.reads_stored or rule.fills_nulls or prepare_settings.keys.generated:
         return False
     # An old version may outlive its delete, so a write that brings a newer version must read stored rows.
     return job.operation is Operation.DELETE or not any(
-        appending.place(piece).deleting for piece in snapshot.each_slice()
+        append_rules.place(piece).deleting_logs for piece in snapshot.each_slice()
     )
 
 
@@ -334,19 +336,19 @@ def append_in_task(
         task: the task's number; rows of a task with a higher number are later rows.
         attempt: a number that no other attempt has.
     """
-    arrived, written = 0, list[WrittenFile]()
-    for round_number, rows in enumerate(_in_buffers(batches, job.options.write.buffer_bytes)):
-        arrived += rows.num_rows
+    taken_rows, written = 0, list[WrittenFile]()
+    for round_number, rows in enumerate(_group_into_buffers(batches, job.options.write.buffer_bytes)):
+        taken_rows += rows.num_rows
         named = replace(handles, write_token=f"{task:010d}-{round_number:06d}-{attempt}")
         for path, part in prepare(rows, job.prepare).items():
-            combined_rows = combine(part, job.rule) if job.combine else part
-            for bucket, place in _buckets(path, combined_rows, places, job):
+            combined_rows = combine(part, job.rule) if job.needs_combining else part
+            for bucket, place in _split_by_bucket(path, combined_rows, places, job):
                 log_file = append(storage, bucket, place, combined_rows, task, named)
                 written += [log_file] if log_file is not None else []
-    return arrived, tuple(written)
+    return taken_rows, tuple(written)
 
 
-def _in_buffers(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
+def _group_into_buffers(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
     """Yield the batches as tables of about ``most_bytes``."""
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -360,7 +362,7 @@ def _in_buffers(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[
         yield pa.Table.from_batches(waiting)
 
 
-def _buckets(path: str, rows: pa.Table, places: BucketPlaces, job: WriteJob) -> Iterator[tuple[Bucket, LogPlace]]:
+def _split_by_bucket(path: str, rows: pa.Table, places: BucketPlaces, job: WriteJob) -> Iterator[tuple[Bucket, LogPlace]]:
     settings = job.index_settings
     numbers = bucket_ids(rows.column(RECORD_KEY), settings.hash_fields, settings.buckets, places.rule)
     order = np.argsort(numbers, kind="stable")
@@ -371,11 +373,11 @@ def _buckets(path: str, rows: pa.Table, places: BucketPlaces, job: WriteJob) -> 
         known = places.groups.get((path, number))
         opened = bucket_file_id(number, derive_file_id(f"{job.write_id}/{path}", -2, number))
         file_id, place = known or (opened, LogPlace())
-        base = place.piece.base if place.piece is not None else None
-        yield Bucket(path, file_id, base, at, len(at) if known else 0, onto=place), place
+        base = place.file_slice.base if place.file_slice is not None else None
+        yield Bucket(path, file_id, base, at, len(at) if known else 0, log_place=place), place
 
 
-def check_places(written: Iterable[WrittenFile], then: BucketPlaces, now: BucketPlaces) -> None:
+def check_places(written: Iterable[WrittenFile], planned: BucketPlaces, current: BucketPlaces) -> None:
     """Refuse to publish log files whose slice has been closed since the write began, by a compaction planned meanwhile.
 
     Raises:
@@ -383,14 +385,14 @@ def check_places(written: Iterable[WrittenFile], then: BucketPlaces, now: Bucket
     """
     for stat in (file.stat for file in written):
         key = (stat.partition_path, bucket_of(stat.file_id) or 0)
-        before, after = then.groups.get(key), now.groups.get(key)
-        if (before and _version_of(before[1])) != (after and _version_of(after[1])):
+        before, after = planned.groups.get(key), current.groups.get(key)
+        if (before and _log_version(before[1])) != (after and _log_version(after[1])):
             raise WriteConflictError(
                 f"file group {stat.file_id} has another slice since the write began; run the write again"
             )
 
 
-def _version_of(place: LogPlace) -> tuple[str | None, int]:
+def _log_version(place: LogPlace) -> tuple[str | None, int]:
     return place.named_after, place.version
 
 

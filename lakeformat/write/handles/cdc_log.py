@@ -19,19 +19,19 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform
 from lakeformat.codec.avro.schema import to_avro
-from lakeformat.files.log_writer import change_block
+from lakeformat.files.log_writer import encode_change_block
 from lakeformat.merge.order import pair_keys
 from lakeformat.model.files import join_path
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 from lakeformat.model.table_config import ChangeLogging
 from lakeformat.storage.port import Storage
 
-__all__ = ["ChangeLog", "ChangeLogSettings", "Merger", "log_changes"]
+__all__ = ["ChangeLog", "ChangeLogSettings", "HandleMerger", "log_changes"]
 
 _TEXT: Final = ["null", "string"]
 
 
-class Merger(Protocol):
+class HandleMerger(Protocol):
     """A function on one base file's rows that replaces and drops rows batch by batch, and then adds rows."""
 
     @property
@@ -43,7 +43,7 @@ class Merger(Protocol):
         """Return the number of rows dropped so far."""
 
     @property
-    def missed(self) -> int:
+    def unmatched(self) -> int:
         """Return the number of looked-up rows that no batch so far held."""
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
@@ -53,7 +53,7 @@ class Merger(Protocol):
         If the new rows are large, the batch is yielded in several parts.
         """
 
-    def rest(self) -> Iterator[pa.Table]:
+    def emit_inserts(self) -> Iterator[pa.Table]:
         """Yield the rows to add, with their meta columns. It is called once, after the last batch."""
 
 
@@ -150,7 +150,7 @@ class ChangeLog:
         if self._sink is None:
             self._sink = self._files.enter_context(self._storage.open_output(self._target))
         rows = pa.concat_tables(self._held)
-        block = change_block(rows, instant_time=self._time, schema=self._settings.schema)
+        block = encode_change_block(rows, instant_time=self._time, schema=self._settings.schema)
         self._sink.write(block)
         self.size_bytes += len(block)
         self._held, self._held_bytes = [], 0
@@ -168,7 +168,7 @@ class ChangeLog:
 class _LoggingMerger:
     """A merger that logs the changes of another merger."""
 
-    def __init__(self, merger: Merger, log: ChangeLog, instant_time: str) -> None:
+    def __init__(self, merger: HandleMerger, log: ChangeLog, instant_time: str) -> None:
         self._merger, self._log, self._time = merger, log, instant_time
 
     @property
@@ -180,8 +180,8 @@ class _LoggingMerger:
         return self._merger.deletes
 
     @property
-    def missed(self) -> int:
-        return self._merger.missed
+    def unmatched(self) -> int:
+        return self._merger.unmatched
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         deletes = self.deletes
@@ -216,8 +216,8 @@ class _LoggingMerger:
         self._log.add("d", before.take(pa.array(left)), old.take(pa.array(left)), None)
         self._log.add("i", after.take(pa.array(right)), None, new.take(pa.array(right)))
 
-    def rest(self) -> Iterator[pa.Table]:
-        for rows in self._merger.rest():
+    def emit_inserts(self) -> Iterator[pa.Table]:
+        for rows in self._merger.emit_inserts():
             self._log.add("i", _text(rows), None, rows)
             yield rows
 
@@ -228,8 +228,8 @@ def _text(rows: pa.Table, name: str = RECORD_KEY) -> pa.Array:
 
 @contextmanager
 def log_changes(
-    storage: Storage, merger: Merger, target: str, instant_time: str, settings: ChangeLogSettings
-) -> Iterator[tuple[Merger, ChangeLog]]:
+    storage: Storage, merger: HandleMerger, target: str, instant_time: str, settings: ChangeLogSettings
+) -> Iterator[tuple[HandleMerger, ChangeLog]]:
     """Yield a merger that logs its changes, and the log. The file is complete when the ``with`` block ends.
 
     Args:

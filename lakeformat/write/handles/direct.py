@@ -10,7 +10,7 @@ Sorted runs on storage are merged into one sorted stream per file group, batch b
 An ``insert`` repacks: small files that tasks have just written are merged with the table's small files. A task divides
 its rows over files without knowing the table's small files, which could take the rows. Without this step a thousand
 inserts of half a row group would leave a thousand files. Memory: the rows of at most the wanted bytes of Parquet, and
-of at most `_SPREAD` times as many decoded.
+of at most `_MOST_EXPANSION` times as many decoded.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.arrow.conform import conform
-from lakeformat.arrow.gather import gather, one_chunk
-from lakeformat.arrow.row_bytes import decoded_bytes, pieces
+from lakeformat.arrow.gather import combine_table, gather
+from lakeformat.arrow.row_bytes import decoded_bytes, split_rows
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamped
+from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamp_rows
 from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.keys.record_keys import GeneratedKeys
 from lakeformat.model.commit import WriteStat
@@ -48,20 +48,20 @@ __all__ = [
     "DirectWriter",
     "Order",
     "RunCursor",
-    "choose_small",
+    "choose_small_files",
     "merge_runs",
     "merge_sorted",
-    "read_back",
+    "read_files_back",
     "stage_runs",
     "write_rows",
     "write_runs",
 ]
 
-_MAX_OPEN: Final = 16
+_MAX_OPEN_FILES: Final = 16
 #: Rows that are split by partition at a time. More rows cost less per row, fewer rows wait less.
 _ENOUGH_ROWS: Final = 262_144
 #: A file is closed at this share of its size limit, because the remaining room would make a tiny row group.
-_FULL: Final = 0.9
+_FULL_SHARE: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class DirectSettings:
     write_token: str
     tail_bytes: int
     buffer_bytes: int
-    closed: Mapping[str, str] = field(default_factory=dict)
+    closed_partitions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -142,7 +142,7 @@ class DirectWriter:
         """Take one batch of the input."""
         self.rows += batch.num_rows
         enough = max(self.settings.buffer_bytes // 2, 1)
-        for part in pieces(batch, _ENOUGH_ROWS, enough):
+        for part in split_rows(batch, _ENOUGH_ROWS, enough):
             self._incoming.append(part)
             self._incoming_bytes += decoded_bytes(part)
             self._incoming_rows += part.num_rows
@@ -158,8 +158,8 @@ class DirectWriter:
         for path, part in prepare(
             rows, self.prepare_settings, self._new_keys.take(rows.num_rows) if self._new_keys else None
         ).items():
-            if path in self.settings.closed:
-                raise WriteConflictError(self.settings.closed[path])
+            if path in self.settings.closed_partitions:
+                raise WriteConflictError(self.settings.closed_partitions[path])
             partition = self._partitions.setdefault(path, _Partition())
             partition.waiting.append(part)
             partition.bytes += part.nbytes
@@ -210,7 +210,7 @@ class DirectWriter:
     def _make_room(self) -> None:
         """Close the open file with most bytes, if too many files are open."""
         opened = {path: p for path, p in self._partitions.items() if p.open is not None}
-        if len(opened) >= _MAX_OPEN:
+        if len(opened) >= _MAX_OPEN_FILES:
             for partition in opened.values():
                 self._wait(partition)
             largest = max(opened.values(), key=lambda p: p.open.writer.size_bytes if p.open else 0)
@@ -236,7 +236,7 @@ class DirectWriter:
     def _write(self, path: str, partition: _Partition, rows: pa.Table, first: int) -> None:
         """Write rows of one partition. It runs in the pool, never twice at the same time for one partition."""
         rows = rows.filter(pa.array(~deleted_rows_of(rows)))
-        stamped_rows = stamped(rows, self.files.schema, self.settings.instant_time, self.settings.task, first)
+        stamped_rows = stamp_rows(rows, self.files.schema, self.settings.instant_time, self.settings.task, first)
         start = 0
         while start < stamped_rows.num_rows:
             partition.open = partition.open or self._new_file(path, partition)
@@ -244,7 +244,7 @@ class DirectWriter:
             group = stamped_rows.slice(start, self._rows_that_fit(writer, stamped_rows))
             writer.write(group)
             start += group.num_rows
-            if writer.expected_bytes >= _FULL * self.files.max_file_bytes:
+            if writer.expected_bytes >= _FULL_SHARE * self.files.max_file_bytes:
                 self._close(partition)
 
     def _rows_that_fit(self, writer: BaseFileWriter, rows: pa.Table) -> int:
@@ -360,9 +360,9 @@ class RunCursor:
     def __init__(self, reader: Any, run: Run) -> None:
         self._reader, self._next, self._last = reader, run.first, run.last
         self.head = pa.Table.from_batches([], reader.schema)
-        self.drop(0)
+        self.advance(0)
 
-    def drop(self, rows: int) -> None:
+    def advance(self, rows: int) -> None:
         """Move past the first rows of the head."""
         self.head = self.head.slice(rows)
         while not self.head.num_rows and self._next < self._last:
@@ -409,16 +409,16 @@ def merge_sorted(cursors: Iterable[RunCursor], order: Order) -> Iterator[pa.Tabl
     """
     alive = [cursor for cursor in cursors if cursor.head.num_rows]
     while alive:
-        first_end, participants = _first_end(alive, order)
+        first_end, participants = _find_first_end(alive, order)
         if len(participants) == 1:
             yield alive[first_end].head
-            alive[first_end].drop(alive[first_end].head.num_rows)
+            alive[first_end].advance(alive[first_end].head.num_rows)
         else:
             yield _merge_step([alive[at] for at in participants], participants.index(first_end), order)
         alive = [cursor for cursor in alive if cursor.head.num_rows]
 
 
-def _first_end(cursors: Sequence[RunCursor], order: Order) -> tuple[int, list[int]]:
+def _find_first_end(cursors: Sequence[RunCursor], order: Order) -> tuple[int, list[int]]:
     """Return the head whose last row comes first, and all heads that begin before that row, including itself."""
     ends = [cursor.head.slice(cursor.head.num_rows - 1) for cursor in cursors]
     starts = [cursor.head.slice(0, 1) for cursor in cursors]
@@ -431,21 +431,21 @@ def _first_end(cursors: Sequence[RunCursor], order: Order) -> tuple[int, list[in
 def _merge_step(cursors: Sequence[RunCursor], first_end: int, order: Order) -> pa.Table:
     """Return all rows of the heads up to the last row of one of them, sorted. Move the heads past these rows."""
     lengths = [cursor.head.num_rows for cursor in cursors]
-    rows = one_chunk(pa.concat_tables([cursor.head for cursor in cursors]))
+    rows = combine_table(pa.concat_tables([cursor.head for cursor in cursors]))
     positions = order(rows)
     last = int(np.flatnonzero(positions == sum(lengths[: first_end + 1]) - 1)[0])
     chosen = positions[: last + 1]
     owners = np.repeat(np.arange(len(cursors)), lengths)[chosen]
     for cursor, count in zip(cursors, np.bincount(owners, minlength=len(cursors)).tolist(), strict=True):
-        cursor.drop(count)
+        cursor.advance(count)
     return gather(rows, chosen)
 
 
 #: Most decoded bytes per byte of Parquet that is packed again.
-_SPREAD: Final = 4
+_MOST_EXPANSION: Final = 4
 
 
-def choose_small(
+def choose_small_files(
     written: Sequence[WrittenFile],
     tails: Mapping[str, pa.Table],
     snapshot: Snapshot,
@@ -468,7 +468,7 @@ def choose_small(
     for path in {file.stat.partition_path for file in small}:
         mates[path] += sum(file.size_bytes < small_bytes for file in snapshot.by_partition.get(path, ()))
     chosen: list[WrittenFile] = []
-    decoded = _SPREAD * at_most_bytes
+    decoded = _MOST_EXPANSION * at_most_bytes
     for file in sorted(small, key=lambda file: (file.stat.size_bytes, file.staged_path)):
         at_most_bytes -= file.stat.size_bytes
         decoded -= file.decoded_bytes
@@ -479,7 +479,7 @@ def choose_small(
     return tuple(chosen)
 
 
-def read_back(
+def read_files_back(
     storage: Storage, chosen: Sequence[WrittenFile], tails: Mapping[str, pa.Table], prepared: pa.Schema
 ) -> Mapping[str, pa.Table]:
     """Return the tails, in the prepared schema, with the rows of the chosen files before them."""

@@ -11,10 +11,10 @@ greater; a null is less than every value; a deleted version has no effect on lat
 if the writer reads stored rows first:
 
 - Readers apply a delete with a null, or with the int 0, to any version. So such a delete is appended only if no stored
-  row is newer (`late_deletes`).
+  row is newer (`mask_late_deletes`).
 - A new row whose key the log files delete would meet the deleted row of the base file again. That row wins if its
   ordering value is greater, and in tables that fill nulls its values fill the new row's nulls. So the slice gets a base
-  file (`outlives_deletes`).
+  file (`logs_delete_any`).
 
 Memory: the contents of the log files, one batch of stored rows, and the rows changed in it.
 """
@@ -36,12 +36,12 @@ from lakeformat.errors import WriteConflictError
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
     BaseFileWriter,
-    KeyFacts,
-    roomy_filter,
+    FilterAndRange,
+    make_growable_filter,
     stored_schema,
 )
 from lakeformat.files.log_reader import read_parts
-from lakeformat.files.slice_reader import MergedSlice, merged_slice
+from lakeformat.files.slice_reader import MergedSlice, open_merged_slice
 from lakeformat.keys.record_keys import field_column
 from lakeformat.merge import ReadRule, stored_wins
 from lakeformat.merge.versions import LogDeletes, deleting_rows
@@ -51,10 +51,10 @@ from lakeformat.model.record import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTIT
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.base_file_handles import HandleSettings, KeyMerger, open_merger
-from lakeformat.write.handles.cdc_log import Merger
+from lakeformat.write.handles.cdc_log import HandleMerger
 from lakeformat.write.workload.buckets import Bucket, LogPlace
 
-__all__ = ["ChangedRows", "NotAppendableError", "changed_rows", "late_deletes", "outlives_deletes", "rewrite_slice"]
+__all__ = ["ChangedRows", "NotAppendableError", "open_changed_rows", "mask_late_deletes", "logs_delete_any", "rewrite_slice"]
 
 
 Mask = npt.NDArray[np.bool_]
@@ -75,12 +75,12 @@ class ChangedRows:
 
     def __init__(
         self,
-        merger: Merger,
+        merger: HandleMerger,
         batches: Iterator[pa.RecordBatch],
         settings: HandleSettings,
-        is_outlived: Callable[[pa.Table], bool],
+        loses_to_hidden_version: Callable[[pa.Table], bool],
     ) -> None:
-        self.merger, self._stored_batches, self._settings, self._is_outlived = merger, batches, settings, is_outlived
+        self.merger, self._stored_batches, self._settings, self._loses_to_hidden_version = merger, batches, settings, loses_to_hidden_version
         self.deleted: list[pa.Array] = []
         self.inserts = 0
 
@@ -103,50 +103,50 @@ class ChangedRows:
             if changed.num_rows:
                 self._check_seen_by_readers(batch, changed)
                 yield changed
-        for rows in self.merger.rest():
+        for rows in self.merger.emit_inserts():
             self.inserts += rows.num_rows
             if rows.num_rows:
-                if self._is_outlived(rows):
+                if self._loses_to_hidden_version(rows):
                     raise NotAppendableError
                 yield rows
 
     def _check_seen_by_readers(self, stored: pa.RecordBatch, changed: pa.Table) -> None:
-        if self._settings.fills:
+        if self._settings.fills_nulls:
             raise NotAppendableError
         ordering = self._settings.ordering
         if ordering is None:
             return
         at = pc.index_in(_text(changed, RECORD_KEY), value_set=stored.column(RECORD_KEY).cast(pa.string()))
         before = field_column(stored, ordering, "ordering").take(at.combine_chunks())
-        if stored_wins(_one_chunk(before), _one_chunk(field_column(changed, ordering, "ordering"))).any():
+        if stored_wins(_combine_chunks(before), _combine_chunks(field_column(changed, ordering, "ordering"))).any():
             raise NotAppendableError
 
 
 @contextmanager
-def changed_rows(
+def open_changed_rows(
     storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
 ) -> Iterator[ChangedRows]:
     """Yield the rows that a bucket's rows, or the settings' merger, change in the slice."""
     with _open_merged(storage, place, settings) as merged:
-        merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
+        merger = (settings.make_merger or KeyMerger)(bucket, source, task, settings)
         yield ChangedRows(
             merger,
             _stored_batches(merged, settings),
             settings,
-            lambda rows: _is_outlived(storage, place, rows, settings),
+            lambda rows: _loses_to_hidden_version(storage, place, rows, settings),
         )
 
 
-def outlives_deletes(storage: Storage, place: LogPlace, keys: pa.ChunkedArray | pa.Array) -> bool:
+def logs_delete_any(storage: Storage, place: LogPlace, keys: pa.ChunkedArray | pa.Array) -> bool:
     """Tell whether the slice's log files delete one of these keys.
 
     A new row of such a key would be merged with the deleted row again.
     """
-    if place.merging is None or not place.deleting or not len(keys):
+    if place.merging is None or not place.deleting_logs or not len(keys):
         return False
     rule = place.merging.rule
     columns = [RECORD_KEY, *rule.deleting_columns]
-    for part in read_parts(storage, place.deleting, is_committed=place.merging.visible, columns=columns):
+    for part in read_parts(storage, place.deleting_logs, is_committed=place.merging.visible, columns=columns):
         gone = part.keys if isinstance(part, LogDeletes) else _deleted_keys(part.rows, rule)
         if len(gone) and pc.any(pc.is_in(keys, value_set=gone)).as_py():
             return True
@@ -159,7 +159,7 @@ def _deleted_keys(rows: pa.Table, rule: ReadRule) -> pa.ChunkedArray:
     return _text(rows.filter(pa.array(deleted)), RECORD_KEY) if deleted.any() else pa.chunked_array([], pa.string())
 
 
-def late_deletes(storage: Storage, place: LogPlace, keys: pa.Array, values: pa.Array, settings: HandleSettings) -> Mask:
+def mask_late_deletes(storage: Storage, place: LogPlace, keys: pa.Array, values: pa.Array, settings: HandleSettings) -> Mask:
     """Return a mask of the deletes that lose because a newer row of their key is stored.
 
     Args:
@@ -175,7 +175,7 @@ def late_deletes(storage: Storage, place: LogPlace, keys: pa.Array, values: pa.A
         for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):
             at = pc.index_in(batch.column(RECORD_KEY).cast(pa.string()), value_set=keys)
             hit = at.is_valid()
-            stored = _one_chunk(field_column(batch.filter(hit), ordering, "ordering"))
+            stored = _combine_chunks(field_column(batch.filter(hit), ordering, "ordering"))
             at = at.drop_null()
             newer = stored_wins(stored.cast(values.type), values.take(at))
             lost[np.asarray(at)[newer]] = True
@@ -190,22 +190,22 @@ def _top_column(settings: HandleSettings, ordering: str) -> str:
     return ordering if ordering in settings.files.schema.names else ordering.partition(".")[0]
 
 
-def _is_outlived(storage: Storage, place: LogPlace, rows: pa.Table, settings: HandleSettings) -> bool:
+def _loses_to_hidden_version(storage: Storage, place: LogPlace, rows: pa.Table, settings: HandleSettings) -> bool:
     """Tell whether a hidden version of a new row's key would win over the new row.
 
     Hidden versions are rows of the base file that log files delete, and deletes with an ordering value.
     """
-    if place.piece is None or place.merging is None or not place.deleting:
+    if place.file_slice is None or place.merging is None or not place.deleting_logs:
         return False
     ordering, keys = settings.ordering, _text(rows, RECORD_KEY)
     known = [RECORD_KEY] if ordering is None else [RECORD_KEY, ordering.partition(".")[0]]
     has_keys = False
-    for part in read_parts(storage, place.piece.logs, is_committed=place.merging.visible, columns=known):
+    for part in read_parts(storage, place.file_slice.logs, is_committed=place.merging.visible, columns=known):
         part_keys = part.keys if isinstance(part, LogDeletes) else _text(part.rows, RECORD_KEY)
         at = pc.index_in(part_keys, value_set=keys)
         if at.null_count == len(at):
             continue
-        if ordering is None or settings.fills:
+        if ordering is None or settings.fills_nulls:
             return True
         has_keys = True
         if isinstance(part, LogDeletes):
@@ -213,25 +213,25 @@ def _is_outlived(storage: Storage, place: LogPlace, rows: pa.Table, settings: Ha
         else:
             has_ordering = part.rows.schema.get_field_index(known[1]) >= 0
             before = field_column(part.rows, ordering, "ordering") if has_ordering else None
-        if before is not None and _any_wins(before, at, rows, ordering):
+        if before is not None and _has_newer_stored(before, at, rows, ordering):
             return True
-    if not has_keys or ordering is None or place.piece.base is None:
+    if not has_keys or ordering is None or place.file_slice.base is None:
         return False
-    with _open_merged(storage, replace(place, piece=replace(place.piece, logs=())), settings) as base:
+    with _open_merged(storage, replace(place, file_slice=replace(place.file_slice, logs=())), settings) as base:
         for batch in _stored_batches(base, settings):
             at = pc.index_in(_text(pa.Table.from_batches([batch]), RECORD_KEY), value_set=keys)
-            if _any_wins(field_column(batch, ordering, "ordering"), at, rows, ordering):
+            if _has_newer_stored(field_column(batch, ordering, "ordering"), at, rows, ordering):
                 return True
     return False
 
 
-def _any_wins(before: Any, at: Any, rows: pa.Table, ordering: str) -> bool:
+def _has_newer_stored(before: Any, at: Any, rows: pa.Table, ordering: str) -> bool:
     """Tell whether a stored ordering value is greater than that of the row at its position. A null position means no
     row.
     """
     hit, after = pc.is_valid(at), field_column(rows, ordering, "ordering")
     return bool(
-        stored_wins(_one_chunk(before.filter(hit)).cast(after.type), _one_chunk(after.take(at.filter(hit)))).any()
+        stored_wins(_combine_chunks(before.filter(hit)).cast(after.type), _combine_chunks(after.take(at.filter(hit)))).any()
     )
 
 
@@ -243,7 +243,7 @@ def rewrite_slice(
     Raises:
         WriteConflictError: if a pending compaction will write that file.
     """
-    if place.is_closing:
+    if place.is_compacting:
         raise WriteConflictError(
             f"a pending compaction has file group {bucket.file_id}, and the write must make a base file of it; run the "
             "compaction first"
@@ -255,13 +255,13 @@ def rewrite_slice(
         storage.open_output(target) as sink,
         open_merger(storage, bucket, source, task, settings) as (merger, log),
     ):
-        known = KeyFacts(roomy_filter(merged.most_rows + len(bucket.rows), settings.files.fpp))
+        known = FilterAndRange(make_growable_filter(merged.most_rows + len(bucket.rows), settings.files.fpp))
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known) as writer:
             for batch in _stored_batches(merged, settings):
                 for rows in merger.apply(batch):
                     writer.write(rows)
             stored_rows = writer.rows
-            for rows in merger.rest():
+            for rows in merger.emit_inserts():
                 writer.write(rows)
             writer.close()
     inserts = writer.rows - stored_rows
@@ -288,11 +288,11 @@ def rewrite_slice(
 def _open_merged(
     storage: Storage, place: LogPlace, settings: HandleSettings, columns: Sequence[str] = ()
 ) -> Iterator[MergedSlice]:
-    assert place.piece is not None  # noqa: S101  The caller does not pass buckets that open a slice.
+    assert place.file_slice is not None  # noqa: S101  The caller does not pass buckets that open a slice.
     assert place.merging is not None  # noqa: S101  The caller's.
     table = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *settings.files.schema])
     names = columns or [name for name in table.names if name != PARTITION_PATH]
-    with merged_slice(storage, place.piece, place.merging, table, names) as merged:
+    with open_merged_slice(storage, place.file_slice, place.merging, table, names) as merged:
         yield merged
 
 
@@ -310,5 +310,5 @@ def _text(rows: pa.Table, name: str) -> pa.ChunkedArray:
     return rows.column(name).cast(pa.string())
 
 
-def _one_chunk(column: Any) -> pa.Array:
+def _combine_chunks(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -25,30 +25,37 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.record import IS_DELETED, RECORD_KEY
 from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, TableConfig
 from lakeformat.transaction.hooks import check_hooks
-from lakeformat.transaction.settings import Purpose, purpose_of
+from lakeformat.transaction.settings import TransactionSettings, transaction_settings
 from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.prepare import PrepareSettings
-from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schema, required_as
+from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schema, mark_required
 
 __all__ = [
+    "BUCKETS",
+    "HASH_FIELD",
+    "INDEX_TYPE",
     "WriteJob",
     "check_index",
+    "check_keyless",
+    "check_operation",
     "check_unpartitioned",
-    "chosen_operation",
+    "choose_operation",
+    "drops_stored_keys",
     "index_settings",
+    "input_schema",
     "rewrite_job",
-    "spelt_columns",
+    "columns_stored_as_text",
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-_TYPE: Final = "hoodie.index.type"
-_BUCKETS: Final = "hoodie.bucket.index.num.buckets"
+INDEX_TYPE: Final = "hoodie.index.type"
+BUCKETS: Final = "hoodie.bucket.index.num.buckets"
 
 _UPDATE_PARTITION: Final[Mapping[str, str]] = {
     "BLOOM": "hoodie.bloom.index.update.partition.path",
     "SIMPLE": "hoodie.simple.index.update.partition.path",
 }
-_HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
+HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
 
 
 def index_settings(config: TableConfig, options: Options) -> IndexSettings:
@@ -79,7 +86,7 @@ def check_index(index: IndexSettings, config: TableConfig, rule: MergeRule) -> N
     for name in index.hash_fields if index.has_buckets else ():
         if name not in config.record_fields:
             raise InvalidOptionError(
-                f"{_HASH_FIELD} names {name!r}, which is not a record key field{nearest(name, config.record_fields)}; "
+                f"{HASH_FIELD} names {name!r}, which is not a record key field{nearest(name, config.record_fields)}; "
                 f"use {', '.join(config.record_fields)}"
             )
 
@@ -105,7 +112,7 @@ class WriteJob:
     config: TableConfig
     options: Options
     prepare: PrepareSettings
-    combine: bool
+    needs_combining: bool
     write_id: str
     layout: Layout | None = None
 
@@ -122,30 +129,30 @@ class WriteJob:
         return self.options.write.dup_policy if self.operation is Operation.INSERT else "none"
 
     @property
-    def tags(self) -> bool:
+    def needs_tagging(self) -> bool:
         """Tell whether the keys of the rows are looked up in the table."""
-        return self.operation.tags or self.dup_policy != "none"
+        return self.operation.needs_tagging or self.dup_policy != "none"
 
     @property
-    def staged(self) -> bool:
+    def needs_staging(self) -> bool:
         """Tell whether the rows must be brought together before files are written: to tag, combine or bucket them."""
-        return self.tags or self.combine or self.index_settings.has_buckets
+        return self.needs_tagging or self.needs_combining or self.index_settings.has_buckets
 
     @property
-    def joins(self) -> bool:
+    def uses_existing_groups(self) -> bool:
         """Tell whether rows may go into existing file groups. If not, the write only opens new ones."""
         if self.operation is Operation.BULK_INSERT:
             return self.index_settings.has_buckets  # A bucket has one file group at most.
-        return self.operation.joins
+        return self.operation.uses_existing_groups
 
     @property
     def index_settings(self) -> IndexSettings:
         """Return which index the write uses and how the index works."""
         settings = index_settings(self.config, self.options)
         # No merge follows that would detect a false positive of the index, so the lookup must be exact.
-        tells_gone = self.dup_policy != "none"
-        exact = tells_gone or (self.config.takes_logs and not settings.has_buckets)
-        return replace(settings, exact=exact, tells_gone=tells_gone)
+        finds_deleted = self.dup_policy != "none"
+        exact = finds_deleted or (self.config.takes_logs and not settings.has_buckets)
+        return replace(settings, exact=exact, finds_deleted=finds_deleted)
 
     @property
     def rule(self) -> MergeRule:
@@ -158,9 +165,9 @@ class WriteJob:
         return make_index(self.index_settings)
 
     @property
-    def purpose(self) -> Purpose:
+    def transaction_settings(self) -> TransactionSettings:
         """Return the part of the job that its transaction needs."""
-        return purpose_of(self.operation, self.config, self.options, self.write_id)
+        return transaction_settings(self.operation, self.config, self.options, self.write_id)
 
     def final_schema(self, snapshot: Snapshot) -> pa.Schema:
         """Return the table's schema after this write.
@@ -168,7 +175,7 @@ class WriteJob:
         Raises:
             SchemaMismatchError: if the input's columns do not fit the table's present columns.
         """
-        if self.operation.removes:
+        if self.operation.has_no_rows:
             return snapshot.schema if snapshot.schema is not None else self.prepare.schema
         if self.operation is Operation.INSERT_OVERWRITE_TABLE and snapshot.schema is not None:
             return _replacement_schema(snapshot.schema, self.prepare.schema)
@@ -178,7 +185,7 @@ class WriteJob:
 
     def files(self, schema: pa.Schema) -> FileSettings:
         """Return the settings of base files with this schema."""
-        purpose, write_options = self.purpose, self.options.write
+        settings, write_options = self.transaction_settings, self.options.write
         return FileSettings(
             schema,
             to_avro(with_meta(schema), table_name=self.config.name),
@@ -187,7 +194,7 @@ class WriteJob:
             (RECORD_KEY, *self._key_copy(schema)),
             write_options.bloom_fpp,
             write_options.file_bytes,
-            purpose.index.indexed(schema) if purpose.keeps_index else purpose.index.partition_columns(schema),
+            settings.index.indexed(schema) if settings.keeps_index else settings.index.partition_columns(schema),
             write_options.row_group_rows,
             write_options.row_group_bytes,
         )
@@ -226,15 +233,15 @@ def check_unpartitioned(snapshot: Snapshot, location: str) -> None:
         )
 
 
-def spelt_columns(keys: KeySettings) -> tuple[str, ...]:
+def columns_stored_as_text(keys: KeySettings) -> tuple[str, ...]:
     """Return the columns whose values are stored as text in keys and partition paths."""
     simple = (f.name for f in keys.partition_fields if keys.kind_of(f) is PartitionKind.SIMPLE)
     return (*keys.record_fields, *simple)
 
 
-def _check_keyless(operation: Operation, options: Options, location: str) -> None:
+def check_keyless(operation: Operation, options: Options, location: str) -> None:
     """Refuse operations and options that need a record key, by Hudi's rules (``AutoRecordKeyGenerationUtils``)."""
-    if operation.tags:
+    if operation.needs_tagging:
         advice = "use insert" if operation is Operation.UPSERT else "delete by a condition, or whole partitions"
         raise InvalidOptionError(
             f"operation {operation.value} needs a record key, and {location} has none: its keys are generated; {advice}"
@@ -246,7 +253,7 @@ def _check_keyless(operation: Operation, options: Options, location: str) -> Non
             )
 
 
-def chosen_operation(said: str | None, options: Options, *, has_key: bool, overwrite: bool) -> Operation:
+def choose_operation(said: str | None, options: Options, *, has_key: bool, overwrite: bool) -> Operation:
     """Return the operation that the option and Spark's save mode select."""
     operation = Operation(said or ("upsert" if has_key else "insert"))
     if operation is Operation.BULK_INSERT and options.write.dup_policy != "none":
@@ -254,31 +261,32 @@ def chosen_operation(said: str | None, options: Options, *, has_key: bool, overw
             f"{_DUP_POLICY}={options.write.dup_policy} needs every key looked up, which bulk_insert does not do; use "
             "operation insert"
         )
-    if not overwrite or operation.overwrites:
+    if not overwrite or operation.is_overwrite:
         return operation
-    if operation.removes:
+    if operation.has_no_rows:
         raise InvalidOptionError(
             f"mode overwrite and operation {operation.value} contradict each other; use mode append"
         )
     return Operation.INSERT_OVERWRITE if options.write.dynamic else Operation.INSERT_OVERWRITE_TABLE
 
 
-def _drops_stored_keys(operation: Operation, options: Options) -> bool:
+def drops_stored_keys(operation: Operation, options: Options) -> bool:
+    """Tell whether an insert leaves out rows whose keys the table holds."""
     return operation is Operation.INSERT and options.write.dup_policy == "drop"
 
 
-def _input_schema(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys: KeySettings) -> pa.Schema:
+def input_schema(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys: KeySettings) -> pa.Schema:
     """Return the schema that the input brings; it is empty if the operation removes rows."""
-    schema = pa.schema([]) if operation.removes else incoming_schema(rows)
+    schema = pa.schema([]) if operation.has_no_rows else incoming_schema(rows)
     if snapshot.schema is not None and operation is not Operation.INSERT_OVERWRITE_TABLE:
-        check_key_types(snapshot.schema, rows, spelt_columns(keys))
-        schema = required_as(snapshot.schema, schema)
+        check_key_types(snapshot.schema, rows, columns_stored_as_text(keys))
+        schema = mark_required(snapshot.schema, schema)
     if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
         raise SchemaMismatchError(f"column {IS_DELETED!r} must be boolean, not {schema.field(IS_DELETED).type}")
     return schema
 
 
-def _check_operation(operation: Operation, config: TableConfig, options: Options, location: str) -> None:
+def check_operation(operation: Operation, config: TableConfig, options: Options, location: str) -> None:
     """Refuse an operation that the options or the table's config rule out."""
     if operation is Operation.DELETE_PARTITION and not config.partition_fields:
         raise InvalidOptionError(
@@ -294,4 +302,4 @@ def rewrite_job(snapshot: Snapshot, options: Options, operation: Operation, writ
     check_hooks(options, snapshot.schema or pa.schema([]))
     keys = KeySettings(KeyGeneratorKind.NON_PARTITIONED, snapshot.config.record_fields)
     prepare = PrepareSettings(pa.schema([]), keys, MergeRule())
-    return WriteJob(operation, snapshot.config, options, prepare, combine=False, write_id=write_id)
+    return WriteJob(operation, snapshot.config, options, prepare, needs_combining=False, write_id=write_id)

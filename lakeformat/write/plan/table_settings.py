@@ -215,7 +215,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
             is_same_setting = stored_key.startswith(TIMESTAMP_PREFIXES) and stored_key.endswith(f"timebased.{suffix}")
             if is_same_setting and text != value:
                 _refuse_contradiction(key, value, text, location)
-    mode_option = options.merge.asked_by
+    mode_option = options.merge.named_by
     if mode_option and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
         given_mode = merge_mode(None, options)
         if given_mode != config.merge_mode:

@@ -21,14 +21,14 @@ __all__ = [
     "LazyRows",
     "Rows",
     "arrow_reader",
-    "check_fillable",
+    "check_insert_allowed",
     "drop_index_columns",
     "fit_to_table",
     "is_python_data",
     "is_schema",
     "python_table",
     "schema_of",
-    "warn_of_rows",
+    "warn_of_ignored_rows",
 ]
 
 
@@ -174,7 +174,7 @@ def _row_count(rows: Any) -> int | None:
         return None
 
 
-def check_fillable(store: TimelineStore, *, has_rows: bool) -> None:
+def check_insert_allowed(store: TimelineStore, *, has_rows: bool) -> None:
     """Refuse ``insert=True`` without rows, and for a table with commits: a second run would insert the rows twice.
 
     Raises:
@@ -189,7 +189,7 @@ def check_fillable(store: TimelineStore, *, has_rows: bool) -> None:
         )
 
 
-def warn_of_rows(location: str, rows: Any) -> None:
+def warn_of_ignored_rows(location: str, rows: Any) -> None:
     """Warn that a new table does not hold the rows from which its columns were taken, if there are any."""
     count = _row_count(rows)
     if count != 0:

@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["reused_memory"]
+__all__ = ["reuse_memory"]
 
 
 @dataclass
@@ -41,7 +41,7 @@ _POOL: Final = _Pool()
 
 
 @contextmanager
-def reused_memory() -> Iterator[None]:
+def reuse_memory() -> Iterator[None]:
     """Let Arrow take memory from the system's allocator while the block runs.
 
     A write allocates and frees buffers of many megabytes all the time. Arrow's default pool returns each to the kernel,

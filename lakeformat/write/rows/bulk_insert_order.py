@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.arrow.gather import gather, one_chunk
+from lakeformat.arrow.gather import combine_table, gather
 from lakeformat.config.option import import_callable
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
@@ -69,12 +69,12 @@ class Layout:
             InvalidInputError: if the partitioner does not return a number for each row.
         """
         if self.partitioner is None:
-            yield 0, gather(one_chunk(rows), sort_order(rows, self.columns)) if self.columns else rows
+            yield 0, gather(combine_table(rows), sort_order(rows, self.columns)) if self.columns else rows
             return
         numbers = _file_numbers(_load(self.partitioner), rows)
         ordered = sort_order(rows, self.columns) if self.columns else np.arange(rows.num_rows)
         order = ordered[np.argsort(numbers[ordered], kind="stable")]
-        rows = one_chunk(rows)
+        rows = combine_table(rows)
         found, starts = np.unique(numbers[order], return_index=True)
         for number, part in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
             yield number, gather(rows, part)

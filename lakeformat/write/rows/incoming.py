@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.arrow.gather import gather, gather_column, joined
-from lakeformat.arrow.row_bytes import bytes_at, runs
+from lakeformat.arrow.gather import combine_column, gather, gather_column
+from lakeformat.arrow.row_bytes import row_sizes, split_positions
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_BYTES
 from lakeformat.files.footers import open_base, open_parquet, row_batches
@@ -39,7 +39,7 @@ class Incoming:
 
     def __init__(self, source: pa.Table, at: Ints, most_bytes: int) -> None:
         self.num_rows, self._most_bytes = len(at), most_bytes
-        whole = next(runs(source, at, max(len(at), 1), most_bytes), at)
+        whole = next(split_positions(source, at, max(len(at), 1), most_bytes), at)
         self._at: Ints | None = None
         if len(whole) == len(at):
             source = gather(source, at)
@@ -50,7 +50,7 @@ class Incoming:
     def column(self, name: str, count: int) -> pa.ChunkedArray | pa.Array:
         """Return the first ``count`` values of a column; they are gathered at once, so they should be small."""
         column = self.rows.column(name)
-        column = joined(column.slice(0, count) if self._at is None else gather_column(column, self._at[:count]))
+        column = combine_column(column.slice(0, count) if self._at is None else gather_column(column, self._at[:count]))
         return column.chunk(0) if column.num_chunks == 1 else column
 
     def take(self, at: Ints, columns: Sequence[str] | None = None) -> pa.Table:
@@ -58,17 +58,17 @@ class Incoming:
         rows = self.rows if columns is None else self.rows.select(columns)
         return gather(rows, at if self._at is None else self._at[at])
 
-    def runs(self, at: Ints, most_rows: int) -> Iterator[Ints]:
+    def split_into_runs(self, at: Ints, most_rows: int) -> Iterator[Ints]:
         """Split the positions into runs that may be gathered at once."""
         if self._at is None:
             yield from (at[start : start + most_rows] for start in range(0, len(at), most_rows))
             return
         start = 0
-        for run in runs(self.rows, self._at[at], most_rows, self._most_bytes):
+        for run in split_positions(self.rows, self._at[at], most_rows, self._most_bytes):
             yield at[start : start + len(run)]
             start += len(run)
 
-    def parts(self, batch: pa.RecordBatch, matches: pa.Array) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+    def split_batch(self, batch: pa.RecordBatch, matches: pa.Array) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
         """Yield the batch of stored rows and their matches in parts; the matching rows of a part may be gathered at
         once.
 
@@ -80,7 +80,7 @@ class Incoming:
             return
         hit = np.asarray(pc.is_valid(matches))
         sizes = np.zeros(len(hit), np.int64)
-        sizes[hit] = bytes_at(self.rows, self._at[np.asarray(matches.drop_null()).astype(np.int64)])
+        sizes[hit] = row_sizes(self.rows, self._at[np.asarray(matches.drop_null()).astype(np.int64)])
         ends = np.cumsum(sizes)
         start = 0
         while start < len(hit):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform
-from lakeformat.arrow.gather import gather, one_chunk
+from lakeformat.arrow.gather import combine_table, gather
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.keys.partition_paths import partition_paths
@@ -131,9 +131,9 @@ class PrepareSettings:
     schema: pa.Schema
     keys: KeySettings
     rule: MergeRule
-    search_all: bool = False
+    searches_all_partitions: bool = False
     marker: DeleteMarker | None = None
-    whole: bool = False
+    is_global: bool = False
 
     @property
     def prepared_schema(self) -> pa.Schema:
@@ -143,7 +143,7 @@ class PrepareSettings:
         marker adds it.
         """
         flag = [pa.field(IS_DELETED, pa.bool_())] if self.marker and IS_DELETED not in self.schema.names else []
-        path = [pa.field(PARTITION_PATH, pa.string())] if self.whole and not self.search_all else []
+        path = [pa.field(PARTITION_PATH, pa.string())] if self.is_global and not self.searches_all_partitions else []
         return pa.schema([pa.field(RECORD_KEY, pa.string()), *path, *self.schema, *flag])
 
 
@@ -167,10 +167,10 @@ def prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | Non
     if settings.marker:
         stored = settings.marker.flag(stored)
     table = stored.add_column(0, settings.prepared_schema.field(0), keys.cast(pa.string()))
-    if settings.search_all:
+    if settings.searches_all_partitions:
         return {ANY_PARTITION: table} if table.num_rows else {}
     unpartitioned = settings.keys.kind is KeyGeneratorKind.NON_PARTITIONED or not settings.keys.partition_fields
-    if settings.whole:
+    if settings.is_global:
         paths = pa.repeat("", table.num_rows) if unpartitioned else partition_paths(rows, settings.keys)
         table = table.add_column(1, settings.prepared_schema.field(1), paths.cast(pa.string()))
         return {ANY_PARTITION: table} if table.num_rows else {}
@@ -181,7 +181,7 @@ def prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | Non
 
 def _check_columns(schema: pa.Schema, settings: PrepareSettings) -> None:
     needed = [("record key", name) for name in settings.keys.record_fields]
-    if not settings.search_all:
+    if not settings.searches_all_partitions:
         needed += [("partition", field.name) for field in settings.keys.partition_fields]
     if settings.rule.ordering:
         needed.append(("ordering", settings.rule.ordering))
@@ -227,7 +227,7 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
     starts = ends - np.diff(ends, prepend=0)
     # A gather from one chunk is several times faster than from many. Each partition gets its own gather instead of a
     # slice of a common one, because a partition that waits long must not keep the others' rows in memory.
-    whole = one_chunk(table)
+    whole = combine_table(table)
     return {
         name: gather(whole, order[start:end])
         for name, start, end in sorted(zip(names, starts.tolist(), ends.tolist(), strict=True))

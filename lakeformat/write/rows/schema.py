@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
 from lakeformat.errors import SchemaMismatchError, nearest
-from lakeformat.files.log_writer import delete_blocks_hold
+from lakeformat.files.log_writer import fits_delete_blocks
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 
 __all__ = [
@@ -19,8 +19,8 @@ __all__ = [
     "evolve",
     "field_type",
     "incoming_schema",
-    "optional_within",
-    "required_as",
+    "make_nested_nullable",
+    "mark_required",
 ]
 
 #: Name of the column that pandas makes of an index without a name.
@@ -50,26 +50,26 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
         if lowered in seen:
             raise SchemaMismatchError(f"columns {seen[lowered]!r} and {field.name!r} have one name; rename one of them")
         seen[lowered] = field.name
-    return optional_within(storage_schema(pa.schema([pa.field(f.name, f.type) for f in stored_fields])))
+    return make_nested_nullable(storage_schema(pa.schema([pa.field(f.name, f.type) for f in stored_fields])))
 
 
-def optional_within(schema: pa.Schema) -> pa.Schema:
+def make_nested_nullable(schema: pa.Schema) -> pa.Schema:
     """Return the same columns with all their nested fields nullable.
 
     A null struct has null fields, even if its type calls them required. Spark's Parquet writes such fields as optional
     (``ParquetFileFormat`` on ``asNullable`` schemas), and so does lakeformat. A table of another writer may have
     required ones.
     """
-    return pa.schema([field.with_type(_optional(field.type)) for field in schema])
+    return pa.schema([field.with_type(_make_nullable(field.type)) for field in schema])
 
 
-def _optional(kind: pa.DataType) -> pa.DataType:
+def _make_nullable(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _optional(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, _make_nullable(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _optional(kind.item_type))
+        return pa.map_(kind.key_type, _make_nullable(kind.item_type))
     if pa.types.is_list(kind):
-        return pa.list_(pa.field(kind.value_field.name, _optional(kind.value_type)))
+        return pa.list_(pa.field(kind.value_field.name, _make_nullable(kind.value_type)))
     return kind
 
 
@@ -110,7 +110,7 @@ def check_log_ordering(schema: pa.Schema, name: str) -> None:
         SchemaMismatchError: if its type has no form in delete blocks.
     """
     kind = field_type(schema, name)
-    if kind is not None and not delete_blocks_hold(kind):
+    if kind is not None and not fits_delete_blocks(kind):
         raise SchemaMismatchError(
             f"the ordering column {name!r} is {kind}, which log files of a merge-on-read table cannot store for a "
             "deleted row; order by a number, a date, a timestamp, a text or a decimal with at most 15 digits on each "
@@ -151,7 +151,7 @@ def _spelling(kind: pa.DataType) -> str:
     return "integer" if pa.types.is_integer(kind) else str(kind)
 
 
-def required_as(table: pa.Schema | None, incoming: pa.Schema) -> pa.Schema:
+def mark_required(table: pa.Schema | None, incoming: pa.Schema) -> pa.Schema:
     """Return the incoming columns; those that are required in the table are marked as required."""
     required = {field.name for field in table or () if not field.nullable}
     return pa.schema([field.with_nullable(field.name not in required) for field in incoming])
@@ -200,7 +200,7 @@ def evolve(
         else:
             kind = _merge(field.type, given.type, field.name, fill_missing)
             fields.append(pa.field(field.name, kind, field.nullable))
-    return optional_within(pa.schema([*fields, *(field for field in incoming if field.name.lower() in names)]))
+    return make_nested_nullable(pa.schema([*fields, *(field for field in incoming if field.name.lower() in names)]))
 
 
 def _merge(stored: pa.DataType, given: pa.DataType, column: str, fill_missing: bool) -> pa.DataType:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.arrow.gather import one_chunk
-from lakeformat.arrow.row_bytes import decoded_bytes, pieces
+from lakeformat.arrow.gather import combine_table
+from lakeformat.arrow.row_bytes import decoded_bytes, split_rows
 from lakeformat.keys.record_keys import GeneratedKeys
 from lakeformat.storage.port import Storage
 from lakeformat.write.rows.bulk_insert_order import Layout
@@ -29,7 +29,7 @@ __all__ = [
     "StagedTask",
     "rows_by_partition",
     "split_into_blocks",
-    "staged_batches",
+    "read_staged_batches",
 ]
 
 
@@ -111,7 +111,7 @@ class StageWriter:
     def append(self, batch: pa.RecordBatch) -> None:
         """Take one batch of the input."""
         self._rows += batch.num_rows
-        for part in pieces(batch, max(batch.num_rows, 1), max(self._limit, BLOCK_BYTES)):
+        for part in split_rows(batch, max(batch.num_rows, 1), max(self._limit, BLOCK_BYTES)):
             self._buffer.append(part)
             self._bytes += decoded_bytes(part)
             if self._bytes >= self._limit:
@@ -140,7 +140,7 @@ class StageWriter:
         if self._writer is None:
             sink = self._stack.enter_context(self._storage.open_output(self.path))
             self._writer = self._stack.enter_context(pa.ipc.new_file(sink, self._settings.prepared_schema))
-        batches = split_into_blocks(rows, BLOCK_BYTES) if self._layout else one_chunk(rows).to_batches()
+        batches = split_into_blocks(rows, BLOCK_BYTES) if self._layout else combine_table(rows).to_batches()
         for batch in batches:
             self._writer.write_batch(batch)
         self._runs.append(Run(partition, self._batches, self._batches + len(batches), rows.num_rows, number))
@@ -155,7 +155,9 @@ class StageWriter:
 
 def split_into_blocks(rows: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
     """Return the rows in batches of at most this many bytes; a larger row gets a batch of its own."""
-    blocks = [batch for part in one_chunk(rows).to_batches() for batch in pieces(part, part.num_rows, most_bytes)]
+    blocks = [
+        batch for part in combine_table(rows).to_batches() for batch in split_rows(part, part.num_rows, most_bytes)
+    ]
     return [block for block in blocks if block.num_rows]
 
 
@@ -181,14 +183,14 @@ class StageReader:
         self._parts.clear()
         self._stack.close()
 
-    def partitions(self) -> Mapping[str, pa.Table]:
+    def read_partitions(self) -> Mapping[str, pa.Table]:
         """Return partition path -> its rows, in order of task and arrival, not combined across tasks."""
         schema = self._settings.prepared_schema
         parts: Sequence[tuple[str, list[pa.RecordBatch]]] = sorted(self._parts.items())
         return {partition: pa.Table.from_batches(batches, schema) for partition, batches in parts}
 
 
-def staged_batches(
+def read_staged_batches(
     storage: Storage, task: StagedTask, partition_path: str, *, columns: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield one partition's rows in one stage file, batch by batch, in order of arrival.

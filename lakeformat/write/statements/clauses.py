@@ -32,8 +32,8 @@ from lakeformat.predicate import (
     columns_of,
     parse_where,
     path_parts,
-    refused_where,
     resolve,
+    where_type_error,
 )
 from lakeformat.public import public
 from lakeformat.transaction.result import WriteResult
@@ -240,7 +240,7 @@ def _condition(
     if isinstance(where, pc.Expression):
         return bind_expression(where, flat, lambda parts: _qualified_name(_split_side(parts, sides), visible, sides))
     if not isinstance(where, str):
-        raise refused_where(where)
+        raise where_type_error(where)
     return bind(_qualify(parse_where(where, two_columns=True), visible, sides), flat, zone=time_zone)
 
 

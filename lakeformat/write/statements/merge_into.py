@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from lakeformat.arrow.conform import conform, read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError
-from lakeformat.file_system_view.context import Engine
+from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.files.base_file import ROW_GROUP_ROWS, stamped
+from lakeformat.files.base_file import ROW_GROUP_ROWS, stamp_rows
 from lakeformat.keys.record_keys import seqnos
 from lakeformat.merge import MergeRule
 from lakeformat.model.commit import WriteStat
@@ -38,7 +38,7 @@ from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.handles.base_file_handles import HandleSettings, drop_rows, replace_rows
 from lakeformat.write.intake import probe_keys, with_bucket_index
-from lakeformat.write.plan.job import WriteJob, check_unpartitioned, spelt_columns
+from lakeformat.write.plan.job import WriteJob, check_unpartitioned, columns_stored_as_text
 from lakeformat.write.plan.table_settings import key_settings
 from lakeformat.write.rows.incoming import Incoming
 from lakeformat.write.rows.prepare import PrepareSettings, deleted_rows_of
@@ -46,9 +46,9 @@ from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schem
 from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.assign import Assignment, check_type
 from lakeformat.write.statements.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, columns_used
-from lakeformat.write.statements.rewrite import as_readers_see, check_columns, columns_for_readers
-from lakeformat.write.tagging.duplicates import repeated_keys
-from lakeformat.write.tagging.key_checks import commit_check
+from lakeformat.write.statements.rewrite import convert_for_readers, check_columns, reader_columns
+from lakeformat.write.tagging.duplicates import find_repeated_keys
+from lakeformat.write.tagging.key_checks import make_commit_check
 from lakeformat.write.tagging.steps import plan_buckets
 from lakeformat.write.workload.buckets import Bucket
 from lakeformat.write.workload.profile import false_positives, workload_profile
@@ -79,8 +79,8 @@ class MergePlan:
     unmatched: tuple[BoundClause, ...]
     source_columns: tuple[str, ...]
     target_columns: tuple[str, ...]
-    anywhere: bool = False
-    exact: bool = False
+    is_global: bool = False
+    requires_one_match: bool = False
 
     @property
     def changes_every_match(self) -> bool:
@@ -93,13 +93,13 @@ class MergePlan:
         read: pa.Table = conform(chosen, read_schema(chosen.schema))
         return read.rename_columns([SOURCE + name for name in read.schema.names])
 
-    def insertable(self, rows: pa.Table) -> Flags:
+    def filter_inserts(self, rows: pa.Table) -> Flags:
         """Return a mask of the source rows that are inserted if their keys are new."""
         is_inserted = np.zeros(rows.num_rows, bool)
         if self.unmatched and rows.num_rows:
             scope = self.source(rows)
             for clause in self.unmatched:
-                is_inserted |= _holds(clause, scope)
+                is_inserted |= _mask_matches(clause, scope)
             is_inserted &= ~deleted_rows_of(rows)
         return is_inserted
 
@@ -112,7 +112,7 @@ def plan_merge(
     clauses: Sequence[Clause],
     ids: Ids,
     *,
-    exact: bool = False,
+    requires_one_match: bool = False,
 ) -> tuple[WriteJob, MergePlan]:
     """Plan a merge (step 1). Refuse here whatever the columns and settings alone rule out.
 
@@ -120,7 +120,7 @@ def plan_merge(
         source: the source's columns, before any conversion. Columns that the table has must fit its types; others serve
             conditions and functions. If `STORED_KEY` is among them, rows of a table without a record key are matched by
             it; rows to insert need a value there that no other row has.
-        exact: see `MergePlan`.
+        requires_one_match: see `MergePlan`.
 
     Raises:
         InvalidInputError, SchemaMismatchError, UnsupportedTableError: with the reason. Nothing was written.
@@ -136,7 +136,7 @@ def plan_merge(
     if keys.generated:
         keys = replace(keys, record_fields=(STORED_KEY,), single_key_prefixed=False)
     else:
-        check_key_types(table, source, spelt_columns(keys))
+        check_key_types(table, source, columns_stored_as_text(keys))
     columns = _with_table_types(incoming_schema(source), table)
     bound = bind_clauses(clauses, columns, table, config, options.read.time_zone or "UTC")
     matched = tuple(clause for clause in bound if clause.kind is not Kind.INSERT)
@@ -149,11 +149,11 @@ def plan_merge(
     names_partitions = {field.name.partition(".")[0] for field in keys.partition_fields}.issubset(source.names)
     anywhere = options.write.index.startswith("GLOBAL_")
     search_all = not (names_partitions or unmatched)
-    prepare = PrepareSettings(columns, keys, MergeRule(), search_all=search_all, whole=anywhere)
-    job = WriteJob(Operation.UPSERT, config, options, prepare, combine=False, write_id=ids.token())
+    prepare = PrepareSettings(columns, keys, MergeRule(), searches_all_partitions=search_all, is_global=anywhere)
+    job = WriteJob(Operation.UPSERT, config, options, prepare, needs_combining=False, write_id=ids.token())
     source_columns = columns_used(bound, SOURCE, columns.names)
-    target_columns = columns_used(bound, TARGET, columns_for_readers(table).names)
-    return job, MergePlan(table, matched, unmatched, source_columns, target_columns, anywhere, exact)
+    target_columns = columns_used(bound, TARGET, reader_columns(table).names)
+    return job, MergePlan(table, matched, unmatched, source_columns, target_columns, anywhere, requires_one_match)
 
 
 def _with_table_types(source: pa.Schema, table: pa.Schema) -> pa.Schema:
@@ -176,40 +176,42 @@ def _with_table_types(source: pa.Schema, table: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool, engine: Engine, seen: Snapshot | None) -> None:
+def check_distinct(
+    rows: Mapping[str, pa.Table], *, is_global: bool, context: TableContext, source_snapshot: Snapshot | None
+) -> None:
     """Refuse a source that has a key twice, because it is undefined which of the rows would apply.
 
     Args:
         rows: partition path -> prepared rows.
-        anywhere: whether a key must not be in two partitions either.
-        seen: the snapshot that the rows were computed from; None if the user supplied the rows.
+        is_global: whether a key must not be in two partitions either.
+        source_snapshot: the snapshot that the rows were computed from; None if the user supplied the rows.
 
     Raises:
         InvalidInputError: names such a key, and whether the source or the table has it more than once.
     """
     columns = [table.column(RECORD_KEY) for table in rows.values()]
-    if anywhere and columns:
+    if is_global and columns:
         columns = [pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())]
     for keys in columns:
-        repeated = repeated_keys(keys)
+        repeated = find_repeated_keys(keys)
         if len(repeated):
             key = repeated[0].as_py()
-            if seen is not None:
-                _check_stored_once(engine, seen, key)
+            if source_snapshot is not None:
+                _check_stored_once(context, source_snapshot, key)
             raise InvalidInputError(
                 f"the source has {len(repeated)} key(s) more than once, e.g. {key!r}; a merge needs each "
                 "once, so keep one row per key"
             )
 
 
-def _check_stored_once(engine: Engine, seen: Snapshot, key: str) -> None:
+def _check_stored_once(context: TableContext, source_snapshot: Snapshot, key: str) -> None:
     """Refuse a key that the table itself has more than once, since its rows cannot be distinguished."""
-    stored = TableView(engine.storage, seen).to_arrow([PARTITION_PATH], where=pc.field(RECORD_KEY) == key)
+    stored = TableView(context.storage, source_snapshot).to_arrow([PARTITION_PATH], where=pc.field(RECORD_KEY) == key)
     if stored.num_rows > 1:
         paths = sorted({path for path in stored.column(0).to_pylist() if path})
         where = f" in partition{'s' * (len(paths) > 1)} {', '.join(map(repr, paths))}" if paths else ""
         raise InvalidInputError(
-            f"the table {engine.storage.location} has the key {key!r} {stored.num_rows} times{where}, so a statement "
+            f"the table {context.storage.location} has the key {key!r} {stored.num_rows} times{where}, so a statement "
             "cannot tell its rows apart; keep one row of each key first (lakeformat dedupe), or delete that key and "
             "upsert the row that is right"
         )
@@ -219,53 +221,53 @@ def merge_into(
     session: WriteSession,
     plan: MergePlan,
     rows: Mapping[str, pa.Table],
-    arrived: int,
-    seen: Snapshot | None = None,
+    input_rows: int,
+    source_snapshot: Snapshot | None = None,
 ) -> WriteResult:
     """Run a merge as one commit (steps 3 to 8).
 
     Args:
         rows: partition path -> prepared rows of the source, each key once.
         arrived: number of source rows, for the report.
-        seen: the snapshot that the source was computed from. A commit that has touched the same files since is a
+        source_snapshot: the snapshot that the source was computed from. A commit that has touched the same files since is a
             conflict.
 
     Raises:
         InvalidInputError: if a function returns values that its column cannot hold. Nothing was published.
         WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
     """
-    return session.transaction.retried_under_lock(lambda: _attempt(session, plan, rows, arrived, seen))
+    return session.transaction.retry_under_lock(lambda: _attempt(session, plan, rows, input_rows, source_snapshot))
 
 
 def _attempt(
-    session: WriteSession, plan: MergePlan, rows: Mapping[str, pa.Table], arrived: int, seen: Snapshot | None
+    session: WriteSession, plan: MergePlan, rows: Mapping[str, pa.Table], input_rows: int, source_snapshot: Snapshot | None
 ) -> WriteResult:
-    snapshot = session.engine.snapshot()
-    if (skipped := session.transaction.skipped(snapshot)) is not None:
+    snapshot = session.context.snapshot()
+    if (skipped := session.transaction.skip_known_batch(snapshot)) is not None:
         return skipped
     check_columns(snapshot, plan.schema)
     job: WriteJob = session.job
-    commit = session.transaction.begin((seen or snapshot).timeline.commit_times)
-    with session.transaction.running(commit):
-        session.transaction.report.rows["incoming"] = arrived
+    commit = session.transaction.begin((source_snapshot or snapshot).timeline.commit_times)
+    with session.transaction.run_under_lock(commit):
+        session.transaction.report.rows["incoming"] = input_rows
         plan_of_buckets = plan_buckets(
-            session.storage, job, rows, snapshot, plan.schema, session.transaction.report, insertable=plan.insertable
+            session.storage, job, rows, snapshot, plan.schema, session.transaction.report, insert_filter=plan.filter_inserts
         )
         profile = workload_profile(job.operation, plan_of_buckets.buckets, ())
         commit = session.transaction.inflight(commit, profile, snapshot, is_certain=plan.changes_every_match)
         handles = replace(
             HandleSettings.of(job, commit.time, plan.schema),
-            merger=lambda bucket, source, task, settings: _ClauseMerger(plan, bucket, source, task, settings),
+            make_merger=lambda bucket, source, task, settings: _ClauseMerger(plan, bucket, source, task, settings),
         )
         with session.transaction.report.step("write") as counted:
-            written = session.handle(plan_of_buckets, handles)
+            written = session.write_buckets(plan_of_buckets, handles)
             counted.update(buckets=len(plan_of_buckets.buckets), **false_positives(job, written))
-        if plan.exact:
-            _check_changed(arrived, [each.stat for each in written])
-        check = commit_check(session.storage, job, plan_of_buckets)
+        if plan.requires_one_match:
+            _check_changed(input_rows, [each.stat for each in written])
+        check = make_commit_check(session.storage, job, plan_of_buckets)
         outcome = Outcome(schema=plan.schema, written=written, snapshot=snapshot, check_new_keys=check)
         session.transaction.publish(commit, outcome)
-    return session.transaction.closed(commit)
+    return session.transaction.close(commit)
 
 
 def _no_match_error(key: str) -> InvalidInputError:
@@ -275,17 +277,17 @@ def _no_match_error(key: str) -> InvalidInputError:
     )
 
 
-def _check_changed(arrived: int, stats: Sequence[WriteStat]) -> None:
+def _check_changed(input_rows: int, stats: Sequence[WriteStat]) -> None:
     """Refuse a merge in which a source row has changed no row, or more than one."""
     changed = sum(stat.num_inserts + stat.num_updates + stat.num_deletes for stat in stats)
-    if changed != arrived:
+    if changed != input_rows:
         raise InvalidInputError(
-            f"{arrived} rows were to change and {changed} would: the table has a key of theirs more than once; keep "
+            f"{input_rows} rows were to change and {changed} would: the table has a key of theirs more than once; keep "
             "one row of each key first"
         )
 
 
-def _holds(clause: BoundClause, scope: pa.Table) -> Flags:
+def _mask_matches(clause: BoundClause, scope: pa.Table) -> Flags:
     flags: Flags = np.asarray(mask(clause.where, scope)).astype(bool)
     return flags
 
@@ -307,10 +309,10 @@ class _ClauseMerger:
         self._keys = self._rows.column(RECORD_KEY, bucket.lookups)
         self._found = np.zeros(len(bucket.rows), bool)
         wanted = {RECORD_KEY, *plan.target_columns}
-        self._target = pa.schema([field for field in columns_for_readers(plan.schema) if field.name in wanted])
+        self._target = pa.schema([field for field in reader_columns(plan.schema) if field.name in wanted])
 
     @property
-    def missed(self) -> int:
+    def unmatched(self) -> int:
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
@@ -318,7 +320,7 @@ class _ClauseMerger:
         clauses = (clause.assignments for clause in self.plan.matched)
         widest = max((sum(each.literal_bytes for each in assigned) for assigned in clauses), default=0)
         most_rows = max(1, self.settings.files.row_group_bytes // max(widest, 1))
-        for part, found in self._rows.parts(batch, matches):
+        for part, found in self._rows.split_batch(batch, matches):
             for start in range(0, part.num_rows, most_rows):
                 yield self._apply_part(part.slice(start, most_rows), found.slice(start, most_rows))
 
@@ -333,7 +335,7 @@ class _ClauseMerger:
         is_open = np.ones(len(hit), bool)
         dropped = np.zeros(batch.num_rows, bool)
         for clause in self.plan.matched:
-            chosen = is_open & _holds(clause, pairs)
+            chosen = is_open & _mask_matches(clause, pairs)
             if not chosen.any():
                 continue
             is_open &= ~chosen
@@ -341,14 +343,14 @@ class _ClauseMerger:
                 dropped[hit[chosen]] = True
             else:
                 table = self._update_rows(table, hit[chosen], pairs.filter(pa.array(chosen)), clause.assignments)
-        if self.plan.exact and is_open.any():
+        if self.plan.requires_one_match and is_open.any():
             raise _no_match_error(pairs[SOURCE + RECORD_KEY].filter(pa.array(is_open))[0].as_py())
         self.deletes += int(dropped.sum())
         return drop_rows(table, dropped)
 
     def _pairs(self, batch: pa.RecordBatch, hit: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns that clauses use, one row per match."""
-        stored = pa.table(as_readers_see(batch.take(pa.array(hit)), self.bucket, self._target))
+        stored = pa.table(convert_for_readers(batch.take(pa.array(hit)), self.bucket, self._target))
         pairs = self.plan.source(self._rows.take(rows))
         names = [*pairs.schema.names, *(TARGET + name for name in stored.schema.names)]
         return pa.table([*pairs.columns, *stored.columns], names)
@@ -368,11 +370,11 @@ class _ClauseMerger:
         columns.update({each.field.name: each.values(batch) for each in assignments})
         return replace_rows(table, changed, pa.table(columns), self.settings.instant_time)
 
-    def rest(self) -> Iterator[pa.Table]:
+    def emit_inserts(self) -> Iterator[pa.Table]:
         schema, time = self.settings.files.schema, self.settings.instant_time
         first = self.updates
-        for part in self._rows.runs(np.flatnonzero(~self._found), ROW_GROUP_ROWS):
+        for part in self._rows.split_into_runs(np.flatnonzero(~self._found), ROW_GROUP_ROWS):
             left = self._rows.take(part)
-            inserted = left.filter(pa.array(self.plan.insertable(left)))
-            yield stamped(inserted, schema, time, self.task, first)
+            inserted = left.filter(pa.array(self.plan.filter_inserts(left)))
+            yield stamp_rows(inserted, schema, time, self.task, first)
             first += inserted.num_rows

@@ -18,28 +18,28 @@ import pyarrow as pa
 from lakeformat.arrow.conform import conform, read_schema
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.files.base_file import constant
+from lakeformat.files.base_file import constant_column
 from lakeformat.keys.record_keys import seqnos
 from lakeformat.model.record import COMMIT_SEQNO, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Predicate, columns_of, mask
-from lakeformat.read.run.session import Found
+from lakeformat.read.run.session import Matches
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.append_handle import append
 from lakeformat.write.handles.base_file_handles import HandleSettings, drop_rows, merge, replace_rows
-from lakeformat.write.rows.schema import optional_within
+from lakeformat.write.rows.schema import make_nested_nullable
 from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.assign import Assignment
 from lakeformat.write.workload.buckets import Bucket
-from lakeformat.write.workload.profile import BucketPlan, appending_of, workload_profile
+from lakeformat.write.workload.profile import BucketPlan, make_append_rules, workload_profile
 
-__all__ = ["Handle", "Rewrite", "as_readers_see", "check_columns", "columns_for_readers", "rewrite", "rewrite_bucket"]
+__all__ = ["BucketWriter", "Rewrite", "convert_for_readers", "check_columns", "reader_columns", "rewrite", "rewrite_bucket"]
 
 
 #: A function that writes buckets to files, in this or another process.
-Handle: TypeAlias = Callable[[Sequence[Bucket], HandleSettings], Sequence[WrittenFile]]
+BucketWriter: TypeAlias = Callable[[Sequence[Bucket], HandleSettings], Sequence[WrittenFile]]
 
 
 @dataclass(frozen=True)
@@ -58,35 +58,35 @@ class Rewrite:
 
 
 def rewrite(
-    session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Found], handle: Handle | None = None
+    session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Matches], bucket_writer: BucketWriter | None = None
 ) -> WriteResult:
     """Run an update or delete as one commit (steps 3 to 8).
 
     Args:
         find: returns the file slices with a match; called under the lock.
-        handle: writes the new files in other processes; called under the lock. None writes them in this process.
+        bucket_writer: writes the new files in other processes; called under the lock. None writes them in this process.
 
     Raises:
         InvalidInputError: if a function of the assignments returns values that its column cannot hold. Nothing was
             published.
         WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
     """
-    return session.transaction.retried_under_lock(lambda: _attempt(session, change, find, handle))
+    return session.transaction.retry_under_lock(lambda: _attempt(session, change, find, bucket_writer))
 
 
 def _attempt(
-    session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Found], handle: Handle | None
+    session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Matches], bucket_writer: BucketWriter | None
 ) -> WriteResult:
-    snapshot = session.engine.snapshot()
-    if (skipped := session.transaction.skipped(snapshot)) is not None:
+    snapshot = session.context.snapshot()
+    if (skipped := session.transaction.skip_known_batch(snapshot)) is not None:
         return skipped
     check_columns(snapshot, change.schema)
     with session.transaction.report.step("find") as counted:
         found = find(snapshot)
         counted.update(found.counts)
     nothing = np.empty(0, np.int64)
-    compacting = session.engine.store.pending_compactions(snapshot.timeline)
-    appending = appending_of(session.job, snapshot, compacting, looks=True)
+    compacting = session.context.store.pending_compactions(snapshot.timeline)
+    append_rules = make_append_rules(session.job, snapshot, compacting, reads_stored=True)
     buckets = tuple(
         Bucket(
             piece.group.partition_path,
@@ -94,25 +94,25 @@ def _attempt(
             piece.base,
             nothing,
             0,
-            onto=appending.place(piece) if appending.is_on else None,
+            log_place=append_rules.place(piece) if append_rules.takes_logs else None,
         )
         for piece in found.slices
     )
     plan = BucketPlan({bucket.partition_path: pa.table({}) for bucket in buckets}, buckets, {})
     commit = session.transaction.begin(snapshot.timeline.commit_times)
-    with session.transaction.running(commit):
+    with session.transaction.run_under_lock(commit):
         commit = session.transaction.inflight(commit, workload_profile(session.job.operation, buckets, ()), snapshot)
         handles = replace(
             HandleSettings.of(session.job, commit.time, change.schema),
-            merger=lambda bucket, _, task, settings: _RewriteMerger(change, bucket, task, settings),
+            make_merger=lambda bucket, _, task, settings: _RewriteMerger(change, bucket, task, settings),
         )
         with session.transaction.report.step("write") as counted:
             written = (
-                session.handle(plan, handles) if handle is None else session.place(commit, handle(buckets, handles))
+                session.write_buckets(plan, handles) if bucket_writer is None else session.place_files(commit, bucket_writer(buckets, handles))
             )
             counted["buckets"] = len(buckets)
         session.transaction.publish(commit, Outcome(schema=change.schema, written=written, snapshot=snapshot))
-    return session.transaction.closed(commit)
+    return session.transaction.close(commit)
 
 
 def rewrite_bucket(storage: Storage, bucket: Bucket, task: int, handles: HandleSettings) -> Iterator[WrittenFile]:
@@ -120,8 +120,8 @@ def rewrite_bucket(storage: Storage, bucket: Bucket, task: int, handles: HandleS
     if handles.folder is None:
         return
     written: WrittenFile | None = None
-    if bucket.onto is not None:
-        written = append(storage, bucket, bucket.onto, pa.table({}), task, handles)
+    if bucket.log_place is not None:
+        written = append(storage, bucket, bucket.log_place, pa.table({}), task, handles)
     elif bucket.base is not None:
         written = merge(storage, bucket, bucket.base, pa.table({}), task, handles)
     if written is not None:
@@ -134,13 +134,13 @@ def check_columns(snapshot: Snapshot, planned: pa.Schema) -> None:
     Raises:
         WriteConflictError: if another writer has changed the table's columns.
     """
-    if snapshot.schema is None or not optional_within(snapshot.schema).equals(optional_within(planned)):
+    if snapshot.schema is None or not make_nested_nullable(snapshot.schema).equals(make_nested_nullable(planned)):
         raise WriteConflictError(
             f"commit {snapshot.instant_time} changed the table's columns meanwhile; run the write again"
         )
 
 
-def as_readers_see(batch: pa.RecordBatch, bucket: Bucket, schema: pa.Schema) -> pa.RecordBatch:
+def convert_for_readers(batch: pa.RecordBatch, bucket: Bucket, schema: pa.Schema) -> pa.RecordBatch:
     """Return a merge's batch with the types that readers get, and with its partition path and file name.
 
     Args:
@@ -149,12 +149,12 @@ def as_readers_see(batch: pa.RecordBatch, bucket: Bucket, schema: pa.Schema) -> 
     missing = set(schema.names).difference(batch.schema.names)
     for name, value in ((PARTITION_PATH, bucket.partition_path), (FILE_NAME, bucket.file_name)):
         if name in missing:
-            batch = batch.append_column(name, constant(value, batch.num_rows))
+            batch = batch.append_column(name, constant_column(value, batch.num_rows))
     shaped: pa.RecordBatch = conform(batch, schema)
     return shaped
 
 
-def columns_for_readers(schema: pa.Schema) -> pa.Schema:
+def reader_columns(schema: pa.Schema) -> pa.Schema:
     """Return the meta columns and the table's columns, with the types that readers get."""
     return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *read_schema(schema)])
 
@@ -164,8 +164,8 @@ class _RewriteMerger:
 
     def __init__(self, change: Rewrite, bucket: Bucket, task: int, settings: HandleSettings) -> None:
         self.change, self.bucket, self.task, self.settings = change, bucket, task, settings
-        self.updates = self.deletes = self.missed = 0
-        self._readable = columns_for_readers(change.schema)
+        self.updates = self.deletes = self.unmatched = 0
+        self._readable = reader_columns(change.schema)
         wanted = {RECORD_KEY, *columns_of(change.predicate)}  # The key is there for filters without columns.
         self._filtered = pa.schema([field for field in self._readable if field.name in wanted])
 
@@ -177,7 +177,7 @@ class _RewriteMerger:
 
     def _apply_part(self, batch: pa.RecordBatch) -> pa.Table:
         table = pa.Table.from_batches([batch])
-        hit = np.asarray(mask(self.change.predicate, as_readers_see(batch, self.bucket, self._filtered)))
+        hit = np.asarray(mask(self.change.predicate, convert_for_readers(batch, self.bucket, self._filtered)))
         count = int(hit.sum())
         if not count:
             return table
@@ -186,9 +186,9 @@ class _RewriteMerger:
             return drop_rows(table, hit)
         columns = {COMMIT_SEQNO: seqnos(self.settings.instant_time, self.task, self.updates, count)}
         self.updates += count
-        rows = as_readers_see(batch.filter(pa.array(hit)), self.bucket, self._readable)
+        rows = convert_for_readers(batch.filter(pa.array(hit)), self.bucket, self._readable)
         columns.update({each.field.name: each.values(rows) for each in self.change.assignments})
         return replace_rows(table, hit, pa.table(columns), self.settings.instant_time)
 
-    def rest(self) -> Iterator[pa.Table]:
+    def emit_inserts(self) -> Iterator[pa.Table]:
         return iter(())

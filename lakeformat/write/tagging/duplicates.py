@@ -17,10 +17,10 @@ from lakeformat.index.port import Ints, Tagged
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.write.rows.prepare import ANY_PARTITION
 
-__all__ = ["drop_stored", "refuse_repeated", "repeated_keys", "stored_keys"]
+__all__ = ["drop_stored_rows", "refuse_repeated_keys", "find_repeated_keys", "find_stored_keys"]
 
 
-def repeated_keys(keys: pa.ChunkedArray) -> pa.Array:
+def find_repeated_keys(keys: pa.ChunkedArray) -> pa.Array:
     """Return the keys that occur more than once, each once."""
     if pc.count_distinct(keys).as_py() == len(keys):
         return pa.array([], keys.type)
@@ -28,7 +28,7 @@ def repeated_keys(keys: pa.ChunkedArray) -> pa.Array:
     return counts.field("values").filter(pc.greater(counts.field("counts"), 1))
 
 
-def refuse_repeated(rows: Mapping[str, pa.Table]) -> None:
+def refuse_repeated_keys(rows: Mapping[str, pa.Table]) -> None:
     """Refuse a batch that holds a key twice in one partition.
 
     Args:
@@ -38,7 +38,7 @@ def refuse_repeated(rows: Mapping[str, pa.Table]) -> None:
         DuplicateKeyError: names such a key.
     """
     for partition, table in rows.items():
-        repeated = repeated_keys(table.column(RECORD_KEY))
+        repeated = find_repeated_keys(table.column(RECORD_KEY))
         if len(repeated):
             raise DuplicateKeyError(
                 f"{len(repeated)} record key(s) come more than once in the input, e.g. {repeated[0].as_py()!r}"
@@ -46,7 +46,7 @@ def refuse_repeated(rows: Mapping[str, pa.Table]) -> None:
             )
 
 
-def drop_stored(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *, fail: bool) -> dict[str, Tagged]:
+def drop_stored_rows(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *, fail: bool) -> dict[str, Tagged]:
     """Drop rows whose keys a file holds. Keep rows whose stored version log files have deleted; they go to that slice.
 
     Args:
@@ -57,7 +57,7 @@ def drop_stored(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *, f
     Raises:
         DuplicateKeyError: names a key that is stored.
     """
-    stored = {path: keys for path, found in tagged.items() if len(keys := stored_keys(found))}
+    stored = {path: keys for path, found in tagged.items() if len(keys := find_stored_keys(found))}
     if fail and stored:
         path, keys = next(iter(stored.items()))
         key = rows[path].column(RECORD_KEY)[int(keys[0])].as_py()
@@ -66,15 +66,15 @@ def drop_stored(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *, f
             f"{total} record key(s) of the input are in the table already, e.g. {key!r}{_partition_text(path)}; leave "
             "them out, use operation upsert, or set hoodie.datasource.insert.dup.policy=drop"
         )
-    return {path: _without_keys(found, stored_keys(found)) for path, found in tagged.items()}
+    return {path: _drop_keys(found, find_stored_keys(found)) for path, found in tagged.items()}
 
 
-def stored_keys(found: Tagged) -> Ints:
+def find_stored_keys(found: Tagged) -> Ints:
     """Return the positions of the keys that some slice holds a row of."""
     return np.unique(found.keys if found.gone is None else found.keys[~found.gone])
 
 
-def _without_keys(found: Tagged, stored: Ints) -> Tagged:
+def _drop_keys(found: Tagged, stored: Ints) -> Tagged:
     """Return the location without the stored keys, with one pair for each key that is left."""
     kept_pairs = np.flatnonzero(~np.isin(found.keys, stored))
     kept_pairs = kept_pairs[np.unique(found.keys[kept_pairs], return_index=True)[1]]

@@ -19,8 +19,8 @@ from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import gather
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS
-from lakeformat.index.port import Ints, Tagged, in_key_order
-from lakeformat.index.stored_keys import one_place_each
+from lakeformat.index.port import Ints, Tagged, argsort_keys
+from lakeformat.index.stored_keys import select_one_place
 from lakeformat.keys.record_keys import field_column
 from lakeformat.merge import MergeRule, stored_wins
 from lakeformat.model.files import FileSlice
@@ -32,13 +32,13 @@ from lakeformat.write.rows.incoming import slice_batches
 from lakeformat.write.rows.prepare import ANY_PARTITION, deleted_rows_of, split_by_partition
 from lakeformat.write.tagging.tagger import PartitionTagger, TaggedRows, combine_rows, locate_rows
 
-__all__ = ["GlobalTagger", "SpreadSettings", "own_partitions", "spread"]
+__all__ = ["GlobalTagger", "RoutingSettings", "split_by_own_partition", "route_to_partitions"]
 
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class SpreadSettings:
+class RoutingSettings:
     """Settings that decide which partition a row of a global index goes to.
 
     Attributes:
@@ -51,10 +51,10 @@ class SpreadSettings:
     schema: pa.Schema
     rule: MergeRule
     partition_fields: tuple[str, ...]
-    moves: bool
+    follows_input: bool
 
     @classmethod
-    def of(cls, job: WriteJob, schema: pa.Schema, *, may_move: bool) -> SpreadSettings:
+    def of(cls, job: WriteJob, schema: pa.Schema, *, may_move: bool) -> RoutingSettings:
         """Return the settings of a write to a table with this schema."""
         moves = may_move and job.index_settings.update_partition
         return cls(schema, job.rule, job.config.partition_fields, moves)
@@ -77,14 +77,14 @@ class GlobalTagger(PartitionTagger):
         """
         rows, winners = combine_rows(self.job, rows, report)
         is_routed = ANY_PARTITION in rows
-        if is_routed and not self.job.tags:
-            rows, is_routed = own_partitions(rows[ANY_PARTITION]), False
+        if is_routed and not self.job.needs_tagging:
+            rows, is_routed = split_by_own_partition(rows[ANY_PARTITION]), False
             winners = dict.fromkeys(rows)
         with report.step("tag") as counted:
             tagged = locate_rows(self, rows, winners, counted)
             if is_routed:
-                settings = SpreadSettings.of(self.job, self.schema, may_move=self.insertable is None)
-                whole, tagged = spread(
+                settings = RoutingSettings.of(self.job, self.schema, may_move=self.insert_filter is None)
+                whole, tagged = route_to_partitions(
                     self.storage, self.snapshot, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings
                 )
                 rows = dict.fromkeys(tagged, whole)
@@ -92,13 +92,13 @@ class GlobalTagger(PartitionTagger):
         return TaggedRows(rows, tagged)
 
 
-def own_partitions(rows: pa.Table) -> Mapping[str, pa.Table]:
+def split_by_own_partition(rows: pa.Table) -> Mapping[str, pa.Table]:
     """Split rows of all partitions by the partition path that they carry."""
-    return split_by_partition(rows, _paths(rows))
+    return split_by_partition(rows, _partition_paths(rows))
 
 
-def spread(
-    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, settings: SpreadSettings
+def route_to_partitions(
+    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, settings: RoutingSettings
 ) -> tuple[pa.Table, Mapping[str, Tagged]]:
     """Return the rows to write, and partition path -> the locations of the rows that go there.
 
@@ -116,33 +116,33 @@ def spread(
         names = sorted({*owners})
         own = np.full(rows.num_rows, -1)
     else:
-        paths = _paths(rows)
+        paths = _partition_paths(rows)
         names = sorted({*owners, *paths.dictionary.to_pylist()})
         code_of = {name: code for code, name in enumerate(names)}
         own = np.array([code_of[path] for path in paths.dictionary.to_pylist()], np.int64)[
             paths.indices.to_numpy(zero_copy_only=False)
         ]
     file_codes = np.searchsorted(names, owners) if owners else np.empty(0, np.int64)
-    tagged = _drop_gone(tagged, file_codes[tagged.files] == own[tagged.keys], has_paths=has_paths)
+    tagged = _drop_deleted(tagged, file_codes[tagged.files] == own[tagged.keys], has_paths=has_paths)
     codes = file_codes[tagged.files]
     leaving = np.zeros(len(tagged.keys), bool)
     new = tagged.new if has_paths else tagged.new[:0]
-    if settings.moves and has_paths:
-        leaving = (codes != own[tagged.keys]) & _may_move(rows, settings)[tagged.keys]
+    if settings.follows_input and has_paths:
+        leaving = (codes != own[tagged.keys]) & _mask_movable(rows, settings)[tagged.keys]
         rows, leaving = _merge_moving(storage, snapshot, rows, tagged, leaving, settings)
         moved = np.setdiff1d(tagged.keys[leaving], tagged.keys[~leaving])
         new = np.concatenate([new, moved])
-        new = new[in_key_order(rows.column(RECORD_KEY).take(pa.array(new)))]
-    return rows, _by_partition(names, tagged, codes, leaving, new, own[new])
+        new = new[argsort_keys(rows.column(RECORD_KEY).take(pa.array(new)))]
+    return rows, _group_by_partition(names, tagged, codes, leaving, new, own[new])
 
 
-def _paths(rows: pa.Table) -> pa.DictionaryArray:
+def _partition_paths(rows: pa.Table) -> pa.DictionaryArray:
     encoded = rows.column(PARTITION_PATH).dictionary_encode()
     found: pa.DictionaryArray = encoded.unify_dictionaries().combine_chunks()
     return found
 
 
-def _may_move(rows: pa.Table, settings: SpreadSettings) -> Bools:
+def _mask_movable(rows: pa.Table, settings: RoutingSettings) -> Bools:
     """Return a mask of the rows that may move to another partition.
 
     Deletes do not move. Nor does a row whose merged version keeps the stored partition field.
@@ -157,7 +157,7 @@ def _may_move(rows: pa.Table, settings: SpreadSettings) -> Bools:
     return may
 
 
-def _drop_gone(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
+def _drop_deleted(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
     """Drop the pairs with slices whose log files have deleted the row, except in the row's own partition.
 
     There the new version goes to the slice of the old one, so that no index finds the key in two places.
@@ -166,14 +166,14 @@ def _drop_gone(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
         return tagged
     candidates = np.flatnonzero(~tagged.gone | is_own)
     is_kept = np.zeros(len(tagged.keys), bool)
-    is_kept[candidates[one_place_each(tagged.keys[candidates], tagged.gone[candidates])]] = True
+    is_kept[candidates[select_one_place(tagged.keys[candidates], tagged.gone[candidates])]] = True
     left = np.setdiff1d(tagged.keys, tagged.keys[is_kept])
     new = np.concatenate([tagged.new, left]) if has_paths else tagged.new
     return replace(tagged, keys=tagged.keys[is_kept], files=tagged.files[is_kept], new=new, gone=None, base_rows=None)
 
 
 def _merge_moving(
-    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, leaving: Bools, settings: SpreadSettings
+    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, leaving: Bools, settings: RoutingSettings
 ) -> tuple[pa.Table, Bools]:
     """Merge the rows that move with the stored ones. Return all rows, and a mask of the pairs that still leave their
     file.
@@ -186,7 +186,7 @@ def _merge_moving(
     if not leaving.any() or not (rule.stored_may_win or makes_rows):
         return rows, leaving
     columns = settings.schema if makes_rows else _ordering_schema(settings.schema, rule.ordering)
-    at, stored = _stored_rows(storage, snapshot, rows, tagged, leaving, columns)
+    at, stored = _read_stored_rows(storage, snapshot, rows, tagged, leaving, columns)
     if rule.stored_may_win and rule.ordering:
         incoming = field_column(rows, rule.ordering, "ordering").take(pa.array(at)).combine_chunks()
         newer = stored_wins(field_column(stored, rule.ordering, "ordering").combine_chunks(), incoming)
@@ -203,7 +203,7 @@ def _ordering_schema(schema: pa.Schema, column: str | None) -> pa.Schema:
     return pa.schema([field for field in schema if field.name in {column, top}])
 
 
-def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: SpreadSettings) -> pa.Table:
+def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: RoutingSettings) -> pa.Table:
     """Return the rows in all of the table's columns, with the rows at ``at`` merged with the stored ones."""
     rule, schema = settings.rule, settings.schema
     optional = pa.schema([field.with_nullable(True) for field in schema])
@@ -213,7 +213,7 @@ def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: Spread
         chosen = {name: (incoming if name in rule.columns else before).column(name) for name in schema.names}
         merged_rows = pa.table(chosen, schema=optional)
     else:
-        merged_rows, _ = rule.made(before, incoming, np.zeros(len(at), bool))
+        merged_rows, _ = rule.make_rows(before, incoming, np.zeros(len(at), bool))
     place = np.arange(rows.num_rows)
     place[at] = rows.num_rows + np.arange(len(at))
     merged = gather(pa.concat_tables([whole, merged_rows]), place)
@@ -224,7 +224,7 @@ def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: Spread
     return merged
 
 
-def _stored_rows(
+def _read_stored_rows(
     storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, leaving: Bools, columns: pa.Schema
 ) -> tuple[Ints, pa.Table]:
     """Read the stored rows of the pairs that leave. Return the position of each incoming row, and the stored row."""
@@ -233,14 +233,14 @@ def _stored_rows(
 
     def read_file(file: int) -> tuple[Ints, pa.Table]:
         wanted = tagged.keys[leaving & (tagged.files == file)]
-        return _rows_of(storage, snapshot, tagged.searched[file], keys.take(pa.array(wanted)), wanted, columns)
+        return _read_rows(storage, snapshot, tagged.searched[file], keys.take(pa.array(wanted)), wanted, columns)
 
     with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
         found = list(pool.map(read_file, files))
     return np.concatenate([at for at, _ in found]), pa.concat_tables([table for _, table in found])
 
 
-def _rows_of(
+def _read_rows(
     storage: Storage, snapshot: Snapshot, piece: FileSlice, keys: pa.ChunkedArray, positions: Ints, columns: pa.Schema
 ) -> tuple[Ints, pa.Table]:
     optional = pa.schema([field.with_nullable(True) for field in columns])
@@ -253,7 +253,7 @@ def _rows_of(
     return np.concatenate(at), pa.concat_tables(parts)
 
 
-def _by_partition(
+def _group_by_partition(
     names: Sequence[str], tagged: Tagged, codes: Ints, leaving: Bools, new: Ints, new_codes: Ints
 ) -> Mapping[str, Tagged]:
     """Group pairs and new rows by partition; files are numbered within their partition."""

@@ -23,7 +23,7 @@ import pyarrow as pa
 from lakeformat.errors import LakeformatError, WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.bucket import bucket_of
-from lakeformat.index.stored_keys import logged_keys, matches, read_keys
+from lakeformat.index.stored_keys import match_keys, read_keys, read_logged_keys
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.merge.order import key_codes
 from lakeformat.model.commit import CommitMetadata, WriteStat
@@ -36,19 +36,19 @@ from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.workload.profile import BucketPlan
 
-__all__ = ["bucket_check", "commit_check", "new_file_check", "warn_of_moved_keys"]
+__all__ = ["make_bucket_check", "make_commit_check", "make_new_file_check", "warn_of_moved_keys"]
 
 
-def commit_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck | None:
+def make_commit_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck | None:
     """Return the check for new keys or buckets that another writer may also have added; None if none is necessary."""
     if job.index_settings.has_buckets:
-        return bucket_check(FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.opened_at is None)
-    if not job.tags or job.operation is Operation.DELETE:
+        return make_bucket_check(FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.opened_at is None)
+    if not job.needs_tagging or job.operation is Operation.DELETE:
         return None
-    return _new_key_check(storage, plan, anywhere=job.prepare.whole)
+    return _make_new_key_check(storage, plan, is_global=job.prepare.is_global)
 
 
-def bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
+def make_bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
     """Return a check that no other commit opened one of these buckets.
 
     Source: Hudi's ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``.
@@ -68,54 +68,56 @@ def bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
     return check
 
 
-def _new_key_check(storage: Storage, plan: BucketPlan, *, anywhere: bool) -> NewKeyCheck:
+def _make_new_key_check(storage: Storage, plan: BucketPlan, *, is_global: bool) -> NewKeyCheck:
     """Return a check that no other commit inserted one of this write's new keys.
 
     Two writers may insert the same new key into different files. Hudi does not check this; lakeformat does.
 
     Args:
-        anywhere: whether the key alone identifies a row, so that files of all partitions are checked.
+        is_global: whether the key alone identifies a row, so that files of all partitions are checked.
     """
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
         for time, metadata in others:
             for path, new in plan.new.items():
-                stats = metadata.all_stats() if anywhere else metadata.stats.get(path, ())
+                stats = metadata.all_stats() if is_global else metadata.stats.get(path, ())
                 keys = plan.rows[path].column(RECORD_KEY).take(pa.array(new))
-                _refuse_shared(storage, keys, time, stats)
+                _refuse_shared_keys(storage, keys, time, stats)
 
     return check
 
 
-def new_file_check(storage: Storage, written: Sequence[WrittenFile]) -> NewKeyCheck:
-    """Return the check of `_new_key_check` for files that are written already; it reads them one by one.
+def make_new_file_check(storage: Storage, written: Sequence[WrittenFile]) -> NewKeyCheck:
+    """Return the check of `_make_new_key_check` for files that are written already; it reads them one by one.
 
     Memory: the keys of one written file. A key that was in two file groups before is also taken for a conflict. That is
     rare, and running the write again is always right.
     """
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
-        new_stats = (file.stat for file in written if file.stat.num_inserts and not _log_of(file.stat))
+        new_stats = (file.stat for file in written if file.stat.num_inserts and not _log_file_of(file.stat))
         for file in (stat.base_file for stat in new_stats):
             path = file.partition_path
             other_commits = [(time, metadata.stats[path]) for time, metadata in others if path in metadata.stats]
             if other_commits:
                 keys = read_keys(storage, file).keys
                 for time, stats in other_commits:
-                    _refuse_shared(storage, keys, time, stats)
+                    _refuse_shared_keys(storage, keys, time, stats)
 
     return check
 
 
-def _refuse_shared(storage: Storage, keys: pa.ChunkedArray, time: str, stats: Iterable[WriteStat]) -> None:
+def _refuse_shared_keys(storage: Storage, keys: pa.ChunkedArray, time: str, stats: Iterable[WriteStat]) -> None:
     """Raise `WriteConflictError` if a file of this commit holds one of our new keys."""
     written = [stat for stat in stats if stat.path and stat.num_writes]
-    files = [stat.base_file for stat in written if not _log_of(stat)]
+    files = [stat.base_file for stat in written if not _log_file_of(stat)]
     with ThreadPoolExecutor(1) as pool:
         shared = tag_files(storage, files, keys, TagSettings("SIMPLE"), pool).keys
     if not len(shared):
-        logs = [log for stat in written if stat.num_inserts and (log := _log_of(stat))]
-        shared = np.concatenate([np.empty(0, np.int64), *matches([logged_keys(storage, log) for log in logs], keys)])
+        logs = [log for stat in written if stat.num_inserts and (log := _log_file_of(stat))]
+        shared = np.concatenate(
+            [np.empty(0, np.int64), *match_keys([read_logged_keys(storage, log) for log in logs], keys)]
+        )
     if len(shared):
         raise WriteConflictError(
             f"commit {time} inserted {len(shared)} of the same new keys, e.g. "
@@ -123,7 +125,7 @@ def _refuse_shared(storage: Storage, keys: pa.ChunkedArray, time: str, stats: It
         )
 
 
-def _log_of(stat: WriteStat) -> LogFile | None:
+def _log_file_of(stat: WriteStat) -> LogFile | None:
     """Return the log file that the statistics describe; None for a base file."""
     name = LogFileName.match(stat.path.rpartition("/")[2])
     return LogFile(stat.partition_path, name, stat.size_bytes) if name is not None else None
@@ -158,7 +160,7 @@ def warn_of_moved_keys(storage: Storage, job: WriteJob, plan: BucketPlan, snapsh
         _CHECK_COUNTS.clear()
     _CHECK_COUNTS[storage.location] = checks + 1
     with suppress(LakeformatError, OSError):  # The write is done; the next read reports a broken file.
-        found = _within_batch(plan) or _in_files(storage, plan, snapshot)
+        found = _find_moved_key_in_batch(plan) or _find_moved_key_in_files(storage, plan, snapshot)
         if found is not None:
             _CHECK_COUNTS[storage.location] = _MAX_CHECKS
             key, here, there = found
@@ -173,7 +175,7 @@ def warn_of_moved_keys(storage: Storage, job: WriteJob, plan: BucketPlan, snapsh
             )
 
 
-def _within_batch(plan: BucketPlan) -> tuple[str, str, str] | None:
+def _find_moved_key_in_batch(plan: BucketPlan) -> tuple[str, str, str] | None:
     """Return a new key that the batch has in two partitions, with both partitions; None if there is none."""
     paths = [path for path, new in plan.new.items() if len(new)]
     if len(paths) < 2 or sum(len(plan.new[path]) for path in paths) > _BATCH_KEYS:
@@ -194,7 +196,7 @@ def _within_batch(plan: BucketPlan) -> tuple[str, str, str] | None:
     return str(keys[int(shared[0])].as_py()), paths[most[code]], paths[least[code]]
 
 
-def _in_files(storage: Storage, plan: BucketPlan, snapshot: Snapshot) -> tuple[str, str, str] | None:
+def _find_moved_key_in_files(storage: Storage, plan: BucketPlan, snapshot: Snapshot) -> tuple[str, str, str] | None:
     """Return a new key that a base file of another partition holds, with both partitions; None if there is none."""
     if snapshot.live.count > _FILES or snapshot.live.size_bytes > _BYTES:
         return None

@@ -14,21 +14,21 @@ from lakeformat.transaction.nested_partitions import check_new_folders
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.tagging.global_index import GlobalTagger
-from lakeformat.write.tagging.tagger import Insertable, PartitionTagger, Tagger
+from lakeformat.write.tagging.tagger import InsertFilter, PartitionTagger, Tagger
 from lakeformat.write.workload.buckets import Bucket
-from lakeformat.write.workload.profile import BucketPlan, appending_of, assign_buckets
+from lakeformat.write.workload.profile import BucketPlan, assign_buckets, make_append_rules
 from lakeformat.write.workload.shuffle_plan import RoutedBucket
 
-__all__ = ["check_opened", "make_tagger", "plan_buckets"]
+__all__ = ["check_new_partitions", "make_tagger", "plan_buckets"]
 
 
 def make_tagger(
-    storage: Storage, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, insertable: Insertable | None
+    storage: Storage, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, insert_filter: InsertFilter | None
 ) -> Tagger:
     """Return the tagger that the job's index needs; arguments as in `plan_buckets`."""
-    if job.prepare.whole:
-        return GlobalTagger(storage, job, snapshot, insertable, schema)
-    return PartitionTagger(storage, job, snapshot, insertable)
+    if job.prepare.is_global:
+        return GlobalTagger(storage, job, snapshot, insert_filter, schema)
+    return PartitionTagger(storage, job, snapshot, insert_filter)
 
 
 def plan_buckets(
@@ -39,7 +39,7 @@ def plan_buckets(
     schema: pa.Schema,
     report: Report,
     *,
-    insertable: Insertable | None = None,
+    insert_filter: InsertFilter | None = None,
 ) -> BucketPlan:
     """Decide which file group each row goes to.
 
@@ -48,13 +48,13 @@ def plan_buckets(
         snapshot: the table.
         schema: the table's columns after this write.
         report: takes the counts and seconds of each step.
-        insertable: returns a mask of the rows that may be inserted; None allows all rows.
+        insert_filter: returns a mask of the rows that may be inserted; None allows all rows.
 
     Raises:
         DuplicateKeyError: if the job's duplicate policy refuses a key.
         InvalidInputError: if the folder of a new partition lies in another partition's folder.
     """
-    found = make_tagger(storage, job, snapshot, schema, insertable).tag(rows, report)
+    found = make_tagger(storage, job, snapshot, schema, insert_filter).tag(rows, report)
     store = TimelineStore(storage)
     plan = assign_buckets(
         job,
@@ -63,16 +63,16 @@ def plan_buckets(
         snapshot,
         schema,
         report,
-        appending=appending_of(
-            job, snapshot, store.pending_compactions(snapshot.timeline), looks=insertable is not None
+        append_rules=make_append_rules(
+            job, snapshot, store.pending_compactions(snapshot.timeline), reads_stored=insert_filter is not None
         ),
         closed=frozenset(store.pending_clustering(snapshot.timeline)),
     )
-    check_opened(storage, snapshot, plan.buckets)
+    check_new_partitions(storage, snapshot, plan.buckets)
     return plan
 
 
-def check_opened(
+def check_new_partitions(
     storage: Storage, snapshot: Snapshot, buckets: Iterable[Bucket | RoutedBucket], written: Iterable[WrittenFile] = ()
 ) -> None:
     """Refuse new partitions whose folders lie in another partition's folder, or contain one.

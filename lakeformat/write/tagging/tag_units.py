@@ -18,12 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.index.bloom import with_slices
+from lakeformat.index.bloom import point_to_slices
 from lakeformat.index.port import TagCounts
-from lakeformat.index.stored_keys import with_keys_of
+from lakeformat.index.stored_keys import add_keys_of_logs
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.storage.port import Storage
-from lakeformat.write.rows.stage import StagedTask, staged_batches
+from lakeformat.write.rows.stage import StagedTask, read_staged_batches
 from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
 
 __all__ = ["TagFile", "read_hits", "tag_unit"]
@@ -36,7 +36,7 @@ _SCHEMA: Final = pa.schema([("row", pa.int64()), ("file", pa.int64())])
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _KeyRun:
     """Consecutive keys of one stage file. ``first`` is the position of the first key among the partition's rows in that
     file.
     """
@@ -78,17 +78,17 @@ def tag_unit(
     """
     with ExitStack() as stack:
         collector = _TagCollector(storage, unit, path, stack)
-        for block in _blocks(storage, unit.source, staged):
+        for block in _read_blocks(storage, unit.source, staged):
             collector.add(block, settings, pool)
-        return collector.result()
+        return collector.finish()
 
 
-def _blocks(storage: Storage, source: str, staged: Sequence[StagedTask]) -> Iterator[list[_Piece]]:
-    block: list[_Piece] = []
+def _read_blocks(storage: Storage, source: str, staged: Sequence[StagedTask]) -> Iterator[list[_KeyRun]]:
+    block: list[_KeyRun] = []
     size = 0
     for stage, task in enumerate(staged):
         first = 0
-        for batch in staged_batches(storage, task, source, columns=1):
+        for batch in read_staged_batches(storage, task, source, columns=1):
             parts = -(-batch.nbytes // _BLOCK_BYTES) or 1
             rows = max(1, -(-batch.num_rows // parts))
             for start in range(0, batch.num_rows, rows):
@@ -96,7 +96,7 @@ def _blocks(storage: Storage, source: str, staged: Sequence[StagedTask]) -> Iter
                 if block and size + keys.nbytes > _BLOCK_BYTES:
                     yield block
                     block, size = [], 0
-                block.append(_Piece(stage, first + start, keys))
+                block.append(_KeyRun(stage, first + start, keys))
                 size += keys.nbytes
             first += batch.num_rows
     if block:
@@ -123,7 +123,7 @@ class _TagCollector:
     def __post_init__(self) -> None:
         self.hits = np.zeros(len(self.unit.slices), np.int64)
 
-    def add(self, block: Sequence[_Piece], settings: TagSettings, pool: Executor) -> None:
+    def add(self, block: Sequence[_KeyRun], settings: TagSettings, pool: Executor) -> None:
         """Tag one block and write the rows that were found, one stage file after the other."""
         keys = pa.concat_arrays([piece.keys for piece in block])
         rows, files = _locate(self.storage, self.unit, keys, settings, pool, self.counts)
@@ -160,7 +160,7 @@ class _TagCollector:
         self.writer.write_batch(pa.record_batch([pa.array(rows), pa.array(files)], schema=_SCHEMA))
         self.stages.append(stage)
 
-    def result(self) -> TagResult:
+    def finish(self) -> TagResult:
         """Close the tag file and return the unit's result."""
         self.stack.close()
         first = self.unit.first_slice
@@ -188,7 +188,7 @@ def _locate(
     distinct = encoded.dictionary
     column = pa.chunked_array([distinct])
     tagged = tag_files(storage, unit.bases, column, replace(settings, exact=unit.exact), pool)
-    tagged = with_keys_of(storage, unit.logs, column, with_slices(tagged, unit.slices), pool)
+    tagged = add_keys_of_logs(storage, unit.logs, column, point_to_slices(tagged, unit.slices), pool)
     counts.add(tagged.counts)
     rows, files = tagged.keys, tagged.files
     if len(distinct) < len(keys):

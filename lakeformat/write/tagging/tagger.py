@@ -21,13 +21,13 @@ from lakeformat.storage.port import Storage
 from lakeformat.timeline.write_report import Report
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.prepare import ANY_PARTITION, combine, winning_rows
-from lakeformat.write.tagging.duplicates import drop_stored, refuse_repeated, stored_keys
+from lakeformat.write.tagging.duplicates import drop_stored_rows, refuse_repeated_keys, find_stored_keys
 
-__all__ = ["Insertable", "PartitionTagger", "TaggedRows", "Tagger", "combine_rows", "locate_rows"]
+__all__ = ["InsertFilter", "PartitionTagger", "TaggedRows", "Tagger", "combine_rows", "locate_rows"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 #: A function that returns a mask of the rows that may be inserted.
-Insertable: TypeAlias = Callable[[pa.Table], npt.NDArray[np.bool_]]
+InsertFilter: TypeAlias = Callable[[pa.Table], npt.NDArray[np.bool_]]
 T = TypeVar("T")
 
 
@@ -62,13 +62,13 @@ class PartitionTagger:
     storage: Storage
     job: WriteJob
     snapshot: Snapshot
-    insertable: Insertable | None = None
+    insert_filter: InsertFilter | None = None
 
     def tag(self, rows: Mapping[str, pa.Table], report: Report) -> TaggedRows:
         """Tag each partition's rows. Rows without a partition (deletes) are looked up in every partition."""
         rows, winners = combine_rows(self.job, rows, report)
-        rows = _in_all_partitions(rows, self.snapshot)
-        winners = _in_all_partitions(winners, self.snapshot)
+        rows = _copy_to_all_partitions(rows, self.snapshot)
+        winners = _copy_to_all_partitions(winners, self.snapshot)
         with report.step("tag") as counted:
             tagged = locate_rows(self, rows, winners, counted)
         return TaggedRows(rows, tagged)
@@ -87,17 +87,17 @@ def locate_rows(
     job = tagger.job
     keyed = {path: _key_column(table, winners[path]) for path, table in rows.items()}
     if job.dup_policy == "fail":
-        refuse_repeated(keyed)
+        refuse_repeated_keys(keyed)
     keys = {path: table.column(RECORD_KEY) for path, table in keyed.items()}
-    find = job.index.locate if job.tags else job.index.place
+    find = job.index.locate if job.needs_tagging else job.index.place
     tagged: Mapping[str, Tagged] = find(tagger.storage, tagger.snapshot, keys)
-    tagged = {path: _to_all_positions(found, winners[path]) for path, found in tagged.items()}
-    if (insertable := tagger.insertable) is not None:
-        tagged = {path: found.inserting(insertable(rows[path])[found.new]) for path, found in tagged.items()}
+    tagged = {path: _restore_positions(found, winners[path]) for path, found in tagged.items()}
+    if (insert_filter := tagger.insert_filter) is not None:
+        tagged = {path: found.with_new_keys(insert_filter(rows[path])[found.new]) for path, found in tagged.items()}
     counted.update(TagCounts.total(found.counts for found in tagged.values()))
     if job.dup_policy != "none":
-        counted["dropped"] = sum(len(stored_keys(found)) for found in tagged.values())
-        tagged = drop_stored(rows, tagged, fail=job.dup_policy == "fail")
+        counted["dropped"] = sum(len(find_stored_keys(found)) for found in tagged.values())
+        tagged = drop_stored_rows(rows, tagged, fail=job.dup_policy == "fail")
     return tagged
 
 
@@ -111,9 +111,9 @@ def combine_rows(
     rule = job.prepare.rule
     with report.step("combine") as counted:
         winners: Mapping[str, Ints | None] = dict.fromkeys(rows)
-        if job.combine and (rule.folds or (job.prepare.whole and not job.tags)):
+        if job.needs_combining and (rule.folds or (job.prepare.is_global and not job.needs_tagging)):
             rows = {path: combine(table, rule) for path, table in rows.items()}
-        elif job.combine:
+        elif job.needs_combining:
             winners = {path: winning_rows(table, rule) for path, table in rows.items()}
         counted["rows"] = sum(rows[path].num_rows if won is None else len(won) for path, won in winners.items())
     return rows, winners
@@ -124,12 +124,12 @@ def _key_column(rows: pa.Table, winners: Ints | None) -> pa.Table:
     return keys if winners is None else gather(keys, winners)
 
 
-def _to_all_positions(found: Tagged, winners: Ints | None) -> Tagged:
+def _restore_positions(found: Tagged, winners: Ints | None) -> Tagged:
     """Turn positions among the rows that remain into positions among all rows."""
     return found if winners is None else replace(found, keys=winners[found.keys], new=winners[found.new])
 
 
-def _in_all_partitions(rows: Mapping[str, T], snapshot: Snapshot) -> Mapping[str, T]:
+def _copy_to_all_partitions(rows: Mapping[str, T], snapshot: Snapshot) -> Mapping[str, T]:
     """Copy the entry of rows without a partition (deletes) to every partition."""
     if ANY_PARTITION not in rows:
         return rows

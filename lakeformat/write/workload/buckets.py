@@ -26,23 +26,23 @@ import pyarrow as pa
 
 from lakeformat.arrow.gather import gather
 from lakeformat.config.resolve import Options
-from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamped
-from lakeformat.files.open_slice import SliceMerging
+from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamp_rows
+from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.index.bucket import bucket_file_id, bucket_of
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.model.operation import Operation
 from lakeformat.write.plan.job import WriteJob
 
 __all__ = [
-    "Appending",
+    "AppendRules",
     "Bucket",
     "BucketLoad",
     "FileSizing",
     "InsertShare",
     "LogPlace",
     "SmallFile",
-    "assign",
     "assign_to_buckets",
+    "assign_to_files",
     "derive_file_id",
     "encoded_bytes",
     "file_sizing",
@@ -120,20 +120,22 @@ class LogPlace:
     named_after: str | None = None
     version: int = 1
     opened_at: str | None = None
-    piece: FileSlice | None = None
-    merging: SliceMerging | None = None
-    deleting: tuple[LogFile, ...] = ()
-    is_closing: bool = False
+    file_slice: FileSlice | None = None
+    merging: SliceMergeRules | None = None
+    deleting_logs: tuple[LogFile, ...] = ()
+    is_compacting: bool = False
 
     @property
     def base_name(self) -> str:
         """Return the bare name of the slice's base file; "" if it has none."""
-        return str(self.piece.base.name) if self.piece is not None and self.piece.base is not None else ""
+        return (
+            str(self.file_slice.base.name) if self.file_slice is not None and self.file_slice.base is not None else ""
+        )
 
     @property
     def log_names(self) -> tuple[str, ...]:
         """Return the bare names of the slice's present log files."""
-        return tuple(str(log.name) for log in self.piece.logs) if self.piece is not None else ()
+        return tuple(str(log.name) for log in self.file_slice.logs) if self.file_slice is not None else ()
 
 
 class BucketLoad(Protocol):
@@ -179,14 +181,14 @@ class Bucket:
     base: BaseFile | None
     rows: Ints
     lookups: int
-    leaving: int = 0
-    onto: LogPlace | None = None
+    moved_rows: int = 0
+    log_place: LogPlace | None = None
     base_rows: Ints | None = None
 
     @property
     def opened_at(self) -> str | None:
         """Return the instant that opened the slice which takes the rows; None for a new file group."""
-        return opening_instant(self.base, self.onto)
+        return opening_instant(self.base, self.log_place)
 
     @property
     def file_name(self) -> str:
@@ -206,10 +208,10 @@ class Bucket:
         return len(self.rows) - self.lookups
 
 
-def opening_instant(base: BaseFile | None, onto: LogPlace | None) -> str | None:
+def opening_instant(base: BaseFile | None, log_place: LogPlace | None) -> str | None:
     """Return the instant that opened the slice which a bucket goes into; None if the bucket opens the slice."""
-    if onto is not None:
-        return onto.opened_at
+    if log_place is not None:
+        return log_place.opened_at
     return base.name.instant_time if base is not None else None
 
 
@@ -230,7 +232,7 @@ def split_evenly(rows: int, most: int) -> list[int]:
     return [rows // parts + (part < rows % parts) for part in range(parts)]
 
 
-def assign(
+def assign_to_files(
     partition_path: str,
     files: Sequence[FileSlice],
     located: tuple[Ints, Ints],
@@ -304,7 +306,7 @@ def assign_to_buckets(
 
     Args:
         files: the live slices, at most one per bucket.
-        located, new: as for `assign`.
+        located, new: as for `assign_to_files`.
         new_buckets: the bucket number of each new row.
     """
     file_at = {bucket_of(piece.group.file_id): at for at, piece in enumerate(files)}
@@ -385,7 +387,7 @@ def encoded_bytes(rows: pa.Table, files: FileSettings) -> int:
     sink = pa.BufferOutputStream()
     with BaseFileWriter(sink, "", _NAME, files) as writer:
         if rows.num_rows:
-            writer.write(stamped(rows, files.schema, _NAME.instant_time, 0, 0))
+            writer.write(stamp_rows(rows, files.schema, _NAME.instant_time, 0, 0))
         writer.close()
         return writer.size_bytes
 
@@ -446,7 +448,7 @@ def tail_bytes(job: WriteJob, *, tasks: bool) -> int:
 
 
 #: Default of Hudi's ``hoodie.merge.small.file.group.candidates.limit``: base files of a partition that take new rows.
-_TOPPED_UP: Final = 1
+_FILES_TO_FILL: Final = 1
 #: A base file up to this many bytes is rewritten for any new row. A larger one is rewritten if it has at most `_GROWTH`
 #: times the bytes of the new rows.
 _ALWAYS_SMALL: Final = 1 << 20
@@ -459,7 +461,7 @@ def log_name(place: LogPlace, file_id: str, instant_time: str, write_token: str)
 
 
 @dataclass(frozen=True)
-class Appending:
+class AppendRules:
     """How one write treats the slices of a table.
 
     Attributes:
@@ -475,23 +477,23 @@ class Appending:
         merging: returns how a slice's files are merged into rows.
     """
 
-    is_on: bool = False
+    takes_logs: bool = False
     has_buckets: bool = False
     opens_logs: bool = False
     by_commit: bool = False
     compacting: Mapping[FileGroupId, str] = field(default_factory=dict)
-    looks: bool = False
-    orders: bool = False
-    fills: bool = False
+    reads_stored: bool = False
+    orders_versions: bool = False
+    fills_nulls: bool = False
     upserting: frozenset[str] = frozenset()
-    merging: Callable[[FileSlice], SliceMerging] | None = None
+    merging_of: Callable[[FileSlice], SliceMergeRules] | None = None
 
     def closed_groups(
         self, slices: Sequence[FileSlice], small_bytes: int, added_bytes: float
     ) -> frozenset[FileGroupId]:
         """Return the slices that take no new rows.
 
-        At most `_TOPPED_UP` small slices without log files take new rows; all other slices are closed. If nothing is
+        At most `_FILES_TO_FILL` small slices without log files take new rows; all other slices are closed. If nothing is
         appended, or the table has a bucket index, no slice is closed.
 
         Args:
@@ -499,17 +501,17 @@ class Appending:
             added_bytes: estimated bytes of the new rows. A base file that is many times larger is not rewritten for
                 them.
         """
-        if not self.is_on or self.has_buckets:
+        if not self.takes_logs or self.has_buckets:
             return frozenset()
         plain = [each for each in slices if each.base is not None and not each.logs]
         limit = min(small_bytes, max(_ALWAYS_SMALL, _GROWTH * added_bytes))
         small = [each for each in plain if each.size_bytes < limit and each.group not in self.compacting]
         small.sort(key=lambda each: (each.size_bytes, each.group))
-        return frozenset({each.group for each in slices} - {each.group for each in small[:_TOPPED_UP]})
+        return frozenset({each.group for each in slices} - {each.group for each in small[:_FILES_TO_FILL]})
 
     def place_buckets(self, buckets: Iterable[Bucket], slices: Sequence[FileSlice]) -> tuple[Bucket, ...]:
         """Return the buckets of one partition; those that append rows have the place of their log file."""
-        if not self.is_on:
+        if not self.takes_logs:
             return tuple(buckets)
         of_group = {each.group.file_id: each for each in slices}
         return tuple(self._with_place(bucket, of_group.get(bucket.file_id)) for bucket in buckets)
@@ -517,22 +519,22 @@ class Appending:
     def _with_place(self, bucket: Bucket, piece: FileSlice | None) -> Bucket:
         if not (self.opens_logs if piece is None else self.appends_to(piece, inserts=bucket.inserts)):
             return bucket
-        return replace(bucket, onto=self.place(piece))
+        return replace(bucket, log_place=self.place(piece))
 
     def appends_to(self, piece: FileSlice, *, inserts: int) -> bool:
         """Tell whether rows for a slice are appended. If not, its base file is rewritten; the slice has no log files
         then.
         """
-        return self.is_on and (self.has_buckets or not inserts or bool(piece.logs))
+        return self.takes_logs and (self.has_buckets or not inserts or bool(piece.logs))
 
     def place(self, piece: FileSlice | None) -> LogPlace:
         """Return the place of the slice's next log file; for a new file group (None) the place of its first."""
         if piece is None:
             return LogPlace()
         compacting = self.compacting.get(piece.group, "")
-        outlived = self.orders or self.fills
+        outlived = self.orders_versions or self.fills_nulls
         deleting = tuple(log for log in piece.logs if log.path not in self.upserting) if outlived else ()
-        merging = self.merging(piece) if self.merging is not None and (self.looks or deleting) else None
+        merging = self.merging_of(piece) if self.merging_of is not None and (self.reads_stored or deleting) else None
         if self.by_commit:
             return LogPlace(None, 1, piece.base_instant, piece, merging, deleting, bool(compacting))
         after = max(piece.base_instant, compacting)

@@ -25,12 +25,12 @@ from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.prepare import deleted_rows_of
 from lakeformat.write.workload.buckets import (
-    Appending,
+    AppendRules,
     Bucket,
     BucketLoad,
     FileSizing,
-    assign,
     assign_to_buckets,
+    assign_to_files,
     derive_file_id,
     encoded_bytes,
     file_sizing,
@@ -38,7 +38,7 @@ from lakeformat.write.workload.buckets import (
     measure_row_bytes,
 )
 
-__all__ = ["BucketPlan", "appending_of", "assign_buckets", "false_positives", "workload_profile"]
+__all__ = ["BucketPlan", "assign_buckets", "false_positives", "make_append_rules", "workload_profile"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def assign_buckets(
     schema: pa.Schema,
     report: Report,
     *,
-    appending: Appending,
+    append_rules: AppendRules,
     closed: frozenset[FileGroupId],
 ) -> BucketPlan:
     """Decide which file group each tagged row goes to.
@@ -80,7 +80,7 @@ def assign_buckets(
         snapshot: the table.
         schema: the table's columns after this write.
         report: takes the counts and seconds of the step.
-        appending: how the write treats the slices; see `appending_of`.
+        appending: how the write treats the slices; see `make_append_rules`.
         closed: file groups that a pending clustering will replace; they take no inserts.
     """
     with report.step("profile") as counted:
@@ -89,11 +89,11 @@ def assign_buckets(
         files = job.files(schema)
 
         def size(path: str) -> FileSizing:
-            return _sizing(job, rows[path], inserts[path], _open_files(job, snapshot, path, closed, appending), files)
+            return _sizing(job, rows[path], inserts[path], _open_files(job, snapshot, path, closed, append_rules), files)
 
         sizing = _size_in_threads(size, tagged)
         counted["row_bytes"] = round(_mean_row_bytes(sizing, inserts), 1)
-        buckets = _buckets(job, placed, snapshot, sizing, closed, appending)
+        buckets = _buckets(job, placed, snapshot, sizing, closed, append_rules)
     return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()}, sizing)
 
 
@@ -105,32 +105,35 @@ def _size_in_threads(size: Callable[[str], FileSizing], paths: Collection[str]) 
 def _drop_deletes_of_new(job: WriteJob, rows: pa.Table, found: Tagged) -> Tagged:
     """Drop deletes among the new rows: a delete of a key that no file holds writes nothing."""
     deleted = np.ones(rows.num_rows, bool) if job.operation is Operation.DELETE else deleted_rows_of(rows)
-    return found.inserting(~deleted[found.new]) if deleted.any() else found
+    return found.with_new_keys(~deleted[found.new]) if deleted.any() else found
 
 
-def appending_of(
-    job: WriteJob, snapshot: Snapshot, compacting: Mapping[FileGroupId, str], *, looks: bool = False
-) -> Appending:
+def make_append_rules(
+    job: WriteJob, snapshot: Snapshot, compacting: Mapping[FileGroupId, str], *, reads_stored: bool = False
+) -> AppendRules:
     """Return how a write treats the slices of this table.
 
     Args:
         compacting: file groups of pending compactions -> the compaction's instant.
-        looks: whether stored rows are read, whatever the job's rule.
+        reads_stored: whether stored rows are read, whatever the job's rule.
     """
     if not job.config.takes_logs:
-        return Appending()
+        return AppendRules()
     live = snapshot.live
-    return Appending(
-        is_on=True,
+    return AppendRules(
+        takes_logs=True,
         has_buckets=(has_buckets := job.index_settings.has_buckets),
-        opens_logs=has_buckets and job.operation.joins,
+        opens_logs=has_buckets and job.operation.uses_existing_groups,
         by_commit=snapshot.timeline.layout.tells_completion,
         compacting=compacting,
-        looks=looks or job.rule.merger is not None or job.rule.columns is not None or _may_delete_late(job),
-        orders=job.config.orders_versions,
-        fills=job.config.merge_settings.partial_update is not None,
+        reads_stored=reads_stored
+        or job.rule.merger is not None
+        or job.rule.columns is not None
+        or _may_delete_late(job),
+        orders_versions=job.config.orders_versions,
+        fills_nulls=job.config.merge_settings.partial_update is not None,
         upserting=live.upserting if isinstance(live, ListedSlices) else frozenset(),
-        merging=snapshot.merging,
+        merging_of=snapshot.merging,
     )
 
 
@@ -150,11 +153,11 @@ def _may_delete_late(job: WriteJob) -> bool:
 
 
 def _open_files(
-    job: WriteJob, snapshot: Snapshot, path: str, closed: frozenset[FileGroupId], appending: Appending
+    job: WriteJob, snapshot: Snapshot, path: str, closed: frozenset[FileGroupId], append_rules: AppendRules
 ) -> tuple[FileSlice, ...]:
     """Return the slices of a partition that may take inserts. A pending clustering will replace the others."""
-    slices = snapshot.slices.get(path, ()) if job.joins else ()
-    closed |= appending.closed_groups(slices, job.options.write.small_bytes, float("inf"))
+    slices = snapshot.slices.get(path, ()) if job.uses_existing_groups else ()
+    closed |= append_rules.closed_groups(slices, job.options.write.small_bytes, float("inf"))
     return tuple(piece for piece in slices if piece.group not in closed)
 
 
@@ -189,7 +192,7 @@ def _buckets(
     snapshot: Snapshot,
     sizing: Mapping[str, FileSizing],
     closed: frozenset[FileGroupId],
-    appending: Appending,
+    append_rules: AppendRules,
 ) -> tuple[Bucket, ...]:
     buckets: list[Bucket] = []
     numbers = iter(range(1 << 62))
@@ -198,13 +201,13 @@ def _buckets(
         return derive_file_id(job.write_id, -1, next(numbers))
 
     for path, found in placed.items():
-        slices = snapshot.slices.get(path, ()) if job.joins else ()
+        slices = snapshot.slices.get(path, ()) if job.uses_existing_groups else ()
         located, new, size = (found.keys, found.files), found.new, sizing[path]
         if found.new_buckets is not None:
             mine = assign_to_buckets(path, slices, located, new, found.new_buckets, next_file_id)
         else:
-            full = closed | appending.closed_groups(slices, job.options.write.small_bytes, len(new) * size.row_bytes)
-            mine = assign(
+            full = closed | append_rules.closed_groups(slices, job.options.write.small_bytes, len(new) * size.row_bytes)
+            mine = assign_to_files(
                 path,
                 slices,
                 located,
@@ -215,14 +218,14 @@ def _buckets(
                 leaving=found.leaving,
                 base_rows=found.base_rows,
             )
-        buckets += appending.place_buckets(mine, slices)
+        buckets += append_rules.place_buckets(mine, slices)
     return tuple(buckets)
 
 
 def false_positives(job: WriteJob, written: Iterable[WrittenFile]) -> Mapping[str, int]:
     """Return the count of keys that filters let through and merges did not find; empty if no filter is used."""
-    asks = job.tags and not job.index_settings.has_buckets
-    return {"false_positives": sum(file.missed for file in written)} if asks else {}
+    asks = job.needs_tagging and not job.index_settings.has_buckets
+    return {"false_positives": sum(file.unmatched for file in written)} if asks else {}
 
 
 def workload_profile(

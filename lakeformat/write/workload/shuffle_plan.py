@@ -23,7 +23,7 @@ from lakeformat.index.stored_keys import DeletingSlice, LogsWithKeys
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
 from lakeformat.write.rows.prepare import ANY_PARTITION
 from lakeformat.write.workload.buckets import (
-    Appending,
+    AppendRules,
     FileSizing,
     LogPlace,
     SmallFile,
@@ -38,14 +38,14 @@ __all__ = [
     "RoutedBucket",
     "TagResult",
     "TagUnit",
-    "bundle",
-    "key_ranges",
+    "assign_to_tasks",
+    "cut_key_ranges",
     "plan_routes",
     "plan_units",
-    "shuffle_values",
+    "find_shuffle_values",
 ]
 
-_WRITES_BASES: Final = Appending()
+_NO_APPENDS: Final = AppendRules()
 #: Sampled keys per file that the incoming rows could fill, and the least number per partition.
 _SAMPLES: Final = 64
 _LEAST_SAMPLE: Final = 1024
@@ -108,12 +108,12 @@ class RoutedBucket:
     base: BaseFile | None
     updates: int
     inserts: int
-    onto: LogPlace | None = None
+    log_place: LogPlace | None = None
 
     @property
     def opened_at(self) -> str | None:
         """Return the instant that opened the slice which takes the rows; None for a new file group."""
-        return opening_instant(self.base, self.onto)
+        return opening_instant(self.base, self.log_place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +148,11 @@ def plan_units(
     incoming: Mapping[str, int],
     slices: Mapping[str, Sequence[FileSlice]],
     *,
-    tags: bool,
+    looks_up_keys: bool,
     sizing: FileSizing | None,
     closed: frozenset[FileGroupId],
     unit_bytes: int,
-    appending: Appending = _WRITES_BASES,
+    append_rules: AppendRules = _NO_APPENDS,
     logs_of: Callable[[FileSlice], LogsWithKeys | None] = lambda _: None,
 ) -> tuple[TagUnit, ...]:
     """Divide the lookup into units of bounded size.
@@ -160,7 +160,7 @@ def plan_units(
     Args:
         incoming: partition path of staged rows -> number of rows.
         slices: partition path -> live slices.
-        tags: whether keys are looked up. If not, the units only sample.
+        looks_up_keys: whether keys are looked up. If not, the units only sample.
         sizing: how new files are cut; None if there are no inserts.
         closed: file groups that take no inserts.
         unit_bytes: most bytes of files in a unit.
@@ -172,12 +172,12 @@ def plan_units(
         targets = sorted(slices) if source == ANY_PARTITION else [source]
         for path in targets:
             own = slices.get(path, ())
-            small = () if sizing is None else _small_files(own, rows, sizing, closed, appending)
+            small = () if sizing is None else _small_files(own, rows, sizing, closed, append_rules)
             step = 0 if sizing is None else _sample_step(rows, small, sizing)
-            chunks = list(_split_by_bytes(own, unit_bytes)) if tags else []
+            chunks = list(_split_by_bytes(own, unit_bytes)) if looks_up_keys else []
             if step and not chunks:
                 chunks = [(0, 0)]
-            exact = len(chunks) > 1 or appending.is_on
+            exact = len(chunks) > 1 or append_rules.takes_logs
             for first, last in chunks:
                 chosen = tuple(own[first:last])
                 logs = {at: logs for at, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
@@ -197,10 +197,10 @@ def _split_by_bytes(slices: Sequence[FileSlice], unit_bytes: int) -> Iterator[tu
 
 
 def _small_files(
-    slices: Sequence[FileSlice], rows: int, sizing: FileSizing, closed: frozenset[FileGroupId], appending: Appending
+    slices: Sequence[FileSlice], rows: int, sizing: FileSizing, closed: frozenset[FileGroupId], append_rules: AppendRules
 ) -> list[SmallFile]:
     """Return the slices that may take some of this many new rows."""
-    closed |= appending.closed_groups(slices, sizing.small_file_bytes, rows * sizing.row_bytes)
+    closed |= append_rules.closed_groups(slices, sizing.small_file_bytes, rows * sizing.row_bytes)
     return [
         SmallFile(at, piece.group.file_id, piece.size_bytes)
         for at, piece in enumerate(slices)
@@ -225,7 +225,7 @@ def plan_routes(
     sizing: FileSizing | None,
     closed: frozenset[FileGroupId],
     write_id: str,
-    appending: Appending = _WRITES_BASES,
+    append_rules: AppendRules = _NO_APPENDS,
     deleting_of: Callable[[Sequence[FileSlice]], Mapping[int, DeletingSlice]] = lambda _: {},
 ) -> RoutePlan:
     """Plan the buckets: one per file group that holds keys. New keys fill small files, then open file groups by key
@@ -252,8 +252,8 @@ def plan_routes(
             # new row.
             least = 1 if len(tagged) > 1 else 0
             new = max(least, incoming[path] - sum(result.located for result in tagged))
-            shares = list(spread_inserts(new, _small_files(own, new, sizing, closed, appending), sizing)) if new else []
-        cuts = key_ranges(_new_sample(tagged), [share.rows for share in shares])
+            shares = list(spread_inserts(new, _small_files(own, new, sizing, closed, append_rules), sizing)) if new else []
+        cuts = cut_key_ranges(_sample_new_keys(tagged), [share.rows for share in shares])
         if shares and not cuts:  # So few new keys that none is in the sample, or for a second file.
             shares = [max(shares, key=lambda share: share.rows)]
         tops = {share.small.at: share.rows for share in shares if share.small is not None}
@@ -261,8 +261,8 @@ def plan_routes(
         for at in sorted({*updates, *tops}):
             by_file[at] = len(buckets)
             piece, top = own[at], tops.get(at, 0)
-            onto = appending.place(piece) if appending.appends_to(piece, inserts=top) else None
-            buckets.append(RoutedBucket(path, piece.group.file_id, piece.base, updates.get(at, 0), top, onto))
+            log_place = append_rules.place(piece) if append_rules.appends_to(piece, inserts=top) else None
+            buckets.append(RoutedBucket(path, piece.group.file_id, piece.base, updates.get(at, 0), top, log_place))
         inserts: list[int] = []
         for share in shares:
             if share.small is not None:
@@ -275,7 +275,7 @@ def plan_routes(
     return RoutePlan(tuple(buckets), routes)
 
 
-def _new_sample(results: Sequence[TagResult]) -> pa.Array:
+def _sample_new_keys(results: Sequence[TagResult]) -> pa.Array:
     """Return the sampled keys that no unit located, ascending."""
     keys = pa.array([key for result in results for key in result.sample], pa.string())
     is_new = np.ones(len(keys), bool)
@@ -285,7 +285,7 @@ def _new_sample(results: Sequence[TagResult]) -> pa.Array:
     return new.take(pc.sort_indices(new))
 
 
-def key_ranges(sample: pa.Array, rows: Sequence[int]) -> tuple[str, ...]:
+def cut_key_ranges(sample: pa.Array, rows: Sequence[int]) -> tuple[str, ...]:
     """Return the keys that cut all keys into runs of about these numbers of rows, estimated from an ascending sample.
 
     >>> key_ranges(pa.array(["a", "b", "c", "d"]), [10, 10])
@@ -300,7 +300,7 @@ def key_ranges(sample: pa.Array, rows: Sequence[int]) -> tuple[str, ...]:
 # --- tasks --------------------------------------------------------------------------------------------
 
 
-def bundle(weights: Sequence[int], *, task_weight: int, at_least: int) -> list[int]:
+def assign_to_tasks(weights: Sequence[int], *, task_weight: int, at_least: int) -> list[int]:
     """Assign each piece of work to a task, so that the tasks' weights are about equal and near ``task_weight``.
 
     Returns:
@@ -318,7 +318,7 @@ def bundle(weights: Sequence[int], *, task_weight: int, at_least: int) -> list[i
     return chosen
 
 
-def shuffle_values(tasks: int) -> list[int]:
+def find_shuffle_values(tasks: int) -> list[int]:
     """Return a 32-bit value for each task that Spark's ``repartition(tasks, value)`` sends to that task.
 
     Source: Spark's ``HashPartitioning``: Murmur3 with seed 42, modulo. With other values rows would still meet in one

@@ -1,0 +1,57 @@
+"""Columns by their ids: what today's columns are in files of a schema of the past."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lakeformat.codec.internal_schema import InternalSchema, decode_internal_schema
+from lakeformat.file_system_view.schema_history import compare_schemas
+
+Field = tuple[int, str, Any]
+
+
+def record(*fields: Field) -> dict[str, Any]:
+    written = [{"id": number, "name": name, "optional": True, "type": kind} for number, name, kind in fields]
+    return {"type": "record", "fields": written}
+
+
+def a_list(number: int, of: Any) -> dict[str, Any]:
+    return {"type": "array", "element_id": number, "element_optional": True, "element": of}
+
+
+def schema(version: int, *fields: Field) -> InternalSchema:
+    document = {"max_column_id": 99, "version_id": version, **record((0, "_hoodie_commit_time", "string"), *fields)}
+    found = decode_internal_schema(json.dumps(document).encode(), name="here")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "stored", "refused"),
+    [
+        ([(1, "a", "int")], [(1, "a", "int")], {}, set()),
+        ([(1, "a", "int"), (2, "b", "int")], [(2, "b", "int"), (1, "a", "int")], {}, set()),
+        ([(1, "a", "int")], [(1, "b", "int")], {"b": "a"}, set()),
+        ([(1, "a", "int")], [(2, "a", "string")], {"a": None}, set()),
+        ([(1, "a", "int")], [(1, "a", "int"), (2, "b", "int")], {}, set()),
+        ([(1, "a", "int"), (2, "b", "int")], [(1, "b", "int"), (2, "a", "int")], {"a": "b", "b": "a"}, set()),
+        ([(1, "a", "int")], [(1, "a", "long")], {}, set()),
+        ([(1, "a", "double")], [(1, "a", "string")], {}, {"a"}),
+        ([(1, "a", "decimal(10, 2)")], [(1, "a", "decimal(12, 2)")], {}, set()),
+        ([(1, "a", "decimal(10, 2)")], [(1, "a", "decimal(12, 3)")], {}, {"a"}),
+        ([(1, "s", record((2, "x", "int")))], [(1, "t", record((2, "x", "int"), (3, "y", "int")))], {"t": "s"}, set()),
+        ([(1, "s", record((2, "x", "int")))], [(1, "s", record((2, "y", "int")))], {}, {"s"}),
+        ([(1, "s", record((2, "x", "int")))], [(1, "s", record((3, "x", "string")))], {}, {"s"}),
+        ([(1, "s", record((2, "x", "double")))], [(1, "s", record((2, "x", "string")))], {}, {"s"}),
+        ([(1, "l", a_list(2, "int"))], [(1, "l", a_list(2, "long"))], {}, set()),
+        ([(1, "l", a_list(2, record((3, "x", "int"))))], [(1, "l", a_list(2, record((3, "y", "int"))))], {}, {"l"}),
+    ],
+)
+def test_columns_are_matched_by_id(
+    then: list[Field], now: list[Field], stored: dict[str, str | None], refused: set[str]
+) -> None:
+    found = compare_schemas(schema(1, *then), schema(2, *now))
+    assert (dict(found.stored), set(found.refused), found.version) == (stored, refused, 1)

@@ -1,0 +1,86 @@
+"""The shuffled write without Spark: its tasks run one after the other in this process."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+import lakeformat
+from lakeformat.file_system_view.file_index.load import load_snapshot
+from lakeformat.index.tagging import TagSettings
+from lakeformat.model.operation import Operation
+from lakeformat.transaction.written_file import stage_folder
+from lakeformat.write.handles.bucket_tasks import BUCKET, TASK, route_rows, write_buckets
+from lakeformat.write.intake import plan_job
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.stage import StagedTask, StageWriter
+from lakeformat.write.session import WrittenFile
+from lakeformat.write.shuffled_session import RouteTasks, ShuffledSession
+from lakeformat.write.tagging.tag_units import tag_unit
+from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
+
+__all__ = ["HereExchange", "exchanged"]
+
+
+class HereExchange:
+    """An exchange that runs every task in this process."""
+
+    width = 2
+
+    def __init__(self, table: lakeformat.Table, job: WriteJob) -> None:
+        self.storage, self.job, self.attempts = table.context.storage, job, itertools.count()
+
+    def stage(self, tasks: Sequence[pa.Table]) -> list[StagedTask]:
+        """Write one stage file for each of the tables."""
+        found = []
+        for number, rows in enumerate(tasks):
+            path = f"{stage_folder(self.job.write_id)}/{number}-0.arrow"
+            with StageWriter(
+                self.storage, path, self.job.prepare, combined=self.job.needs_combining, buffer_bytes=1
+            ) as stage:
+                for batch in rows.to_batches():
+                    stage.append(batch)
+                found.append(stage.finish())
+        return found
+
+    def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
+        assert len(tasks) == len(units)
+        with ThreadPoolExecutor(1) as pool:
+            paths = (f"{stage_folder(self.job.write_id)}/tags/{at}-{next(self.attempts)}.arrow" for at in tasks)
+            settings = TagSettings(self.job.index_settings.kind)
+            pairs = zip(units, paths, strict=True)
+            return [tag_unit(self.storage, unit, staged, settings, path, pool) for unit, path in pairs]
+
+    def write(self, work: RouteTasks) -> list[WrittenFile]:
+        moved = []
+        for number, task in enumerate(work.staged):
+            arguments = (number, task, work.tags[number], work.plan.routes, work.tasks, work.buckets.prepare)
+            moved += list(route_rows(self.storage, *arguments))
+        written: list[WrittenFile] = []
+        if moved:
+            rows = pa.Table.from_batches(moved)
+            for task in set(rows.column(TASK).to_pylist()):
+                mine = rows.filter(pa.compute.equal(rows.column(TASK), task)).sort_by(BUCKET)
+                written += write_buckets(self.storage, mine.to_batches(7), work.buckets, f"0-{next(self.attempts)}")
+        return written
+
+
+def exchanged(
+    table: lakeformat.Table, tasks: Sequence[pa.Table], operation: Operation, unit_bytes: int = 1
+) -> lakeformat.WriteResult:
+    """Run one shuffled write whose rows are in several tasks; by default there is a tag unit for each base file."""
+    context, combine = table.context, operation is Operation.INSERT_OVERWRITE_TABLE
+    values: dict[str, Any] = {"hoodie.datasource.write.operation": operation.value}
+    if combine:
+        values["hoodie.combine.before.insert"] = True
+    snapshot = load_snapshot(context.store)
+    options = table.options.with_values(**values)
+    job = plan_job(context.store, snapshot, options, tasks[0].schema, context.ids)
+    exchange = HereExchange(table, job)
+    session = ShuffledSession(context, job, exchange, unit_bytes=unit_bytes)
+    known = frozenset(instant.time for instant in snapshot.timeline.commits)
+    return session.run(exchange.stage(tasks), sum(task.num_rows for task in tasks), known)

@@ -1,0 +1,84 @@
+"""What is known of folders' values, of rows and of NaN, against the rows themselves."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat.read.run.file_statistics import FileStatistics, FolderValues, file_statistics, find_folder_values
+
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int32()), ("x", pa.float64())])
+ROWS = pa.table(
+    {
+        "id": range(8),
+        "p": ["a", "a", "b c", "b c", None, None, "", "é/%"],
+        "n": [1, 1, 2, 2, None, 3, 4, 5],
+        "x": [None, None, 1.0, float("nan"), 2.0, 3.0, 4.0, 5.0],
+    },
+    schema=SCHEMA,
+)
+
+
+def told(path: Path, *kept: str) -> tuple[FileStatistics, FolderValues]:
+    table = lakeformat.open(path)
+    snapshot = table.snapshot()
+    paths = [file.path for file in snapshot.files if not kept or file.partition_path in kept]
+    found = file_statistics(snapshot, paths, {name: SCHEMA.field(name).type for name in ("p", "n", "x")})
+    return found, find_folder_values(table.context.storage, found, ["p", "n", "x", "gone"], SCHEMA)
+
+
+def by_rows(path: Path, column: str) -> dict[str, Any]:
+    """The value of each folder whose rows have one, by the rows."""
+    rows = lakeformat.open(path).to_arrow(["_hoodie_partition_path", column])
+    grouped: dict[str, set[Any]] = {}
+    for row in rows.to_pylist():
+        grouped.setdefault(row["_hoodie_partition_path"], set()).add(row[column])
+    return {folder: values.pop() for folder, values in grouped.items() if len(values) == 1}
+
+
+@pytest.fixture(params=["indexed", "listed"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    options = {"hoodie.datasource.write.partitionpath.urlencode": True}
+    lakeformat.create(tmp_path, SCHEMA, record_key="id", partition_by="p", **options).bulk_insert(ROWS)
+    if request.param == "listed":
+        shutil.rmtree(tmp_path / ".hoodie" / ".lakeformat" / "index")
+    return tmp_path
+
+
+def test_folder_has_the_value_of_all_its_rows(path: Path) -> None:
+    found, folders = told(path)
+    assert found.rows in {8, None}
+    assert folders.values.column_names == ["p", "n"]
+    values = folders.values.to_pylist()
+    wanted = {folder: (value, by_rows(path, "n")[folder]) for folder, value in by_rows(path, "p").items()
+              if folder in by_rows(path, "n")}  # fmt: skip
+    assert {folder: tuple(values[at].values()) for folder, at in folders.rows.items()} == wanted
+    # Nulls and the empty text share a folder, which has no one value.
+    assert len(wanted) == 3
+
+
+def test_file_list_equals_the_kept_files(path: Path) -> None:
+    found, folders = told(path, "a", "b c")
+    assert found.files.column("partition_path").to_pylist() == ["a", "b c"]
+    assert [*folders.rows] == ["a", "b c"]
+    assert told(path, "nowhere")[1].rows == {}
+
+
+def test_folder_with_rows_of_another_value_has_no_proven_value(tmp_path: Path) -> None:
+    stays = {"hoodie.index.type": "GLOBAL_SIMPLE", "hoodie.simple.index.update.partition.path": False}
+    table = lakeformat.create(tmp_path, SCHEMA, record_key="id", partition_by="p", **stays)
+    rows = ROWS.slice(0, 4).set_column(1, "p", pa.array(["a", "a", "b", "c"]))
+    table.upsert(rows)
+    assert [*told(tmp_path)[1].rows] == ["a", "b", "c"]
+    table.upsert(rows.slice(0, 1).set_column(1, "p", pa.array(["z"])))
+    assert [*told(tmp_path)[1].rows] == ["b", "c"]
+
+
+def test_a_column_of_nulls_alone_has_no_nan(path: Path) -> None:
+    assert "x" not in told(path)[0].without_nan
+    assert ("x" in told(path, "a")[0].without_nan) == (told(path, "a")[0].rows is not None)

@@ -1,0 +1,7 @@
+"""The fixtures of `tests.helpers.crash_fixtures` for this folder."""
+
+from __future__ import annotations
+
+from tests.helpers.crash_fixtures import one_thread, template, tmp_path
+
+__all__ = ["one_thread", "template", "tmp_path"]

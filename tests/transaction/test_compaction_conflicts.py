@@ -1,0 +1,51 @@
+"""A compaction that completed beside a write changes no rows: it is in the way only where it hides what was written."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import FileGroupId
+from lakeformat.transaction.conflict import OverlapError, check_conflicts, reduce_compactions
+
+T0, BEFORE, PLAN, AFTER = (f"2025112008000000{at}" for at in range(4))
+GROUP = FileGroupId("p", "f")
+
+
+def stat(path: str) -> WriteStat:
+    return WriteStat("f", f"p/{path}", "p", T0, 1)
+
+
+def log(instant: str) -> str:
+    return f".f_{instant}.log.1_0-0-0"
+
+
+def conflicts(ours: str, path: str | None, *, by_name: bool, compacted: bool = True) -> bool:
+    """Whether our write of this file, or none but a replaced partition, conflicts with the compaction."""
+    theirs = CommitMetadata("COMPACT", {"p": (stat(f"f_0-0-0_{PLAN}.parquet"),)}, compacted=compacted)
+    own = CommitMetadata("UPSERT", {"p": (stat(path),)} if path else {})
+    others = reduce_compactions(ours, own, [(PLAN, theirs)], by_name=by_name)
+    try:
+        check_conflicts(ours, frozenset({GROUP}), others, None if path else frozenset({"p"}))
+    except OverlapError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("ours", "path", "by_name", "wanted"),
+    [
+        (AFTER, log(PLAN), True, False),  # Written for the slice that the plan opened.
+        (AFTER, log(T0), True, True),  # Of the old slice.
+        (BEFORE, log(T0), True, True),
+        (AFTER, log(AFTER), False, False),
+        (BEFORE, log(BEFORE), False, False),  # In layout 2 it counts when a write completes.
+        (AFTER, f"f_0-0-0_{AFTER}.parquet", True, False),
+        (BEFORE, f"f_0-0-0_{BEFORE}.parquet", True, True),  # An older version than the compaction's.
+        (BEFORE, f"f_0-0-0_{BEFORE}.parquet", False, True),
+        (AFTER, None, True, False),  # What is replaced is replaced, compacted or not.
+    ],
+)
+def test_write_to_a_compacted_slice_conflicts(ours: str, path: str | None, by_name: bool, wanted: bool) -> None:
+    assert conflicts(ours, path, by_name=by_name) is wanted
+    assert conflicts(ours, path, by_name=by_name, compacted=False)

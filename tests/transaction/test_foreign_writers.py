@@ -1,0 +1,279 @@
+"""Other programs on the same table: what they have pending, and what they do to what we have pending."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import pytest
+
+import lakeformat
+from lakeformat.errors import WriteConflictError
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.storage import LocalStorage
+from lakeformat.storage.port import OWN
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline_layout import LAYOUT_1
+from lakeformat.transaction.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS, claim_instant
+from lakeformat.transaction.rollback import roll_back
+from tests.helpers.faulty import Call, FaultyStorage, SteppingClock, once
+from tests.helpers.flights import NEXT, SCHEMA, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
+
+UPSERT = WRITES[0]
+#: No service looks at the timeline after the write.
+ALONE = {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False}
+FOREIGN = "20250101000001000"  # Later than the table's past, earlier than what a real clock gives.
+SECOND_MS = 1000
+
+
+def age(path: Path, age_ms: int) -> None:
+    """Make a file so old."""
+    then = time.time() - age_ms / 1000
+    os.utime(path, (then, then))
+
+
+def put_pending(storage: LocalStorage, age_ms: int, heartbeat_age_ms: int | None, *, inflight: bool = True) -> Path:
+    """What a writer that is not ours has on the table while it runs. Returns its data file."""
+    hoodie = Path(storage.root, ".hoodie")
+    for name in (f"{FOREIGN}.commit.requested", f"{FOREIGN}.inflight")[: 1 + inflight]:
+        (hoodie / name).write_bytes(b"")
+        age(hoodie / name, age_ms)
+    if heartbeat_age_ms is not None:
+        (hoodie / ".heartbeat").mkdir(exist_ok=True)
+        (hoodie / ".heartbeat" / FOREIGN).write_bytes(b"")
+        age(hoodie / ".heartbeat" / FOREIGN, heartbeat_age_ms)
+    data = Path(storage.root, "r0", f"0f-0_1-2-3_{FOREIGN}.parquet")
+    data.write_bytes(b"half a file")
+    return data
+
+
+@pytest.mark.parametrize("inflight", [True, False], ids=["inflight", "requested"])
+@pytest.mark.parametrize(
+    ("age_ms", "heartbeat_age_ms", "is_respected"),
+    [
+        (0, None, True),
+        (FOREIGN_GRACE_MS - 30 * SECOND_MS, None, True),
+        (FOREIGN_GRACE_MS + 30 * SECOND_MS, None, False),
+        (FOREIGN_GRACE_MS * 10, DEAD_AFTER_MS - 30 * SECOND_MS, True),
+        (30 * SECOND_MS, DEAD_AFTER_MS + 30 * SECOND_MS, False),
+    ],
+    ids=["new", "young", "old", "old but alive", "young but dead"],
+)
+def test_foreign_pending_write_is_rolled_back_only_once_it_is_dead(
+    age_ms: int,
+    heartbeat_age_ms: int | None,
+    is_respected: bool,
+    inflight: bool,
+    template: tuple[Path, Model],
+    tmp_path: Path,
+) -> None:
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    data = put_pending(storage, age_ms, heartbeat_age_ms, inflight=inflight)
+    table = lakeformat.Table(storage)
+    assert rows_of(storage) == before
+    if is_respected:
+        name = f"{FOREIGN}.inflight" if inflight else f"{FOREIGN}.commit.requested"
+        with pytest.raises(WriteConflictError, match=f"{name} is pending.*10 minutes after it died"):
+            NEXT.run(table)
+        assert rows_of(storage) == before
+        assert data.exists()
+    else:
+        NEXT.run(table)
+        assert rows_of(storage) == NEXT.applied(before)
+        assert not data.exists()
+        assert leftovers(storage) == []
+
+
+def test_foreign_clustering_plan_is_never_rolled_back(template: tuple[Path, Model], tmp_path: Path) -> None:
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    plan = Path(storage.root, ".hoodie", f"{FOREIGN}.replacecommit.requested")
+    plan.write_bytes(b"")
+    age(plan, FOREIGN_GRACE_MS * 10)
+    NEXT.run(lakeformat.Table(storage))
+    assert rows_of(storage) == NEXT.applied(before)
+    assert plan.exists()
+
+
+def roll_back_pending(storage: LocalStorage) -> None:
+    """What another program does that takes our write for dead."""
+    store = TimelineStore(storage)
+    for instant in store.load().pending:
+        roll_back(store, store.config(), SteppingClock(), instant)
+
+
+def last_look() -> Callable[[Call], bool]:
+    """The listing of the timeline from which the commit is decided: the first one after inflight."""
+    seen: list[Call] = []
+
+    def when(call: Call) -> bool:
+        if call.path.endswith("inflight"):
+            seen.append(call)
+        return bool(seen) and (call.name, call.path) == ("list", ".hoodie")
+
+    return when
+
+
+MOMENTS: dict[str, Callable[[], Callable[[Call], bool]]] = {
+    "before inflight": lambda: lambda call: call.name == "create" and call.path.endswith("inflight"),
+    "before the first file": lambda: lambda call: call.name == "touch" and "/.temp/" in call.path,
+    "during the first file": lambda: lambda call: call.name in {"open_output", "move"},
+    "before the commit": last_look,
+}
+
+
+@pytest.mark.parametrize(
+    ("moment", "write"),
+    [(moment, write) for moment in MOMENTS for write in WRITES if write.writes_files or "file" not in moment],
+    ids=lambda value: getattr(value, "operation", value),
+)
+def test_foreign_rollback_of_our_pending_instant_fails_our_write(
+    moment: str, write: Write, template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """Nobody sees half of it, and the files written since its rollback do not stay."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    faulty = FaultyStorage(storage, meanwhile=once(MOMENTS[moment](), lambda _: roll_back_pending(storage)))
+    with pytest.raises(WriteConflictError, match="another writer"):
+        write.run(open_at(faulty, "writer"))
+    assert rows_of(storage) == before
+    assert leftovers(storage) == []
+    NEXT.run(open_at(storage, "next"))
+    assert rows_of(storage) == NEXT.applied(before)
+
+
+def test_foreign_rollback_of_the_first_write_fails_it(tmp_path: Path) -> None:
+    """Files older than the first commit pass for archived ones: none may stay."""
+    path = tmp_path / "new"
+    lakeformat.create(path, SCHEMA, record_key="id", partition_by="region")
+    storage = LocalStorage(str(path))
+    faulty = FaultyStorage(
+        storage, meanwhile=once(lambda call: call.name == "open_output", lambda _: roll_back_pending(storage))
+    )
+    with pytest.raises(WriteConflictError):
+        UPSERT.run(open_at(faulty, "writer"))
+    NEXT.run(open_at(storage, "next"))
+    assert rows_of(storage) == NEXT.applied({})
+    assert leftovers(storage) == []
+
+
+def test_instant_time_taken_by_a_foreign_writer_is_not_used(template: tuple[Path, Model], tmp_path: Path) -> None:
+    """We take the next one, and theirs stays theirs: nothing of ours makes it look like our dead write."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    taken: list[Path] = []
+
+    def take_first(call: Call) -> None:
+        taken.append(Path(storage.root, call.path))
+        taken[0].write_bytes(b"")
+
+    is_request = once(lambda call: call.path.endswith(".commit.requested"), take_first)
+    UPSERT.run(open_at(FaultyStorage(storage, meanwhile=is_request), "writer"))
+    assert rows_of(storage) == UPSERT.applied(before)
+    with pytest.raises(WriteConflictError, match=f"{taken[0].name} is pending"):
+        NEXT.run(lakeformat.Table(storage))
+    assert taken[0].exists()
+
+
+def test_write_with_a_heartbeat_is_left_alone(template: tuple[Path, Model], tmp_path: Path) -> None:
+    """A Spark job holds no lock while its tasks run; others commit beside it, and it after them."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    store = TimelineStore(storage)
+    table = lakeformat.Table(storage)
+    with storage.lock(1):
+        job = claim_instant(
+            store, table.config, table.context.clock, Action.COMMIT, kind="heartbeat", token=table.context.ids.token()
+        )
+    NEXT.run(table)
+    assert rows_of(storage) == NEXT.applied(before)
+    assert [instant.time for instant in store.load().pending] == [job.time]
+
+    age(Path(storage.root, ".hoodie/.heartbeat", job.time), DEAD_AFTER_MS + SECOND_MS)
+    UPSERT.run(table)
+    assert rows_of(storage) == UPSERT.applied(NEXT.applied(before))
+    assert leftovers(storage) == []
+
+
+def test_two_overwrites_from_one_snapshot_conflict(template: tuple[Path, Model], tmp_path: Path) -> None:
+    """An overwrite that was decided before another commit landed would drop rows nobody asked to drop."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    overwrite = WRITES[4]
+    faulty = FaultyStorage(
+        storage, meanwhile=once(lambda call: call.name == "lock", lambda _: NEXT.run(lakeformat.Table(storage)))
+    )
+    with pytest.raises(WriteConflictError, match="run the write again"):
+        overwrite.run(open_at(faulty, "writer"))
+    assert rows_of(storage) == NEXT.applied(before)
+    assert leftovers(storage) == []
+
+
+class Unlocked(LocalStorage):
+    """The table as a program sees it that does not know our lock."""
+
+    has_lock = False
+
+    def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@pytest.mark.parametrize("operation", ["update", "delete where", "merge"])
+def test_foreign_commit_between_planning_and_claim_is_a_conflict(
+    operation: str, template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """It lands when we have read the timeline and have no instant yet: its rows are not lost."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    (write,) = (write for write in WRITES if write.operation == operation)
+    foreign = once(
+        lambda call: call.changes and f"{OWN}/pending/" in call.path,
+        lambda _: NEXT.run(lakeformat.Table(Unlocked(storage.root))),
+    )
+    with pytest.raises(WriteConflictError, match="overlaps commit"):
+        write.run(open_at(FaultyStorage(storage, meanwhile=foreign), "writer", ALONE))
+    assert rows_of(storage) == NEXT.applied(before)
+    assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize("look", range(1, 9))
+@pytest.mark.parametrize("operation", ["upsert", "delete", "overwrite", "update", "delete where", "merge"])
+def test_foreign_commit_at_any_listing_loses_no_row(
+    operation: str, look: int, template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """Whenever it lands, we conflict with it or start from it: its rows are not lost."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    (write,) = (write for write in WRITES if write.operation == operation)
+    looks, landed = itertools.count(1), []
+
+    def land(_: Call) -> None:
+        theirs = lakeformat.Table(Unlocked(storage.root))
+        landed.append(len(theirs.snapshot().timeline.commits))
+        NEXT.run(theirs)
+
+    foreign = once(lambda call: (call.name, call.path) == ("list", ".hoodie") and next(looks) == look, land)
+    try:
+        write.run(open_at(FaultyStorage(storage, meanwhile=foreign), "writer", ALONE))
+    except WriteConflictError:
+        assert rows_of(storage) == NEXT.applied(before)
+    else:
+        first = len(lakeformat.Table(LocalStorage(str(path))).snapshot().timeline.commits)
+        came_first = write.applied(NEXT.applied(before) if landed else before)
+        came_last = NEXT.applied(write.applied(before))  # While services of ours looked, after our commit.
+        assert rows_of(storage) == (came_last if landed and landed[0] > first else came_first)
+    assert leftovers(storage) == []
+
+
+def test_pending_actions_other_than_writes_are_ignored(template: tuple[Path, Model], tmp_path: Path) -> None:
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    clean = Instant(FOREIGN, Action.CLEAN, State.REQUESTED)
+    Path(storage.root, LAYOUT_1.path(clean)).write_bytes(b"")
+    NEXT.run(lakeformat.Table(storage))
+    assert rows_of(storage) == NEXT.applied(before)

@@ -1,0 +1,168 @@
+"""A completed file whose answer was lost arrives late: the table is whole, whatever was written meanwhile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lakeformat
+from lakeformat.errors import CommitStateUnknownError, StorageError
+from lakeformat.storage import LocalStorage
+from lakeformat.storage.port import OutcomeUnknownError
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.commit_notes import VOID_KEY
+from tests.helpers import hudi_rs
+from tests.helpers.faulty import Call, Fault, FaultyStorage, HoldingStorage, Mode, UnlockedStorage, once
+from tests.helpers.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
+
+UPSERT, OVERWRITE = WRITES[0], WRITES[4]
+LAST = Write("upsert", (2, 70), "last")
+_COMPLETED = re.compile(r"\d{17}(_\d{17})?\.(commit|deltacommit|replacecommit)")
+KINDS = [("6", "COPY_ON_WRITE"), ("9", "COPY_ON_WRITE"), ("6", "MERGE_ON_READ"), ("9", "MERGE_ON_READ")]
+
+
+def is_completed(path: str) -> bool:
+    """Whether the file makes a commit visible."""
+    return _COMPLETED.fullmatch(path.rpartition("/")[2]) is not None
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=[f"v{version} {kind}" for version, kind in KINDS])
+def past(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    version, kind = request.param
+    return make_template(tmp_path_factory.mktemp("late"), version=version, table_type=kind)
+
+
+def unlocked(past: tuple[Path, Model], folder: Path) -> UnlockedStorage:
+    return UnlockedStorage(copy_of(past[0], folder).root)
+
+
+def without_answer(
+    write: Callable[[lakeformat.Table], object],
+    storage: UnlockedStorage,
+    meanwhile: Callable[[Call], object] | None = None,
+) -> HoldingStorage:
+    """Write, with no answer when the commit's completed file is put."""
+    holding = HoldingStorage(storage, is_completed, meanwhile=meanwhile)
+    with pytest.raises(CommitStateUnknownError, match="before running the write again"):
+        write(open_at(holding, "writer"))
+    assert len(holding.held) > 1, "the same bytes are put again"
+    assert len(set(holding.held)) == 1, "under one name"
+    return holding
+
+
+def assert_whole(storage: UnlockedStorage, expected: Model) -> None:
+    assert rows_of(storage) == expected
+    assert leftovers(storage) == []
+    assert str(lakeformat.Table(storage).check()) == "nothing is wrong"
+
+
+@pytest.mark.parametrize("write", [UPSERT, OVERWRITE], ids=lambda write: write.operation)
+def test_late_commit_file_before_the_next_write_is_accepted(
+    write: Write, past: tuple[Path, Model], tmp_path: Path
+) -> None:
+    storage = unlocked(past, tmp_path)
+    holding = without_answer(write.run, storage)
+    assert rows_of(storage) == past[1]
+    assert holding.deliver()
+    assert rows_of(storage) == write.applied(past[1])
+    NEXT.run(open_at(storage, "next"))
+    LAST.run(open_at(storage, "last"))
+    assert_whole(storage, LAST.applied(NEXT.applied(write.applied(past[1]))))
+
+
+@pytest.mark.parametrize("write", [UPSERT, OVERWRITE], ids=lambda write: write.operation)
+def test_unanswered_commit_is_completed_by_the_next_writer(
+    write: Write, past: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """At once: the writer said that it waits no longer."""
+    storage = unlocked(past, tmp_path)
+    holding = without_answer(write.run, storage)
+    NEXT.run(open_at(storage, "next"))
+    after = NEXT.applied(write.applied(past[1]))
+    assert_whole(storage, after)
+    assert holding.deliver() == set()
+    assert_whole(storage, after)
+
+
+def test_unanswered_commit_overtaken_by_another_becomes_empty(past: tuple[Path, Model], tmp_path: Path) -> None:
+    """Completed now the unanswered write would hide it, or be hidden by it: an empty commit takes its name."""
+    storage = unlocked(past, tmp_path)
+    other = once(
+        lambda call: call.name == "create" and is_completed(call.path), lambda _: NEXT.run(open_at(storage, "next"))
+    )
+    holding = without_answer(UPSERT.run, storage, other)
+    assert rows_of(storage) == NEXT.applied(past[1])
+    LAST.run(open_at(storage, "last"))
+    after = LAST.applied(NEXT.applied(past[1]))
+    assert_whole(storage, after)
+    assert holding.deliver() == set()
+    assert_whole(storage, after)
+    store = TimelineStore(storage)
+    assert [bool(store.commit(one).stats) for one in store.load().commits if VOID_KEY in store.commit(one).extra] == [
+        False
+    ]
+    hudi_rs.assert_same_rows(lakeformat.Table(LocalStorage(storage.root)))
+
+
+def test_write_interrupted_at_its_last_step_is_undone(past: tuple[Path, Model], tmp_path: Path) -> None:
+    """It is undone, so what it has sent must not arrive any more."""
+    storage = unlocked(past, tmp_path)
+    holding = HoldingStorage(storage, lambda path: is_completed(path) and not holding.held, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        UPSERT.run(open_at(holding, "writer"))
+    assert_whole(storage, past[1])
+    assert holding.deliver() == set()
+    NEXT.run(open_at(storage, "next"))
+    assert_whole(storage, NEXT.applied(past[1]))
+
+
+def test_commit_answered_at_the_second_try_succeeds(past: tuple[Path, Model], tmp_path: Path) -> None:
+    """Whether the first try was carried out or not."""
+    for mode in (Mode.BEFORE, Mode.AFTER):
+        storage = unlocked(past, tmp_path)
+        tries: list[str] = []
+
+        def first(_: int, call: Call, tries: list[str] = tries) -> bool:
+            if call.name == "create" and is_completed(call.path):
+                tries.append(call.path)
+            return len(tries) == 1 and call.path == tries[0] and call.name == "create"
+
+        UPSERT.run(
+            open_at(FaultyStorage(storage, Fault(first, mode, kills=False, raises=OutcomeUnknownError)), "writer")
+        )
+        assert len(set(tries)) == 1
+        assert_whole(storage, UPSERT.applied(past[1]))
+
+
+def test_refused_commit_is_undone_without_a_trace(past: tuple[Path, Model], tmp_path: Path) -> None:
+    storage = unlocked(past, tmp_path)
+    refused = Fault(lambda _, call: call.name == "create" and is_completed(call.path), Mode.BEFORE, kills=False)
+    with pytest.raises(StorageError):
+        UPSERT.run(open_at(FaultyStorage(storage, refused), "writer"))
+    assert_whole(storage, past[1])
+    store = TimelineStore(storage)
+    assert [one for one in store.load().commits if VOID_KEY in store.commit(one).extra] == []
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+@pytest.mark.parametrize("service", ["compact", "run_compaction", "cluster", "run_clustering"])
+def test_service_without_an_answer_is_completed_or_undone(service: str, version: str, tmp_path: Path) -> None:
+    """Its plan may stand: others have written to the slices that a compaction opened."""
+    kind = "MERGE_ON_READ" if "compact" in service else "COPY_ON_WRITE"
+    path, before = make_template(tmp_path, version=version, table_type=kind)
+    storage = UnlockedStorage(copy_of(path, tmp_path).root)
+    if service == "run_compaction":
+        lakeformat.Table(storage).schedule_compaction()
+        NEXT.run(open_at(storage, "between"))
+    elif service == "run_clustering":
+        lakeformat.Table(storage).schedule_clustering("v")
+    model = NEXT.applied(before) if service == "run_compaction" else before
+    holding = without_answer(lambda table: getattr(table, service)(), storage)
+    assert rows_of(storage) == model
+    LAST.run(open_at(storage, "last"))
+    assert_whole(storage, LAST.applied(model))
+    assert holding.deliver() == set()
+    assert_whole(storage, LAST.applied(model))

@@ -1,0 +1,205 @@
+"""The exchanged way and the staged way leave the same table; what only the exchanged way does."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakeformat
+from lakeformat.errors import WriteConflictError
+from lakeformat.file_system_view.file_index.load import load_snapshot
+from lakeformat.model.operation import Operation
+from lakeformat.write.intake import plan_job
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.session import WrittenFile
+from lakeformat.write.shuffled_session import ShuffledSession, RouteTasks
+from lakeformat.write.workload.shuffle_plan import assign_to_tasks, cut_key_ranges
+from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
+from tests.helpers.local_shuffle import HereExchange, exchanged
+
+SCHEMA: Final = pa.schema([("id", pa.int64()), ("part", pa.string()), ("ts", pa.int64()), ("x", pa.float64())])
+Row = tuple[int, str, int, float | None]
+
+
+def rows_of(rows: Sequence[Row]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * 4
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def contents(table: lakeformat.Table) -> list[tuple[Any, ...]]:
+    """Rows as hudi-rs and we see them."""
+    names = ("_hoodie_partition_path", "_hoodie_record_key", *SCHEMA.names)
+    found = (tuple(row[name] for name in names) for row in hudi_rs.assert_same_rows(table))
+    return sorted(found, key=lambda row: row[:-1])
+
+
+PAYLOAD: Final = "hoodie.datasource.write.payload.class"
+FILLING: Final = "OverwriteNonDefaultsWithLatestAvroPayload"
+DAYS: Final = {
+    "hoodie.keygen.timebased.timestamp.type": "SCALAR",
+    "hoodie.keygen.timebased.timestamp.scalar.time.unit": "days",
+    "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
+}
+KINDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "partitioned": {"record_key": "id", "partition_by": "part", "ordering": "ts"},
+    "hive style": {"record_key": "id", "partition_by": "part", "ordering": "ts", "hive_style": True},
+    "unpartitioned": {"record_key": "id", "ordering": "ts"},
+    "complex": {"record_key": ["id", "x"], "partition_by": ["part", "ts"], "keygenerator": "complex"},
+    "latest wins": {"record_key": "id", "partition_by": "part"},
+    "commit time": {"record_key": "id", "ordering": "ts", "merge_mode": "COMMIT_TIME_ORDERING"},
+    "timestamp keys": {"record_key": "id", "partition_by": "ts", "keygenerator": "TimestampBasedKeyGenerator", **DAYS},
+    "custom keys": {
+        "record_key": "id",
+        "partition_by": "part:SIMPLE,ts:TIMESTAMP",
+        "keygenerator": "CustomKeyGenerator",
+        **DAYS,
+    },
+    "newer row filled": {"record_key": "id", "ordering": "ts", PAYLOAD: "PartialUpdateAvroPayload"},
+    "merge on read": {"record_key": "id", "partition_by": "part", "ordering": "ts", "table_type": "MERGE_ON_READ"},
+    "merge on read, latest wins": {
+        "record_key": "id",
+        "table_type": "MERGE_ON_READ",
+        "hoodie.write.table.version": 9,
+    },
+    "incoming row filled": {"record_key": "id", "partition_by": "part", PAYLOAD: FILLING},
+}
+SIZES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "one file": {},
+    "many files": {"hoodie.parquet.max.file.size": 2000, "hoodie.parquet.small.file.limit": 1500},
+    "no small files": {"hoodie.parquet.max.file.size": 2000, "hoodie.parquet.small.file.limit": 0},
+}
+#: Per write: per task: rows. Keys repeat within a task, across tasks and across writes.
+WRITES: Final = st.lists(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 40), st.sampled_from("ab"), st.integers(0, 3), st.just(0.5)), max_size=30),
+        min_size=1,
+        max_size=3,
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def apart(batches: Sequence[Sequence[Row]], numbers: Iterator[int]) -> list[list[Row]]:
+    """The same rows, told apart by their last column (which is part of no key here); in one of four it is null."""
+    return [[(i, p, t, float(n) if (n := next(numbers)) % 4 else None) for i, p, t, _ in rows] for rows in batches]
+
+
+@pytest.mark.parametrize(
+    "sizes", ["many files", *(pytest.param(n, marks=pytest.mark.slow) for n in ("one file", "no small files"))]
+)
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=examples(6))
+@given(writes=WRITES, last=st.sampled_from([Operation.UPSERT, Operation.DELETE, Operation.INSERT_OVERWRITE_TABLE]))
+def test_staged_and_shuffled_writes_leave_the_same_table(
+    kind: str, sizes: str, writes: list[list[list[Row]]], last: Operation, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("t")
+    options = {**KINDS[kind], **SIZES[sizes]}
+    staged, moved = (lakeformat.create(folder / name, SCHEMA, **options) for name in ("staged", "moved"))
+    numbers = itertools.count()
+    for at, write in enumerate(writes):
+        tasks = write if kind == "complex" else apart(write, numbers)
+        operation = last if at and at == len(writes) - 1 else Operation.UPSERT
+        combine = operation is Operation.INSERT_OVERWRITE_TABLE
+        theirs = staged.write(rows_of([row for rows in tasks for row in rows]), operation, combine=combine)
+        ours = exchanged(moved, [rows_of(rows) for rows in tasks], operation)
+        assert ours.report["rows"] == theirs.report["rows"]
+        assert contents(moved) == contents(staged)
+
+
+def keys(first: int, last: int, part: str = "a") -> pa.Table:
+    return rows_of([(number, part, 1, 0.5) for number in range(first, last)])
+
+
+def ranges(table: lakeformat.Table) -> list[tuple[int, int]]:
+    """Least and greatest id of each file."""
+    rows = table.to_arrow(columns=["id", "_hoodie_file_name"])
+    grouped = rows.group_by("_hoodie_file_name").aggregate([("id", "min"), ("id", "max")])
+    return sorted(zip(grouped["id_min"].to_pylist(), grouped["id_max"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("operation", [Operation.UPSERT, Operation.INSERT, Operation.INSERT_OVERWRITE])
+def test_new_files_have_disjoint_key_ranges(operation: Operation, tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path, SCHEMA, record_key="id", **{"hoodie.parquet.max.file.size": 8_000})
+    mixed = [keys(start, start + 100) for start in (10_900, 10_100, 10_500, 10_000, 10_700)]
+    mixed += [keys(start, start + 100) for start in (10_200, 10_400, 10_300, 10_800, 10_600)]
+    exchanged(table, [pa.concat_tables(mixed[:5]), pa.concat_tables(mixed[5:])], operation)
+    found = ranges(table)
+    assert len(found) > 2
+    assert all(last < first for (_, last), (first, _) in itertools.pairwise(found))
+    assert contents(table) == sorted(("", str(n), n, "a", 1, 0.5) for n in range(10_000, 11_000))
+
+
+def test_delete_without_partition_columns_searches_every_partition(tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path, SCHEMA, record_key="id", partition_by="part")
+    exchanged(table, [keys(0, 9), keys(5, 20, "b")], Operation.UPSERT)
+    exchanged(table, [keys(3, 8).select(["id"])], Operation.DELETE)
+    left = [(part, str(n), n, part, 1, 0.5) for part, rows in (("a", range(9)), ("b", range(5, 20))) for n in rows]
+    assert contents(table) == sorted(row for row in left if not 3 <= row[2] < 8)
+
+
+class Interrupted(HereExchange):
+    """Another writer commits while our tasks write; each time it changes one key and adds one."""
+
+    def __init__(self, table: lakeformat.Table, job: WriteJob, theirs: list[pa.Table]) -> None:
+        super().__init__(table, job)
+        self.table, self.theirs = table, theirs
+
+    def write(self, work: RouteTasks) -> list[WrittenFile]:
+        written = super().write(work)
+        if self.theirs:
+            self.table.upsert(self.theirs.pop())
+        return written
+
+
+@pytest.mark.parametrize("theirs", [keys(0, 1), keys(99, 100)], ids=["same file", "same new key"])
+@pytest.mark.parametrize("retries", [0, 1])
+def test_commit_between_planning_and_publishing_is_a_conflict(theirs: pa.Table, retries: int, tmp_path: Path) -> None:
+    sizes = {"hoodie.parquet.small.file.limit": 0}
+    table = lakeformat.create(tmp_path, SCHEMA, record_key="id", **sizes)
+    table.upsert(keys(0, 10))
+    options = {"hoodie.write.num.retries.on.conflict.failures": retries}
+    ours = lakeformat.open(tmp_path, **sizes, **options)
+    rows = keys(5, 120) if len(theirs) and theirs["id"][0].as_py() == 99 else keys(5, 10)
+    snapshot = load_snapshot(ours.context.store)
+    job = plan_job(ours.context.store, snapshot, ours.options, rows.schema, ours.context.ids)
+    exchange = Interrupted(table, job, [theirs])
+    session = ShuffledSession(ours.context, job, exchange)
+    if retries:
+        session.run(exchange.stage([rows]), rows.num_rows, frozenset())
+        ids = [row[2] for row in contents(table)]
+        assert ids == sorted({*range(10), *rows["id"].to_pylist()}, key=str)
+    else:
+        with pytest.raises(WriteConflictError):
+            session.run(exchange.stage([rows]), rows.num_rows, frozenset())
+        assert {row[2] for row in contents(table)} == {*range(10), *theirs["id"].to_pylist()}
+    assert not (tmp_path / ".hoodie" / ".lakeformat" / "stage" / job.write_id).exists()
+    assert list((tmp_path / ".hoodie" / ".heartbeat").iterdir()) == []
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.integers(1, 500), st.integers(1, 8))
+def test_bundles_balance_the_tasks(weights: list[int], task: int, least: int) -> None:
+    tasks = assign_to_tasks(weights, task_weight=task, at_least=least)
+    loads = [0] * (max(tasks) + 1)
+    for at, weight in zip(tasks, weights, strict=True):
+        loads[at] += weight
+    assert set(tasks) == set(range(len(loads)))
+    assert len(loads) == min(len(weights), max(least, -(-sum(weights) // task)))
+    assert max(loads) <= sum(weights) / len(loads) + max(weights) + len(weights)
+
+
+@given(st.lists(st.integers(1, 50), min_size=2, max_size=8))
+def test_key_ranges_cut_a_sample_into_the_requested_shares(rows: list[int]) -> None:
+    sample = pa.array([f"{number:04}" for number in range(sum(rows))])
+    cuts = [*cut_key_ranges(sample, rows), "~"]
+    below = [sum(key < cut for key in sample.to_pylist()) for cut in cuts]
+    assert [after - before for before, after in itertools.pairwise([0, *below])] == rows
