@@ -1,4 +1,4 @@
-"""Settings that every test needs, however pytest is started."""
+"""Settings that every test needs, for every way to start pytest."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# What helpers assert is told as fully as what tests do.
+# pytest explains failed assertions of the helpers like those of the tests.
 pytest.register_assert_rewrite("tests.helpers")
-# Spark starts its Python workers by name: they must be this interpreter, not the first on PATH.
+# Spark starts its Python workers by name. They must use this interpreter, not the first one on PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 # A host whose name does not resolve still runs local Spark.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
-# A first look at each property; `make test-slow` and `make nightly` take the wholes. In CI each run is the same.
+# The default profile tries few examples of each property; `make test-slow` and `make nightly` try all. In CI each run
+# draws the same examples.
 _CI = bool(os.environ.get("CI"))
 settings.register_profile("look", deadline=None, max_examples=30, derandomize=_CI, print_blob=_CI)
 settings.register_profile("whole", deadline=None, max_examples=100, derandomize=_CI, print_blob=_CI)
@@ -28,7 +29,7 @@ settings.load_profile("look")
 
 #: Files of ``tests/spark`` whose tests start Spark applications of their own.
 _OWN_SPARK = ("test_spark_cluster.py", "test_spark_memory.py", "test_spark_sessions.py")
-#: Files that share a second Spark: about half the time of all. Add a slow new file to the shorter half.
+#: Files that share a second Spark, about half of the total time. Add a slow new file to the faster half.
 _SECOND_SPARK = (
     "test_spark_uses.py",
     "test_spark_errors.py",
@@ -40,9 +41,10 @@ _SECOND_SPARK = (
 
 
 def _scope(nodeid: str) -> str:
-    """Tests of one scope run in one worker, one after the other: those of a file, and all that share a JVM.
+    """Return the scope of a test: tests of one scope run in one worker, one after the other.
 
-    Long tests that share nothing are each a scope of their own.
+    The tests of a file form a scope, and so do all tests that share a JVM. Each long test that shares nothing is a
+    scope of its own.
     """
     file, _, name = nodeid.partition("::")
     if "tests/interop/" in file and (version := re.search(r"\b(0\.15\.0|1\.1\.1|1\.2\.0)\b", name)):
@@ -57,7 +59,10 @@ def _scope(nodeid: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """How ``pytest -n`` spreads tests over workers. Groups by marker are not used: pytest 9.2 ignores them."""
+    """Return the scheduler by which ``pytest -n`` spreads tests over workers.
+
+    Groups by marker are not used, because pytest 9.2 ignores them.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class ByScope(LoadScopeScheduling):

@@ -88,14 +88,14 @@ class Progress(Protocol):
         """Add ``done`` to the finished part of the total, and the counts to those shown beside the bar."""
 
 
-class _Silent:
+class _NoProgress:
     """A progress that shows nothing."""
 
     def advance(self, done: int, *, rows: int = 0, files: int = 0, size_bytes: int = 0) -> None:
         """Do nothing."""
 
 
-SILENT: Final[Progress] = _Silent()
+SILENT: Final[Progress] = _NoProgress()
 
 
 class _Bar:
@@ -103,15 +103,15 @@ class _Bar:
 
     def __init__(self, bar: Any) -> None:
         self._bar, self._lock = bar, Lock()
-        self._is_committed = {"rows": 0, "files": 0, "bytes": 0}
+        self._counts = {"rows": 0, "files": 0, "bytes": 0}
 
     def advance(self, done: int, *, rows: int = 0, files: int = 0, size_bytes: int = 0) -> None:
         """Advance the bar; see `Progress`."""
         with self._lock:
             for name, count in (("rows", rows), ("files", files), ("bytes", size_bytes)):
-                self._is_committed[name] += count
-            counts = [f"{self._is_committed[name]:,} {name}" for name in ("rows", "files") if self._is_committed[name]]
-            written = [f"{self._is_committed['bytes'] / 1e6:,.1f} MB"] if self._is_committed["bytes"] else []
+                self._counts[name] += count
+            counts = [f"{self._counts[name]:,} {name}" for name in ("rows", "files") if self._counts[name]]
+            written = [f"{self._counts['bytes'] / 1e6:,.1f} MB"] if self._counts["bytes"] else []
             self._bar.set_postfix_str(", ".join(counts + written), refresh=False)
             # A total in bytes is an estimate; the work may do a few more.
             self._bar.update(max(0, min(done, self._bar.total - self._bar.n)))

@@ -31,7 +31,7 @@ from lakeformat.write.statements.rewrite import BucketWriter, Rewrite, rewrite
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Runner", "condition", "delete_where", "merge_rows", "update"]
+__all__ = ["Runner", "bind_condition", "delete_where", "merge_rows", "update"]
 
 #: A function that returns, for one write, the function that writes its files in other processes.
 Runner: TypeAlias = Callable[[WriteJob], BucketWriter]
@@ -52,7 +52,7 @@ def update(
     schema = snapshot.columns(context.storage.location)
     nullable_schema = make_nested_nullable(schema)
     change = Rewrite(
-        nullable_schema, condition(where, schema, options), plan_assignments(values, nullable_schema, snapshot.config)
+        nullable_schema, bind_condition(where, schema, options), plan_assignments(values, nullable_schema, snapshot.config)
     )
     return _run_rewrite(context, options, snapshot, Operation.UPSERT, change, runner, hooks)
 
@@ -67,7 +67,7 @@ def delete_where(
     """Run `lakeformat.Table.delete` with a condition. ``runner`` is as for `update`."""
     snapshot = context.writable_snapshot()
     schema = snapshot.columns(context.storage.location)
-    change = Rewrite(schema, condition(where, schema, options))
+    change = Rewrite(schema, bind_condition(where, schema, options))
     return _run_rewrite(context, options, snapshot, Operation.DELETE, change, runner, hooks)
 
 
@@ -91,20 +91,20 @@ def merge_rows(
     snapshot = source_snapshot or context.writable_snapshot()
     rows = fit_to_table(rows, snapshot.schema)
     job, plan = plan_merge(context.store, snapshot, options, rows.schema, clauses, context.ids, requires_one_match=requires_one_match)
-    session = _session(context, job, snapshot, plan.schema, hooks, "merge")
+    session = _open_session(context, job, snapshot, plan.schema, hooks, "merge")
     with reuse_memory(), prepare_input(context.storage, job, rows) as (prepared, input_rows):
         check_distinct(prepared, is_global=plan.is_global, context=context, source_snapshot=source_snapshot)
         return merge_into(session, plan, prepared, input_rows, source_snapshot)
 
 
-def condition(where: Where | None, schema: pa.Schema, options: Options) -> Predicate:
+def bind_condition(where: Where | None, schema: pa.Schema, options: Options) -> Predicate:
     """Bind the condition to the columns as readers see them. None matches every row. The options give the time zone."""
     if where is None:
         return Always(True)
     return bind_where(where, readable_schema(schema, meta_columns=True), options.read.time_zone or "UTC")
 
 
-def _session(
+def _open_session(
     context: TableContext, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, arguments: HookArguments, verb: str
 ) -> WriteSession:
     hooks = hooks_of(job.options, **arguments).with_verb(verb)
@@ -124,7 +124,7 @@ def _run_rewrite(
 ) -> WriteResult:
     job = rewrite_job(snapshot, options, operation, context.ids.token())
     verb = "update" if change.assignments else "delete"
-    session = _session(context, job, snapshot, change.schema, hooks, verb)
+    session = _open_session(context, job, snapshot, change.schema, hooks, verb)
     handle = runner(session.job) if runner else None
     skipping = options.read.skipping
     try:
@@ -137,5 +137,5 @@ def _run_rewrite(
             )
     except BaseException:
         if handle is not None:
-            session.transaction.forget_stage()
+            session.transaction.delete_stage()
         raise

@@ -1,5 +1,5 @@
 """The tests.
 
-What tests share stands in `tests.helpers`: ``from tests.helpers.flights import Model``. Test modules are imported by
-their paths (``--import-mode=importlib``): as `tests.index.test_tagging`, never as a top-level module.
+Their shared code is in `tests.helpers`: ``from tests.helpers.flights import Model``. Test modules are imported by their
+paths (``--import-mode=importlib``): as `tests.index.test_tagging`, never as a top-level module.
 """

@@ -9,26 +9,26 @@ import pyarrow as pa
 
 from lakeformat.errors import SchemaMismatchError
 
-__all__ = ["VIEWS", "conform", "conform_array", "is_any_list", "read_schema"]
+__all__ = ["VIEWS", "conform", "conform_array", "is_any_list", "reader_schema"]
 
 #: View types, whose dictionaries Arrow cannot decode -> the type with the same values.
 VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
-def read_schema(schema: pa.Schema) -> pa.Schema:
+def reader_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema that readers get for a stored schema: all fields nullable, timestamps in microseconds."""
-    return pa.schema([pa.field(field.name, _read_type(field.type)) for field in schema])
+    return pa.schema([pa.field(field.name, _reader_type(field.type)) for field in schema])
 
 
-def _read_type(kind: pa.DataType) -> pa.DataType:
+def _reader_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", "UTC" if kind.tz else None)
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _read_type(f.type)) for f in kind])
+        return pa.struct([pa.field(f.name, _reader_type(f.type)) for f in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_read_type(kind.key_type), _read_type(kind.item_type))
+        return pa.map_(_reader_type(kind.key_type), _reader_type(kind.item_type))
     if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _read_type(kind.value_type)))
+        return pa.list_(pa.field("element", _reader_type(kind.value_type)))
     return kind
 
 

@@ -41,7 +41,7 @@ def gather(rows: pa.Table, at: Ints) -> pa.Table:
     Columns of one chunk are gathered several times faster than others. Memory: the result, or twice the result if
     the rows come from several chunks out of order; never the source.
     """
-    spots: dict[tuple[int, ...], _Spots] = {}
+    spots: dict[tuple[int, ...], _ChunkPositions] = {}
     cache: dict[Any, pa.ChunkedArray] = {}
     columns = []
     for column in rows.columns:
@@ -69,7 +69,7 @@ def keep_rows(columns: list[pa.ChunkedArray], at: Ints | None) -> list[pa.Chunke
         columns: The columns of a table; the list is emptied from its end.
         at: Ascending positions; None for all rows.
     """
-    spots: dict[tuple[int, ...], _Spots] = {}
+    spots: dict[tuple[int, ...], _ChunkPositions] = {}
     cache: dict[Any, pa.ChunkedArray] = {}
     results = []
     while columns:
@@ -103,7 +103,7 @@ def _gather_chunks(chunks: list[pa.Array], at: Ints) -> Iterator[pa.Array]:
 
 
 @dataclass(frozen=True)
-class _Spots:
+class _ChunkPositions:
     """Positions in a column, split by chunk.
 
     Attributes:
@@ -115,7 +115,7 @@ class _Spots:
     back: pa.Array | None
 
     @classmethod
-    def of(cls, lengths: Sequence[int], at: Ints) -> _Spots:
+    def of(cls, lengths: Sequence[int], at: Ints) -> _ChunkPositions:
         """Split positions of a column whose chunks have these lengths."""
         ends = np.cumsum(lengths)
         owners = np.searchsorted(ends, at, side="right")
@@ -134,7 +134,7 @@ class _Spots:
         return cls(parts, back)
 
 
-def _gather_column(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _Spots]) -> pa.ChunkedArray:
+def _gather_column(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _ChunkPositions]) -> pa.ChunkedArray:
     try:
         return pa.chunked_array(_gather_parts(column, at, spots), column.type)
     except (pa.ArrowInvalid, pa.ArrowCapacityError):  # More than an array can hold.
@@ -144,10 +144,10 @@ def _gather_column(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...
         return pa.chunked_array([chunk for half in halves for chunk in half.chunks], column.type)
 
 
-def _gather_parts(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _Spots]) -> list[pa.Array]:
+def _gather_parts(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _ChunkPositions]) -> list[pa.Array]:
     lengths = tuple(map(len, column.chunks))
     if lengths not in spots:
-        spots[lengths] = _Spots.of(lengths, at) if len(lengths) != 1 else _Spots([(0, pa.array(at))], None)
+        spots[lengths] = _ChunkPositions.of(lengths, at) if len(lengths) != 1 else _ChunkPositions([(0, pa.array(at))], None)
     split = spots[lengths]
     parts = [gather_array(column.chunk(owner), places) for owner, places in split.parts]
     if split.back is None:

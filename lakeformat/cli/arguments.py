@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 __all__ = [
     "AsJson",
     "Columns",
-    "Given",
+    "OptionPairs",
     "RowsFormat",
-    "StorageGiven",
+    "StorageOptionPairs",
     "TablePath",
     "Where",
     "parse_pairs",
     "split_names",
-    "table_at",
+    "open_table",
 ]
 
 TablePath: TypeAlias = Annotated[str, typer.Argument(help="Folder or URL of the table.", show_default=False)]
@@ -35,10 +35,10 @@ RowsFormat: TypeAlias = Annotated[
         "--format", "-f", help="Format of the rows: parquet, csv, json or arrow; by default, from the file's name."
     ),
 ]
-Given: TypeAlias = Annotated[
+OptionPairs: TypeAlias = Annotated[
     list[str] | None, typer.Option("--option", "-o", help="An option as name=value, also Hudi's; may be repeated.")
 ]
-StorageGiven: TypeAlias = Annotated[
+StorageOptionPairs: TypeAlias = Annotated[
     list[str] | None, typer.Option("--storage-option", help="For the file system of a URL: name=value; repeatable.")
 ]
 
@@ -63,7 +63,7 @@ def split_names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def table_at(path: str, options: Sequence[str] | None = None, storage: Sequence[str] | None = None) -> Table:
+def open_table(path: str, options: Sequence[str] | None = None, storage: Sequence[str] | None = None) -> Table:
     """Open the table. Raises the errors of `lakeformat.open`."""
     import lakeformat
 

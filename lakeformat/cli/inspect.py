@@ -11,16 +11,16 @@ import typer
 from lakeformat.cli.arguments import (
     AsJson,
     Columns,
-    Given,
+    OptionPairs,
     RowsFormat,
-    StorageGiven,
+    StorageOptionPairs,
     TablePath,
     Where,
     parse_pairs,
     split_names,
-    table_at,
+    open_table,
 )
-from lakeformat.cli.output import plain, remark, show_json, show_rows
+from lakeformat.cli.output import to_plain, print_remark, show_json, show_rows
 from lakeformat.errors import InvalidInputError
 
 __all__ = ["describe", "history", "layout_report", "plan", "read"]
@@ -30,18 +30,18 @@ _SHOWN: Final = 20
 
 
 def describe(
-    path: TablePath, as_json: AsJson = False, option: Given = None, storage_option: StorageGiven = None
+    path: TablePath, as_json: AsJson = False, option: OptionPairs = None, storage_option: StorageOptionPairs = None
 ) -> None:
     """Describe a table: kind, keys, rows, size, services, what to do next, columns.
 
     [bold]lakeformat describe /data/flights[/bold]
     """
-    table = table_at(path, option, storage_option)
+    table = open_table(path, option, storage_option)
     description = table.describe()
     schema = [{"name": field.name, "type": str(field.type)} for field in table.snapshot().schema or ()]
     if as_json:
         extra = {"log_share": description.log_share, "advice": description.advice, "columns": schema}
-        show_json({**plain(description), **extra})
+        show_json({**to_plain(description), **extra})
         return
     print(description, end="\n\n")
     show_rows(("column", "type"), [(each["name"], each["type"]) for each in schema])
@@ -53,13 +53,13 @@ def history(
     commits: Annotated[bool, typer.Option("--commits", help="Only commits: no cleans, rollbacks, savepoints.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="Show each write step by step.")] = False,
     as_json: AsJson = False,
-    storage_option: StorageGiven = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """List what each commit, clean, rollback, restore and savepoint did, the newest first.
 
     [bold]lakeformat history /data/flights --limit 5 --steps[/bold]
     """
-    entries = table_at(path, None, storage_option).history(actions=not commits)
+    entries = open_table(path, None, storage_option).history(actions=not commits)
     shown = entries[: limit or None]
     if as_json:
         show_json(shown)
@@ -71,7 +71,7 @@ def history(
         wide = len(names) - (not any(row[-1] for row in rows))
         show_rows(names[:wide], [row[:wide] for row in rows])
     if len(shown) < len(entries) and not as_json:
-        remark(f"{len(entries) - len(shown):,} older entries are not shown; --limit 0 shows all")
+        print_remark(f"{len(entries) - len(shown):,} older entries are not shown; --limit 0 shows all")
 
 
 def _history_row(entry: Any) -> list[Any]:
@@ -106,8 +106,8 @@ def read(
     ] = "table",
     output: Annotated[str | None, typer.Option("--output", "-O", help="A file or URL instead of stdout.")] = None,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Print rows of a table, or write them to a file.
 
@@ -118,7 +118,7 @@ def read(
     from lakeformat.cli.rows import show_table, write_rows
 
     kind = "json" if as_json else format
-    table = table_at(path, option, storage_option)
+    table = open_table(path, option, storage_option)
     if since is not None and as_of is not None:
         raise InvalidInputError("--since and --as-of exclude each other; end a range with --until")
     wanted, few = split_names(columns), kind == "table" and limit is None
@@ -136,7 +136,7 @@ def read(
         rows_held = scan.to_arrow()
         show_table(rows_held.slice(0, _SHOWN))
         if rows_held.num_rows > _SHOWN:
-            remark(f"the first {_SHOWN} rows; --limit shows more, --count counts all rows")
+            print_remark(f"the first {_SHOWN} rows; --limit shows more, --count counts all rows")
         return
     # No progress display if the rows themselves go to the terminal.
     quiet = replace(scan, shows_progress=output is not None or not sys.stdout.isatty())
@@ -153,8 +153,8 @@ def plan(
     columns: Columns = None,
     format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Show what a write of these rows, or a read with this condition, would touch. Nothing is written.
 
@@ -162,10 +162,10 @@ def plan(
 
     [bold]lakeformat plan /data/flights --where "month = 3"[/bold]
     """
-    from lakeformat.cli.rows import rows_from
+    from lakeformat.cli.rows import open_rows
     from lakeformat.model.operation import Operation
 
-    table = table_at(path, option, storage_option)
+    table = open_table(path, option, storage_option)
     if source is None:
         scan_plan = table.read(split_names(columns), where=where).plan(count_row_groups=True)
         counts = {name: getattr(scan_plan, name) for name in scan_plan.__slots__ if name != "splits"}
@@ -173,7 +173,7 @@ def plan(
         return
     if operation not in {"upsert", "insert", "delete"}:
         raise InvalidInputError(f"--operation {operation} cannot be planned; give upsert, insert or delete")
-    rows = rows_from(source, table.schema, kind=format, storage_options=parse_pairs(storage_option))
+    rows = open_rows(source, table.schema, kind=format, storage_options=parse_pairs(storage_option))
     write = table.plan(rows, Operation(operation))
     show_json(write) if as_json else print(write)
 
@@ -185,17 +185,17 @@ def layout_report(
     target_file_bytes: Annotated[int | None, typer.Option(help="Size of the files to judge, in bytes.")] = None,
     selectivity: Annotated[float, typer.Option(help="The share of the rows that each filter matches.")] = 0.01,
     as_json: AsJson = False,
-    storage_option: StorageGiven = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Report the share of files that filters skip now and would skip in other layouts. Nothing is rewritten.
 
     [bold]lakeformat layout-report /data/flights --by distance,dep_delay --png layout.png[/bold]
     """
-    table = table_at(path, None, storage_option)
+    table = open_table(path, None, storage_option)
     report = table.layout_report(split_names(by) or [], target_file_bytes=target_file_bytes, selectivity=selectivity)
     if png is not None:
         report.to_png(png)
-        remark(f"drawn into {png}")
+        print_remark(f"drawn into {png}")
     if not as_json:
         print(report)
         return

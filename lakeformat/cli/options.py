@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from lakeformat.cli.arguments import AsJson
-from lakeformat.cli.output import USAGE, remark, show_json, show_rows
+from lakeformat.cli.output import USAGE, print_remark, show_json, show_rows
 from lakeformat.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ def check(
     if as_json:
         show_json([_as_json(verdict) for verdict in judged.verdicts])
     else:
-        shown = sorted(judged.verdicts, key=lambda verdict: _ORDER.index(verdict.fate.value))
+        shown = sorted(judged.verdicts, key=lambda verdict: _ORDER.index(verdict.outcome.value))
         show_rows(("option", "value", "answer", "why"), [_row(verdict) for verdict in shown])
     refused = sum(bool(verdict.error) for verdict in judged.verdicts)
     if refused:
         if not as_json:
-            remark(f"{refused} of {len(judged.verdicts)} options would make a read or write fail")
+            print_remark(f"{refused} of {len(judged.verdicts)} options would make a read or write fail")
         raise typer.Exit(USAGE)
 
 
@@ -100,18 +100,18 @@ def _as_json(verdict: Verdict) -> dict[str, object]:
     return {
         "option": verdict.name,
         "value": verdict.text,
-        "fate": verdict.fate.value,
+        "fate": verdict.outcome.value,
         "fails": bool(verdict.error),
-        "says": verdict.says,
+        "says": verdict.explanation,
         "cure": verdict.cure,
         "meant": verdict.meant,
     }
 
 
 def _row(verdict: Verdict) -> tuple[str, str, str, str]:
-    says = verdict.says
+    says = verdict.explanation
     if verdict.meant:
         says = f"{says}; did you mean {verdict.meant}?"
     elif verdict.cure:
         says = f"{says}; {verdict.cure}"
-    return verdict.name, verdict.text, verdict.fate.value, says
+    return verdict.name, verdict.text, verdict.outcome.value, says

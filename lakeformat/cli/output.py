@@ -16,15 +16,15 @@ from lakeformat import errors
 
 __all__ = [
     "DUPLICATES",
-    "EXITS",
+    "EXIT_CODES",
     "STOPPED",
     "UNEXPECTED",
     "USAGE",
     "exit_code",
     "exits_text",
     "human_bytes",
-    "plain",
-    "remark",
+    "to_plain",
+    "print_remark",
     "show_json",
     "show_pairs",
     "show_result",
@@ -32,17 +32,17 @@ __all__ = [
 ]
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Convert a value to JSON types.
 
     A dataclass becomes a dict of its fields, an enum its name in lower case, any other object its `str`.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {str(key): to_plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(inner) for inner in value]
+        return [to_plain(inner) for inner in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     return value.name.lower() if isinstance(value, Enum) else str(value)
@@ -50,10 +50,10 @@ def plain(value: Any) -> Any:
 
 def show_json(value: Any) -> None:
     """Print a value as one JSON document on stdout."""
-    print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    print(json.dumps(to_plain(value), indent=2, ensure_ascii=False))
 
 
-def remark(text: str) -> None:
+def print_remark(text: str) -> None:
     """Print a line for people on stderr, apart from the result."""
     print(text, file=sys.stderr)
 
@@ -150,7 +150,7 @@ STOPPED: Final = 130
 _CHANGE_THE_CALL: Final = "change the command, its options or the rows"
 
 #: Code -> its error classes, and what to do. The first match counts.
-EXITS: Final[Mapping[int, tuple[tuple[type[Exception], ...], str]]] = {
+EXIT_CODES: Final[Mapping[int, tuple[tuple[type[Exception], ...], str]]] = {
     2: ((errors.InvalidOptionError, errors.InvalidInputError), _CHANGE_THE_CALL),
     3: ((errors.TableNotFoundError,), "there is no table: check the path, or create it"),
     4: ((errors.UnsupportedTableError,), "the table uses a feature that is not built"),
@@ -168,11 +168,11 @@ EXITS: Final[Mapping[int, tuple[tuple[type[Exception], ...], str]]] = {
 
 def exit_code(error: BaseException) -> int:
     """Return the exit code of an error; 1 for an unexpected one."""
-    return next((code for code, (kinds, _) in EXITS.items() if isinstance(error, kinds)), UNEXPECTED)
+    return next((code for code, (kinds, _) in EXIT_CODES.items() if isinstance(error, kinds)), UNEXPECTED)
 
 
 def exits_text() -> str:
     """Return the list of exit codes for the help page."""
-    lines = [f"{code} {meaning}" for code, (_, meaning) in EXITS.items()]
+    lines = [f"{code} {meaning}" for code, (_, meaning) in EXIT_CODES.items()]
     lines += [f"{DUPLICATES} check found keys that come twice, and no damage: lakeformat dedupe", f"{STOPPED} stopped"]
     return "Exit codes: 0 done; 1 unexpected; " + "; ".join(lines) + "."

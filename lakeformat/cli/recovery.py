@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, table_at
-from lakeformat.cli.output import DUPLICATES, exit_code, remark, show_json, show_rows
+from lakeformat.cli.arguments import AsJson, OptionPairs, StorageOptionPairs, TablePath, open_table
+from lakeformat.cli.output import DUPLICATES, exit_code, print_remark, show_json, show_rows
 from lakeformat.errors import CorruptTableError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ def savepoint(
     show: Annotated[bool, typer.Option("--list", help="Only list the savepoints there are.")] = False,
     delete: Annotated[str | None, typer.Option("--delete", help="Delete the savepoint of this commit.")] = None,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Keep a commit readable until the savepoint is deleted, whatever is cleaned.
 
     [bold]lakeformat savepoint /data/flights --comment "before the migration"[/bold]
     """
-    table = table_at(path, option, storage_option)
+    table = open_table(path, option, storage_option)
     if delete is not None:
         table.delete_savepoint(delete)
         show_json({"gone": delete}) if as_json else print(f"the savepoint of {delete} is gone")
@@ -51,14 +51,14 @@ def restore(
     to: Annotated[str, typer.Argument(help="The commit to go back to.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do it without being asked.")] = False,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Return to a commit: undo everything that came after it, for good.
 
     [bold]lakeformat restore /data/flights 20251120083000123 --yes[/bold]
     """
-    table = table_at(path, option, storage_option)
+    table = open_table(path, option, storage_option)
     undone = () if yes else table.restore(to, dry_run=True).undone
     if undone:
         commits = f"{len(undone):,} commit{'s' * (len(undone) > 1)}"
@@ -71,14 +71,14 @@ def rollback(
     path: TablePath,
     yes: Annotated[bool, typer.Option("--yes", help="Do it without being asked.")] = False,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Undo the newest commit, for good.
 
     [bold]lakeformat rollback /data/flights --yes[/bold]
     """
-    table = table_at(path, option, storage_option)
+    table = open_table(path, option, storage_option)
     if not yes:
         would = table.rollback(dry_run=True)
         _ask(f"undo commit {would.undone[0]} of {path} for good, and go back to {would.target or 'an empty table'}?")
@@ -90,8 +90,8 @@ def check(
     path: TablePath,
     contents: Annotated[bool, typer.Option(help="Also read the rows of the files.")] = True,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Check for damage: files, keys, statistics, timeline, archive, index.
 
@@ -99,7 +99,7 @@ def check(
 
     [bold]lakeformat check /data/flights[/bold]
     """
-    findings = table_at(path, option, storage_option).check(contents=contents)
+    findings = open_table(path, option, storage_option).check(contents=contents)
     show_json(findings) if as_json else print(findings)
     if findings:
         raise typer.Exit(exit_code(CorruptTableError("")) if findings.is_damage else DUPLICATES)
@@ -109,14 +109,14 @@ def dedupe(
     path: TablePath,
     really: Annotated[bool, typer.Option("--yes", help="Do it; without, only list the rows.")] = False,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Remove rows whose key comes twice in a partition; the newest row of each key stays. Without --yes only a list.
 
     [bold]lakeformat dedupe /data/flights --yes[/bold]
     """
-    result = table_at(path, option, storage_option).dedupe(dry_run=not really)
+    result = open_table(path, option, storage_option).dedupe(dry_run=not really)
     rows = result.duplicates.to_pylist()
     if as_json:
         show_json({"instant_time": result.instant_time, "keys": result.keys, "rows": result.rows, "duplicates": rows})
@@ -126,24 +126,24 @@ def dedupe(
         names = ("partition", "key", "commit", "file", "row")
         show_rows(names, [(*list(row.values())[:-1], "stays" if row["kept"] else "goes") for row in shown])
         if len(rows) > _SHOWN:
-            remark(f"{len(rows) - _SHOWN:,} more rows are not shown; --json lists all")
+            print_remark(f"{len(rows) - _SHOWN:,} more rows are not shown; --json lists all")
     print(result)
     if rows and not really:
-        remark("nothing was changed; give --yes to remove the rows")
+        print_remark("nothing was changed; give --yes to remove the rows")
 
 
 def repair(
     path: TablePath,
     really: Annotated[bool, typer.Option("--yes", help="Do it; without, only list what would be done.")] = False,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Repair what can be repaired without a guess; without --yes only a list is printed.
 
     [bold]lakeformat repair /data/flights --yes[/bold]
     """
-    findings = table_at(path, option, storage_option).repair(dry_run=not really)
+    findings = open_table(path, option, storage_option).repair(dry_run=not really)
     show_json(findings) if as_json else print(findings)
 
 

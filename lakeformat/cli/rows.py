@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
-from lakeformat.cli.output import plain, remark, show_rows
+from lakeformat.cli.output import to_plain, print_remark, show_rows
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMATS", "OUTPUTS", "rows_from", "show_table", "write_rows"]
+__all__ = ["FORMATS", "OUTPUTS", "open_rows", "show_table", "write_rows"]
 
 #: Format -> endings of its files.
 FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -30,7 +30,7 @@ FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def rows_from(
+def open_rows(
     source: str, like: pa.Schema | None, *, kind: str | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> pa.RecordBatchReader:
     """Open the rows of a file as a stream; ``-`` is stdin.
@@ -47,7 +47,7 @@ def rows_from(
     """
     import pyarrow as pa
 
-    kind = kind or _kind_of(source)
+    kind = kind or _guess_kind(source)
     if kind not in FORMATS:
         raise InvalidInputError(f"no format {kind!r} can be read; --format takes {', '.join(FORMATS)}")
     file = _open(source, storage_options or {})
@@ -72,7 +72,7 @@ def _refusal(source: str, kind: str, error: Exception) -> InvalidInputError:
     return InvalidInputError(f"{source} cannot be read as {kind}: {text}; name another with --format")
 
 
-def _kind_of(source: str) -> str:
+def _guess_kind(source: str) -> str:
     for kind, endings in FORMATS.items():
         if source.lower().endswith(endings):
             return kind
@@ -213,7 +213,7 @@ def write_rows(reader: pa.RecordBatchReader, kind: str, output: str | None, stor
     with _sink(output, storage_options) as sink:
         rows = _WRITERS[kind](reader, sink)
     if output is not None:
-        remark(f"{rows:,} rows written to {output}")
+        print_remark(f"{rows:,} rows written to {output}")
 
 
 def show_table(rows: pa.Table) -> None:
@@ -231,7 +231,7 @@ def _display(value: Any) -> Any:
     if isinstance(value, int | float):
         return value
     if isinstance(value, list | dict):
-        return json.dumps(plain(value), ensure_ascii=False)
+        return json.dumps(to_plain(value), ensure_ascii=False)
     return str(value)
 
 
@@ -274,7 +274,7 @@ def _write_json(reader: pa.RecordBatchReader, sink: Any) -> int:
     """Write one object per line. Values that JSON has no form for become text."""
     rows = 0
     for batch in reader:
-        lines = [json.dumps(plain(row), ensure_ascii=False) for row in batch.to_pylist(maps_as_pydicts="lossy")]
+        lines = [json.dumps(to_plain(row), ensure_ascii=False) for row in batch.to_pylist(maps_as_pydicts="lossy")]
         sink.write("".join(f"{line}\n" for line in lines).encode())
         rows += batch.num_rows
     return rows

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, split_names, table_at
-from lakeformat.cli.output import human_bytes, plain, remark, show_json, show_result
+from lakeformat.cli.arguments import AsJson, OptionPairs, StorageOptionPairs, TablePath, split_names, open_table
+from lakeformat.cli.output import human_bytes, to_plain, print_remark, show_json, show_result
 from lakeformat.errors import InvalidInputError
 
 __all__ = ["archive", "clean", "cluster", "compact", "expire_partitions", "upgrade"]
@@ -29,14 +29,14 @@ def cluster(
     run: _Run = None,
     cancel: _Cancel = None,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Rewrite files in an order that lets reads skip most of them.
 
     [bold]lakeformat cluster /data/flights --by distance,dep_delay --curve hilbert[/bold]
     """
-    table = table_at(path, option, storage_option)
+    table = open_table(path, option, storage_option)
     how: dict[str, Any] = {
         "curve": curve,
         "partitions": split_names(partitions),
@@ -59,14 +59,14 @@ def compact(
     run: _Run = None,
     cancel: _Cancel = None,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Merge log files into base files (merge-on-read tables).
 
     [bold]lakeformat compact /data/flights[/bold]
     """
-    table = table_at(path, option, storage_option)
+    table = open_table(path, option, storage_option)
     _check_exclusive(schedule=schedule, run=run, cancel=cancel)
     if schedule:
         _show_planned(table.schedule_compaction(), as_json)
@@ -84,14 +84,14 @@ def clean(
     versions: Annotated[int | None, typer.Option(help="Keep this many versions of each file.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, list what would be deleted.")] = False,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Delete files that only older versions of the table need.
 
     [bold]lakeformat clean /data/flights --commits 10 --dry-run[/bold]
     """
-    table = table_at(path, option, storage_option)
+    table = open_table(path, option, storage_option)
     result = table.clean(commits=commits, hours=hours, versions=versions, dry_run=dry_run)
     if as_json:
         show_json(result)
@@ -107,14 +107,14 @@ def archive(
     min_commits: Annotated[int | None, typer.Option(help="Leave this many commits on the timeline.")] = None,
     max_commits: Annotated[int | None, typer.Option(help="Archive only if the timeline has more commits.")] = None,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Move old commits from the timeline into the archive.
 
     [bold]lakeformat archive /data/flights --min-commits 20[/bold]
     """
-    result = table_at(path, option, storage_option).archive(min_commits=min_commits, max_commits=max_commits)
+    result = open_table(path, option, storage_option).archive(min_commits=min_commits, max_commits=max_commits)
     show_json(result) if as_json else print(result)
 
 
@@ -123,14 +123,14 @@ def expire_partitions(
     days: Annotated[int | None, typer.Option(help="Age in days; by default, the one that the options set.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, list what would be deleted.")] = False,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Delete the partitions that are older than their retention.
 
     [bold]lakeformat expire-partitions /data/flights --days 365 --dry-run[/bold]
     """
-    result = table_at(path, option, storage_option).expire_partitions(days=days, dry_run=dry_run)
+    result = open_table(path, option, storage_option).expire_partitions(days=days, dry_run=dry_run)
     show_json(result) if as_json else print(result)
 
 
@@ -138,14 +138,14 @@ def upgrade(
     path: TablePath,
     to: Annotated[int, typer.Argument(help="The table version to move to: 6, 8 or 9.")],
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Move the table to a later table version, or to an earlier one. Rows and files stay.
 
     [bold]lakeformat upgrade /data/flights 9[/bold]
     """
-    table = table_at(path, option, storage_option)
+    table = open_table(path, option, storage_option)
     result = table.downgrade(to) if to < table.config.version else table.upgrade(to)
     show_json(result) if as_json else print(result)
 
@@ -158,9 +158,9 @@ def _check_exclusive(**actions: Any) -> None:
 
 def _show_planned(instant_time: str | None, as_json: bool) -> None:
     if as_json:
-        show_json({"planned": plain(instant_time)})
+        show_json({"planned": to_plain(instant_time)})
     elif instant_time is None:
-        remark("there is nothing to do")
+        print_remark("there is nothing to do")
     else:
         print(instant_time)
 

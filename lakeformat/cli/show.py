@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeformat.cli.arguments import AsJson, StorageGiven, TablePath, table_at
+from lakeformat.cli.arguments import AsJson, StorageOptionPairs, TablePath, open_table
 from lakeformat.cli.output import show_json, show_rows
 from lakeformat.errors import InstantNotAvailableError
 
@@ -21,7 +21,7 @@ def slices(
     partition: Annotated[str | None, typer.Option(help="Only those of this partition path.")] = None,
     as_of: Annotated[str | None, typer.Option(help="As they were at an instant.")] = None,
     as_json: AsJson = False,
-    storage_option: StorageGiven = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """List the file slices that make up the table.
 
@@ -29,7 +29,7 @@ def slices(
     """
     import pyarrow.compute as pc
 
-    files = table_at(path, None, storage_option).files(as_of=as_of)
+    files = open_table(path, None, storage_option).files(as_of=as_of)
     if partition is not None:
         files = files.filter(pc.equal(files["partition_path"], partition))
     if as_json:
@@ -43,12 +43,12 @@ def slices(
     show_rows([shown[at] for at in wanted], zip(*(columns[at] for at in wanted), strict=True))
 
 
-def timeline(path: TablePath, as_json: AsJson = False, storage_option: StorageGiven = None) -> None:
+def timeline(path: TablePath, as_json: AsJson = False, storage_option: StorageOptionPairs = None) -> None:
     """List all instants of the active timeline, completed or not, the newest last.
 
     [bold]lakeformat show timeline /data/flights[/bold]
     """
-    store = table_at(path, None, storage_option).context.store
+    store = open_table(path, None, storage_option).context.store
     instants = [
         (each.time, each.action.value, each.state.name.lower(), each.completion_time) for each in store.load().instants
     ]
@@ -61,13 +61,13 @@ def timeline(path: TablePath, as_json: AsJson = False, storage_option: StorageGi
 
 
 def commit(
-    path: TablePath, instant_time: _InstantTime, as_json: AsJson = False, storage_option: StorageGiven = None
+    path: TablePath, instant_time: _InstantTime, as_json: AsJson = False, storage_option: StorageOptionPairs = None
 ) -> None:
     """Show one commit: the files it wrote, the groups it replaced, its extra metadata.
 
     [bold]lakeformat show commit /data/flights 20251120083000123[/bold]
     """
-    store = table_at(path, None, storage_option).context.store
+    store = open_table(path, None, storage_option).context.store
     matches = [each for each in store.load().commits if each.time == instant_time]
     if not matches:
         raise _not_on_timeline("completed commit", instant_time)
@@ -98,17 +98,17 @@ def commit(
 
 
 def plan(
-    path: TablePath, instant_time: _InstantTime, as_json: AsJson = False, storage_option: StorageGiven = None
+    path: TablePath, instant_time: _InstantTime, as_json: AsJson = False, storage_option: StorageOptionPairs = None
 ) -> None:
     """Show what a clustering or compaction is going to rewrite.
 
     [bold]lakeformat show plan /data/flights 20251120083000123[/bold]
     """
-    store = table_at(path, None, storage_option).context.store
+    store = open_table(path, None, storage_option).context.store
     instant = next((each for each in store.load().instants if each.time == instant_time), None)
     if instant is None:
         raise _not_on_timeline("instant", instant_time)
-    contents: Any = store.requested_replace(instant) or store.compaction_plan(instant)
+    contents: Any = store.read_requested_replace(instant) or store.read_compaction_plan(instant)
     if contents is None:
         raise InstantNotAvailableError(f"instant {instant_time} is a {instant.action.value} and has no plan to show")
     if as_json:

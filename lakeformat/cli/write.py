@@ -8,16 +8,16 @@ import typer
 
 from lakeformat.cli.arguments import (
     AsJson,
-    Given,
+    OptionPairs,
     RowsFormat,
-    StorageGiven,
+    StorageOptionPairs,
     TablePath,
     Where,
     parse_pairs,
     split_names,
-    table_at,
+    open_table,
 )
-from lakeformat.cli.output import remark, show_json, show_result
+from lakeformat.cli.output import print_remark, show_json, show_result
 from lakeformat.errors import InvalidInputError
 
 __all__ = ["convert", "create", "delete", "insert", "overwrite", "upsert"]
@@ -35,18 +35,18 @@ def create(
     ] = None,
     format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Make an empty table.
 
     [bold]lakeformat create /data/flights --like flights.parquet --record-key id --partition-by month[/bold]
     """
     import lakeformat
-    from lakeformat.cli.rows import rows_from
+    from lakeformat.cli.rows import open_rows
 
     storage = parse_pairs(storage_option)
-    columns = rows_from(like, None, kind=format, storage_options=storage).schema
+    columns = open_rows(like, None, kind=format, storage_options=storage).schema
     named: dict[str, Any] = {
         "record_key": split_names(record_key) or (),
         "partition_by": split_names(partition_by) or (),
@@ -68,8 +68,8 @@ def convert(
         str | None, typer.Option(help="Of two rows of a key, the greater value of this column wins.")
     ] = None,
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Make a table of a folder of plain Parquet files, in place. The files are moved aside, not deleted.
 
@@ -89,8 +89,8 @@ def upsert(
     source: _Source,
     format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Update the rows whose keys exist, insert the others.
 
@@ -109,8 +109,8 @@ def insert(
     ] = False,
     format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Add rows; keys are not looked up.
 
@@ -127,8 +127,8 @@ def overwrite(
     ] = False,
     format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Replace the contents of the table, or of partitions, in one step.
 
@@ -143,8 +143,8 @@ def delete(
     where: Where = None,
     format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
 ) -> None:
     """Delete rows by keys or by a condition.
 
@@ -157,7 +157,7 @@ def delete(
     if source is not None:
         _write("delete", path, source, format, as_json, option, storage_option)
         return
-    show_result(table_at(path, option, storage_option).delete(where=where), as_json=as_json)
+    show_result(open_table(path, option, storage_option).delete(where=where), as_json=as_json)
 
 
 def _write(
@@ -169,11 +169,11 @@ def _write(
     option: list[str] | None,
     storage_option: list[str] | None,
 ) -> None:
-    from lakeformat.cli.rows import rows_from
+    from lakeformat.cli.rows import open_rows
 
-    table = table_at(path, option, storage_option)
-    rows = rows_from(source, table.schema, kind=kind, storage_options=parse_pairs(storage_option))
+    table = open_table(path, option, storage_option)
+    rows = open_rows(source, table.schema, kind=kind, storage_options=parse_pairs(storage_option))
     result = getattr(table, verb)(rows)
     if result.skipped and not as_json:
-        remark("nothing was written")
+        print_remark("nothing was written")
     show_result(result, as_json=as_json)

@@ -338,18 +338,18 @@ class Positions:
 
     Attributes:
         rows: Ascending row numbers.
-        is_ours: Whether lakeformat wrote them, so that they count in the slice's base file; see `encode_positions`.
+        by_lakeformat: Whether lakeformat wrote them, so that they count in the slice's base file; see `encode_positions`.
     """
 
     rows: Ints
-    is_ours: bool
+    by_lakeformat: bool
 
 
-def encode_positions(positions: Ints, *, is_ours: bool = False) -> str:
+def encode_positions(positions: Ints, *, by_lakeformat: bool = False) -> str:
     """Encode ascending row numbers below 2**32.
 
     Args:
-        is_ours: Whether to append an empty bitmap as a mark. Other writers never append one, and readers ignore it. The
+        by_lakeformat: Whether to append an empty bitmap as a mark. Other writers never append one, and readers ignore it. The
             mark is needed in table version 6, where no header says which base file the numbers count in: the numbers
             of other writers may count in an older base file.
     """
@@ -362,8 +362,8 @@ def encode_positions(positions: Ints, *, is_ours: bool = False) -> str:
     first = 8 + len(table) + 4 * len(contents)
     places = np.cumsum([first, *map(len, contents)])[:-1].astype("<u4").tobytes()
     whole = struct.pack("<II", _COOKIE, len(contents)) + table + places + b"".join(contents)
-    mark = struct.pack("<III", _OURS, _COOKIE, 0) if is_ours else b""
-    return base64.b64encode(struct.pack("<QI", 2 if is_ours else 1, 0) + whole + mark).decode()
+    mark = struct.pack("<III", _OURS, _COOKIE, 0) if by_lakeformat else b""
+    return base64.b64encode(struct.pack("<QI", 2 if by_lakeformat else 1, 0) + whole + mark).decode()
 
 
 def _encode_container(numbers: npt.NDArray[np.uint16]) -> bytes:
@@ -379,18 +379,18 @@ def decode_positions(text: str) -> Positions | None:
     try:
         data = base64.b64decode(text, validate=True)
         (count,) = struct.unpack_from("<Q", data)
-        at, parts, is_ours = 8, [np.empty(0, np.int64)], False
+        at, parts, by_lakeformat = 8, [np.empty(0, np.int64)], False
         for _ in range(count):
             (upper,) = struct.unpack_from("<I", data, at)
             if upper > _OURS:
                 return None
             numbers, at = _decode_bitmap(data, at + 4)
             parts.append(numbers + (upper << 32))
-            is_ours = upper == _OURS and not len(numbers)
+            by_lakeformat = upper == _OURS and not len(numbers)
     except (binascii.Error, struct.error, ValueError, IndexError):
         return None
     numbers = np.concatenate(parts)
-    return Positions(numbers, is_ours) if at == len(data) and (np.diff(numbers) > 0).all() else None
+    return Positions(numbers, by_lakeformat) if at == len(data) and (np.diff(numbers) > 0).all() else None
 
 
 def _decode_bitmap(data: bytes, at: int) -> tuple[Ints, int]:

@@ -20,7 +20,7 @@ __all__ = [
     "refuse_deep",
     "refuse_repeated",
     "storage_schema",
-    "unstorable",
+    "unstorable_type_error",
 ]
 
 MAX_NESTING: Final = 64
@@ -134,7 +134,7 @@ def _stored_type(data_type: pa.DataType, place: Place) -> pa.DataType:
         return pa.list_(_stored_field(data_type.value_field, "element", place.element()))
     elif types.is_map(data_type) and _stored_type(data_type.key_type, place.element()) == pa.string():
         return pa.map_(pa.string(), _stored_field(data_type.item_field, "value", place.element()))
-    raise unstorable(data_type, place)
+    raise unstorable_type_error(data_type, place)
 
 
 def refuse_repeated(fields: Sequence[pa.Field], place: Place) -> None:
@@ -156,7 +156,7 @@ def _is_variant(data_type: pa.DataType) -> bool:
     return pa.types.is_struct(data_type) and any((child.metadata or {}).get(b"variant") for child in data_type)
 
 
-def unstorable(data_type: pa.DataType | str, place: Place) -> SchemaMismatchError:
+def unstorable_type_error(data_type: pa.DataType | str, place: Place) -> SchemaMismatchError:
     """Return the error for a type that cannot be stored. A type that Arrow does not have is given by its name."""
     is_variant = isinstance(data_type, pa.DataType) and _is_variant(data_type)
     name = "variant" if is_variant else str(data_type)[:120]

@@ -214,7 +214,7 @@ class ClusteringOptions:
     group_bytes: int
     groups: int
     small_file_bytes: int
-    single: bool
+    rewrites_single_files: bool
     selected: tuple[str, ...]
     matching: str | None
     filter_mode: str
@@ -252,7 +252,7 @@ class ClusteringOptions:
             group_bytes=0 if alone else value(STRATEGY + "max.bytes.per.group"),
             groups=value(STRATEGY + "max.num.groups"),
             small_file_bytes=value(STRATEGY + "small.file.limit"),
-            single=alone or value(STRATEGY + "single.group.clustering.enabled"),
+            rewrites_single_files=alone or value(STRATEGY + "single.group.clustering.enabled"),
             selected=value(STRATEGY + "partition.selected"),
             matching=value(STRATEGY + "partition.regex.pattern"),
             filter_mode=by_class or mode,

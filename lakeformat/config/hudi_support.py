@@ -26,12 +26,12 @@ __all__ = [
     "TIMESTAMP_PREFIXES",
     "Answer",
     "HudiOption",
-    "Kind",
-    "answer_to",
+    "AnswerKind",
+    "find_answer",
     "hudi_names",
     "hudi_options",
     "hudi_page",
-    "open_families",
+    "describe_open_families",
 ]
 
 
@@ -77,7 +77,7 @@ BY_NAME: Final[Mapping[str, Option]] = {
 _OFF: Final = frozenset({"", "false", "none", "-1"})
 
 
-class Kind(enum.Enum):
+class AnswerKind(enum.Enum):
     """The kind of answer to an option."""
 
     OBEYED = "obeyed"
@@ -91,24 +91,24 @@ class Answer:
     """The answer to an option.
 
     Attributes:
-        says: what the option does, what happens instead, or why it is refused.
+        explanation: what the option does, what happens instead, or why it is refused.
         cure: what to do about a refusal, beyond leaving the option out.
         harmless: values, in lower case, that are accepted without a warning although others are refused or warned of.
     """
 
-    kind: Kind
-    says: str
+    kind: AnswerKind
+    explanation: str
     cure: str = ""
     harmless: frozenset[str] = frozenset()
 
 
 def _table_entries() -> Iterator[tuple[str, Answer]]:
-    for kind, table in ((Kind.WARNED, WARNED), (Kind.IGNORED, IGNORED)):
-        for says, names in table.items():
-            answer = Answer(kind, says, harmless=_OFF)
+    for kind, table in ((AnswerKind.WARNED, WARNED), (AnswerKind.IGNORED, IGNORED)):
+        for explanation, names in table.items():
+            answer = Answer(kind, explanation, harmless=_OFF)
             yield from ((name, answer) for name in names.split())
     for name, (why, cure, fine) in REFUSED.items():
-        yield name, Answer(Kind.REFUSED, why, cure, frozenset(fine.lower().split()))
+        yield name, Answer(AnswerKind.REFUSED, why, cure, frozenset(fine.lower().split()))
 
 
 @cache
@@ -117,30 +117,30 @@ def _table() -> tuple[tuple[str, Answer], ...]:
 
 
 @lru_cache(maxsize=4096)
-def answer_to(name: str) -> Answer | None:
+def find_answer(name: str) -> Answer | None:
     """Return the answer to an option by any of its names, in lower case; None if the name is unknown.
 
-    >>> answer_to("hoodie.upsert.shuffle.parallelism").kind
+    >>> find_answer("hoodie.upsert.shuffle.parallelism").kind
     <Kind.IGNORED: 'ignored'>
     """
     own_option, hudi_option = BY_NAME.get(name), hudi_names().get(name)
     if own_option is not None:
-        return Answer(Kind.OBEYED, own_option.doc)
+        return Answer(AnswerKind.OBEYED, own_option.doc)
     if name.startswith(TIMESTAMP_PREFIXES):
-        return Answer(Kind.OBEYED, "Part of the timestamp-based key generator.") if hudi_option else None
+        return Answer(AnswerKind.OBEYED, "Part of the timestamp-based key generator.") if hudi_option else None
     if hudi_option is None and not any(fnmatchcase(name, family) for family in OPEN.split()):
         return None
     key = hudi_option.key.lower() if hudi_option else name
     answer = next((answer for pattern, answer in _table() if fnmatchcase(key, pattern)), None)
-    if answer is None or answer.kind is not Kind.REFUSED:
+    if answer is None or answer.kind is not AnswerKind.REFUSED:
         return answer
     default = hudi_option.default.lower() if hudi_option else ""
     return replace(answer, harmless=answer.harmless | {"", default})
 
 
-def open_families() -> list[tuple[str, Answer]]:
+def describe_open_families() -> list[tuple[str, Answer]]:
     """Return the families of `OPEN` with the answer to those of their names that Hudi does not list."""
-    answers = ((family, answer_to(family.replace("*", "..."))) for family in sorted(OPEN.split()))
+    answers = ((family, find_answer(family.replace("*", "..."))) for family in sorted(OPEN.split()))
     return [(family, answer) for family, answer in answers if answer]
 
 
@@ -169,7 +169,7 @@ given by any of its true names. The options at the end of the page are answered 
 
 def hudi_page() -> str:
     """Return the text of ``OPTIONS.md``."""
-    options = [(option, answer) for option in hudi_options() if (answer := answer_to(option.key.lower()))]
+    options = [(option, answer) for option in hudi_options() if (answer := find_answer(option.key.lower()))]
     kinds = Counter(answer.kind.name.lower() for _, answer in options)
     releases = sorted({option.release for option, _ in options}, key=lambda text: [*map(int, text.split("."))])
     lines = [
@@ -179,7 +179,7 @@ def hudi_page() -> str:
         "Names with these beginnings that are not in that list, from Hudi's other bundles or releases between:",
         "",
         *_markdown_table(
-            "options | answer", (f"`{name}` | {_describe(None, answer)}" for name, answer in open_families())
+            "options | answer", (f"`{name}` | {_describe(None, answer)}" for name, answer in describe_open_families())
         ),
     ]
     return "\n".join(lines) + "\n"
@@ -199,8 +199,8 @@ def _describe_option(option: HudiOption, answer: Answer) -> str:
 
 def _describe(option: HudiOption | None, answer: Answer) -> str:
     cure = f"; {answer.cure}" if answer.cure else ""
-    description = f"**{answer.kind.value}**: {answer.says.rstrip('.')}{cure}"
-    if answer.kind is not Kind.REFUSED:
+    description = f"**{answer.kind.value}**: {answer.explanation.rstrip('.')}{cure}"
+    if answer.kind is not AnswerKind.REFUSED:
         return description
     default = option.default.lower() if option else ""
     taken = [f"`{text}`" for text in sorted(answer.harmless - {"", default})]

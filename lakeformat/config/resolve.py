@@ -36,7 +36,7 @@ class Options:
     """Parsed options. `read`, `write`, `merge` and `clustering` are typed; any option can be read by its key.
 
     Attributes:
-        values: parsed values by key, of the options that the user gave; `given` tests for one.
+        values: parsed values by key, of the options that the user gave; `is_set` tests for one.
         extra_metadata: entries of the commit's extra metadata.
         timestamp: options of the timestamp-based key generator.
     """
@@ -68,14 +68,14 @@ class Options:
     @cached_property
     def clustering(self) -> ClusteringOptions:
         """Return the options of clustering."""
-        return ClusteringOptions.of(self.__getitem__, self.given)
+        return ClusteringOptions.of(self.__getitem__, self.is_set)
 
     @property
     def lock_seconds(self) -> float:
         """Return the seconds that a write waits for the table's lock."""
         return float(self["hoodie.write.lock.wait_time_ms"]) / 1000
 
-    def given(self, key: str) -> bool:
+    def is_set(self, key: str) -> bool:
         """Tell whether the user set the option."""
         return key in self.values
 
@@ -107,8 +107,8 @@ def resolve(
         if verdict.warning:
             _warn_once(table, verdict.name.lower(), verdict.warning)
     if not reads:
-        for says, names in judged.without_effect.items():
-            _warn_once(table, says, f"no effect of {', '.join(names)}: {says}")
+        for explanation, names in judged.without_effect.items():
+            _warn_once(table, explanation, f"no effect of {', '.join(names)}: {explanation}")
     return Options(judged.values, judged.extra_metadata, judged.timestamp)
 
 

@@ -29,10 +29,10 @@ __all__ = [
     "TTL_OPTIONS",
     "VERSIONS_RETAINED",
     "Expiry",
-    "Strategy",
+    "AgeStart",
     "Values",
     "expires_inline",
-    "expiry_of",
+    "make_expiry",
 ]
 
 CLEANS: Final = "hoodie.clean.automatic"
@@ -204,7 +204,7 @@ class Values(Protocol):
     def __getitem__(self, key: str) -> Any: ...
 
 
-class Strategy(enum.Enum):
+class AgeStart(enum.Enum):
     """The start of a partition's age: its newest commit, or its first commit."""
 
     LAST_WRITE = "KEEP_BY_TIME"
@@ -218,17 +218,17 @@ class Expiry:
     Attributes:
         strategy: the start of a partition's age.
         days: days that partitions stay; with 0 or less none expires.
-        most: most partitions that expire at once.
+        most_partitions: most partitions that expire at once.
         partitions: the partition paths that may expire; all if it is empty.
     """
 
-    strategy: Strategy
+    strategy: AgeStart
     days: int
-    most: int
+    most_partitions: int
     partitions: tuple[str, ...] = ()
 
 
-def expiry_of(options: Values, days: int | None = None) -> Expiry:
+def make_expiry(options: Values, days: int | None = None) -> Expiry:
     """Return the rule from the options, with ``days`` in place of the option's if it is given.
 
     Raises:
@@ -236,7 +236,7 @@ def expiry_of(options: Values, days: int | None = None) -> Expiry:
     """
     if days is not None and days < 1:
         raise InvalidInputError(f"partitions stay at least 1 day, not {days}; give a number from 1 up")
-    strategy = Strategy(options[_CLASS] or options[_TYPE])
+    strategy = AgeStart(options[_CLASS] or options[_TYPE])
     return Expiry(strategy, options[_DAYS] if days is None else days, options[_MOST], options[_PARTITIONS])
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from lakeformat.config.hudi_support import BY_NAME, TIMESTAMP_PREFIXES, Answer, Kind, answer_to, hudi_names
+from lakeformat.config.hudi_support import BY_NAME, TIMESTAMP_PREFIXES, Answer, AnswerKind, find_answer, hudi_names
 from lakeformat.config.option import WRITE, Effect, Option
 from lakeformat.errors import nearest_name
 
-__all__ = ["Fate", "Judged", "Verdict", "foreign_hint", "judge"]
+__all__ = ["OptionOutcome", "Judgement", "Verdict", "foreign_hint", "judge"]
 
 #: Name in lakeformat -> names of delta-rs, Delta's Spark source, pyiceberg, polars, pandas and databases, lower case,
 #: without ``_``, ``-`` and ``.``.
@@ -109,7 +109,7 @@ _SECRETS: Final = ("secret", "password", "token", "credential", "key_id", "acces
 _LIST: Final = "`lakeformat options` lists all"
 
 
-class Fate(enum.Enum):
+class OptionOutcome(enum.Enum):
     """The fate of an option."""
 
     OBEYED = "obeyed"
@@ -126,7 +126,7 @@ class Verdict:
         name: the name that the user gave.
         text: the value as text; secrets are hidden.
         fate: the fate of the option.
-        says: what the option does, what happens instead, or why it is refused.
+        explanation: what the option does, what happens instead, or why it is refused.
         cure: what to do about a refusal.
         meant: the name that was probably meant by a misspelt one.
         error: the error of a read or write; "" if it accepts the option.
@@ -135,8 +135,8 @@ class Verdict:
 
     name: str
     text: str
-    fate: Fate
-    says: str
+    outcome: OptionOutcome
+    explanation: str
     cure: str = ""
     meant: str = ""
     error: str = ""
@@ -144,7 +144,7 @@ class Verdict:
 
 
 @dataclass
-class Judged:
+class Judgement:
     """All options of a call, judged together.
 
     Attributes:
@@ -161,13 +161,13 @@ class Judged:
     verdicts: list[Verdict] = field(default_factory=list)
 
 
-def judge(raw: Mapping[str, Any], *, effects: frozenset[Effect] = frozenset(Effect)) -> Judged:
+def judge(raw: Mapping[str, Any], *, effects: frozenset[Effect] = frozenset(Effect)) -> Judgement:
     """Judge every option. Nothing is raised or logged.
 
     Args:
         effects: options with other effects are skipped.
     """
-    judged, first_given, other_options = Judged(), dict[str, tuple[str, str]](), list[tuple[str, str]]()
+    judged, first_given, other_options = Judgement(), dict[str, tuple[str, str]](), list[tuple[str, str]]()
     given = [(str(name), value) for name, value in raw.items() if value is not None]
     prefix = next((_format_text(value) for name, value in given if name.lower() == _PREFIX), "_").lower()
     for name, value in given:
@@ -181,67 +181,67 @@ def judge(raw: Mapping[str, Any], *, effects: frozenset[Effect] = frozenset(Effe
         lower = name.lower()
         if prefix and lower.startswith(prefix):
             judged.extra_metadata[lower] = _redact(lower, text)
-            says = "It goes into the commit's extra metadata."
-            judged.verdicts.append(Verdict(name, judged.extra_metadata[lower], Fate.OBEYED, says))
+            explanation = "It goes into the commit's extra metadata."
+            judged.verdicts.append(Verdict(name, judged.extra_metadata[lower], OptionOutcome.OBEYED, explanation))
         else:
             judged.verdicts.append(_judge_other(judged, name, text, missing))
     return judged
 
 
 def _judge_known(
-    judged: Judged, first_given: dict[str, tuple[str, str]], option: Option, name: str, value: Any
+    judged: Judgement, first_given: dict[str, tuple[str, str]], option: Option, name: str, value: Any
 ) -> Verdict:
     """Judge an option of lakeformat and store its value."""
     lower, text = name.lower(), _format_text(value)
     if option.key == "where" and not isinstance(value, str):  # Converted to text, it would be parsed as SQL.
         error = f"option where is of type {type(value).__name__}; write text, or give it to the read"
-        return Verdict(name, text, Fate.REFUSED, "the value is not a text", "write text", error=error)
+        return Verdict(name, text, OptionOutcome.REFUSED, "the value is not a text", "write text", error=error)
     try:
         parsed = option.parse(text)
     except ValueError as problem:
         error = f"option {lower}={text!r} is not valid: {problem}"
-        return Verdict(name, text, Fate.REFUSED, "the value is not valid", str(problem), error=error)
+        return Verdict(name, text, OptionOutcome.REFUSED, "the value is not valid", str(problem), error=error)
     if option.key in judged.values and judged.values[option.key] != parsed:
         other, other_text = first_given[option.key]
         error = f"options {other}={other_text!r} and {lower}={text!r} mean the same and differ; give one of them"
-        return Verdict(name, text, Fate.REFUSED, f"{other}={other_text} contradicts it", "give one", error=error)
+        return Verdict(name, text, OptionOutcome.REFUSED, f"{other}={other_text} contradicts it", "give one", error=error)
     judged.values[option.key], first_given[option.key] = parsed, (lower, text)
-    return Verdict(name, _redact(lower, text), Fate.OBEYED, option.doc)
+    return Verdict(name, _redact(lower, text), OptionOutcome.OBEYED, option.doc)
 
 
-def _judge_other(judged: Judged, name: str, text: str, missing: Iterable[str]) -> Verdict:
+def _judge_other(judged: Judgement, name: str, text: str, missing: Iterable[str]) -> Verdict:
     """Judge an option that is not one of lakeformat's: an option of Hudi or Spark, or an unknown one."""
     lower = name.lower()
-    answer, shown = answer_to(lower), _redact(lower, text)
+    answer, shown = find_answer(lower), _redact(lower, text)
     if lower.startswith(TIMESTAMP_PREFIXES):
         return _judge_timestamp(judged, name, text, answer)
     if answer is None:
         return _judge_unknown(name, text, missing)
     harmless = text.strip().lower() in answer.harmless
-    if answer.kind is Kind.IGNORED:
+    if answer.kind is AnswerKind.IGNORED:
         if lower not in hudi_names() and (meant := _nearest_name(lower)):
             return _warn_no_effect(name, shown, meant)
-        return Verdict(name, shown, Fate.IGNORED, answer.says)
-    if answer.kind is Kind.WARNED:
+        return Verdict(name, shown, OptionOutcome.IGNORED, answer.explanation)
+    if answer.kind is AnswerKind.WARNED:
         if not harmless:
-            judged.without_effect.setdefault(answer.says, []).append(lower)
-        return Verdict(name, shown, Fate.IGNORED, answer.says if not harmless else "this value requests nothing")
+            judged.without_effect.setdefault(answer.explanation, []).append(lower)
+        return Verdict(name, shown, OptionOutcome.IGNORED, answer.explanation if not harmless else "this value requests nothing")
     if harmless:
-        return Verdict(name, shown, Fate.OBEYED, "This value is the behaviour of lakeformat.")
+        return Verdict(name, shown, OptionOutcome.OBEYED, "This value is the behaviour of lakeformat.")
     cure = f"leave it out{f' and {answer.cure}' if answer.cure else ''}"
-    error = f"option {lower}={shown} is not supported: {answer.says}; {cure}"
-    return Verdict(name, shown, Fate.REFUSED, answer.says, cure, error=error)
+    error = f"option {lower}={shown} is not supported: {answer.explanation}; {cure}"
+    return Verdict(name, shown, OptionOutcome.REFUSED, answer.explanation, cure, error=error)
 
 
-def _judge_timestamp(judged: Judged, name: str, text: str, answer: Answer | None) -> Verdict:
+def _judge_timestamp(judged: Judgement, name: str, text: str, answer: Answer | None) -> Verdict:
     """Judge an option of the timestamp-based key generator. Refuse unknown ones: they would change partition paths."""
     lower = name.lower()
     if answer is not None:
         judged.timestamp[lower] = text
-        return Verdict(name, text, Fate.OBEYED, answer.says)
+        return Verdict(name, text, OptionOutcome.OBEYED, answer.explanation)
     meant = nearest_name(lower, [known for known in hudi_names() if known.startswith(TIMESTAMP_PREFIXES)])
     error = f"unknown option {name!r}{_format_hint(meant)}; {_LIST}"
-    return Verdict(name, text, Fate.MISSPELT if meant else Fate.REFUSED, "it is not known", meant=meant, error=error)
+    return Verdict(name, text, OptionOutcome.MISSPELT if meant else OptionOutcome.REFUSED, "it is not known", meant=meant, error=error)
 
 
 def _judge_unknown(name: str, text: str, missing: Iterable[str]) -> Verdict:
@@ -249,30 +249,30 @@ def _judge_unknown(name: str, text: str, missing: Iterable[str]) -> Verdict:
     lower = name.lower()
     shown = _redact(lower, text)
     if lower.startswith("fs."):
-        return Verdict(name, shown, Fate.OBEYED, "It is for the file system of the table's URL.")
+        return Verdict(name, shown, OptionOutcome.OBEYED, "It is for the file system of the table's URL.")
     if lower in _SPARKS or lower.startswith("spark."):
-        return Verdict(name, shown, Fate.IGNORED, "it is for Spark itself")
+        return Verdict(name, shown, OptionOutcome.IGNORED, "it is for Spark itself")
     if not lower.startswith("hoodie."):
         meant, hint = foreign_hint(lower)
         if not hint:
             meant = nearest_name(lower, BY_NAME, _ALIKE)
             hint = _format_hint(meant)
         error = f"unknown option {name!r}{hint}; {_LIST}"
-        fate = Fate.MISSPELT if meant else Fate.REFUSED
+        fate = OptionOutcome.MISSPELT if meant else OptionOutcome.REFUSED
         return Verdict(name, shown, fate, "it is not known", hint.lstrip("; "), meant, error)
     squeezed = lower.replace(".", "").replace("_", "")
     for role in missing:
         key, stems = _ROLES[role]
         if any(stem in squeezed for stem in stems) or nearest_name(lower, (key, *BY_NAME[key].aliases), _MISSPELT):
-            says = f"no other option names {role}"
-            error = f"option {lower} is not known, and {says}; did you mean {key!r}?"
-            return Verdict(name, shown, Fate.MISSPELT, says, meant=key, error=error)
+            explanation = f"no other option names {role}"
+            error = f"option {lower} is not known, and {explanation}; did you mean {key!r}?"
+            return Verdict(name, shown, OptionOutcome.MISSPELT, explanation, meant=key, error=error)
     return _warn_no_effect(name, shown, _nearest_name(lower))
 
 
 def _warn_no_effect(name: str, text: str, meant: str) -> Verdict:
     warning = f"option {name.lower()} is not known and has no effect{_format_hint(meant)}"
-    fate = Fate.MISSPELT if meant else Fate.IGNORED
+    fate = OptionOutcome.MISSPELT if meant else OptionOutcome.IGNORED
     return Verdict(name, text, fate, "it is not known and has no effect", meant=meant, warning=warning)
 
 

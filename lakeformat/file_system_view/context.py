@@ -64,16 +64,16 @@ class TableContext:
         self,
         as_of: str | None = None,
         config: TableConfig | None = None,
-        unseen: frozenset[str] = frozenset(),
-        wanted: frozenset[str] | None = None,
+        hidden_times: frozenset[str] = frozenset(),
+        needed_times: frozenset[str] | None = None,
         timeline: Timeline | None = None,
     ) -> Snapshot:
         """Load the table as it is now or was at an instant time; see `load_snapshot`."""
         return load_snapshot(
             self.store,
             as_of=as_of,
-            unseen=unseen,
-            wanted=wanted,
+            hidden_times=hidden_times,
+            needed_times=needed_times,
             config=config,
             timeline=timeline,
             use_index=self.use_index,

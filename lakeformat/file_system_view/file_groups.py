@@ -47,15 +47,15 @@ class Listing:
 
 def list_files(storage: Storage) -> Listing:
     """List the files in all partition folders of the table. Each folder is listed once."""
-    return _listing(_walk_folders(storage, ""))
+    return _make_listing(_walk_folders(storage, ""))
 
 
 def list_partitions(storage: Storage, partitions: Iterable[str]) -> Listing:
     """List the files of some partitions."""
-    return _listing((path, storage.list(path)) for path in partitions)
+    return _make_listing((path, storage.list(path)) for path in partitions)
 
 
-def _listing(folders: Iterable[tuple[str, Sequence[FileInfo]]]) -> Listing:
+def _make_listing(folders: Iterable[tuple[str, Sequence[FileInfo]]]) -> Listing:
     bases: list[BaseFile] = []
     logs: list[LogFile] = []
     change_data: list[LogFile] = []
@@ -93,7 +93,7 @@ def visible_files(
     listed: Iterable[BaseFile],
     timeline: Timeline,
     replaced: frozenset[FileGroupId],
-    named_by: Callable[[str], Mapping[FileGroupId, str]],
+    file_names: Callable[[str], Mapping[FileGroupId, str]],
 ) -> tuple[BaseFile, ...]:
     """Return the newest committed version of each file group that no replacecommit hides, by partition and file id.
 
@@ -101,7 +101,7 @@ def visible_files(
         listed: all base files found.
         timeline: the timeline, cut at the wanted instant.
         replaced: file groups that replacecommits of the timeline hide.
-        named_by: instant time -> file group -> file name, from the statistics of an active commit. A file that they do
+        file_names: instant time -> file group -> file name, from the statistics of an active commit. A file that they do
             not name does not belong to the table: a failed task attempt or writer left it behind.
     """
     active = timeline.commit_times
@@ -112,7 +112,7 @@ def visible_files(
         time = file.name.instant_time
         if not committed[time] or time > last or file.group in replaced:
             continue
-        if time in active and named_by(time).get(file.group) != str(file.name):
+        if time in active and file_names(time).get(file.group) != str(file.name):
             continue
         known = newest.get(file.group)
         if known is None or known.name.instant_time < time:
@@ -126,7 +126,7 @@ def check_complete(
     replaced: frozenset[FileGroupId],
     *,
     location: str,
-    travelling: bool,
+    is_time_travel: bool,
 ) -> None:
     """Check that every file version that the commits name exists with its full size.
 
@@ -146,7 +146,7 @@ def check_complete(
             continue
         file = found.get(group)
         if file is None or file.name.instant_time < time:
-            if travelling:
+            if is_time_travel:
                 raise InstantNotAvailableError(
                     f"{location}/{path} of instant {time} has been cleaned away; ask for a later instant, or keep "
                     "more history (hoodie.cleaner.commits.retained)"

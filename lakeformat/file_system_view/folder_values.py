@@ -92,7 +92,7 @@ def dropped_column_values(path: str, config: TableConfig, schema: pa.Schema) -> 
         UnsupportedTableError: the path does not give the value of a column of another type; the message names it.
     """
     keys = reading_key_settings(config)
-    told = partition_values(path, keys, schema)
+    is_measured = partition_values(path, keys, schema)
     segments, known = path.split("/"), set(schema.names)
     found: dict[str, pa.Scalar] = {}
     for at, name in enumerate(config.partition_fields):
@@ -102,8 +102,8 @@ def dropped_column_values(path: str, config: TableConfig, schema: pa.Schema) -> 
         alone = len(config.partition_fields) == 1
         text = path if alone else segments[at] if len(segments) == len(config.partition_fields) else None
         bare = None if text is None else text.removeprefix(f"{name}=") if keys.hive_style else text
-        if name in told:
-            found[name] = told[name].cast(of)
+        if name in is_measured:
+            found[name] = is_measured[name].cast(of)
         elif bare == DEFAULT_PARTITION:
             found[name] = pa.scalar(None, of)
         elif bare is not None and pa.types.is_string(of):
@@ -142,15 +142,15 @@ def find_misplaced_rows(values: Mapping[str, pa.Array], bounds: Mapping[str, Col
     count = len(next(iter(values.values()), ()))
     off, known = np.zeros(count, np.bool_), np.ones(count, np.bool_)
     for name, of_folder in values.items():
-        silent = np.asarray(pc.is_null(of_folder))
-        own, told = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        has_no_value = np.asarray(pc.is_null(of_folder))
+        is_own, is_measured = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         column = bounds.get(name)
         if column is not None and column.minimum.type == of_folder.type:
-            told = np.asarray(pc.and_(pc.is_valid(column.minimum), pc.is_valid(column.null_count)))
+            is_measured = np.asarray(pc.and_(pc.is_valid(column.minimum), pc.is_valid(column.null_count)))
             same = pc.and_(pc.equal(column.minimum, of_folder), pc.equal(column.maximum, of_folder))
-            own = np.asarray(pc.fill_null(pc.and_(same, pc.equal(column.null_count, 0)), False))
-        off |= ~silent & ~own
-        known &= silent | told
+            is_own = np.asarray(pc.fill_null(pc.and_(same, pc.equal(column.null_count, 0)), False))
+        off |= ~has_no_value & ~is_own
+        known &= has_no_value | is_measured
     return off, known
 
 

@@ -26,7 +26,7 @@ _ALL: Final = "*"
 _LOG_COMPACTION: Final = "LOG_COMPACT"
 
 #: Gets a commit's time and a log file; returns whether the base file that the commit saw for it is the slice's.
-Knew = Callable[[str, WriteStat], bool]
+SawBaseFile = Callable[[str, WriteStat], bool]
 
 
 def add_log_facts(
@@ -44,7 +44,7 @@ def add_log_facts(
         completion_time: returns the completion time of an instant; None if the timeline has no completion times.
     """
     bases = {piece.group: piece.base for piece in slices if piece.base is not None and piece.logs}
-    knew = _make_visibility_test(bases, completion_time)
+    saw_base_file = _make_base_file_test(bases, completion_time)
     known: Mapping[str, set[str]] = {_UPDATING: set(), _UPSERTING: set()}
     through = set[tuple[str, str]]()
     for time, metadata in reversed(commits):
@@ -52,25 +52,25 @@ def add_log_facts(
             if stat.log_names and stat.num_inserts + stat.num_updates + stat.num_deletes:
                 if not stat.num_deletes:
                     known[_UPSERTING].add(stat.path)
-                if not stat.num_inserts and knew(time, stat):
+                if not stat.num_inserts and saw_base_file(time, stat):
                     known[_UPDATING].add(stat.path)
         for stat, name in _copied_facts(metadata):
             # The facts that a commit copies include those that it found copied.
-            if (stat.file_id, name) not in through and (name == _UPSERTING or knew(time, stat)):
+            if (stat.file_id, name) not in through and (name == _UPSERTING or saw_base_file(time, stat)):
                 through.add((stat.file_id, name))
                 known[name].update(_earlier_paths(stat))
     return ListedSlices(slices, frozenset(known[_UPDATING]), frozenset(known[_UPSERTING]))
 
 
-def _make_visibility_test(bases: Mapping[FileGroupId, BaseFile], completion_time: Callable[[str], str | None] | None) -> Knew:
-    def knew(time: str, stat: WriteStat) -> bool:
+def _make_base_file_test(bases: Mapping[FileGroupId, BaseFile], completion_time: Callable[[str], str | None] | None) -> SawBaseFile:
+    def saw_base_file(time: str, stat: WriteStat) -> bool:
         base = bases.get(FileGroupId(stat.partition_path, stat.file_id))
         if base is None or stat.base_name or completion_time is None:
             return base is not None and stat.base_name == str(base.name)
         ended = completion_time(base.name.instant_time)
         return ended is not None and ended < time
 
-    return knew
+    return saw_base_file
 
 
 def earlier_log_facts(stats: Sequence[WriteStat], live: LiveFiles) -> Mapping[str, str]:

@@ -16,17 +16,17 @@ from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName
 
-__all__ = ["CountsFrom", "find_absent_logs", "check_logs", "build_slices"]
+__all__ = ["LatestBase", "find_absent_logs", "check_logs", "build_slices"]
 
 #: Returns the greatest instant of a base file that a log file may belong to; None if the log file does not count.
-CountsFrom: TypeAlias = Callable[[LogFile], str | None]
+LatestBase: TypeAlias = Callable[[LogFile], str | None]
 
 
 def build_slices(
     bases: Iterable[BaseFile],
     logs: Iterable[LogFile],
     replaced: Collection[FileGroupId],
-    counts_from: CountsFrom,
+    latest_base: LatestBase,
 ) -> tuple[FileSlice, ...]:
     """Return the newest slice of each file group, by partition and file id.
 
@@ -34,13 +34,13 @@ def build_slices(
         bases: the newest committed version of each file group.
         logs: all log files found.
         replaced: file groups that replacecommits hide.
-        counts_from: see `CountsFrom`.
+        latest_base: see `LatestBase`.
     """
     base_of = {base.group: base for base in bases}
     logs_of: dict[FileGroupId, list[LogFile]] = {}
     for log in logs:
         group = log.group
-        instant = None if group in replaced else counts_from(log)
+        instant = None if group in replaced else latest_base(log)
         base = base_of.get(group)
         if instant is not None and (base is None or base.name.instant_time <= instant):
             logs_of.setdefault(group, []).append(log)
@@ -68,11 +68,11 @@ def find_absent_logs(commits: Iterable[tuple[str, CommitMetadata]], listed: Iter
 def check_logs(
     slices: Iterable[FileSlice],
     commits: Iterable[tuple[str, CommitMetadata]],
-    counts_from: CountsFrom,
+    latest_base: LatestBase,
     replaced: Collection[FileGroupId],
     *,
     location: str,
-    travelling: bool,
+    is_time_travel: bool,
 ) -> None:
     """Check that the log files that the commits name for these slices exist with their full size.
 
@@ -90,14 +90,14 @@ def check_logs(
             name = LogFileName.match(stat.path.rpartition("/")[2])
             group = FileGroupId(stat.partition_path, stat.file_id)
             live = of_group.get(group)
-            if name is None or name.is_cdc or group in replaced or (live is None and not travelling):
+            if name is None or name.is_cdc or group in replaced or (live is None and not is_time_travel):
                 continue
             promised = LogFile(stat.partition_path, name, stat.size_bytes)
-            counts = counts_from(promised)
+            counts = latest_base(promised)
             if counts is None or (live is not None and counts < live.base_instant):
                 continue
             found = sizes.get(promised.path)
-            if found is None and travelling:
+            if found is None and is_time_travel:
                 raise InstantNotAvailableError(
                     f"{location}/{promised.path} of instant {time} has been cleaned away; ask for a later instant, or "
                     "keep more history (hoodie.cleaner.commits.retained)"

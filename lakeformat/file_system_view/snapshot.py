@@ -26,12 +26,12 @@ from lakeformat.file_system_view.live_files import (
 )
 from lakeformat.file_system_view.log_file_stats import add_log_facts
 from lakeformat.file_system_view.schema_history import schema_versions
-from lakeformat.file_system_view.slices import CountsFrom, find_absent_logs, check_logs, build_slices
+from lakeformat.file_system_view.slices import LatestBase, find_absent_logs, check_logs, build_slices
 from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.files.stored_shape import SchemaVersion, StoredShape
-from lakeformat.merge.rules import ReadRule, read_rule
+from lakeformat.merge.rules import ReadRule, make_read_rule
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
@@ -67,13 +67,13 @@ class ChangeRange:
         since: exclusive begin of the range: a completion time in timeline layout 2, an instant time in layout 1.
         until: the last commit of the range, in the same unit; ``since`` if the range is empty. The next range begins
             there.
-        rows: predicate on the commit time of rows, bound.
+        predicate: predicate on the commit time of rows, bound.
         before_merging: True if the rows of slices are chosen before they are merged, False if after.
     """
 
     since: str
     until: str
-    rows: Predicate
+    predicate: Predicate
     before_merging: bool = True
 
 
@@ -126,9 +126,9 @@ class Snapshot:
 
     @cached_property
     def _rule(self) -> ReadRule:
-        return read_rule(self.config.merge_settings)
+        return make_read_rule(self.config.merge_settings)
 
-    def merging(self, piece: FileSlice) -> SliceMergeRules:
+    def merge_rules(self, piece: FileSlice) -> SliceMergeRules:
         """Return the settings by which the files of a slice of `live` are merged into rows.
 
         Raises:
@@ -137,7 +137,7 @@ class Snapshot:
         shape = self._shapes[piece.group.partition_path] if self._is_shaped else None
         if self.config.has_virtual_keys:
             shape = replace(shape or StoredShape(), key=self._key)
-        only = self.changes.rows if self.changes and self.changes.before_merging else None
+        only = self.changes.predicate if self.changes and self.changes.before_merging else None
         return SliceMergeRules(self._rule, self._visible.since(piece.earliest), shape, only)
 
     def shape(self, file: BaseFile) -> StoredShape | None:
@@ -145,7 +145,7 @@ class Snapshot:
         if not self._is_shaped:
             return None
         shape = self._shapes[file.partition_path]
-        return shape if shape.changes(file.name.instant_time) else None
+        return shape if shape.needs_conversion(file.name.instant_time) else None
 
     @cached_property
     def _key(self) -> KeySettings:
@@ -220,8 +220,8 @@ def list_snapshot(
     whole: Timeline,
     as_of: str | None = None,
     *,
-    travelling: bool = False,
-    wanted: frozenset[str] | None = None,
+    is_time_travel: bool = False,
+    needed_times: frozenset[str] | None = None,
 ) -> Snapshot:
     """Return the table at a timeline, by listing every partition folder.
 
@@ -229,14 +229,14 @@ def list_snapshot(
         whole: the timeline, not cut. Load it before this call: a file of a commit that completes meanwhile is then not
             visible, and every file of a commit on the timeline is in the listing.
         as_of: the instant; None for now.
-        travelling: whether the timeline ends in the past, so that files may have been cleaned away since.
-        wanted: times of the commits whose files must exist; None for all.
+        is_time_travel: whether the timeline ends in the past, so that files may have been cleaned away since.
+        needed_times: times of the commits whose files must exist; None for all.
 
     Raises:
         InstantNotAvailableError: a file of the instant has been cleaned away.
         CorruptTableError: a file that a commit names is missing or has another size.
     """
-    location, travelling = store.storage.location, travelling or as_of is not None
+    location, is_time_travel = store.storage.location, is_time_travel or as_of is not None
     timeline = whole if as_of is None else whole.as_of(as_of)
     commits = [(instant.time, store.commit(instant)) for instant in timeline.commits]
     replaced = frozenset(
@@ -245,24 +245,24 @@ def list_snapshot(
         for partition, ids in metadata.replaced.items()
         for file_id in ids
     )
-    promised = [(time, metadata) for time, metadata in commits if wanted is None or time in wanted]
+    promised = [(time, metadata) for time, metadata in commits if needed_times is None or time in needed_times]
     listing = list_files(store.storage)
     later = [(i, store.commit(i)) for i in whole.commits if i.time not in timeline.commit_times]
     missing = find_missing_before(later, listing, location) if later else None
     if missing is not None:
         raise InstantNotAvailableError(f"cannot read {location} as of {as_of}: {missing}; ask for a later instant")
     files = visible_files(listing.bases, timeline, replaced, FileNames(dict(commits)))
-    check_complete(files, promised, replaced, location=location, travelling=travelling)
+    check_complete(files, promised, replaced, location=location, is_time_travel=is_time_travel)
     newest = timeline.commits[-1].time if timeline.commits else None
     schema = table_schema(store, config, timeline.commits, files)
     live: ListedFiles | ListedSlices = ListedFiles(files)
     absent = find_absent_logs(promised, listing.logs) if config.table_type is TableType.MERGE_ON_READ else []
     if (listing.logs or absent) and config.table_type is TableType.MERGE_ON_READ:
-        counts_from = make_latest_base(store, timeline, (*listing.logs, *absent))
-        slices = build_slices(files, listing.logs, replaced, counts_from)
-        check_logs(slices, promised, counts_from, replaced, location=location, travelling=travelling)
+        latest_base = make_latest_base(store, timeline, (*listing.logs, *absent))
+        slices = build_slices(files, listing.logs, replaced, latest_base)
+        check_logs(slices, promised, latest_base, replaced, location=location, is_time_travel=is_time_travel)
         if any(each.logs for each in slices):
-            tells = timeline.layout.tells_completion
+            tells = timeline.layout.has_completion_times
             live = add_log_facts(slices, commits, timeline.completion_time if tells else None)
     if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
         schema = _add_operation(store.storage, schema, live)
@@ -286,13 +286,13 @@ def _add_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | List
     return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_operation else schema
 
 
-def make_latest_base(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:
+def make_latest_base(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> LatestBase:
     """Return the function that gives the greatest instant of a base file that a log file may belong to.
 
     See `build_slices`.
     """
     times = {log.name.instant_time for log in logs}
-    if timeline.layout.tells_completion:
+    if timeline.layout.has_completion_times:
         # Version 6 named log files after pending compactions; an upgrade leaves them, and Hudi then loses their rows.
         planned = times.intersection(store.pending_compactions(timeline).values())
         known = {time: time for time in planned}
@@ -333,7 +333,7 @@ def check_instant_available(store: TimelineStore, timeline: Timeline, as_of: str
     cleans = [i for i in timeline.of_action(Action.CLEAN) if i.state is State.COMPLETED]
     if not cleans:
         return
-    clean = store.clean(cleans[-1])
+    clean = store.read_clean(cleans[-1])
     earliest = clean.earliest_commit_to_retain if clean else ""
     if earliest and as_of < earliest:
         raise InstantNotAvailableError(

@@ -24,7 +24,7 @@ from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError
 from lakeformat.files.column_stats import FileStats, NanCounts, collect_file_stats
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, KeyFooter, KeyRange, row_batches
-from lakeformat.keys.record_keys import seqnos
+from lakeformat.keys.record_keys import make_seqnos
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -162,7 +162,7 @@ class FileSettings:
         spares: whether columns that hardly shrink stay uncompressed.
         key_texts: the record key, and the column of which it is a copy, if there is one.
         fpp: false-positive rate of the filter.
-        indexed: paths of the leaf columns whose statistics the file index keeps.
+        indexed_paths: paths of the leaf columns whose statistics the file index keeps.
         row_group_rows: most rows of a row group.
         row_group_bytes: most bytes of its rows in memory, without dictionaries; a larger row gets its own row group.
     """
@@ -170,11 +170,11 @@ class FileSettings:
     schema: pa.Schema
     avro_schema: str
     codec: str = "zstd"
-    spares: bool = True
+    skips_compression: bool = True
     key_texts: tuple[str, ...] = (RECORD_KEY,)
     fpp: float = 1e-4
     max_file_bytes: int = 125829120
-    indexed: tuple[str, ...] = ()
+    indexed_paths: tuple[str, ...] = ()
     row_group_rows: int = ROW_GROUP_ROWS
     row_group_bytes: int = ROW_GROUP_BYTES
 
@@ -243,7 +243,7 @@ class BaseFileWriter:
         self._held_bytes = 0
         self.decoded_bytes = 0
         self._schema = stored_schema(settings.schema, encoded)
-        self._nans = NanCounts(settings.schema, settings.indexed)
+        self._nans = NanCounts(settings.schema, settings.indexed_paths)
 
     @property
     def size_bytes(self) -> int:
@@ -323,7 +323,7 @@ class BaseFileWriter:
         writer.add_key_value_metadata(footer)
         writer.close()
         self._closed_bytes = int(self.sink.tell())
-        self.facts = collect_file_stats(writer.writer.metadata, self._schema, self.settings.indexed, self._nans.by_path)
+        self.facts = collect_file_stats(writer.writer.metadata, self._schema, self.settings.indexed_paths, self._nans.by_path)
 
     def __enter__(self) -> BaseFileWriter:
         return self
@@ -373,7 +373,7 @@ def _choose_codecs(
 ) -> dict[str, str]:
     """Choose the codec of each leaf column. A column that hardly shrinks stays uncompressed."""
     codecs = dict.fromkeys(leaves, settings.codec)
-    if not settings.spares or sample is None:
+    if not settings.skips_compression or sample is None:
         return codecs
     for field in plain:
         least = _WORTH_COMPRESSING_KEYS if field.name in settings.key_texts else _WORTH_COMPRESSING
@@ -388,7 +388,7 @@ def stamp_rows(rows: pa.Table, schema: pa.Schema, instant_time: str, task: int, 
     Args:
         first: counter of the first row's seqno.
     """
-    return stamp_rows_with(rows, schema, instant_time, seqnos(instant_time, task, first, rows.num_rows))
+    return stamp_rows_with(rows, schema, instant_time, make_seqnos(instant_time, task, first, rows.num_rows))
 
 
 def stamp_rows_with(

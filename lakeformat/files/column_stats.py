@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.files.footer_bounds import BoundsCollector, Raw, fold_files, stored_type
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
-from lakeformat.predicate import ColumnBounds, column_path, resolve
+from lakeformat.predicate import ColumnBounds, column_path, resolve_column
 
 __all__ = ["FileStats", "LeafStats", "NanCounts", "collect_file_stats", "fold_file_stats", "indexed_columns"]
 
@@ -256,7 +256,7 @@ def fold_file_stats(
         columns: paths of columns; a bound is unknown if the file has no statistics for the column.
         schema: the meta columns and the table's columns; bounds get its types.
     """
-    resolved = [(column, resolve(column, schema)[1]) for column in columns]
+    resolved = [(column, resolve_column(column, schema)[1]) for column in columns]
     collectors = {path: BoundsCollector(of) for path, of in resolved}
     for file in files:
         found = {leaf.path: leaf for leaf in file.leaves}

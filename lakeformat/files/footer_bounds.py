@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeformat.predicate import ColumnBounds, path_parts, resolve
+from lakeformat.predicate import ColumnBounds, path_parts, resolve_column
 
 __all__ = ["BoundsCollector", "Raw", "is_exact_conversion", "fold_files", "row_group_bounds", "stored_type"]
 
@@ -134,7 +134,7 @@ def row_group_bounds(
     Raises:
         InvalidInputError: A column is not in ``schema``.
     """
-    resolved = [resolve(column, schema) for column in columns]
+    resolved = [resolve_column(column, schema) for column in columns]
     collectors = {path: BoundsCollector(of) for path, of in resolved}
     layouts: list[tuple[pq.ParquetSchema, list[tuple[str, BoundsCollector, _LeafPlace]]]] = []
     row_counts: list[int] = []

@@ -140,7 +140,7 @@ def _add_positions(part: LogPart, block: LogBlock, base_instant: str) -> LogPart
         base_of_positions is None
     ):  # Up to table version 6 the log file's name holds the base instant, if this library wrote it.
         name = LogFileName.match(block.path.rpartition("/")[2])
-        if not positions.is_ours or name is None or name.instant_time != base_instant:
+        if not positions.by_lakeformat or name is None or name.instant_time != base_instant:
             return part
     return replace(part, positions=positions.rows)
 

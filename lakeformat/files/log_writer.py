@@ -59,7 +59,7 @@ class BaseRows:
 
     def header(self) -> Mapping[HeaderKey, str]:
         """Return the header entries of these rows (Hudi: ``addRecordPositionsToHeader``)."""
-        entries = {HeaderKey.RECORD_POSITIONS: encode_positions(self.rows, is_ours=not self.names_base_file)}
+        entries = {HeaderKey.RECORD_POSITIONS: encode_positions(self.rows, by_lakeformat=not self.names_base_file)}
         if self.names_base_file:
             entries[HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS] = self.instant_time
         return entries

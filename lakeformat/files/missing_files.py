@@ -38,14 +38,14 @@ def _slice_time(timeline: Timeline, name: BaseFileName | LogFileName) -> str:
 
     A log file of a timeline that stores completion times uses its completion time, any other file its instant time.
     """
-    if isinstance(name, LogFileName) and timeline.layout.tells_completion:
+    if isinstance(name, LogFileName) and timeline.layout.has_completion_times:
         return timeline.completion_time(name.instant_time) or name.instant_time
     return name.instant_time
 
 
 def _is_undone(timeline: Timeline, path: str) -> bool:
     name = _parse_name(path)
-    is_old_log = isinstance(name, LogFileName) and not timeline.layout.tells_completion
+    is_old_log = isinstance(name, LogFileName) and not timeline.layout.has_completion_times
     if name is None or not timeline.commits or is_old_log:
         return False
     return not timeline.is_committed(name.instant_time)

@@ -92,13 +92,13 @@ class SliceMergeRules:
         rule: which version of a record is read.
         visible: instants whose blocks are merged.
         shape: how the files' columns become the table's; None if they are the same.
-        only: a filter on commit times; base rows and log records that it does not select are left out.
+        selected_commits: a filter on commit times; base rows and log records that it does not select are left out.
     """
 
     rule: ReadRule
     visible: VisibleInstants
     shape: StoredShape | None = None
-    only: Predicate | None = None
+    selected_commits: Predicate | None = None
 
 
 class OpenSlice:
@@ -115,9 +115,9 @@ class OpenSlice:
     ) -> None:
         self._storage, self._base = storage, piece.base
         self._known = frozenset(table.names)
-        self.rule = merging.rule.within(self._known)
+        self.rule = merging.rule.for_columns(self._known)
         self._shape = merging.shape or _AS_STORED
-        self._only = merging.only
+        self._only = merging.selected_commits
         self._requested = dict.fromkeys((*columns, *(() if self._only is None else (COMMIT_TIME,))))
         self._table = table
         self._schema = self._base_schema = self._schema_for(self.rule)
@@ -142,16 +142,16 @@ class OpenSlice:
 
     def footers(self, skipping: Skipping) -> SliceFooters:
         """Return the facts about the slice that are known without reading rows."""
-        silent = set(self._shape.silent(self._instant))
+        without_statistics = set(self._shape.columns_without_statistics(self._instant))
         for block in self._blocks:
-            silent |= self._shape.silent(block.instant_time)
+            without_statistics |= self._shape.columns_without_statistics(block.instant_time)
         return SliceFooters(
             self.parquet.metadata if self.parquet else None,
             read_block_footers(self._storage, self._blocks),
-            mixes=self.rule.partial is not None
+            combines_fields=self.rule.partial is not None
             or self.rule.by_payload
             or any(block.is_partial for block in self._blocks),
-            silent=silent,
+            without_statistics=without_statistics,
         )
 
     def logs(self, *, keys: bool = True) -> Versions:
@@ -182,7 +182,7 @@ class OpenSlice:
             schema: the columns that are kept.
             points: add row numbers of the base file if the blocks have them.
         """
-        names = {*schema.names, *self.rule.needed_of_logs()}
+        names = {*schema.names, *self.rule.log_columns()}
         stored, instant = self._shape.possible_names(names), self._instant if points else None
         parts = decode_blocks(self._storage, self._blocks, columns=stored, base_instant=instant)
         return parts if self._has_table_columns else (self._shape.restore_part(part, names) for part in parts)
@@ -202,7 +202,7 @@ class OpenSlice:
                 for rows, merge in zip(found, merges, strict=True):
                     rows.append(merge.merge_batch(mine))
         for rows, merge in zip(found, merges, strict=True):
-            rows += [batch for table in merge.remaining(_MOST_ROWS, _MOST_BYTES) for batch in table.to_batches()]
+            rows += [batch for table in merge.log_only_rows(_MOST_ROWS, _MOST_BYTES) for batch in table.to_batches()]
         return found
 
     def merge(self, logs: Versions) -> SliceMerge:
@@ -238,7 +238,7 @@ class OpenSlice:
 
     def _schema_for(self, rule: ReadRule, *, by_position: bool = False) -> pa.Schema:
         # A batch without columns has no row count.
-        names = dict.fromkeys((*self._requested, *rule.needed_of_base(by_position=by_position))) or (RECORD_KEY,)
+        names = dict.fromkeys((*self._requested, *rule.base_columns(by_position=by_position))) or (RECORD_KEY,)
         return pa.schema([self._table.field(name) for name in names if name in self._known])
 
     def groups(self, footers: SliceFooters, skipping: Skipping, logs: Versions) -> list[int]:

@@ -42,12 +42,12 @@ class SliceSelection:
 
     Attributes:
         row_groups: number of row groups of the base file.
-        left: the row groups to read; None if nothing of the slice is read.
+        kept_groups: the row groups to read; None if nothing of the slice is read.
         size_bytes: bytes of these row groups and of the log files.
     """
 
     row_groups: int
-    left: tuple[int, ...] | None
+    kept_groups: tuple[int, ...] | None
     size_bytes: int = 0
 
 
@@ -88,7 +88,7 @@ def read_slice(
             groups = None if footers is None or skipping is None else opened.groups(footers, skipping, logs)
             for batch in opened.merge_base(merge, most_rows, most_bytes, groups, threads=threads):
                 yield conform(opened.drop_virtual_key(batch), wanted)
-        for rows in merge.remaining(most_rows, most_bytes):
+        for rows in merge.log_only_rows(most_rows, most_bytes):
             yield from conform(opened.drop_virtual_key(rows), wanted).combine_chunks().to_batches()
 
 
@@ -176,7 +176,7 @@ class MergedSlice:
 
     def log_batches(self, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows that only the log files have. Call it after `base_batches` has ended."""
-        for rows in self._merge.remaining(most_rows, most_bytes):
+        for rows in self._merge.log_only_rows(most_rows, most_bytes):
             yield from conform(rows, self._wanted).combine_chunks().to_batches()
 
 

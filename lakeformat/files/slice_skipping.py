@@ -62,20 +62,20 @@ class SliceFooters:
         base: footer of the base file; None if there is none.
         blocks: footers of the data blocks; None if one of them has no footer, as Avro blocks.
         mixes: whether one row may combine fields of base and log rows.
-        silent: columns whose statistics cannot be used.
+        without_statistics: columns whose statistics cannot be used.
     """
 
     base: pq.FileMetaData | None
     blocks: Sequence[pq.FileMetaData] | None
-    mixes: bool
-    silent: Collection[str] = ()
+    combines_fields: bool
+    without_statistics: Collection[str] = ()
 
 
-def _row_group_bounds_of(
-    footers: Sequence[pq.FileMetaData], skipping: Skipping, silent: Collection[str]
+def _read_known_bounds(
+    footers: Sequence[pq.FileMetaData], skipping: Skipping, without_statistics: Collection[str]
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
     """Return the known bounds of the filter's columns in each row group, and the row counts."""
-    paths = [path for path in skipping.paths if path_parts(path)[0] not in silent]
+    paths = [path for path in skipping.paths if path_parts(path)[0] not in without_statistics]
     bounds, rows, _ = row_group_bounds(footers, paths, skipping.table)
     return bounds, rows
 
@@ -85,8 +85,8 @@ def may_hold_match(footers: SliceFooters, skipping: Skipping) -> bool:
     if footers.blocks is None:
         return True
     every = [*([footers.base] if footers.base else []), *footers.blocks]
-    bounds, rows = _row_group_bounds_of(every, skipping, footers.silent)
-    if footers.mixes and len(rows):
+    bounds, rows = _read_known_bounds(every, skipping, footers.without_statistics)
+    if footers.combines_fields and len(rows):
         bounds, rows = fold_files(bounds, rows, np.zeros(len(rows), np.int64), 1)
     return bool(may_match(skipping.predicate, bounds, rows).any())
 
@@ -99,10 +99,10 @@ def choose_row_groups(footers: SliceFooters, skipping: Skipping, logs: Versions,
         keys_known: whether the base file has statistics of its record keys.
     """
     assert footers.base is not None  # noqa: S101  The caller's.
-    wanted = may_match(skipping.predicate, *_row_group_bounds_of([footers.base], skipping, footers.silent))
+    wanted = may_match(skipping.predicate, *_read_known_bounds([footers.base], skipping, footers.without_statistics))
     if wanted.all():
         return list(range(len(wanted)))
-    risky = _risky_keys(logs, skipping, every=footers.mixes or not keys_known)
+    risky = _risky_keys(logs, skipping, every=footers.combines_fields or not keys_known)
     if len(risky) and not keys_known:
         return list(range(len(wanted)))
     if len(risky):

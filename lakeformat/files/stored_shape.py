@@ -66,12 +66,12 @@ class StoredShape:
                 found = version
         return found
 
-    def changes(self, instant_time: str) -> bool:
+    def needs_conversion(self, instant_time: str) -> bool:
         """Tell whether files of an instant need any conversion, apart from keys, which copy-on-write reads ignore."""
         version = self._version(instant_time)
         return bool(self.constants or version.stored or version.refused)
 
-    def silent(self, instant_time: str) -> frozenset[str]:
+    def columns_without_statistics(self, instant_time: str) -> frozenset[str]:
         """Return the columns whose statistics in files of an instant cannot be used."""
         version = self._version(instant_time)
         return frozenset({*self.constants, *version.stored, *version.refused})

@@ -57,7 +57,7 @@ _MAPS: Final[dict[str, _KeyMap]] = {}
 _GUARD: Final = threading.Lock()
 
 
-def _map_of(location: str) -> _KeyMap:
+def _find_key_map(location: str) -> _KeyMap:
     with _GUARD:
         return _MAPS.setdefault(location, _KeyMap())
 
@@ -70,7 +70,7 @@ class MemoryIndex:
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Find keys; see `Index.locate`. All pairs are certain."""
-        known = _map_of(storage.location)
+        known = _find_key_map(storage.location)
         with known.guard, ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             unread, size_bytes = known.follow(storage, snapshot.files, pool)
             held = dict(known.columns)

@@ -117,7 +117,7 @@ class Tagged:
     searched: tuple[FileSlice, ...] = ()
     new_buckets: Ints | None = None
     leaving: npt.NDArray[np.bool_] | None = None
-    gone: npt.NDArray[np.bool_] | None = None
+    is_deleted: npt.NDArray[np.bool_] | None = None
     base_rows: Ints | None = None
 
     def with_new_keys(self, wanted: npt.NDArray[np.bool_]) -> Tagged:

@@ -81,7 +81,7 @@ class KeyColumn:
     size_bytes: int
     groups: tuple[tuple[int, int], ...] = ()
 
-    def rows_of(self, at: Ints) -> Ints:
+    def row_numbers(self, at: Ints) -> Ints:
         """Return the row numbers in the file of the keys at these positions; -1 if they are unknown."""
         if not self.groups:
             return np.full(len(at), -1)
@@ -177,7 +177,7 @@ def locate_keys(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[tup
     hits = np.searchsorted(places, ends)
     parts = zip(columns, ends.tolist(), hits.tolist(), hits[1:].tolist(), strict=False)
     return [
-        _distinct(at[first:last], column.rows_of(places[first:last] - start)) for column, start, first, last in parts
+        _distinct(at[first:last], column.row_numbers(places[first:last] - start)) for column, start, first, last in parts
     ]
 
 
@@ -220,7 +220,7 @@ def logs_with_keys(snapshot: Snapshot, piece: FileSlice) -> LogsWithKeys | None:
     updating = snapshot.live.updating if isinstance(snapshot.live, ListedSlices) else frozenset()
     if all(piece.base is not None and log.path in updating for log in piece.logs):
         return None
-    return LogsWithKeys(piece.logs, snapshot.merging(piece).visible)
+    return LogsWithKeys(piece.logs, snapshot.merge_rules(piece).visible)
 
 
 def add_keys_of_logs(
@@ -272,7 +272,7 @@ def read_slice_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> K
     """Read every key that a file of the slice holds, deleted or not. Keys may repeat."""
     parts = [read_keys(storage, piece.base)] if piece.base is not None else []
     if piece.logs:
-        parts.append(_read_log_keys(storage, LogsWithKeys(piece.logs, snapshot.merging(piece).visible)))
+        parts.append(_read_log_keys(storage, LogsWithKeys(piece.logs, snapshot.merge_rules(piece).visible)))
     chunks = [chunk for part in parts for chunk in part.keys.chunks]
     return KeyColumn(pa.chunked_array(chunks, pa.string()), sum(part.size_bytes for part in parts))
 
@@ -321,7 +321,7 @@ def find_deleting_slices(storage: Storage, snapshot: Snapshot, slices: Sequence[
         return {}
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
     columns = pa.schema([*meta, *snapshot.columns(storage.location)])
-    return {at: DeletingSlice(slices[at], snapshot.merging(slices[at]), columns) for at in found}
+    return {at: DeletingSlice(slices[at], snapshot.merge_rules(slices[at]), columns) for at in found}
 
 
 def flag_deleted_pairs(
@@ -363,7 +363,7 @@ def mark_deleted_rows(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArra
     """Add to each pair whether the slice's log files have deleted the row."""
     deleting = find_deleting_slices(storage, snapshot, tagged.searched)
     gone = flag_deleted_pairs(storage, deleting, keys, tagged.keys, tagged.files)
-    return replace(tagged, gone=gone) if gone.any() else tagged
+    return replace(tagged, is_deleted=gone) if gone.any() else tagged
 
 
 def drop_deleted_places(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:

@@ -248,11 +248,11 @@ class _Narrowing:
         if self._sorted is not None and isinstance(candidates, slice):
             keys, first, last = self._sorted, candidates.start, candidates.stop
 
-            def among_sorted(low: bytes, high: bytes) -> bool:
+            def test_sorted(low: bytes, high: bytes) -> bool:
                 found = keys.between(low, high, first, last)
                 return bool(found.stop > found.start)
 
-            return among_sorted
+            return test_sorted
         selected = self.keys if isinstance(candidates, slice) else self.keys.filter(pa.array(candidates))
         ends = pc.min_max(selected)
         least, greatest = ends["min"].as_py().encode(), ends["max"].as_py().encode()

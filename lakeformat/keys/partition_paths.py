@@ -32,8 +32,8 @@ __all__ = [
     "DEFAULT_PARTITION",
     "distinct_partitions",
     "folders_above",
-    "matching_partitions",
-    "nested_pair",
+    "match_partitions",
+    "find_nested_pair",
     "partition_paths",
     "partition_values",
 ]
@@ -114,14 +114,14 @@ def _format_field(
     return codes, values
 
 
-def _encode(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
+def _encode_dictionary(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
     """Dictionary-encode a column; null is one of the distinct values."""
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     return encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
 
 
 def _format_simple(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, list[str]]:
-    encoded = _encode(column)
+    encoded = _encode_dictionary(column)
     texts = java_text(encoded.dictionary).to_pylist()
     return encoded.indices.to_numpy().astype(np.int64), [text or DEFAULT_PARTITION for text in texts]
 
@@ -137,7 +137,7 @@ def _format_timestamps(
     pattern = JavaPattern.parse(settings.output_format)
     zone = arrow_zone(settings.output_timezone)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        encoded = _encode(column)
+        encoded = _encode_dictionary(column)
         codes, texts = format_millis(_millis_of_texts(encoded.dictionary, settings), pattern, zone)
         return codes[encoded.indices.to_numpy()], texts
     return format_millis(_millis_of_numbers(column, settings), pattern, zone)
@@ -221,7 +221,7 @@ def distinct_partitions(batches: Iterable[pa.RecordBatch], settings: KeySettings
     return frozenset(found), rows
 
 
-def matching_partitions(
+def match_partitions(
     wanted: Iterable[str], existing: Collection[str], *, wildcards: bool = True
 ) -> tuple[frozenset[str], tuple[str, ...]]:
     """Find the existing partitions that match the wanted paths (Hudi: ``resolvePartitionWildcards``).
@@ -260,7 +260,7 @@ def matching_partitions(
     return frozenset(found), tuple(unmatched)
 
 
-def nested_pair(new: Collection[str], existing: Collection[str]) -> tuple[str, str] | None:
+def find_nested_pair(new: Collection[str], existing: Collection[str]) -> tuple[str, str] | None:
     """Find two partition paths, at least one of them new, of which one is a folder inside the other: (outer, inner)."""
     if len({path.count("/") for paths in (new, existing) for path in paths}) < 2:
         return None  # Folders of equal depth are never nested.

@@ -16,16 +16,16 @@ from lakeformat.codec.java import java_text
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 
-__all__ = ["GENERATED_KEY", "GeneratedKeys", "field_column", "record_keys", "seqnos"]
+__all__ = ["GENERATED_KEY", "GeneratedKeys", "field_column", "record_keys", "make_seqnos"]
 
 #: The last four digits of numbers, as text.
 _LAST_DIGITS: Final = (np.arange(10_000)[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8)
 
 
-def seqnos(instant_time: str, task: int, first: int, rows: int) -> pa.Array:
+def make_seqnos(instant_time: str, task: int, first: int, rows: int) -> pa.Array:
     """Make ``<instant>_<task>_<counter>`` for ``rows`` rows, with counters from ``first`` on.
 
-    >>> seqnos("20251120083000123", 0, 9, 2).to_pylist()
+    >>> make_seqnos("20251120083000123", 0, 9, 2).to_pylist()
     ['20251120083000123_0_9', '20251120083000123_0_10']
     """
     prefix = np.frombuffer(f"{instant_time}_{task}_".encode(), np.uint8)
@@ -71,7 +71,7 @@ class GeneratedKeys:
     def take(self, rows: int) -> pa.Array:
         """Return the next keys, as strings."""
         first, self._made = self._made, self._made + rows
-        return seqnos(self._instant_time, self._task, first, rows)
+        return make_seqnos(self._instant_time, self._task, first, rows)
 
 
 def record_keys(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.StringArray | pa.ChunkedArray:
@@ -126,19 +126,19 @@ def field_column(rows: pa.Table | pa.RecordBatch, name: str, role: str) -> pa.Ar
         return rows.column(name)
     top, *inner = name.split(".")
     if not inner or rows.schema.names.count(top) != 1:
-        raise _no_column(name, role, rows.schema.names)
+        raise _missing_column_error(name, role, rows.schema.names)
     column = rows.column(top)
     path = top
     for part in inner:
         children = [field.name for field in column.type] if pa.types.is_struct(column.type) else []
         if part not in children:
-            raise _no_column(name, role, [f"{path}.{child}" for child in children] or rows.schema.names)
+            raise _missing_column_error(name, role, [f"{path}.{child}" for child in children] or rows.schema.names)
         column = pc.struct_field(column, part)
         path = f"{path}.{part}"
     return column
 
 
-def _no_column(name: str, role: str, known: list[str]) -> SchemaMismatchError:
+def _missing_column_error(name: str, role: str, known: list[str]) -> SchemaMismatchError:
     hint = nearest(name, known) or "; add it, or set another " + role
     return SchemaMismatchError(f"{role} column {name!r} is not in the input{hint}")
 

@@ -20,22 +20,22 @@ __all__ = [
     "Boxes",
     "Estimate",
     "Estimates",
-    "Ranks",
-    "Spans",
+    "RankArray",
+    "FileRanges",
     "boxes_around",
     "boxes_of_files",
-    "percent",
+    "format_percent",
     "share_read",
 ]
 
-Ranks: TypeAlias = npt.NDArray[np.int64]
+RankArray: TypeAlias = npt.NDArray[np.int64]
 
 #: Comparisons of filters with a file's column that are computed at a time.
 _AT_ONCE: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spans:
+class FileRanges:
     """The known range of each file in one column.
 
     Attributes:
@@ -45,24 +45,24 @@ class Spans:
 
     low: pa.Array
     high: pa.Array
-    blank: npt.NDArray[np.bool_]
+    is_empty: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
     """Closed boxes, one in each row of the two arrays; columns are dimensions. A box with low > high is empty."""
 
-    low: Ranks
-    high: Ranks
+    low: RankArray
+    high: RankArray
 
     def __len__(self) -> int:
         return len(self.low)
 
-    def only(self, dimension: int) -> Boxes:
+    def select_dimension(self, dimension: int) -> Boxes:
         """Return the boxes in one dimension."""
         return Boxes(self.low[:, [dimension]], self.high[:, [dimension]])
 
-    def touched(self, box: int, other: Boxes) -> npt.NDArray[np.bool_]:
+    def find_overlaps(self, box: int, other: Boxes) -> npt.NDArray[np.bool_]:
         """Return which boxes of ``other`` share a point with the box number ``box``."""
         flags: npt.NDArray[np.bool_] = ((other.low <= self.high[box]) & (other.high >= self.low[box])).all(axis=1)
         return flags
@@ -78,12 +78,12 @@ class Axis:
         ordered: the sorted ranks of the sampled rows without null and NaN; at least one entry.
     """
 
-    rows: Ranks
+    rows: RankArray
     spans: Boxes
-    ordered: Ranks
+    ordered: RankArray
 
     @classmethod
-    def of(cls, sample: pa.Array, files: Spans) -> Axis:
+    def of(cls, sample: pa.Array, files: FileRanges) -> Axis:
         """Rank the sampled values together with the files' bounds."""
         size, count = len(sample), len(files.low)
         if pa.types.is_floating(sample.type):
@@ -92,21 +92,21 @@ class Axis:
         low, high = ranks[size : size + count], ranks[size + count :]
         top = int(ranks.max(initial=0))
         high = np.where(high == 0, top, high)  # Unknown bounds cover all ranks.
-        low, high = np.where(files.blank, top + 1, low), np.where(files.blank, -1, high)
+        low, high = np.where(files.is_empty, top + 1, low), np.where(files.is_empty, -1, high)
         found = np.sort(ranks[:size])
         ordered = found[np.searchsorted(found, 1) :]
         return cls(ranks[:size], Boxes(low[:, None], high[:, None]), ordered if len(ordered) else np.ones(1, np.int64))
 
-    def share_below(self, ranks: Ranks) -> npt.NDArray[np.float64]:
+    def share_below(self, ranks: RankArray) -> npt.NDArray[np.float64]:
         """Return the share of the sampled values that are less than each rank."""
         return np.searchsorted(self.ordered, ranks) / len(self.ordered)
 
-    def share_up_to(self, ranks: Ranks) -> npt.NDArray[np.float64]:
+    def share_up_to(self, ranks: RankArray) -> npt.NDArray[np.float64]:
         """Return the share of the sampled values that are not greater than each rank."""
         return np.searchsorted(self.ordered, ranks, "right") / len(self.ordered)
 
 
-def _rank_values(values: pa.Array) -> Ranks:
+def _rank_values(values: pa.Array) -> RankArray:
     """Return ranks from 1 in the order of the values, 0 for null."""
     words = Words(values)
     columns = [words.word(at) for at in range(words.count)]
@@ -119,7 +119,7 @@ def _rank_values(values: pa.Array) -> Ranks:
     return ranks
 
 
-def boxes_around(axes: list[Axis], rows: Ranks, width: float, rng: np.random.Generator) -> Boxes:
+def boxes_around(axes: list[Axis], rows: RankArray, width: float, rng: np.random.Generator) -> Boxes:
     """Return random boxes, one around each of the sampled rows.
 
     Each side spans the share ``width`` of that column's sampled values.
@@ -134,7 +134,7 @@ def boxes_around(axes: list[Axis], rows: Ranks, width: float, rng: np.random.Gen
     return Boxes(np.stack(low, axis=1), np.stack(high, axis=1))
 
 
-def boxes_of_files(axes: list[Axis], file: Ranks, count: int) -> Boxes:
+def boxes_of_files(axes: list[Axis], file: RankArray, count: int) -> Boxes:
     """Return the boxes that files would span, from the file number of each sampled row."""
     top = max(int(axis.rows.max(initial=0)) for axis in axes) + 1
     low = np.full((count, len(axes)), top)
@@ -233,11 +233,11 @@ class Estimates:
         least = next(layout for layout in others if layout.name == self.best)
         by = ", ".join(f'"{column}"' for column in self.columns)
         return (
-            f"{least.name} reads {percent(least.read)} of the files where {percent(now.read)} are read now; run "
+            f"{least.name} reads {format_percent(least.read)} of the files where {format_percent(now.read)} are read now; run "
             f'table.cluster(by=[{by}], curve="{least.name}")'
         )
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Format a share as a percentage."""
     return f"{100 * share:.3g} %" if share < 0.0995 else f"{100 * share:.1f} %"

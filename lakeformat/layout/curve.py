@@ -21,7 +21,7 @@ import pyarrow as pa
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.layout.ranks import Boundaries, Ranks, Words, fit_boundaries, fit_ranks, leaf_column, leaf_type
 
-__all__ = ["SLACK", "Build", "Curve", "Positions", "Strategy", "cell_ends", "cut", "fit", "hilbert", "interleave"]
+__all__ = ["SLACK", "CurveBuild", "Curve", "Positions", "CurveStrategy", "cell_ends", "cut_places", "fit_curve", "hilbert", "interleave"]
 
 Cells: TypeAlias = npt.NDArray[np.uint64]
 
@@ -38,7 +38,7 @@ def interleave(cells: Sequence[Cells], bits: int) -> Cells:
     dimensions = len(cells)
     if dimensions == 1:
         return cells[0]
-    spread = _spread(dimensions)
+    spread = _spread_bits(dimensions)
     found = np.zeros(len(cells[0]), np.uint64)
     for dimension, coordinate in enumerate(cells):
         for low in range(0, bits, 8):
@@ -77,7 +77,7 @@ def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
 
 
 @lru_cache
-def _spread(dimensions: int) -> Cells:
+def _spread_bits(dimensions: int) -> Cells:
     """Return for each byte its bits, ``dimensions`` apart."""
     byte = np.arange(256, dtype=np.uint64)
     found = np.zeros(256, np.uint64)
@@ -96,7 +96,7 @@ _RANK_BITS: Final = 16
 _BLOCK_ROWS: Final = 1 << 16
 
 
-class Strategy(enum.Enum):
+class CurveStrategy(enum.Enum):
     """The order of the rows (``hoodie.layout.optimize.strategy``)."""
 
     LINEAR = "linear"
@@ -104,11 +104,11 @@ class Strategy(enum.Enum):
     HILBERT = "hilbert"
 
     @classmethod
-    def parse(cls, text: str) -> Strategy:
+    def parse(cls, text: str) -> CurveStrategy:
         """Parse any usual spelling, in any case.
 
-        >>> Strategy.parse("ZORDER"), Strategy.parse("z_order").value
-        (<Strategy.Z_ORDER: 'z-order'>, 'z-order')
+        >>> CurveStrategy.parse("ZORDER"), CurveStrategy.parse("z_order").value
+        (<CurveStrategy.Z_ORDER: 'z-order'>, 'z-order')
 
         Raises:
             InvalidInputError: no such strategy.
@@ -120,14 +120,14 @@ class Strategy(enum.Enum):
         raise InvalidInputError(f"no such layout strategy: {text!r}; write linear, z-order or hilbert")
 
 
-class Build(enum.Enum):
+class CurveBuild(enum.Enum):
     """The way a column becomes a coordinate of the curve (``hoodie.layout.optimize.curve.build.method``)."""
 
     SAMPLE = "sample"  #: The value's rank among sampled values: the curve divides the rows evenly.
     DIRECT = "direct"  #: Bits of the value itself: the curve divides the range of values evenly.
 
     @classmethod
-    def parse(cls, text: str) -> Build:
+    def parse(cls, text: str) -> CurveBuild:
         """Parse the name in any case. Raises `InvalidInputError` for any other word."""
         for build in cls:
             if text.strip().lower() == build.value:
@@ -203,7 +203,7 @@ def _shared_prefix_mask(low: int, high: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """A curve that gives each row its place. Picklable; made by `fit`.
+    """A curve that gives each row its place. Picklable; made by `fit_curve`.
 
     Attributes:
         strategy: the kind of curve.
@@ -212,7 +212,7 @@ class Curve:
         bits: bits of each coordinate; places are below ``2 ** (bits * len(columns))``. LINEAR may use all 64 bits.
     """
 
-    strategy: Strategy
+    strategy: CurveStrategy
     columns: tuple[str, ...]
     types: tuple[pa.DataType, ...]
     bits: int
@@ -257,10 +257,10 @@ class Curve:
         if isinstance(self._coordinates, _Linear):
             return self._coordinates.place(columns)
         cells = [coordinate.of(words) for coordinate, words in zip(self._coordinates, columns, strict=True)]
-        return (hilbert if self.strategy is Strategy.HILBERT else interleave)(cells, self.bits)
+        return (hilbert if self.strategy is CurveStrategy.HILBERT else interleave)(cells, self.bits)
 
 
-def fit(strategy: Strategy, columns: Sequence[str], sample: pa.Table, *, build: Build = Build.SAMPLE) -> Curve:
+def fit_curve(strategy: CurveStrategy, columns: Sequence[str], sample: pa.Table, *, build: CurveBuild = CurveBuild.SAMPLE) -> Curve:
     """Fit a curve to a sample, for rows with the same columns.
 
     Args:
@@ -268,7 +268,7 @@ def fit(strategy: Strategy, columns: Sequence[str], sample: pa.Table, *, build: 
         columns: one or more columns, at most 64; fields of structs by path (``a.b``).
         sample: rows with these columns, drawn as evenly as possible. 200,000 rows give quantiles to a tenth of a
             percent. An empty sample gives a curve that puts all rows in one place.
-        build: see `Build`; LINEAR always uses the sample.
+        build: see `CurveBuild`; LINEAR always uses the sample.
 
     Raises:
         InvalidInputError: there are no columns, too many, or one occurs twice.
@@ -278,17 +278,17 @@ def fit(strategy: Strategy, columns: Sequence[str], sample: pa.Table, *, build: 
     if not 0 < len(names) <= 64 or len(set(names)) < len(names):
         raise InvalidInputError(f"a layout is by 1 to 64 different columns, not by {', '.join(names) or 'none'}")
     types = tuple(leaf_type(sample.schema, name) for name in names)
-    parts = [_whole(leaf_column(sample, name)) for name in names]
+    parts = [_combine_chunks(leaf_column(sample, name)) for name in names]
     bits = 64 // len(names)
-    if strategy is Strategy.LINEAR or len(names) == 1:
-        return Curve(Strategy.LINEAR, names, types, bits, _Linear(tuple(map(fit_boundaries, parts))))
-    if build is Build.SAMPLE:
+    if strategy is CurveStrategy.LINEAR or len(names) == 1:
+        return Curve(CurveStrategy.LINEAR, names, types, bits, _Linear(tuple(map(fit_boundaries, parts))))
+    if build is CurveBuild.SAMPLE:
         bits = min(bits, _RANK_BITS)
         return Curve(strategy, names, types, bits, tuple(fit_ranks(part, bits) for part in parts))
     return Curve(strategy, names, types, bits, _fit_bits(parts, bits))
 
 
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -308,7 +308,7 @@ def _fit_bits(columns: Sequence[pa.Array], bits: int) -> tuple[_Bits, ...]:
 SLACK: Final = 0.2
 
 
-def cut(places: Positions, files: int) -> npt.NDArray[np.int64]:
+def cut_places(places: Positions, files: int) -> npt.NDArray[np.int64]:
     """Return the row at which each file except the first starts.
 
     Files end between large cells of the curve: a file that ends anywhere would span a part of two cells. Two rows are
@@ -335,7 +335,7 @@ def cut(places: Positions, files: int) -> npt.NDArray[np.int64]:
 
 
 def cell_ends(places: Positions, starts: npt.NDArray[np.int64]) -> Positions:
-    """Return for each cut of `cut` the last place before it, which also divides rows that are not in ``places``."""
+    """Return for each cut of `cut_places` the last place before it, which also divides rows that are not in ``places``."""
     before = places[starts - 1]
     filled = before ^ places[starts]
     for shift in (1, 2, 4, 8, 16, 32):

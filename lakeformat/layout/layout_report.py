@@ -26,14 +26,14 @@ from lakeformat.layout.boxes import (
     Boxes,
     Estimate,
     Estimates,
-    Ranks,
-    Spans,
+    RankArray,
+    FileRanges,
     boxes_around,
     boxes_of_files,
-    percent,
+    format_percent,
     share_read,
 )
-from lakeformat.layout.curve import Positions, Strategy, cut, fit
+from lakeformat.layout.curve import Positions, CurveStrategy, cut_places, fit_curve
 from lakeformat.model.one_line import OneLine
 from lakeformat.public import public
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-__all__ = ["LayoutReport", "Sample", "draw", "report"]
+__all__ = ["LayoutReport", "Sample", "draw_layouts", "estimate_layouts"]
 
 #: With more boxes, a panel is only a grey area.
 _MOST_BOXES: Final = 1_024
@@ -56,7 +56,7 @@ _TITLES: Final = {NOW: "as it lies now"}
 Extents = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
-def draw(report: Estimates, plane: Sequence[str] = (), after: Estimates | None = None) -> Any:
+def draw_layouts(report: Estimates, plane: Sequence[str] = (), after: Estimates | None = None) -> Any:
     """Draw the figure; see `LayoutReport.figure`."""
     try:
         from matplotlib.figure import Figure
@@ -71,7 +71,7 @@ def draw(report: Estimates, plane: Sequence[str] = (), after: Estimates | None =
                 f"the reports are on {', '.join(report.columns)} and on {', '.join(after.columns)}; "
                 "make both on the same columns"
             )
-        before = replace(report, example=_same_filter(after, report))
+        before = replace(report, example=_convert_example(after, report))
         panels_of = [(before, report.layouts[0], "before"), (after, after.layouts[0], "after")]
     across = 2 if len(panels_of) > 1 else 1
     down = -(-len(panels_of) // across)
@@ -84,7 +84,7 @@ def draw(report: Estimates, plane: Sequence[str] = (), after: Estimates | None =
     subtitle = report.advice
     if after is not None:
         # The last line keeps the titles of the panels apart.
-        subtitle = f"{percent(report.layouts[0].read)} of the files before, {percent(after.layouts[0].read)} after\n"
+        subtitle = f"{format_percent(report.layouts[0].read)} of the files before, {format_percent(after.layouts[0].read)} after\n"
     figure.suptitle(f"{head}\n{subtitle}", fontsize=12, color=_TEXT)
     figure.legend(
         handles=[
@@ -105,7 +105,7 @@ def draw(report: Estimates, plane: Sequence[str] = (), after: Estimates | None =
     return figure
 
 
-def _same_filter(of: Estimates, target: Estimates) -> Boxes:
+def _convert_example(of: Estimates, target: Estimates) -> Boxes:
     """Convert a report's example into the ranks of another report, so that it covers equal shares of the rows."""
     if not len(of.example):
         return target.example
@@ -138,7 +138,7 @@ def _draw_panel(panel: Axes, report: Estimates, layout: Estimate, shown: tuple[i
 
     boxes = layout.boxes
     full = np.flatnonzero((boxes.low <= boxes.high).all(axis=1))
-    touched = report.example.touched(0, boxes) if len(report.example) else np.zeros(len(boxes), bool)
+    touched = report.example.find_overlaps(0, boxes) if len(report.example) else np.zeros(len(boxes), bool)
     drawn = full[np.linspace(0, len(full) - 1, min(len(full), _MOST_BOXES)).astype(int)] if len(full) else full
     sides = [_extents(report, boxes, column) for column in shown]
     if len(shown) == 1:
@@ -251,13 +251,13 @@ class LayoutReport(OneLine, Estimates):
         width = max(map(len, names))
         lines = [
             f"{self.rows:,} rows in {self.files:,} files, judged by a sample of {self.sampled:,} rows.",
-            f"Share of the files that a filter for {percent(self.selectivity)} of the rows skips:",
+            f"Share of the files that a filter for {format_percent(self.selectivity)} of the rows skips:",
             "",
             " ".join([" " * width, *(f"{layout.name:>9}" for layout in self.layouts)]),
         ]
         for at, name in enumerate(names):
             shares = [[*layout.skipped.values(), layout.skipped_together][at] for layout in self.layouts]
-            lines.append(" ".join([f"{name:<{width}}", *(f"{percent(share):>9}" for share in shares)]))
+            lines.append(" ".join([f"{name:<{width}}", *(f"{format_percent(share):>9}" for share in shares)]))
         cut_files = self.layouts[-1].files
         if cut_files < self.files:
             lines += [
@@ -270,10 +270,10 @@ class LayoutReport(OneLine, Estimates):
         """Return the HTML for notebooks: the shares of files that filters skip, a column per layout, and the advice."""
         kinds = [*(f"on {column}" for column in self.columns), "on all together"]
         rows = [
-            (kind, *(percent([*layout.skipped.values(), layout.skipped_together][at]) for layout in self.layouts))
+            (kind, *(format_percent([*layout.skipped.values(), layout.skipped_together][at]) for layout in self.layouts))
             for at, kind in enumerate(kinds if len(self.columns) > 1 else kinds[:1])
         ]
-        head = f"Share of the files that a filter for {percent(self.selectivity)} of the rows skips"
+        head = f"Share of the files that a filter for {format_percent(self.selectivity)} of the rows skips"
         return html_rows(("", *(layout.name for layout in self.layouts)), rows, caption=head, note=self.advice)
 
     def figure(self, plane: Sequence[str] = (), *, after: LayoutReport | None = None) -> Any:
@@ -287,7 +287,7 @@ class LayoutReport(OneLine, Estimates):
             InvalidInputError: matplotlib is missing (``pip install 'lakeformat[plot]'``), or a column does not exist.
         """
 
-        return draw(self, plane, after)
+        return draw_layouts(self, plane, after)
 
     def to_png(
         self, path: str | PathLike[str], plane: Sequence[str] = (), *, after: LayoutReport | None = None
@@ -296,8 +296,8 @@ class LayoutReport(OneLine, Estimates):
         self.figure(plane, after=after).savefig(path, format="png", dpi=150)
 
 
-def report(
-    sample: Sample, now: Mapping[str, Spans], *, rows: int, files: int, selectivity: float = 0.01, seed: int = 0
+def estimate_layouts(
+    sample: Sample, now: Mapping[str, FileRanges], *, rows: int, files: int, selectivity: float = 0.01, seed: int = 0
 ) -> LayoutReport:
     """Estimate layouts by the columns of ``now``, in their order.
 
@@ -319,15 +319,15 @@ def report(
 
     def estimate(name: str, boxes: Boxes) -> Estimate:
         skipped = {
-            column: 1 - share_read(boxes.only(at), alone[at]) if len(boxes) else 0.0 for at, column in enumerate(names)
+            column: 1 - share_read(boxes.select_dimension(at), alone[at]) if len(boxes) else 0.0 for at, column in enumerate(names)
         }
         return Estimate(name, len(boxes), skipped, 1 - share_read(boxes, together), boxes)
 
     spans = [axis.spans for axis in axes]
     present = Boxes(*(np.concatenate([getattr(span, end) for span in spans], axis=1) for end in ("low", "high")))
     layouts = [estimate(NOW, present)]
-    for strategy in Strategy:
-        if strategy is Strategy.LINEAR or len(names) > 1:
+    for strategy in CurveStrategy:
+        if strategy is CurveStrategy.LINEAR or len(names) > 1:
             file, count = _cut_files(sample, *_sort_rows(strategy, sample, axes))
             layouts.append(estimate(strategy.value, boxes_of_files(axes, file, count)))
     return LayoutReport(
@@ -343,16 +343,16 @@ def report(
     )
 
 
-def _sort_rows(strategy: Strategy, sample: Sample, axes: Sequence[Axis]) -> tuple[Ranks, Positions | None]:
+def _sort_rows(strategy: CurveStrategy, sample: Sample, axes: Sequence[Axis]) -> tuple[RankArray, Positions | None]:
     """Return the rows in order, partition by partition, and their places on the curve in this order."""
-    if strategy is Strategy.LINEAR:
+    if strategy is CurveStrategy.LINEAR:
         return np.lexsort([*(axis.rows for axis in reversed(axes)), sample.partition]), None
-    places = fit(strategy, sample.rows.schema.names, sample.rows).positions(sample.rows)
+    places = fit_curve(strategy, sample.rows.schema.names, sample.rows).positions(sample.rows)
     order = np.lexsort((places, sample.partition))
     return order, places[order]
 
 
-def _cut_files(sample: Sample, order: Ranks, places: Positions | None) -> tuple[Ranks, int]:
+def _cut_files(sample: Sample, order: RankArray, places: Positions | None) -> tuple[RankArray, int]:
     """Return the file of each row, with every partition cut into files as in a rewrite, and the number of files."""
     rows = np.bincount(sample.partition, minlength=len(sample.files))
     files = np.clip(sample.files, 1, np.maximum(1, rows // ROWS_A_FILE))
@@ -363,7 +363,7 @@ def _cut_files(sample: Sample, order: Ranks, places: Positions | None) -> tuple[
     if places is not None:
         for partition in np.flatnonzero(files > 1).tolist():
             first, count = first_row[partition], rows[partition]
-            starts = cut(places[first : first + count], int(files[partition]))
+            starts = cut_places(places[first : first + count], int(files[partition]))
             file[first : first + count] = first_file[partition] + np.searchsorted(starts, np.arange(count), "right")
     of_row = np.empty(len(order), np.int64)
     of_row[order] = file
@@ -375,7 +375,7 @@ def _choose_example(filters: Boxes, layouts: Sequence[Estimate]) -> Boxes:
     if not len(filters):
         return filters
     boxes = layouts[-1].boxes
-    touched = np.array([filters.touched(at, boxes).sum() for at in range(len(filters))])
+    touched = np.array([filters.find_overlaps(at, boxes).sum() for at in range(len(filters))])
     chosen = [int(np.argsort(touched, kind="stable")[len(touched) // 2])]
     return Boxes(filters.low[chosen], filters.high[chosen])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lakeformat.merge.fields import fill_nulls, fold_rows
 from lakeformat.merge.fold import fold_parts
-from lakeformat.merge.order import deleted_rows, latest_rows, stored_wins
-from lakeformat.merge.rules import MergeFunction, Merger, MergeRule, ReadRule, read_rule
+from lakeformat.merge.order import flag_deleted_rows, latest_rows, stored_wins
+from lakeformat.merge.rules import MergeFunction, Merger, MergeRule, ReadRule, make_read_rule
 from lakeformat.merge.slice_merge import SliceMerge
 from lakeformat.merge.versions import marked_rows
 
@@ -15,12 +15,12 @@ __all__ = [
     "Merger",
     "ReadRule",
     "SliceMerge",
-    "deleted_rows",
+    "flag_deleted_rows",
     "fill_nulls",
     "fold_parts",
     "fold_rows",
     "latest_rows",
     "marked_rows",
-    "read_rule",
+    "make_read_rule",
     "stored_wins",
 ]

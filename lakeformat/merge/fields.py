@@ -60,7 +60,7 @@ def fold_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> pa.
     if found is None:
         return rows
     ranks = None if ordering is None else ordering_ranks([ordering])
-    runs = KeyRuns.of(found, np.arange(rows.num_rows), ranks)
+    runs = KeyRuns.group(found, np.arange(rows.num_rows), ranks)
     newest = runs.newest()
     by_arrival = np.argsort(newest)
     columns = []
@@ -68,7 +68,7 @@ def fold_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> pa.
         column = rows.column(field.name)
         chosen = newest
         if column.null_count and field.name != IS_DELETED:
-            chosen = runs.choose_rows(np.asarray(pc.is_valid(column)))
+            chosen = runs.choose_field_rows(np.asarray(pc.is_valid(column)))
         columns.append(gather_column(column, chosen[by_arrival]))
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
@@ -78,17 +78,17 @@ class KeyRuns:
     """Rows grouped into runs of one key, each run in order of arrival. Each run is folded into one row.
 
     Attributes:
-        at: the rows' positions, run by run.
-        run: for each entry of ``at`` the number of its run, from 0.
-        newest_so_far: for each entry of ``at``, whether no earlier row of its run ranks above it.
+        positions: the rows' positions, run by run.
+        runs: for each entry of ``positions`` the number of its run, from 0.
+        newest_so_far: for each entry of ``positions``, whether no earlier row of its run ranks above it.
     """
 
-    at: Ints
-    run: Ints
+    positions: Ints
+    runs: Ints
     newest_so_far: Mask
 
     @classmethod
-    def of(cls, codes: npt.NDArray[np.int32] | Ints, at: Ints, ranks: Ints | None) -> KeyRuns:
+    def group(cls, codes: npt.NDArray[np.int32] | Ints, at: Ints, ranks: Ints | None) -> KeyRuns:
         """Group the rows at the ascending positions ``at``. Codes and ranks cover all rows, as for `last_of_each`."""
         at = at[np.argsort(codes[at], kind="stable")]
         ordered = codes[at].astype(np.int64)
@@ -101,33 +101,33 @@ class KeyRuns:
 
     def newest(self) -> Ints:
         """Return for each run the position of the row that wins."""
-        return self.at[self.last(self.newest_so_far)]
+        return self.positions[self.last(self.newest_so_far)]
 
     def latest(self) -> Ints:
         """Return for each run the position of the row that arrived last."""
-        return self.at[self.last(np.ones(len(self.at), bool))]
+        return self.positions[self.last(np.ones(len(self.positions), bool))]
 
-    def choose_rows(self, known: Mask) -> Ints:
+    def choose_field_rows(self, known: Mask) -> Ints:
         """Return for each run the position of the row whose field is taken: the newest row if no row knows the field.
 
         Args:
             known: for all rows, whether they know the field.
         """
-        knowing = known[self.at]
+        knowing = known[self.positions]
         replacing, first_known = self.last(self.newest_so_far & knowing), self.first(knowing)
-        chosen = np.where(first_known < len(self.at), first_known, self.last(self.newest_so_far))
-        return self.at[np.where(replacing >= 0, replacing, chosen)]
+        chosen = np.where(first_known < len(self.positions), first_known, self.last(self.newest_so_far))
+        return self.positions[np.where(replacing >= 0, replacing, chosen)]
 
     def first(self, wanted: Mask) -> Ints:
-        """Return for each run the first place in ``at`` that is wanted, or the length of ``at`` if there is none."""
-        return self._last_place(np.flatnonzero(wanted)[::-1], len(self.at))
+        """Return for each run the first place in ``positions`` that is wanted, or the length of ``positions`` if there is none."""
+        return self._last_place(np.flatnonzero(wanted)[::-1], len(self.positions))
 
     def last(self, wanted: Mask) -> Ints:
-        """Return for each run the last place in ``at`` that is wanted, or -1 if there is none."""
+        """Return for each run the last place in ``positions`` that is wanted, or -1 if there is none."""
         return self._last_place(np.flatnonzero(wanted), -1)
 
     def _last_place(self, places: Ints, otherwise: int) -> Ints:
         """Return for each run the last of these places."""
-        found: Ints = np.full(int(self.run[-1]) + 1 if len(self.run) else 0, otherwise)
-        found[self.run[places]] = places
+        found: Ints = np.full(int(self.runs[-1]) + 1 if len(self.runs) else 0, otherwise)
+        found[self.runs[places]] = places
         return found

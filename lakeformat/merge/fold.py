@@ -18,7 +18,7 @@ from lakeformat.arrow.gather import combine_table, gather_column, keep_rows
 from lakeformat.merge.fields import KeyRuns
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
 from lakeformat.merge.rules import ReadRule
-from lakeformat.merge.versions import LogDeletes, LogPart, Versions, versions_of
+from lakeformat.merge.versions import LogDeletes, LogPart, Versions, make_versions
 from lakeformat.model.record import META_COLUMNS
 
 __all__ = ["fold_parts", "fold_versions"]
@@ -50,23 +50,23 @@ def fold_parts(
     one column (of a column with large values, one chunk; if fields come from several versions, all columns).
 
     Args:
-        schema, stored: as for `versions_of`.
+        schema, stored: as for `make_versions`.
         keep: called with the remaining rows after each fold; returns them, from memory or from a file.
         base_rows: as for `fold_versions`.
     """
-    held = [versions_of(_NO_DELETES, rule, schema, stored)]  # The folded versions, then parts that are not folded yet.
+    held = [make_versions(_NO_DELETES, rule, schema, stored)]  # The folded versions, then parts that are not folded yet.
     count = size = rows = size_folded = 0
     for part in parts:
-        held.append(versions_of(part, rule, schema, stored))
+        held.append(make_versions(part, rule, schema, stored))
         del part  # Free the part before the next one is decoded.
         count, size = count + len(held[-1]), size + held[-1].rows.nbytes
         if count > max(rows, _FEW) or size > max(size_folded // _SHARE, _FEW_BYTES):
-            held.append(_fold(held, rule, base_rows, keep))
+            held.append(_fold_held(held, rule, base_rows, keep))
             rows, size_folded, count, size = len(held[0]), held[0].rows.nbytes, 0, 0
-    return _fold(held, rule, base_rows, keep)
+    return _fold_held(held, rule, base_rows, keep)
 
 
-def _fold(held: list[Versions], rule: ReadRule, base_rows: int, keep: Callable[[pa.Table], pa.Table]) -> Versions:
+def _fold_held(held: list[Versions], rule: ReadRule, base_rows: int, keep: Callable[[pa.Table], pa.Table]) -> Versions:
     """Fold the versions and clear the list."""
     versions = Versions.join(held)
     held.clear()
@@ -79,7 +79,7 @@ def _fold(held: list[Versions], rule: ReadRule, base_rows: int, keep: Callable[[
     versions = replace(versions, rows=schema.empty_table())
     arrays = keep_rows(columns, None if taken is None else taken[taken >= 0])
     rows = pa.Table.from_arrays(arrays, schema=schema)
-    return replace(versions, rows=keep(rows)) if at is None else versions.of_rows(at, keep(rows), {})
+    return replace(versions, rows=keep(rows)) if at is None else versions.with_rows(at, keep(rows), {})
 
 
 def fold_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Versions:
@@ -105,7 +105,7 @@ def fold_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Ver
     ranks, at, winners = _rank(versions, codes)
     if not (versions.known or rule.by_payload):
         return versions.take_versions(np.sort(winners))
-    records = KeyRuns.of(codes, _since_deletes(versions, KeyRuns.of(codes, at, ranks)), ranks)
+    records = KeyRuns.group(codes, _since_deletes(versions, KeyRuns.group(codes, at, ranks)), ranks)
     return _combine_fields(versions, rule, records, np.sort(winners))
 
 
@@ -149,7 +149,7 @@ def _since_unconditional(versions: Versions, codes: Codes) -> Ints:
     deletes = np.flatnonzero(versions.unconditional)
     last[codes[deletes]] = deletes
     since = last[codes]
-    following = np.flatnonzero((since >= 0) & (at > since) & ~versions.listed)[::-1]
+    following = np.flatnonzero((since >= 0) & (at > since) & ~versions.in_delete_block)[::-1]
     first: Ints = np.full(len(last), end)
     first[codes[following]] = following
     starts = np.where((last >= 0) & (first < end), first, np.maximum(last, 0))
@@ -159,11 +159,11 @@ def _since_unconditional(versions: Versions, codes: Codes) -> Ints:
 
 def _since_deletes(versions: Versions, runs: KeyRuns) -> Ints:
     """Return the ascending positions of the records that contribute fields: those since the last delete that won."""
-    places, deleted = np.arange(len(runs.at)), versions.deleted[runs.at]
-    since_delete = places > runs.last(deleted & runs.newest_so_far)[runs.run]
+    places, deleted = np.arange(len(runs.positions)), versions.deleted[runs.positions]
+    since_delete = places > runs.last(deleted & runs.newest_so_far)[runs.runs]
     # A record that the delete outranks contributes nothing, even if a record that outranks the delete follows.
-    start = runs.first(since_delete & runs.newest_so_far)[runs.run]
-    return np.sort(runs.at[~deleted & (places >= start)])
+    start = runs.first(since_delete & runs.newest_so_far)[runs.runs]
+    return np.sort(runs.positions[~deleted & (places >= start)])
 
 
 def _combine_fields(versions: Versions, rule: ReadRule, records: KeyRuns, winners: Ints) -> Versions:
@@ -175,10 +175,10 @@ def _combine_fields(versions: Versions, rule: ReadRule, records: KeyRuns, winner
         chosen = latest if rule.by_payload and name in META_COLUMNS else newest
         if name in versions.known:
             knowing = _spread_flags(versions, versions.known[name])
-            chosen = records.choose_rows(knowing)
+            chosen = records.choose_field_rows(knowing)
             known[name] = knowing[chosen][by_arrival]
         columns.append(gather_column(versions.rows.column(name), versions.row[chosen[by_arrival]]))
-    return versions.of_rows(winners, pa.Table.from_arrays(columns, schema=versions.rows.schema), known)
+    return versions.with_rows(winners, pa.Table.from_arrays(columns, schema=versions.rows.schema), known)
 
 
 def _spread_flags(versions: Versions, of_rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

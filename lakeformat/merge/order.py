@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 __all__ = [
     "any_within",
-    "deleted_rows",
+    "flag_deleted_rows",
     "key_codes",
     "last_of_each",
     "latest_rows",
@@ -117,7 +117,7 @@ def _greater(left: pa.Array, right: pa.Array) -> Mask:
     return np.asarray(pc.or_(known, pc.and_(pc.is_valid(left), pc.is_null(right))))
 
 
-def deleted_rows(flags: Any | None, rows: int) -> Mask:
+def flag_deleted_rows(flags: Any | None, rows: int) -> Mask:
     """Return the rows that the ``_hoodie_is_deleted`` column marks; none without the column."""
     if flags is None:
         return np.zeros(rows, bool)
@@ -139,13 +139,13 @@ def pair_rows(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     (array([1, 0, 2]), array([0, 1, 2]))
     """
     most = max(len(left), len(right), 1)
-    one, other = (codes * most + _occurrence(codes) for codes in (left, right))
+    one, other = (codes * most + _count_earlier_equals(codes) for codes in (left, right))
     _, at, found = np.intersect1d(one, other, assume_unique=True, return_indices=True)
     order = np.argsort(found, kind="stable")
     return at[order], found[order]
 
 
-def _occurrence(codes: Ints) -> Ints:
+def _count_earlier_equals(codes: Ints) -> Ints:
     """Return how many equal codes come before each one."""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from lakeformat.config.option import import_callable
 from lakeformat.errors import InvalidInputError, InvalidOptionError, UnsupportedTableError
 from lakeformat.merge.fields import fill_nulls
-from lakeformat.merge.order import deleted_rows
+from lakeformat.merge.order import flag_deleted_rows
 from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode
 from lakeformat.model.record import IS_DELETED, OPERATION, RECORD_KEY
 
-__all__ = ["MergeFunction", "MergeRule", "Merger", "ReadRule", "read_rule"]
+__all__ = ["MergeFunction", "MergeRule", "Merger", "ReadRule", "make_read_rule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class ReadRule:
     delete_marker: str = ""
     by_payload: bool = False
 
-    def within(self, names: Collection[str]) -> ReadRule:
+    def for_columns(self, names: Collection[str]) -> ReadRule:
         """Return the rule for a table with these columns: ordering fields that the table lacks are dropped."""
         return replace(self, ordering=tuple(name for name in self.ordering if name.partition(".")[0] in names))
 
-    def needed_of_base(self, *, by_position: bool = False) -> tuple[str, ...]:
+    def base_columns(self, *, by_position: bool = False) -> tuple[str, ...]:
         """Return the columns of base files that the merge needs; for a struct's field, the struct.
 
         Args:
@@ -61,9 +61,9 @@ class ReadRule:
             *dict.fromkeys(name.partition(".")[0] for name in self.ordering),
         )
 
-    def needed_of_logs(self) -> tuple[str, ...]:
+    def log_columns(self) -> tuple[str, ...]:
         """Return the columns of log blocks that the merge needs beside the record key, if the blocks have them."""
-        return tuple(dict.fromkeys((*self.needed_of_base(by_position=True), *self.deleting_columns)))
+        return tuple(dict.fromkeys((*self.base_columns(by_position=True), *self.deleting_columns)))
 
     @property
     def deleting_columns(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class ReadRule:
         return (IS_DELETED, OPERATION, *((self.delete_field,) if self.delete_field else ()))
 
 
-def read_rule(settings: MergeSettings) -> ReadRule:
+def make_read_rule(settings: MergeSettings) -> ReadRule:
     """Return the read rule of a table that stores these settings.
 
     Raises:
@@ -111,11 +111,11 @@ class Merger:
 
     Attributes:
         target: the function, or ``package.module:function``, which is imported when it is used.
-        fixed: columns, or fields of structs, whose values the function must not change: those of key and partition.
+        fixed_columns: columns, or fields of structs, whose values the function must not change: those of key and partition.
     """
 
     target: MergeFunction | str
-    fixed: tuple[str, ...] = ()
+    fixed_columns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the function's name, for messages."""
@@ -160,11 +160,11 @@ class Merger:
                 f"the merger {self} returned {answer.num_rows} rows for {incoming.num_rows}; return one for each, in "
                 f"order, and set {IS_DELETED} to true in those to delete"
             )
-        deleted = self._deleted(answer)
+        deleted = self._find_deletes(answer)
         if IS_DELETED not in incoming.schema.names and IS_DELETED in answer.schema.names:
             answer = answer.drop_columns([IS_DELETED])
         self._check_columns(answer, incoming.schema, deleted)
-        for name in self.fixed:
+        for name in self.fixed_columns:
             unchanged = pc.or_(_is_same(answer, stored, name), _is_same(answer, incoming, name))
             if not pc.all(unchanged, min_count=0).as_py():
                 raise InvalidInputError(
@@ -172,13 +172,13 @@ class Merger:
                 )
         return pa.Table.from_arrays(answer.columns, schema=incoming.schema), deleted
 
-    def _deleted(self, answer: pa.Table) -> npt.NDArray[np.bool_]:
+    def _find_deletes(self, answer: pa.Table) -> npt.NDArray[np.bool_]:
         if IS_DELETED not in answer.schema.names:
             return np.zeros(answer.num_rows, bool)
         flags = answer.column(IS_DELETED)
         if not pa.types.is_boolean(flags.type):
             raise InvalidInputError(f"the merger {self} returned {IS_DELETED} as {flags.type}; make it boolean")
-        return deleted_rows(flags, answer.num_rows)
+        return flag_deleted_rows(flags, answer.num_rows)
 
     def _check_columns(self, answer: pa.Table, wanted: pa.Schema, deleted: npt.NDArray[np.bool_]) -> None:
         given = [(field.name, field.type) for field in answer.schema]

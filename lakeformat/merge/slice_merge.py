@@ -56,7 +56,7 @@ class MergeCounts:
 class SliceMerge:
     """The merge of one base file's batches with the slice's log files.
 
-    Batches may come in any order and from several threads. All batches of a slice go through one object: `remaining`
+    Batches may come in any order and from several threads. All batches of a slice go through one object: `log_only_rows`
     yields the rows that only the log files have after the last batch has been merged.
 
     Args:
@@ -163,13 +163,13 @@ class SliceMerge:
         deleted = self._logs.deleted[matched]
         left = np.ones(batch.num_rows, bool)
         left[positions[deleted & ~base_wins]] = False
-        kept = None if left.all() else pa.array(np.flatnonzero(left))
+        kept_rows = None if left.all() else pa.array(np.flatnonzero(left))
         pairs = _Pairs(
-            batch.num_rows, positions[~deleted], self._logs.row[matched[~deleted]], base_wins[~deleted], kept
+            batch.num_rows, positions[~deleted], self._logs.row[matched[~deleted]], base_wins[~deleted], kept_rows
         )
         return self._fill(batch, pairs)
 
-    def remaining(self, most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
+    def log_only_rows(self, most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
         """Yield the rows that no batch held, in the order of their writes, within these limits."""
         rows = self._logs.rows
         left = self._logs.row[~self._matched & ~self._logs.deleted]
@@ -199,7 +199,7 @@ class SliceMerge:
                 cells = latest
             else:
                 cells = whole if base_known is log_known is None else pairs.cells(base_known, log_known)
-            columns.append(pairs.left(column) if cells is None else cells.put(column, self._logs.rows.column(name)))
+            columns.append(pairs.select_kept(column) if cells is None else cells.replace_values(column, self._logs.rows.column(name)))
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
@@ -212,18 +212,18 @@ class _Pairs:
         base: positions in the batch.
         log: positions of log rows.
         base_wins: whether the base file's row wins.
-        kept: positions in the batch of rows that log files do not delete; None for all.
+        kept_rows: positions in the batch of rows that log files do not delete; None for all.
     """
 
     rows: int
     base: Ints
     log: Ints
     base_wins: Mask
-    kept: pa.Array | None
+    kept_rows: pa.Array | None
 
-    def left(self, column: pa.Array) -> pa.Array:
+    def select_kept(self, column: pa.Array) -> pa.Array:
         """Return the values of the column in the kept rows, unchanged."""
-        return column if self.kept is None else gather_array(column, self.kept)
+        return column if self.kept_rows is None else gather_array(column, self.kept_rows)
 
     def cells(self, base_known: Mask | None, log_known: Mask | None) -> _Cells | None:
         """Return the cells that take a field from the log row, or None if there are none.
@@ -240,7 +240,7 @@ class _Pairs:
         )
         if not taken.any():
             return None
-        return _Cells.of(self.rows, self.base[taken], self.log[taken], self.kept)
+        return _Cells.of(self.rows, self.base[taken], self.log[taken], self.kept_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,29 +250,29 @@ class _Cells:
     Attributes:
         base: positions in the batch of the values to replace.
         log: positions of the log rows that replace them.
-        kept: as for `_Pairs`.
-        among: positions of ``base`` within ``kept``.
+        kept_rows: as for `_Pairs`.
+        among: positions of ``base`` within ``kept_rows``.
         mask: the rows of ``base`` as a mask; only if all rows are kept.
     """
 
     base: Ints
     log: Ints
-    kept: pa.Array | None
+    kept_rows: pa.Array | None
     among: Ints
     mask: pa.Array | None
 
     @classmethod
-    def of(cls, rows: int, base: Ints, log: Ints, kept: pa.Array | None) -> _Cells:
+    def of(cls, rows: int, base: Ints, log: Ints, kept_rows: pa.Array | None) -> _Cells:
         """Make the cells for a batch of ``rows`` rows. Values that every column needs are computed once."""
-        if kept is not None:
-            return cls(base, log, kept, np.searchsorted(np.asarray(kept), base), None)
+        if kept_rows is not None:
+            return cls(base, log, kept_rows, np.searchsorted(np.asarray(kept_rows), base), None)
         mask = np.zeros(rows, bool)
         mask[base] = True
         return cls(base, log, None, base, pa.array(mask))
 
-    def put(self, column: pa.Array, logs: pa.ChunkedArray) -> pa.Array:
+    def replace_values(self, column: pa.Array, logs: pa.ChunkedArray) -> pa.Array:
         """Return the kept values of the column, with the values of the log rows in place."""
         values = gather_column(logs, self.log).combine_chunks()
-        if self.kept is not None:
-            return replace_and_take(column, self.base, values, self.kept, self.among)
+        if self.kept_rows is not None:
+            return replace_and_take(column, self.base, values, self.kept_rows, self.among)
         return replace_values(column, self.mask, values)

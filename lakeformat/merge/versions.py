@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import combine_column, gather, gather_column
 from lakeformat.codec.java import java_text
-from lakeformat.merge.order import deleted_rows
+from lakeformat.merge.order import flag_deleted_rows
 from lakeformat.merge.rules import ReadRule
 from lakeformat.model.merge_settings import PartialUpdate
 from lakeformat.model.record import IS_DELETED, OPERATION, RECORD_KEY
@@ -34,7 +34,7 @@ __all__ = [
     "field_values",
     "known_values",
     "marked_rows",
-    "versions_of",
+    "make_versions",
 ]
 
 
@@ -90,7 +90,7 @@ def marked_rows(column: pa.ChunkedArray, marker: str) -> pa.ChunkedArray:
 def deleting_rows(rows: pa.Table, rule: ReadRule) -> npt.NDArray[np.bool_]:
     """Return the rows that are deletes by ``_hoodie_is_deleted``, ``_hoodie_operation`` or the table's marker."""
     names = rows.schema.names
-    found = deleted_rows(rows.column(IS_DELETED) if IS_DELETED in names else None, rows.num_rows)
+    found = flag_deleted_rows(rows.column(IS_DELETED) if IS_DELETED in names else None, rows.num_rows)
     if OPERATION in names:
         found |= np.asarray(pc.is_in(rows.column(OPERATION).cast(pa.string()), value_set=_DELETING))
     if rule.delete_field in names:
@@ -114,7 +114,7 @@ class Versions:
         keys: record keys, as text; null for data rows if the schema has no key, for merges that use positions alone.
         ordering: a column for each ordering field; none in commit time.
         deleted: versions that delete.
-        listed: deletes from a delete block, not from a data row.
+        in_delete_block: deletes from a delete block, not from a data row.
         unconditional: deletes that ignore ordering values (Hudi: ``isCommitTimeOrderingDelete``).
         row: position of the version's fields in ``rows``, -1 for deletes.
         position: number of the base-file row that has the key, -1 if it is unknown.
@@ -126,7 +126,7 @@ class Versions:
     keys: pa.ChunkedArray
     ordering: tuple[pa.ChunkedArray, ...]
     deleted: Mask
-    listed: Mask
+    in_delete_block: Mask
     unconditional: Mask
     row: Ints
     position: Ints
@@ -151,7 +151,7 @@ class Versions:
             keys=_join_columns([part.keys for part in parts]),
             ordering=tuple(map(_join_columns, zip(*(part.ordering for part in parts), strict=True))),
             deleted=np.concatenate([part.deleted for part in parts]),
-            listed=np.concatenate([part.listed for part in parts]),
+            in_delete_block=np.concatenate([part.in_delete_block for part in parts]),
             unconditional=np.concatenate([part.unconditional for part in parts]),
             row=np.concatenate(rows),
             position=np.concatenate([part.position for part in parts]),
@@ -167,16 +167,16 @@ class Versions:
         """Return the versions at these positions."""
         held = self.row[at]
         held = held[held >= 0]
-        return self.of_rows(at, gather(self.rows, held), {name: mask[held] for name, mask in self.known.items()})
+        return self.with_rows(at, gather(self.rows, held), {name: mask[held] for name, mask in self.known.items()})
 
-    def of_rows(self, at: Ints, rows: pa.Table, known: Mapping[str, Mask]) -> Versions:
+    def with_rows(self, at: Ints, rows: pa.Table, known: Mapping[str, Mask]) -> Versions:
         """Return the versions at these positions with new rows, in order, for those versions that do not delete."""
         held = self.row[at] >= 0
         return Versions(
             keys=gather_column(self.keys, at),
             ordering=tuple(gather_column(column, at) for column in self.ordering),
             deleted=self.deleted[at],
-            listed=self.listed[at],
+            in_delete_block=self.in_delete_block[at],
             unconditional=self.unconditional[at],
             row=np.where(held, np.cumsum(held) - 1, -1),
             position=self.position[at],
@@ -185,7 +185,7 @@ class Versions:
         )
 
 
-def versions_of(part: LogPart, rule: ReadRule, schema: pa.Schema, stored: pa.Schema | None = None) -> Versions:
+def make_versions(part: LogPart, rule: ReadRule, schema: pa.Schema, stored: pa.Schema | None = None) -> Versions:
     """Return the versions that a block holds, in its order.
 
     Args:
@@ -216,7 +216,7 @@ def _delete_versions(part: LogDeletes, rule: ReadRule, schema: pa.Schema, stored
         keys=pa.chunked_array([part.keys], pa.string()),
         ordering=ordering,
         deleted=every,
-        listed=every,
+        in_delete_block=every,
         unconditional=every if rule.by_payload else are_unconditional(ordering, count),
         row=np.full(count, -1),
         position=_positions(part, count),
@@ -240,7 +240,7 @@ def _row_versions(part: LogRows, rule: ReadRule, schema: pa.Schema) -> Versions:
         keys=keys,
         ordering=ordering,
         deleted=deleted,
-        listed=np.zeros(len(keys), bool),
+        in_delete_block=np.zeros(len(keys), bool),
         unconditional=deleted if rule.by_payload else deleted & are_unconditional(ordering, len(keys)),
         row=np.where(deleted, -1, np.cumsum(~deleted) - 1),
         position=_positions(part, len(keys)),

@@ -249,7 +249,7 @@ class KeySettings:
         raise InvalidOptionError(f"{self.kind.value} {problem}, not {names}; name another key generator")
 
     @property
-    def generated(self) -> bool:
+    def generates_keys(self) -> bool:
         """Tell whether rows have no key columns, so that a write generates their keys."""
         return not self.record_fields
 

@@ -31,11 +31,11 @@ __all__ = [
     "MergeMode",
     "TableConfig",
     "TableType",
-    "extractor_of",
-    "key_generator_of",
-    "layout_of_version",
-    "merging_of",
-    "ordering_of",
+    "extractor_properties",
+    "key_generator_properties",
+    "layout_properties",
+    "merge_properties",
+    "ordering_properties",
     "table_checksum",
 ]
 
@@ -427,7 +427,7 @@ _PARTIAL: Final[Mapping[str, str]] = {
 }
 
 
-def layout_of_version(version: int) -> dict[str, str]:
+def layout_properties(version: int) -> dict[str, str]:
     """Return the properties for a table version, its timeline layout and the folders of the timeline."""
     if version == 6:  # The only supported version with timeline layout 1.
         return {VERSION: "6", LAYOUT: "1", ARCHIVE_FOLDER: "archived"}
@@ -443,7 +443,7 @@ def layout_of_version(version: int) -> dict[str, str]:
     }
 
 
-def merging_of(version: int, mode: str, payload: str = "") -> dict[str, str]:
+def merge_properties(version: int, mode: str, payload: str = "") -> dict[str, str]:
     """Return the properties that store a merge mode.
 
     Args:
@@ -463,19 +463,19 @@ def merging_of(version: int, mode: str, payload: str = "") -> dict[str, str]:
     return {**stored, LEGACY_PAYLOAD: payload_class} if payload or mode in _PARTIAL else stored
 
 
-def ordering_of(version: int, field: str) -> dict[str, str]:
+def ordering_properties(version: int, field: str) -> dict[str, str]:
     """Return the property that stores the ordering column; {} if the column is ""."""
     return {ORDERING if version == 6 else ORDERING_1X: field} if field else {}
 
 
-def key_generator_of(version: int, kind: KeyGeneratorKind) -> dict[str, str]:
+def key_generator_properties(version: int, kind: KeyGeneratorKind) -> dict[str, str]:
     """Return the property that stores the key generator: its class up to version 6, then its type."""
     if version == 6:
         return {KEY_GENERATOR: kind.class_name}
     return {KEY_GENERATOR_1X: kind.type_name}
 
 
-def extractor_of(version: int, partition_fields: int, *, hive_style: bool) -> dict[str, str]:
+def extractor_properties(version: int, partition_fields: int, *, hive_style: bool) -> dict[str, str]:
     """Return the property that names Hudi's partition value extractor, as Hudi 1.2 stores it; {} in version 6.
 
     Args:

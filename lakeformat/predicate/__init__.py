@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from lakeformat.predicate.bind import bind, bind_lenient, resolve
+from lakeformat.predicate.bind import bind, bind_lenient, resolve_column
 from lakeformat.predicate.bounds import ColumnBounds, may_match
 from lakeformat.predicate.expression import Where, bind_expression, bind_where, where_type_error
 from lakeformat.predicate.nodes import (
@@ -63,7 +63,7 @@ __all__ = [
     "may_match",
     "parse_where",
     "path_parts",
-    "resolve",
+    "resolve_column",
     "where_type_error",
     "zoned_condition",
 ]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, nearest
-from lakeformat.predicate.coerce import Span, check_text, spans
+from lakeformat.predicate.coerce import Span, check_text, place_literals
 from lakeformat.predicate.nodes import (
     Always,
     And,
@@ -36,7 +36,7 @@ from lakeformat.predicate.nodes import (
     path_parts,
 )
 
-__all__ = ["bind", "bind_lenient", "resolve"]
+__all__ = ["bind", "bind_lenient", "resolve_column"]
 
 _WIDENING: Final = (
     {pa.int32(), pa.int64()},
@@ -90,7 +90,7 @@ def bind_lenient(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") 
         return Always(True)
 
 
-def resolve(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
+def resolve_column(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
     """Return the path of a column as the schema spells it, and its type.
 
     Names match regardless of case, as in Spark by default; if two names differ only in case, an exact match wins. A
@@ -133,14 +133,14 @@ def _plain_type(of: pa.DataType) -> pa.DataType:
 
 
 def _bind_leaf(leaf: Leaf, schema: pa.Schema, zone: str) -> Predicate:
-    column, of = resolve(leaf.column, schema)
+    column, of = resolve_column(leaf.column, schema)
     match leaf:
         case IsNull():
             return IsNull(column)
         case Comparison(op=op, value=None):
             return IsNull(column) if op == "<=>" else Comparison(column, op, pa.scalar(None, of))
         case Comparison(op=op, value=value):
-            return _bind_comparison(column, op, spans([value], of, zone, listed=False)[0], of)
+            return _bind_comparison(column, op, place_literals([value], of, zone, listed=False)[0], of)
         case In(values=values):
             return _bind_in(column, values, of, zone)
         case Like(pattern=pattern):
@@ -153,7 +153,7 @@ def _bind_columns(comparison: ColumnComparison, schema: pa.Schema) -> Predicate:
     """Bind a comparison of two columns.
 
     The types must be equal, or two numbers of which one type holds all values of the other: Spark widens such types."""
-    (left, one), (right, other) = (resolve(column, schema) for column in (comparison.left, comparison.right))
+    (left, one), (right, other) = (resolve_column(column, schema) for column in (comparison.left, comparison.right))
     alike = one.equals(other) and not pa.types.is_nested(one)
     if not (alike or {one, other} in _WIDENING):
         raise InvalidInputError(
@@ -169,7 +169,7 @@ def _text_column(column: str, of: pa.DataType) -> str:
     return column
 
 
-def _never(column: str, of: pa.DataType) -> Predicate:
+def _make_never(column: str, of: pa.DataType) -> Predicate:
     """Make a filter that is false, but null if the column is null."""
     return In(column, pa.array([], of))
 
@@ -191,12 +191,12 @@ def _bind_comparison(column: str, op: Operator, span: Span, of: pa.DataType) -> 
             edge, beyond = span.upper, op == ">"
     if edge is not None:
         return Comparison(column, op, edge)
-    return Not(_never(column, of)) if beyond else _never(column, of)
+    return Not(_make_never(column, of)) if beyond else _make_never(column, of)
 
 
 def _bind_equal(column: str, span: Span, of: pa.DataType) -> Predicate:
     if span.size == 0:
-        return _never(column, of)
+        return _make_never(column, of)
     if span.size == 1:
         return Comparison(column, "=", span.lower)
     return And((Comparison(column, ">=", span.lower), Comparison(column, "<=", span.upper)))
@@ -206,7 +206,7 @@ def _bind_in(column: str, values: Sequence[object], of: pa.DataType, zone: str) 
     if not len(values):
         return Always(False)  # False even for null (Spark: spark.sql.legacy.nullInEmptyListBehavior is off).
     present = [value for value in values if value is not None]
-    placed = spans(present, of, zone, listed=True)
+    placed = place_literals(present, of, zone, listed=True)
     single = [span.lower for span in placed if span.size == 1]
     if len(present) < len(values):
         single.append(pa.scalar(None, of))
@@ -221,7 +221,7 @@ def _bind_like(column: str, pattern: str, of: pa.DataType) -> Predicate:
         case ():
             return Comparison(column, "=", pa.scalar("", of))
         case ("%",):
-            return Not(_never(column, of))
+            return Not(_make_never(column, of))
         case (text,) if text[0] == "=":
             return Comparison(column, "=", pa.scalar(text[1:], of))
         case (text, "%") if text[0] == "=":

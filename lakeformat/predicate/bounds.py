@@ -88,7 +88,7 @@ class ColumnBounds:
         """Return the units that are known to hold no NaN; for types other than floats, all units."""
         if not pa.types.is_floating(self.minimum.type):
             return np.full(len(self.null_count), True)
-        return np.full(len(self.null_count), False) if self.nan_count is None else _true(pc.equal(self.nan_count, 0))
+        return np.full(len(self.null_count), False) if self.nan_count is None else _is_true(pc.equal(self.nan_count, 0))
 
 
 def may_match(predicate: Predicate, bounds: Mapping[str, ColumnBounds], row_counts: pa.Array) -> Flags:
@@ -102,7 +102,7 @@ def may_match(predicate: Predicate, bounds: Mapping[str, ColumnBounds], row_coun
     Returns:
         One flag per unit.
     """
-    return _Units(bounds, row_counts).possible(predicate, True) & ~_true(pc.equal(row_counts, 0))
+    return _Units(bounds, row_counts).test(predicate, True) & ~_is_true(pc.equal(row_counts, 0))
 
 
 class _Units:
@@ -114,23 +114,23 @@ class _Units:
         self._has_values: dict[str, Flags] = {}
         self._known_numbers: dict[tuple[int, bool], frozenset[str]] = {}
 
-    def possible(self, predicate: Predicate, wanted: bool, numbers: frozenset[str] = frozenset()) -> Flags:
+    def test(self, predicate: Predicate, wanted: bool, numbers: frozenset[str] = frozenset()) -> Flags:
         """Return False for the units in which no row makes ``predicate`` equal to ``wanted``."""
         numbers |= self._find_numbers(predicate, wanted)
         match predicate:
             case Not(operand):
-                return self.possible(operand, not wanted, numbers)
+                return self.test(operand, not wanted, numbers)
             case And(operands) | Or(operands):
                 both = isinstance(predicate, And) == wanted
                 combine = np.logical_and if both else np.logical_or
-                answers = (self.possible(operand, wanted, numbers) for operand in operands)
+                answers = (self.test(operand, wanted, numbers) for operand in operands)
                 return reduce(combine, answers, self._fill_flags(both))
             case Always(value):
                 return self._fill_flags(value == wanted)
             case ColumnComparison():
                 return self._fill_flags(True)
             case Computed(hint=hint):
-                return self.possible(hint, True) if wanted else self._fill_flags(True)
+                return self.test(hint, True) if wanted else self._fill_flags(True)
             case leaf:
                 column = self._bounds.get(leaf.column)
                 if column is None:
@@ -190,7 +190,7 @@ class _Units:
     def _with_values(self, leaf: Leaf, column: ColumnBounds) -> Flags:
         """Return False for the units in which every row is known to be null."""
         if leaf.column not in self._has_values:
-            self._has_values[leaf.column] = ~_true(pc.equal(column.null_count, self._row_counts))
+            self._has_values[leaf.column] = ~_is_true(pc.equal(column.null_count, self._row_counts))
         return self._has_values[leaf.column]
 
 
@@ -205,49 +205,49 @@ def _rules_out_nan(leaf: Predicate, wanted: bool) -> bool:
             return effective_op == "<" or (effective_op in ("<=", "=") and not math.isnan(value.as_py()))
         case In(values=literals) if wanted:
             values = bound_literal(literals)
-            return bool(pa.types.is_floating(values.type)) and not _true(pc.is_nan(values)).any()
+            return bool(pa.types.is_floating(values.type)) and not _is_true(pc.is_nan(values)).any()
         case _:
             return False
 
 
-def _true(answers: pa.BooleanArray) -> Flags:
+def _is_true(answers: pa.BooleanArray) -> Flags:
     """Return where the answer is true: neither false nor unknown."""
     flags: Flags = pc.fill_null(answers, False).to_numpy(zero_copy_only=False)
     return flags
 
 
 def _may_be_null(column: ColumnBounds) -> Flags:
-    return ~_true(pc.equal(column.null_count, 0))
+    return ~_is_true(pc.equal(column.null_count, 0))
 
 
 def _unknown(column: ColumnBounds) -> Flags:
     return np.full(len(column.null_count), True)
 
 
-def _usable(column: ColumnBounds, of: pa.DataType) -> bool:
+def _has_usable_bounds(column: ColumnBounds, of: pa.DataType) -> bool:
     return bool(column.minimum.type == of and column.maximum.type == of)
 
 
 def _test_comparison(op: str, value: pa.Scalar, column: ColumnBounds, no_nan: Flags) -> Flags:
     """Test a comparison. ``no_nan`` are the units in which no row in question is NaN."""
-    if not _usable(column, value.type):
+    if not _has_usable_bounds(column, value.type):
         return _unknown(column)
     low, high = column.minimum, column.maximum
     if pa.types.is_floating(value.type) and math.isnan(value.as_py()):
         return ~_unknown(column) if op == ">" else ~no_nan if op in ("=", ">=") else _unknown(column)
     match op:
         case "=":
-            return ~(_true(pc.greater(low, value)) | _true(pc.less(high, value)))
+            return ~(_is_true(pc.greater(low, value)) | _is_true(pc.less(high, value)))
         case "!=":
-            return ~(_true(pc.equal(low, value)) & _true(pc.equal(high, value)) & no_nan)
+            return ~(_is_true(pc.equal(low, value)) & _is_true(pc.equal(high, value)) & no_nan)
         case "<":
-            return ~_true(pc.greater_equal(low, value))
+            return ~_is_true(pc.greater_equal(low, value))
         case "<=":
-            return ~_true(pc.greater(low, value))
+            return ~_is_true(pc.greater(low, value))
         case ">":
-            return ~(_true(pc.less_equal(high, value)) & no_nan)
+            return ~(_is_true(pc.less_equal(high, value)) & no_nan)
         case _:
-            return ~(_true(pc.less(high, value)) & no_nan)
+            return ~(_is_true(pc.less(high, value)) & no_nan)
 
 
 def _test_in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
@@ -255,21 +255,21 @@ def _test_in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
         return reduce(
             np.logical_or, (_test_comparison("=", value, column, no_nan) for value in values), ~_unknown(column)
         )
-    if not _usable(column, values.type):
+    if not _has_usable_bounds(column, values.type):
         return _unknown(column)
     flags = ~_unknown(column)
     if pa.types.is_floating(values.type):
         is_nan = pc.is_nan(values)
-        if _true(is_nan).any():
+        if _is_true(is_nan).any():
             flags |= ~no_nan
             values = values.filter(pc.invert(is_nan))
             if not len(values):
                 return flags
         column = ColumnBounds(_without_nan(column.minimum), _without_nan(column.maximum), column.null_count)
-    known = _true(pc.and_(pc.is_valid(column.minimum), pc.is_valid(column.maximum)))
+    known = _is_true(pc.and_(pc.is_valid(column.minimum), pc.is_valid(column.maximum)))
     flags[~known] = True
-    wanted = np.sort(_sortable(values))
-    low, high = (_sortable(bound.filter(pa.array(known))) for bound in (column.minimum, column.maximum))
+    wanted = np.sort(_to_sortable(values))
+    low, high = (_to_sortable(bound.filter(pa.array(known))) for bound in (column.minimum, column.maximum))
     at = np.searchsorted(wanted, low, side="left")
     next_wanted = wanted[np.minimum(at, len(wanted) - 1)]
     flags[known] |= (at < len(wanted)) & (next_wanted <= high).astype(np.bool_)
@@ -277,17 +277,17 @@ def _test_in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
 
 
 def _test_not_in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
-    if len(values) == 0 or not _usable(column, values.type):
+    if len(values) == 0 or not _has_usable_bounds(column, values.type):
         return _unknown(column)
-    single = _true(pc.equal(column.minimum, column.maximum))
-    return ~(single & _true(pc.is_in(column.minimum, value_set=values)) & no_nan)
+    single = _is_true(pc.equal(column.minimum, column.maximum))
+    return ~(single & _is_true(pc.is_in(column.minimum, value_set=values)) & no_nan)
 
 
 def _without_nan(bound: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(bound), pa.scalar(None, bound.type), bound)
 
 
-def _sortable(values: pa.Array) -> npt.NDArray[np.generic]:
+def _to_sortable(values: pa.Array) -> npt.NDArray[np.generic]:
     """Return the values (none is null) as an array that numpy sorts in Spark's order."""
     of = values.type
     if pa.types.is_date32(of):
@@ -305,25 +305,25 @@ def _sortable(values: pa.Array) -> npt.NDArray[np.generic]:
 
 def _test_prefix(prefix: str, column: ColumnBounds) -> Flags:
     """Test a prefix: texts with the prefix lie in [prefix, successor of the prefix)."""
-    if not _usable_text(column):
+    if not _has_usable_text_bounds(column):
         return _unknown(column)
     first = prefix.encode()
-    flags = ~_true(pc.less(column.maximum.cast(pa.large_binary()), pa.scalar(first, pa.large_binary())))
+    flags = ~_is_true(pc.less(column.maximum.cast(pa.large_binary()), pa.scalar(first, pa.large_binary())))
     # UTF-8 has no byte 0xff, so adding one to the last byte gives the next prefix of that length.
     if first:
         after = pa.scalar(first[:-1] + bytes([first[-1] + 1]), pa.large_binary())
-        flags &= ~_true(pc.greater_equal(column.minimum.cast(pa.large_binary()), after))
+        flags &= ~_is_true(pc.greater_equal(column.minimum.cast(pa.large_binary()), after))
     return flags
 
 
 def _test_not_prefix(prefix: str, column: ColumnBounds) -> Flags:
-    if not _usable_text(column):
+    if not _has_usable_text_bounds(column):
         return _unknown(column)
     return ~(
-        _true(pc.starts_with(column.minimum, pattern=prefix)) & _true(pc.starts_with(column.maximum, pattern=prefix))
+        _is_true(pc.starts_with(column.minimum, pattern=prefix)) & _is_true(pc.starts_with(column.maximum, pattern=prefix))
     )
 
 
-def _usable_text(column: ColumnBounds) -> bool:
+def _has_usable_text_bounds(column: ColumnBounds) -> bool:
     of = column.minimum.type
-    return _usable(column, of) and bool(pa.types.is_string(of) or pa.types.is_large_string(of))
+    return _has_usable_bounds(column, of) and bool(pa.types.is_string(of) or pa.types.is_large_string(of))

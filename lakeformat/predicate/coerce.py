@@ -23,7 +23,7 @@ import pyarrow as pa
 from lakeformat.errors import InvalidInputError
 from lakeformat.model.zones import time_zone
 
-__all__ = ["Span", "check_text", "is_bytes", "parse_date", "parse_timestamp", "spans"]
+__all__ = ["Span", "check_text", "is_bytes", "parse_date", "parse_timestamp", "place_literals"]
 
 _Number: TypeAlias = int | float | Decimal
 
@@ -56,12 +56,12 @@ class Span:
     size: int
 
     @classmethod
-    def only(cls, value: pa.Scalar) -> Span:
+    def of_value(cls, value: pa.Scalar) -> Span:
         """Make the span of a literal that is itself a value of the type."""
         return cls(value, value, 1)
 
 
-def spans(values: Sequence[object], to: pa.DataType, zone: str, *, listed: bool) -> list[Span]:
+def place_literals(values: Sequence[object], to: pa.DataType, zone: str, *, listed: bool) -> list[Span]:
     """Place the literals of one comparison, or of one IN list, among the values of type ``to``.
 
     Args:
@@ -77,9 +77,9 @@ def spans(values: Sequence[object], to: pa.DataType, zone: str, *, listed: bool)
         InvalidOptionError: The zone is not known.
     """
     if pa.types.is_boolean(to):
-        return [Span.only(pa.scalar(_check_type(value, bool, to), to)) for value in values]
+        return [Span.of_value(pa.scalar(_check_type(value, bool, to), to)) for value in values]
     if pa.types.is_string(to) or pa.types.is_large_string(to):
-        return [Span.only(pa.scalar(check_text(_check_type(value, str, to)), to)) for value in values]
+        return [Span.of_value(pa.scalar(check_text(_check_type(value, str, to)), to)) for value in values]
     if is_bytes(to):
         return [_bytes_span(_check_type(value, (bytes, bytearray), to), to) for value in values]
     if pa.types.is_float32(to) or pa.types.is_float64(to):
@@ -149,10 +149,10 @@ def _check_type(value: object, wanted: type | tuple[type, ...], to: pa.DataType)
 def _bytes_span(value: bytes | bytearray, to: pa.DataType) -> Span:
     plain = pa.scalar(bytes(value), pa.binary())
     if not pa.types.is_fixed_size_binary(to):
-        return Span.only(plain.cast(to))
+        return Span.of_value(plain.cast(to))
     if len(value) != to.byte_width:
         raise _incompatible(bytes(value), to, "the lengths differ")
-    return Span.only(pa.scalar(bytes(value), to))
+    return Span.of_value(pa.scalar(bytes(value), to))
 
 
 def _number(value: object, to: pa.DataType) -> _Number:
@@ -171,14 +171,14 @@ def _double(value: _Number) -> float:
 
 
 def _float64_span(value: float) -> Span:
-    return Span.only(pa.scalar(value, pa.float64()))
+    return Span.of_value(pa.scalar(value, pa.float64()))
 
 
 def _float32_span(value: float) -> Span:
     with np.errstate(over="ignore"):
         near = np.float32(value)
     if math.isnan(value) or float(near) == value:
-        return Span.only(pa.scalar(near, pa.float32()))
+        return Span.of_value(pa.scalar(near, pa.float32()))
     far = np.nextafter(near, np.float32(-np.inf if float(near) > value else np.inf))
     return Span(pa.scalar(max(near, far), pa.float32()), pa.scalar(min(near, far), pa.float32()), 0)
 

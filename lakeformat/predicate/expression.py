@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.errors import InvalidInputError
-from lakeformat.predicate.bind import bind, bind_lenient, resolve
+from lakeformat.predicate.bind import bind, bind_lenient, resolve_column
 from lakeformat.predicate.nodes import (
     Always,
     And,
@@ -100,7 +100,7 @@ def bind_expression(expression: pc.Expression, schema: pa.Schema, place: Place =
         names = {field.parts for field in _find_fields(tree)} if tree else set()
     except (StopIteration, ValueError, KeyError, IndexError, struct.error, pa.ArrowException):
         tree, names = None, {(name,) for name in schema.names}
-    columns = {parts: resolve(place(parts), schema) for parts in sorted(names)}
+    columns = {parts: resolve_column(place(parts), schema) for parts in sorted(names)}
     paths = {parts: path for parts, (path, _) in columns.items()}
     hint = _Hint({parts: (paths[parts], of) for parts, (_, of) in columns.items()})
     wide = hint.of(tree, True) if tree is not None else Always(True)

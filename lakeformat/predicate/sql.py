@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, InvalidOptionError
-from lakeformat.predicate.bind import bind, resolve
+from lakeformat.predicate.bind import bind, resolve_column
 from lakeformat.predicate.coerce import parse_date, parse_timestamp
 from lakeformat.predicate.nodes import (
     Always,
@@ -51,7 +51,7 @@ __all__ = [
     "check_escapes",
     "parse_select",
     "parse_where",
-    "predicate_of",
+    "node_to_predicate",
     "zoned_condition",
 ]
 
@@ -113,7 +113,7 @@ def parse_where(text: str, *, two_columns: bool = False) -> Predicate:
         parsed = Dialect.get_or_raise("spark").parse_into(Condition, text)
         if len(parsed) != 1 or parsed[0] is None:
             raise InvalidInputError(f"cannot read the filter {text!r}: write one predicate")
-        return predicate_of(parsed[0], two_columns=two_columns)
+        return node_to_predicate(parsed[0], two_columns=two_columns)
     except SqlglotError as error:
         raise InvalidInputError(
             f"cannot read the filter {text!r}: not Spark SQL; put names that are keywords into backquotes"
@@ -131,7 +131,7 @@ def check_escapes(text: str) -> None:
             )
 
 
-def predicate_of(node: Expression, *, two_columns: bool = False) -> Predicate:
+def node_to_predicate(node: Expression, *, two_columns: bool = False) -> Predicate:
     """Turn a parsed condition into a filter. Takes the arguments and raises the errors of `parse_where`."""
     predicate = _read_predicate(node)
     if not two_columns and (compared := next(column_comparisons(predicate), None)):
@@ -263,7 +263,7 @@ def _read_path(node: Expression) -> str | None:
 
 
 def _read_literal(node: Expression, within: Expression) -> object:
-    """Return the Python value of a literal. Errors name ``within``."""
+    """Return the Python value of a literal. Errors name ``for_columns``."""
     match _kind(node):
         case "Paren":
             return _read_literal(node.this, within)
@@ -412,7 +412,7 @@ def _read_select(text: str, node: Expression) -> Select:
     return Select(
         text,
         tuple(_read_aggregate(text, expression) for expression in node.expressions),
-        predicate_of(where.this) if where is not None else Always(True),
+        node_to_predicate(where.this) if where is not None else Always(True),
     )
 
 
@@ -483,7 +483,7 @@ def _compares_days(leaf: Leaf, schema: pa.Schema) -> bool:
     """Tell whether dates are compared with moments, so that the start of a day matters."""
     values = leaf.values if isinstance(leaf, In) else (leaf.value,) if isinstance(leaf, Comparison) else ()
     has_moment = any(isinstance(value, datetime) for value in values)
-    return has_moment and bool(pa.types.is_date32(resolve(leaf.column, schema)[1]))
+    return has_moment and bool(pa.types.is_date32(resolve_column(leaf.column, schema)[1]))
 
 
 def _split_conjunction(predicate: Predicate) -> tuple[Predicate, ...]:

@@ -56,7 +56,7 @@ def warn_of_undone_commits(store: TimelineStore, whole: Timeline, since: str) ->
     if not since or any(commit.completed_at == since for commit in whole.commits):
         return
     for time, by in _find_undone(store, whole, since):
-        if time == since or (whole.layout.tells_completion and not whole.completed_in(time, since)):
+        if time == since or (whole.layout.has_completion_times and not whole.completed_in(time, since)):
             _LOG.warning(
                 "the changes of %s begin at %s, at commit %s, which %s has undone since: rows that this brought back "
                 "are not among them; read the table again",
@@ -69,11 +69,11 @@ def _find_undone(store: TimelineStore, whole: Timeline, since: str) -> Iterator[
     """Yield the newest instant begun up to `since` and undone after it, with the path of the rollback; or nothing."""
     found: dict[str, str] = {}
     for each in whole.of_action(Action.ROLLBACK):
-        plan = store.rollback_plan(each) if each.time > since else None
+        plan = store.read_rollback_plan(each) if each.time > since else None
         if plan is not None:
             found[plan.instant_time] = store.path(each)
     for each in whole.of_action(Action.RESTORE):
-        restored = store.restore_plan(each) if each.time > since else None
+        restored = store.read_restore_plan(each) if each.time > since else None
         for time, _ in restored.instants if restored is not None else ():
             found[time] = store.path(each)
     yield from sorted(((time, by) for time, by in found.items() if time <= since), reverse=True)[:1]
@@ -99,13 +99,13 @@ def incremental_snapshot(
     since: AsOf | None = None,
     until: AsOf | None = None,
     as_of: str | None = None,
-    unseen: frozenset[str] = frozenset(),
+    hidden_times: frozenset[str] = frozenset(),
 ) -> Snapshot:
     """Return the table at the end of a range of commits, with the range by which its rows are chosen.
 
     Args:
         since, until: begin and end; by default the options.
-        as_of, unseen: limits of the visible timeline; see `Engine.snapshot`.
+        as_of, hidden_times: limits of the visible timeline; see `TableContext.snapshot`.
 
     Raises:
         InvalidOptionError: there is no begin, or a bound is not an instant.
@@ -119,29 +119,29 @@ def incremental_snapshot(
         options_read.begin if since is None else since, options_read.end if until is None else until, config
     )
     try:
-        return _load_changed(context, options, config, bounds, as_of, unseen)
+        return _load_range_end(context, options, config, bounds, as_of, hidden_times)
     except FileNotFoundError as error:
         _LOG.info("%s was archived while the timeline was read, which is read again", error)
-        return _load_changed(context, options, config, bounds, as_of, unseen)
+        return _load_range_end(context, options, config, bounds, as_of, hidden_times)
 
 
-def _load_changed(
+def _load_range_end(
     context: TableContext,
     options: Options,
     config: TableConfig,
     bounds: RangeBounds,
     as_of: str | None,
-    unseen: frozenset[str],
+    hidden_times: frozenset[str],
 ) -> Snapshot:
     loaded = context.timeline(config)  # Load only once: later commits belong neither to the range nor to its rows.
-    whole = loaded.with_pending(unseen)
+    whole = loaded.with_pending(hidden_times)
     whole = whole if as_of is None else whole.as_of(as_of)
     whole, held = cut_before_hollow(context, options, whole)
     warn_of_undone_commits(context.store, whole, bounds.since)
     found = _make_range(context, whole, bounds)
     wanted = frozenset(i.time for i in whole.completed_in(bounds.since, bounds.until))
     later = {i.time for i in whole.commits if bounds.until is not None and i.completed_at > bounds.until}
-    hidden = unseen | held | later
+    hidden = hidden_times | held | later
     try:
         _check_reach(context, whole, bounds)
         snapshot = context.snapshot(as_of, config, hidden, wanted, loaded)
@@ -150,7 +150,7 @@ def _load_changed(
             raise InstantNotAvailableError(
                 f"{error}; or set {FULL_SCAN}=true, which leaves out rows that changed after the range"
             ) from None
-        snapshot = context.snapshot(as_of, config, unseen, timeline=loaded)
+        snapshot = context.snapshot(as_of, config, hidden_times, timeline=loaded)
         found = replace(found, before_merging=False)
     if later and not options.read.end_columns:
         snapshot = _with_newest_columns(context, snapshot, whole)
@@ -215,10 +215,10 @@ def _make_range(context: TableContext, whole: Timeline, bounds: RangeBounds) -> 
     inside = whole.completed_in(bounds.since, bounds.until)
     covered = inside[-1].completed_at if inside else bounds.since
     rows: Predicate
-    if whole.layout.tells_completion:
+    if whole.layout.has_completion_times:
         times = {i.time for i in inside}
         if whole.commits and bounds.since < min(i.completed_at for i in whole.commits):
-            times |= {i.time for i in context.store.archived().completed_in(bounds.since, bounds.until)}
+            times |= {i.time for i in context.store.read_archived().completed_in(bounds.since, bounds.until)}
         rows = In(COMMIT_TIME, tuple(sorted(times))) if times else Always(False)
     else:
         newest = max(whole.commit_times, default=bounds.since)
@@ -232,7 +232,7 @@ def _check_reach(context: TableContext, whole: Timeline, bounds: RangeBounds) ->
     first = min((i.completed_at for i in whole.commits), default=None)
     if first is None or bounds.until is None or bounds.until >= first or bounds.until <= bounds.since:
         return
-    if context.store.archived().completed_in("", bounds.until):
+    if context.store.read_archived().completed_in("", bounds.until):
         raise InstantNotAvailableError(
             f"the range up to {bounds.until} ends before {first}, the oldest commit on the active timeline of "
             f"{context.storage.location}; end it there or later"

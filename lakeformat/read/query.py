@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.arrow.conform import read_schema
+from lakeformat.arrow.conform import reader_schema
 from lakeformat.config.read_options import END, FORMAT, TIME_ZONE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
@@ -19,6 +20,7 @@ from lakeformat.model.instant import AsOf, parse_as_of
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.model.zones import time_zone as zone_named
 from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bind_where, columns_of
+from lakeformat.predicate.nodes import leaves
 from lakeformat.read.incremental import incremental_snapshot
 from lakeformat.timeline.timeline import Timeline
 
@@ -51,15 +53,20 @@ class ReadQuery:
     predicate: Predicate
     skipping: bool = True
 
+    @cached_property
+    def filter_paths(self) -> tuple[str, ...]:
+        """Return the paths of the columns whose bounds can rule out rows, sorted; see `leaves`."""
+        return tuple(sorted({leaf.column for leaf in leaves(self.predicate)}))
+
     def file_columns(self) -> tuple[str, ...]:
         """Return the columns to read: those of the result and those of the filter."""
         return tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(self.predicate)))))
 
-    def limit_to(self, snapshot: Snapshot) -> ReadQuery:
+    def restrict_to_range(self, snapshot: Snapshot) -> ReadQuery:
         """Return this query limited to the rows of the snapshot's range of commits, if it has one."""
         if snapshot.changes is None:
             return self
-        return replace(self, predicate=And((snapshot.changes.rows, self.predicate)))
+        return replace(self, predicate=And((snapshot.changes.predicate, self.predicate)))
 
 
 def load_requested_snapshot(context: TableContext, options: Options, as_of: AsOf | None = None) -> Snapshot:
@@ -126,7 +133,7 @@ def apply_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
 
 def _hide_meta_columns(options: Options, snapshot: Snapshot) -> Options:
     """Return the options; if the table stores no meta columns (virtual keys), they are off unless they are set."""
-    if snapshot.config.has_virtual_keys and not options.given("meta_columns"):
+    if snapshot.config.has_virtual_keys and not options.is_set("meta_columns"):
         return options.with_values(meta_columns=False)
     return options
 
@@ -134,7 +141,7 @@ def _hide_meta_columns(options: Options, snapshot: Snapshot) -> Options:
 def readable_schema(table: pa.Schema, *, meta_columns: bool) -> pa.Schema:
     """Return the columns of a read of all columns: the meta columns first, if wanted, then the table's."""
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS] if meta_columns else []
-    return pa.schema([*meta, *read_schema(table)])
+    return pa.schema([*meta, *reader_schema(table)])
 
 
 def make_query(
@@ -151,7 +158,7 @@ def make_query(
         location: location of the table, for messages.
     """
     table = snapshot.columns(location)
-    return resolve_query(table, _hide_meta_columns(options, snapshot), columns=columns, where=where).limit_to(snapshot)
+    return resolve_query(table, _hide_meta_columns(options, snapshot), columns=columns, where=where).restrict_to_range(snapshot)
 
 
 def resolve_query(

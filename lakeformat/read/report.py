@@ -16,18 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeformat.arrow.conform import read_schema
+from lakeformat.arrow.conform import reader_schema
 from lakeformat.display import html_pairs, html_rows
 from lakeformat.errors import InvalidInputError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.files.footers import read_metadata
-from lakeformat.layout.boxes import Spans
-from lakeformat.layout.layout_report import LayoutReport, Sample, report
+from lakeformat.layout.boxes import FileRanges
+from lakeformat.layout.layout_report import LayoutReport, Sample, estimate_layouts
 from lakeformat.layout.ranks import leaf_type
 from lakeformat.model.files import BaseFile
-from lakeformat.predicate import Always, ColumnBounds, path_parts, resolve
+from lakeformat.predicate import Always, ColumnBounds, path_parts, resolve_column
 from lakeformat.read.plan.splits import FilePart, Split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
@@ -60,7 +60,7 @@ def report_layout(
     if not 0 < selectivity < 1:
         raise InvalidInputError(f"selectivity={selectivity} is not a share of rows; give one between 0 and 1")
     schema = readable_schema(snapshot.columns(storage.location), meta_columns=True)
-    kinds = dict(resolve(column, schema) for column in columns)
+    kinds = dict(resolve_column(column, schema) for column in columns)
     if not kinds or len(kinds) < len(columns):
         raise InvalidInputError(f"a layout is by different columns, not by {', '.join(columns) or 'none'}")
     for name, kind in kinds.items():
@@ -71,17 +71,17 @@ def report_layout(
         footers = list(pool.map(lambda file: read_metadata(storage, file), files))
     bounds, rows, owner = row_group_bounds(footers, list(kinds), schema)
     folded, file_rows = fold_files(bounds, rows, owner, len(files))
-    silent = [snapshot.shape(file) is not None for file in files]
+    is_unknown = [snapshot.shape(file) is not None for file in files]
     known = sum(file_rows.to_pylist())
     sample = _draw_sample(storage, snapshot, files, footers, kinds, sample_rows)
     partitions = {partition: at for at, partition in enumerate(dict.fromkeys(file.partition_path for file in live))}
-    return report(
+    return estimate_layouts(
         Sample(
             sample.select(list(kinds)),
             np.array([partitions[path] for path in sample["partition"].to_pylist()], np.int64),
             _count_target_files(live, partitions, target_file_bytes),
         ),
-        {name: _spans(folded[name], file_rows, silent) for name in kinds},
+        {name: _spans(folded[name], file_rows, is_unknown) for name in kinds},
         rows=known * len(live) // len(files) if files else 0,
         files=len(live),
         selectivity=selectivity,
@@ -104,13 +104,13 @@ def _count_target_files(
     return np.maximum(1, np.ceil(sizes / target_bytes)).astype(np.int64)
 
 
-def _spans(bounds: ColumnBounds, rows: pa.Array, silent: Sequence[bool]) -> Spans:
-    """Return the value ranges of the files; unknown for ``silent`` files, whose columns are not the table's."""
-    has_value = pa.array([not each for each in silent], pa.bool_())
+def _spans(bounds: ColumnBounds, rows: pa.Array, is_unknown: Sequence[bool]) -> FileRanges:
+    """Return the value ranges of the files; unknown for ``is_unknown`` files, whose columns are not the table's."""
+    has_value = pa.array([not each for each in is_unknown], pa.bool_())
     blank = pc.and_(pc.fill_null(pc.equal(bounds.null_count, rows), False), has_value)
     nothing = pa.scalar(None, bounds.minimum.type)
     lowest, highest = (pc.if_else(has_value, of, nothing) for of in (bounds.minimum, bounds.maximum))
-    return Spans(lowest, highest, np.asarray(blank))
+    return FileRanges(lowest, highest, np.asarray(blank))
 
 
 def _draw_sample(
@@ -137,7 +137,7 @@ def _draw_sample(
     middles = (np.arange(count) * 2 + 1) * total // (2 * count)
     drawn, times = np.unique(np.searchsorted(np.cumsum(sizes), middles, "right"), return_counts=True)
 
-    def rows_of(group: int, share: int) -> pa.Table:
+    def read_rows(group: int, share: int) -> pa.Table:
         at, number = groups[group]
         part = FilePart(files[at].path, 0, (number,), shape=snapshot.shape(files[at]))
         rows = pa.Table.from_batches(read_split(storage, Split((part,)), query, table), query.schema)
@@ -191,6 +191,6 @@ def overview_html(context: TableContext) -> str:
         return html_pairs({"location": context.storage.location, "no table": str(error)})
     name = str(facts.pop("name"))
     plain = {key.replace("_", " "): value for key, value in facts.items() if value not in ([], 0) or key == "rows"}
-    schema = read_schema(snapshot.schema) if snapshot.schema is not None else []
+    schema = reader_schema(snapshot.schema) if snapshot.schema is not None else []
     columns = html_rows(("column", "type"), [(field.name, str(field.type)) for field in schema])
     return html_pairs(plain, caption=name, more=columns)

@@ -269,7 +269,7 @@ def make_scan(
             exactly.
     """
     check_limit(limit)
-    if meta_columns is not None or not options.given("meta_columns"):
+    if meta_columns is not None or not options.is_set("meta_columns"):
         options = options.with_values(meta_columns=bool(meta_columns))
     wanted = [columns] if isinstance(columns, str) else columns
     options = with_time_zone(options, time_zone)

@@ -42,7 +42,7 @@ class BatchLimits:
         return cls(options.read.batch_commits, options.read.batch_files, options.read.batch_bytes)
 
     @property
-    def any(self) -> bool:
+    def is_limited(self) -> bool:
         """Tell whether there is a limit."""
         return self != BatchLimits()
 
@@ -66,17 +66,17 @@ class BatchEnd:
     bytes: int
 
 
-def find_batch_end(start: str, offers: Sequence[BatchEnd], limits: BatchLimits, kept_from: str = "") -> str:
+def find_batch_end(start: str, offers: Sequence[BatchEnd], limits: BatchLimits, earliest_retained: str = "") -> str:
     """Return the end of the batch after ``start``; ``start`` if there is nothing new.
 
     Args:
         offers: commits after ``start``, in the order of their positions.
-        kept_from: oldest position at which the table can still be read as it was; no batch ends before it.
+        earliest_retained: oldest position at which the table can still be read as it was; no batch ends before it.
     """
     end, commits, files, size_bytes = start, 0, 0, 0
     for offer in offers:
         commits, files, size_bytes = commits + 1, files + offer.files, size_bytes + offer.bytes
-        if end > start and end >= kept_from and not limits.allow(commits, files, size_bytes):
+        if end > start and end >= earliest_retained and not limits.allow(commits, files, size_bytes):
             break
         end = offer.position
     return end
@@ -134,21 +134,21 @@ class StreamPositions:
         found = [instant for instant in readable.completed_in(start, until) if instant.completed_at <= last]
         if not found:
             return start
-        if not limits.any:
+        if not limits.is_limited:
             return found[-1].completed_at
         store, offers = self._context.store, []
         for instant in found:
             commit = store.commit(instant)
             stats = () if commit.compacted or commit.operation in _NO_NEW_ROWS else tuple(commit.all_stats())
             offers.append(BatchEnd(instant.completed_at, len(stats), sum(stat.size_bytes for stat in stats)))
-        return find_batch_end(start, offers, limits, self._kept_from(readable))
+        return find_batch_end(start, offers, limits, self._find_earliest_retained(readable))
 
     def _readable(self) -> Timeline:
         return cut_before_hollow(self._context, self._options, self._context.store.load())[0]
 
-    def _kept_from(self, timeline: Timeline) -> str:
+    def _find_earliest_retained(self, timeline: Timeline) -> str:
         """Return the oldest position at which all files of the table exist (Hudi: ``earliestCommitToRetain``)."""
         cleans = [i for i in timeline.of_action(Action.CLEAN) if i.state is State.COMPLETED]
-        clean = self._context.store.clean(cleans[-1]) if cleans else None
+        clean = self._context.store.read_clean(cleans[-1]) if cleans else None
         earliest = clean.earliest_commit_to_retain if clean else ""
         return timeline.completion_time(earliest) or earliest if earliest else ""

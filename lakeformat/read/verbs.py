@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 import pyarrow as pa
 
-from lakeformat.arrow.conform import read_schema
+from lakeformat.arrow.conform import reader_schema
 from lakeformat.config.foreign_names import check_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.file_system_view.context import TableContext
@@ -187,7 +187,7 @@ class ArrowReadVerbs(ReadVerbs):
     @property
     def schema(self) -> pa.Schema:
         """Return the table's columns without the meta columns."""
-        return read_schema(self.snapshot().columns(self.context.storage.location))
+        return reader_schema(self.snapshot().columns(self.context.storage.location))
 
     def read(
         self,

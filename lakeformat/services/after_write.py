@@ -19,7 +19,7 @@ from lakeformat.config import compaction_options as compaction
 from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
 from lakeformat.config.compaction_options import COMPACTION_COMMITS, INLINE_SECONDS, TRIGGER
 from lakeformat.config.resolve import Options
-from lakeformat.config.retention_options import ARCHIVES, CLEANS, expires_inline, expiry_of
+from lakeformat.config.retention_options import ARCHIVES, CLEANS, expires_inline, make_expiry
 from lakeformat.errors import InvalidOptionError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -157,7 +157,7 @@ def run_due_services(context: TableContext, options: Options, executors: Executo
     """
     executors = executors or Executors()
     services: list[tuple[str, Callable[[], str | None]]] = []
-    auto = compaction.AutoCompaction.of(options.__getitem__, options.given)
+    auto = compaction.AutoCompaction.of(options.__getitem__, options.is_set)
     if auto.is_on:
         services.append(("compaction", lambda: _compact_outgrown(context, options, auto, executors.compactor)))
     elif _wants_compaction(options):
@@ -185,7 +185,7 @@ def run_due_services(context: TableContext, options: Options, executors: Executo
 
 
 def _expire(context: TableContext, options: Options) -> str | None:
-    result = ExpireSession(context, options, expiry_of(options)).run()
+    result = ExpireSession(context, options, make_expiry(options)).run()
     return None if result.skipped else str(result)
 
 
@@ -244,7 +244,7 @@ def _compact_outgrown(
     store, timeline = context.store, context.store.load()
     deltas = [one for one in timeline.commits if one.action is Action.DELTA_COMMIT]
     pending = [
-        (one, store.compaction_plan(one) if one.action is Action.COMPACTION else None) for one in timeline.pending
+        (one, store.read_compaction_plan(one) if one.action is Action.COMPACTION else None) for one in timeline.pending
     ]
     if not deltas or not may_run(pending):
         return None

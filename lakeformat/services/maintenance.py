@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lakeformat.config.compaction_options import STRATEGY, UNBOUNDED
 from lakeformat.config.resolve import Options
-from lakeformat.config.retention_options import expiry_of
+from lakeformat.config.retention_options import make_expiry
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.model.instant import check_instant_time
 from lakeformat.public import public
@@ -89,7 +89,7 @@ class Maintenance(Recovery):
             InvalidInputError: days is below 1.
             WriteConflictError: another writer interfered; a retry is safe.
         """
-        session = ExpireSession(self.context, self.options, expiry_of(self.options, days))
+        session = ExpireSession(self.context, self.options, make_expiry(self.options, days))
         return session.dry_run() if dry_run else session.run()
 
     def archive(self, *, min_commits: int | None = None, max_commits: int | None = None) -> ArchiveResult:

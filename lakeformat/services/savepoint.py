@@ -53,7 +53,7 @@ class Savepoint(OneLine):
 def read_savepoints(context: TableContext, timeline: Timeline) -> tuple[Savepoint, ...]:
     """Return the completed savepoints, oldest first."""
     done = (i for i in timeline.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED)
-    return tuple(_savepoint(instant.time, context.store.savepoint(instant)) for instant in done)
+    return tuple(_savepoint(instant.time, context.store.read_savepoint(instant)) for instant in done)
 
 
 def _savepoint(time: str, metadata: SavepointMetadata) -> Savepoint:

@@ -50,7 +50,7 @@ def list_planned_groups(store: TimelineStore, timeline: Timeline) -> frozenset[F
     """
     groups = set(store.pending_clustering(timeline))
     for instant in timeline.pending:
-        if instant.action in _COMPACTIONS and (plan := store.compaction_plan(instant)) is not None:
+        if instant.action in _COMPACTIONS and (plan := store.read_compaction_plan(instant)) is not None:
             groups.update(operation.group for operation in plan.operations)
     return frozenset(groups)
 
@@ -137,7 +137,7 @@ class ScheduledService:
         storage, store, clock = transaction.storage, transaction.store, transaction.context.clock
         if claims.read_claim(storage, instant.time) is not None:
             return False
-        if claims.heartbeat_alive(store, instant, clock, without=claims.FOREIGN_GRACE_MS):
+        if claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS):
             return False
         _LOG.warning("undoing the run of %s, whose program shows no life; its plan stays", store.path(instant))
         with suppress(FileExistsError):
@@ -199,7 +199,7 @@ class ScheduledService:
                 # A plan whose files have changed can never be run.
                 self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
 
-        with self.transaction.forget_stage_on_failure(), self.transaction.undo_on_failure(undo, takes_lock=True):
+        with self.transaction.delete_stage_on_failure(), self.transaction.undo_on_failure(undo, takes_lock=True):
             yield
 
     def _undo(self, commit: OpenCommit, *, keeps_plan: bool) -> None:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.properties import decode
 from lakeformat.config.resolve import Options
-from lakeformat.config.retention_options import Expiry, Strategy
+from lakeformat.config.retention_options import Expiry, AgeStart
 from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -51,7 +51,7 @@ def expires_at(instant_time: str, days: int) -> str:
 
 
 def choose_expired(times: Mapping[str, str], expiry: Expiry, now: str) -> tuple[str, ...]:
-    """Return the partitions that have expired, oldest first, at most ``expiry.most``.
+    """Return the partitions that have expired, oldest first, at most ``expiry.most_partitions``.
 
     Args:
         times: partition path -> the instant time from which its age is counted.
@@ -61,7 +61,7 @@ def choose_expired(times: Mapping[str, str], expiry: Expiry, now: str) -> tuple[
         return ()
     wanted = set(expiry.partitions) or times.keys()
     old = sorted((time, path) for path, time in times.items() if path in wanted and now > expires_at(time, expiry.days))
-    return tuple(path for _, path in old[: expiry.most])
+    return tuple(path for _, path in old[: expiry.most_partitions])
 
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
@@ -166,7 +166,7 @@ class ExpireSession:
         closed = {group.partition_path for group in self.context.store.pending_clustering(snapshot.timeline)}
         live = {each.path: each for each in _partitions(snapshot) if each.path not in closed}
         age_from: Callable[[ExpiredPartition], str] = partial(self._last_write_time, snapshot, now)
-        if self.expiry.strategy is Strategy.CREATION:
+        if self.expiry.strategy is AgeStart.CREATION:
             age_from = self._creation_time
         times = {path: age_from(each) for path, each in live.items()}
         expired_paths = choose_expired({path: time for path, time in times.items() if time}, self.expiry, now)

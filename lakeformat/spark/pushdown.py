@@ -48,7 +48,7 @@ from lakeformat.read.incremental import incremental_snapshot
 from lakeformat.read.query import apply_query_type, load_requested_snapshot, warn_before_first
 from lakeformat.spark.host import requested_context
 from lakeformat.spark.register import PUSHDOWN
-from lakeformat.storage import change_scratch, new_scratch
+from lakeformat.storage import change_scratch, make_scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -190,7 +190,7 @@ class _State:
 def new_log() -> str | None:
     """Return the path of a new relation's log; None if it cannot be made."""
     try:
-        return new_scratch()
+        return make_scratch()
     except OSError as error:
         _LOG.warning("files are not skipped by ordinary filters: %s", error)
         return None
@@ -274,12 +274,12 @@ class Relation:
 
     Attributes:
         as_of: the greatest instant time that the relation knows.
-        unseen: times of the commits that were pending then and may have completed since.
+        hidden_times: times of the commits that were pending then and may have completed since.
         pushed: path of the log of its scans' filters; None if the filters skip no files.
     """
 
     as_of: str
-    unseen: frozenset[str]
+    hidden_times: frozenset[str]
     pushed: str | None
 
 
@@ -314,7 +314,7 @@ def open_snapshot(options: Mapping[str, str], relation: Relation | None) -> tupl
     if relation is None:
         return context, load_requested_snapshot(context, resolved), resolved
     if resolved[QUERY_TYPE] == INCREMENTAL:
-        changed = incremental_snapshot(context, resolved, as_of=relation.as_of, unseen=relation.unseen)
+        changed = incremental_snapshot(context, resolved, as_of=relation.as_of, hidden_times=relation.hidden_times)
         return context, changed, resolved
-    pinned = context.snapshot(relation.as_of, unseen=relation.unseen)
+    pinned = context.snapshot(relation.as_of, hidden_times=relation.hidden_times)
     return context, apply_query_type(pinned, resolved), resolved

@@ -41,7 +41,7 @@ class LakehouseSource(DataSource):
         self._prepare()
         return self.__dict__
 
-    def _settle(self) -> Relation | None:
+    def _prepare(self) -> Relation | None:
         from lakeformat.spark.pushdown import new_relation
 
         if self._relation is None:
@@ -61,7 +61,7 @@ class LakehouseSource(DataSource):
         """
         from lakeformat.errors import UnsupportedTableError
         from lakeformat.spark.host import plain_errors
-        from lakeformat.spark.reads.reader import table_schema
+        from lakeformat.spark.reads.reader import read_columns_schema
 
         if "provider" in self.options:  # Only tables of Spark's catalog have this option.
             with plain_errors():
@@ -69,7 +69,7 @@ class LakehouseSource(DataSource):
                     "Spark does not pass a path for catalog tables; write create temporary view ... using lakehouse "
                     "options (path '...'), or read by spark.read.format(\"lakehouse\")"
                 )
-        return table_schema(dict(self.options), self._prepare())
+        return read_columns_schema(dict(self.options), self._prepare())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""

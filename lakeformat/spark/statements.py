@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from lakeformat.arrow.conform import read_schema
+from lakeformat.arrow.conform import reader_schema
 from lakeformat.config.read_options import BEGIN, END, FORMAT, QUERY_TYPE
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -23,13 +23,13 @@ from lakeformat.spark.reads.frames import read
 from lakeformat.spark.table import LakehouseTable
 from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.sql_statements.changes import (
-    DOES,
-    GIVEN,
-    MATCHED,
+    CLAUSE_NUMBER,
+    IN_SOURCE,
+    IN_TARGET,
     MOVED,
     clause_number,
-    clauses_of,
-    is_moved,
+    make_clauses,
+    moved_condition,
     value_of,
 )
 from lakeformat.sql_statements.ddl import CreateTable, DropTable
@@ -46,10 +46,10 @@ from lakeformat.sql_statements.parse import (
     When,
     tokenize,
 )
-from lakeformat.sql_statements.read_changes import Change, plain_where, read_change
+from lakeformat.sql_statements.read_changes import Change, find_plain_where, read_change
 from lakeformat.sql_statements.recognize import AnyStatement, recognize
 from lakeformat.sql_statements.run_ddl import KnownTable, create_table, drop_table
-from lakeformat.sql_statements.run_maintenance import called_table, run_call, run_on
+from lakeformat.sql_statements.run_maintenance import find_called_table, run_call, run_on_table
 from lakeformat.sql_statements.time_travel import ChangedTable, PastTable, PathTable, replace_tables, resolve_as_of
 from lakeformat.transaction.hooks import with_statement
 from lakeformat.transaction.result import WriteResult
@@ -176,7 +176,7 @@ class _Runner:
             case DropTable():
                 return self._rows(drop_table(statement, self.views))
             case _:
-                return self._rows(run_on(statement, self._table(statement.target)[0]))
+                return self._rows(run_on_table(statement, self._table(statement.target)[0]))
 
     def change(self, said: Change) -> DataFrame:
         """Run ``insert``, ``update``, ``delete`` or ``merge``."""
@@ -190,7 +190,7 @@ class _Runner:
                 return self._merge_without_source(parts.target, (When("matched", parts.where, "update", parts.values),))
             case Delete():
                 table, _ = self._table(parts.target)
-                where = plain_where(said, _columns(table, table.context.snapshot()))
+                where = find_plain_where(said, _columns(table, table.context.snapshot()))
                 if where is not None and not table.config.takes_logs:  # Log files are merged by key.
                     return self._result_frame(table.delete(where=where))
                 return self._merge_without_source(parts.target, (When("matched", parts.where, "delete"),))
@@ -263,7 +263,7 @@ class _Runner:
 
     def call(self, call: Call) -> DataFrame:
         """Run a procedure."""
-        said = called_table(call)
+        said = find_called_table(call)
         known = self.views.get(said) or KnownTable(said)
         return self._rows(run_call(call, self._open(known)))
 
@@ -302,8 +302,8 @@ class _Runner:
         table, path = self._table(said.target)
         snapshot = table.context.writable_snapshot()
         source = self.query(f"{said.prefix}select * from {said.source}")
-        given = source.alias(said.source_name).withColumn(GIVEN, functions.lit(True))
-        stored = self._at(path, snapshot).alias(said.target.qualifier).withColumn(MATCHED, functions.lit(True))
+        given = source.alias(said.source_name).withColumn(IN_SOURCE, functions.lit(True))
+        stored = self._at(path, snapshot).alias(said.target.qualifier).withColumn(IN_TARGET, functions.lit(True))
         way = "full" if any(when.on == "not matched by source" for when in said.whens) else "left"
         joined = given.join(stored, functions.expr(self.prepared(said.on)), way)
         named = (said.source_name, source.columns)
@@ -322,16 +322,16 @@ class _Runner:
         from pyspark.sql import functions
 
         columns, config = _columns(table, snapshot), snapshot.config
-        clauses = clauses_of(config, columns.names, whens)
+        clauses = make_clauses(config, columns.names, whens)
         kinds = self._casts(columns)
         kept = {name: f"`{target.qualifier}`.`{name}`" for name in columns.names}
         heads = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}
         fixed = {name: (kept[name], kinds[name]) for name in columns.names if name in heads}
         taken = joined.withColumn(
-            DOES, functions.expr(self.prepared(clause_number(whens, has_source=source is not None)))
+            CLAUSE_NUMBER, functions.expr(self.prepared(clause_number(whens, has_source=source is not None)))
         )
         # An update must not change the key and partition columns; a row whose update would is marked.
-        marked = f"case when {is_moved(whens, fixed, source)} then {MOVED} else {DOES} end as {DOES}"
+        marked = f"case when {moved_condition(whens, fixed, source)} then {MOVED} else {CLAUSE_NUMBER} end as {CLAUSE_NUMBER}"
         inserts = [When(when.on, None, "delete") if when.action == "update" else when for when in whens]
         values = [
             f"{value_of(inserts if name in fixed else whens, name, kept[name], source, kinds[name])} as `{name}`"
@@ -341,7 +341,7 @@ class _Runner:
             new = _NEW_KEY.format(uuid4().int)
             values.append(f"coalesce(`{target.qualifier}`.`{RECORD_KEY}`, {new}) as {STORED_KEY}")
         chosen = [functions.expr(self.prepared(each)) for each in (marked, *values)]
-        rows = taken.where(f"{DOES} is not null").select(*chosen)
+        rows = taken.where(f"{CLAUSE_NUMBER} is not null").select(*chosen)
         return self._result_frame(table._merge_computed(self._cast_to_table(rows, columns), clauses, snapshot))
 
     def _casts(self, columns: pa.Schema) -> dict[str, str]:
@@ -391,4 +391,4 @@ def _lower(names: Mapping[str, str]) -> set[str]:
 
 
 def _columns(table: LakehouseTable, snapshot: Snapshot) -> pa.Schema:
-    return read_schema(snapshot.columns(table.context.storage.location))
+    return reader_schema(snapshot.columns(table.context.storage.location))

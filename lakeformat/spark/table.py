@@ -35,7 +35,7 @@ from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
 from lakeformat.spark.table_info import SparkReading
 from lakeformat.spark.types import arrow_schema
 from lakeformat.spark.writes.shuffle import SparkExchange
-from lakeformat.statements import condition, delete_where, update
+from lakeformat.statements import bind_condition, delete_where, update
 from lakeformat.table import Table, table_options
 from lakeformat.timeline.path_probe import check_free
 from lakeformat.transaction.hooks import HookArguments, Hooks, check_validators, hooks_of
@@ -213,7 +213,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         table, config = snapshot.columns(self.context.storage.location), snapshot.config
         if where is not None and not isinstance(where, str):
             raise where_type_error(where, "Spark SQL text where Spark computes the values")
-        condition(where, table, options)  # A wrong condition is refused here and not in a task.
+        bind_condition(where, table, options)  # A wrong condition is refused here and not in a task.
         fields = {name: find_settable(name, table, config) for name in values}
         said = {"where": where, TIME_ZONE: where and options.read.time_zone, "as.of.instant": snapshot.instant_time}
         given = {key: text for key, text in said.items() if text} | storage_secrets(self.context)
@@ -253,7 +253,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
                     check_distinct(partitions, is_global=plan.is_global, context=context, source_snapshot=seen)
                     return merge_into(session, plan, partitions, sum(task.rows for task in staged), seen)
         finally:
-            session.transaction.forget_stage()
+            session.transaction.delete_stage()
 
     def _write(
         self,
@@ -286,10 +286,10 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
             _LOG.warning("%s is not exchanged: this process merges the rows alone", needs_all)
             return self._write_in_driver(rows, exchange, job, snapshot, hooks)
         session = ShuffledSession(self.context, job, exchange, hooks=hooks)
-        if not job.needs_staging and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generated):
+        if not job.needs_staging and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generates_keys):
             return self._write_direct(rows, session, exchange, job)
         with (
-            session.session.transaction.forget_stage_on_failure(),
+            session.session.transaction.delete_stage_on_failure(),
             session.session.transaction.report.step("stage") as counted,
         ):
             staged = exchange.stage(rows)
@@ -309,13 +309,13 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
                 with StageReader(self.context.storage, staged, job.prepare) as reader:
                     return session.run_staged(reader.read_partitions(), sum(task.rows for task in staged), known)
         finally:
-            session.transaction.forget_stage()
+            session.transaction.delete_stage()
 
     def _write_direct(
         self, rows: DataFrame, session: ShuffledSession, exchange: SparkExchange, job: WriteJob
     ) -> WriteResult:
         with (
-            session.session.transaction.forget_stage_on_failure(),
+            session.session.transaction.delete_stage_on_failure(),
             session.session.transaction.run_unlocked() as commit,
         ):
             snapshot = self.context.snapshot()

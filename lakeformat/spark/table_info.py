@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from lakeformat.arrow.conform import read_schema
+from lakeformat.arrow.conform import reader_schema
 from lakeformat.config.read_options import BEGIN, END, FORMAT, INCREMENTAL, QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.model.instant import AsOf
@@ -38,7 +38,7 @@ class SparkReading(ReadVerbs):
     @property
     def schema(self) -> StructType:
         """Return the table's columns as Spark's types, without the meta columns."""
-        return spark_schema(read_schema(self.snapshot().columns(self.location)))
+        return spark_schema(reader_schema(self.snapshot().columns(self.location)))
 
     def read(
         self,

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from lakeformat.arrow.conform import read_schema
-from lakeformat.codec.stored_types import Place, unstorable
+from lakeformat.arrow.conform import reader_schema
+from lakeformat.codec.stored_types import Place, unstorable_type_error
 from lakeformat.errors import SchemaMismatchError, nearest
 from lakeformat.write.rows.schema import evolve
 
@@ -38,7 +38,7 @@ def _arrow_field(field: StructField) -> pa.Field:
     try:
         return to_arrow_schema(StructType([field]), **_ZONE).field(0)
     except (TypeError, ValueError) as error:
-        raise unstorable(field.dataType.simpleString(), Place((field.name,))) from error
+        raise unstorable_type_error(field.dataType.simpleString(), Place((field.name,))) from error
 
 
 def requested_schema(wanted: StructType, stored: pa.Schema) -> pa.Schema:
@@ -54,8 +54,8 @@ def requested_schema(wanted: StructType, stored: pa.Schema) -> pa.Schema:
                 f"the schema given for reading names {field.name!r}, which the table lacks"
                 f"{nearest(field.name, stored.names)}; leave it out"
             )
-        ours = read_schema(pa.schema([stored.field(field.name)]))
-        asked = read_schema(pa.schema([field]))
+        ours = reader_schema(pa.schema([stored.field(field.name)]))
+        asked = reader_schema(pa.schema([field]))
         if not _holds(asked, ours):
             raise SchemaMismatchError(
                 f"the schema given for reading has {field.name!r} as {field.type}, which cannot hold the table's "

@@ -1,6 +1,6 @@
 """Spark expressions that compute the rows which an ``update``, ``delete`` or ``merge`` changes. Pure.
 
-Each row that changes has the number of its clause in the column `DOES`, which is computed once. The number is `MOVED`
+Each row that changes has the number of its clause in the column `CLAUSE_NUMBER`, which is computed once. The number is `MOVED`
 if the row would get another key or partition.
 """
 
@@ -13,40 +13,40 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.sql_statements.parse import When
 from lakeformat.write.statements.clauses import Clause, Kind
 
-__all__ = ["DOES", "GIVEN", "MATCHED", "MOVED", "clause_number", "clauses_of", "is_moved", "value_of"]
+__all__ = ["CLAUSE_NUMBER", "IN_SOURCE", "IN_TARGET", "MOVED", "clause_number", "make_clauses", "moved_condition", "value_of"]
 
 #: Names of columns: the number of the row's clause, whether the row is matched, and whether the source has it.
-DOES, MATCHED, GIVEN = "lakeformat_does", "lakeformat_matched", "lakeformat_given"
+CLAUSE_NUMBER, IN_TARGET, IN_SOURCE = "lakeformat_clause", "lakeformat_in_target", "lakeformat_in_source"
 MOVED = -1
 
 
 def clause_number(whens: Sequence[When], *, has_source: bool) -> str:
     """Return the expression for the number of the clause that applies to a row; null if none applies."""
-    taken = [f"when {_applies(when, has_source)} then {at}" for at, when in enumerate(whens)]
+    taken = [f"when {_when_condition(when, has_source)} then {at}" for at, when in enumerate(whens)]
     return f"case {' '.join(taken)} end"
 
 
-def _applies(when: When, has_source: bool) -> str:
+def _when_condition(when: When, has_source: bool) -> str:
     sides = {
-        "matched": f"{MATCHED} and {GIVEN}" if has_source else "true",
-        "not matched": f"{MATCHED} is null",
-        "not matched by source": f"{GIVEN} is null",
+        "matched": f"{IN_TARGET} and {IN_SOURCE}" if has_source else "true",
+        "not matched": f"{IN_TARGET} is null",
+        "not matched by source": f"{IN_SOURCE} is null",
     }
     condition = f" and ({when.condition}\n)" if when.condition is not None else ""
     return f"{sides[when.on]}{condition}"
 
 
-def value_of(whens: Sequence[When], column: str, kept: str, source: tuple[str, Sequence[str]] | None, kind: str) -> str:
+def value_of(whens: Sequence[When], column: str, old_value: str, source: tuple[str, Sequence[str]] | None, kind: str) -> str:
     """Return the expression for a column's new value.
 
     Args:
-        kept: the expression for the column's old value.
+        old_value: the expression for the column's old value.
         source: the qualifier of the source's columns, and their names; None without a source.
         kind: the type that each value is cast to; empty for no cast.
     """
     values = [(at, _value(when, column, source)) for at, when in enumerate(whens)]
     parts = [f"when {at} then {_cast(value, kind)}" for at, value in values if value is not None]
-    return f"case {DOES} {' '.join(parts)} else {kept} end" if parts else kept
+    return f"case {CLAUSE_NUMBER} {' '.join(parts)} else {old_value} end" if parts else old_value
 
 
 def _cast(value: str, kind: str) -> str:
@@ -69,7 +69,7 @@ def _qualify(name: str, column: str) -> str:
     return ".".join(f"`{part.replace('`', '``')}`" for part in (name, column))
 
 
-def is_moved(
+def moved_condition(
     whens: Sequence[When], fixed: Mapping[str, tuple[str, str]], source: tuple[str, Sequence[str]] | None
 ) -> str:
     """Return the condition that an update gives a row another key or partition.
@@ -79,7 +79,7 @@ def is_moved(
     """
     updates = [(at, when) for at, when in enumerate(whens) if when.action == "update"]
     moves = [
-        f"{DOES} = {at} and not ({_cast(value, kind)} <=> {kept})"
+        f"{CLAUSE_NUMBER} = {at} and not ({_cast(value, kind)} <=> {kept})"
         for at, when in updates
         for column, (kept, kind) in fixed.items()
         if (value := _value(when, column, source)) is not None
@@ -87,7 +87,7 @@ def is_moved(
     return " or ".join(f"({each})" for each in moves) or "false"
 
 
-def clauses_of(config: TableConfig, columns: Sequence[str], whens: Sequence[When]) -> tuple[Clause, ...]:
+def make_clauses(config: TableConfig, columns: Sequence[str], whens: Sequence[When]) -> tuple[Clause, ...]:
     """Return the clauses of a merge by key that apply the values that Spark has computed.
 
     Raises:
@@ -96,12 +96,12 @@ def clauses_of(config: TableConfig, columns: Sequence[str], whens: Sequence[When
     fixed = {name.partition(".")[0].lower() for name in (*config.record_fields, *config.partition_fields)}
     clauses = []
     for at, when in enumerate(whens):
-        where = f"source.{DOES} = {at}"
-        _check_known(when.values or {}, columns)
+        where = f"source.{CLAUSE_NUMBER} = {at}"
+        _check_columns_exist(when.values or {}, columns)
         if when.action == "delete":
             clauses.append(Clause(Kind.DELETE, where))
         elif when.action == "insert":
-            clauses.append(Clause(Kind.INSERT, f"{DOES} = {at}"))
+            clauses.append(Clause(Kind.INSERT, f"{CLAUSE_NUMBER} = {at}"))
         else:
             named = columns if when.values is None else when.values
             set_here = {name.lower() for name in named} - fixed
@@ -109,7 +109,7 @@ def clauses_of(config: TableConfig, columns: Sequence[str], whens: Sequence[When
     return tuple(clauses)
 
 
-def _check_known(values: Mapping[str, str], columns: Collection[str]) -> None:
+def _check_columns_exist(values: Mapping[str, str], columns: Collection[str]) -> None:
     known = {name.lower() for name in columns}
     for name in values:
         if name.lower() not in known:

@@ -25,9 +25,9 @@ from lakeformat.write.statements.assign import fit_to_column
 from lakeformat.write.statements.clauses import Clause, Kind
 from lakeformat.write.statements.merge_into import STORED_KEY
 
-__all__ = ["Changes", "Copy", "copy_rows", "find_changes", "fit_rows", "run_change"]
+__all__ = ["Changes", "TableCopy", "make_copy", "find_changes", "fit_rows", "run_change"]
 
-_DOES: Final = "lakeformat_does"
+_ACTION: Final = "lakeformat_does"
 _DELETED, _UPDATED, _INSERTED = 0, 1, 2
 _ROW: Final = "lakeformat_row"
 _COUNT: Final = "lakeformat_count"
@@ -41,7 +41,7 @@ _MOST_DAYS: Final = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Copy:
+class TableCopy:
     """The copy of a table in duckdb, together with the old rows.
 
     Attributes:
@@ -79,9 +79,9 @@ class Changes:
     clauses: tuple[Clause, ...]
 
 
-def copy_rows(
+def make_copy(
     session: DuckDBSession, name: str, rows: str, columns: pa.Schema, config: TableConfig, *, is_global: bool
-) -> Copy:
+) -> TableCopy:
     """Copy the rows that duckdb has under a name. If there is no record key, `RECORD_KEY` is among their columns.
 
     Args:
@@ -103,7 +103,7 @@ def copy_rows(
     session.run(f"create table {_STORED} as select rowid as {_ROW}, * from {copy_name}")
     if not record:
         session.run(f"alter table {copy_name} drop column {quote_name(RECORD_KEY)}")
-    return Copy(session, copy_name, columns, fixed, identity, session.number(f"select count(*) from {_STORED}"))
+    return TableCopy(session, copy_name, columns, fixed, identity, session.read_number(f"select count(*) from {_STORED}"))
 
 
 def _check_names(columns: pa.Schema) -> None:
@@ -121,32 +121,32 @@ def _check_names(columns: pa.Schema) -> None:
             )
 
 
-def run_change(copy: Copy, text: str, *, matches: str | None) -> None:
+def run_change(copy: TableCopy, text: str, *, match_verb: str | None) -> None:
     """Run the statement on the copy, in a transaction: until it ends, rows keep their numbers.
 
     Args:
-        matches: the verb, if the statement matches rows of the table with a source; else None.
+        match_verb: the verb, if the statement matches rows of the table with a source; else None.
 
     Raises:
         InvalidInputError: if it cannot be computed, or changes a row more than once, so that the result is ambiguous.
     """
     session = copy.session
     session.run("begin")
-    if not copy.key or matches is None:
+    if not copy.key or match_verb is None:
         session.run(text)
         return
     count = None
     if any(
         pa.types.is_nested(field.type) for field in copy.columns
     ):  # With nested columns duckdb returns each row only once.
-        count = session.count(text)
+        count = session.run_and_count(text)
         session.run("rollback")
         session.run("begin")
     keys = ", ".join(map(quote_name, copy.key))
-    action = "merge_action" if matches == "merge" else "'UPDATE'"
-    answer = session.rows(f"{text}\nreturning {action} as lakeformat_action, {keys}")
-    session.give("lakeformat_answer", answer)
-    repeated = session.rows(
+    action = "merge_action" if match_verb == "merge" else "'UPDATE'"
+    answer = session.read_all(f"{text}\nreturning {action} as lakeformat_action, {keys}")
+    session.register("lakeformat_answer", answer)
+    repeated = session.read_all(
         f"select {keys} from lakeformat_answer group by {keys} "
         "having count(*) > 1 and bool_or(lakeformat_action <> 'DELETE') limit 1"
     )
@@ -159,11 +159,11 @@ def run_change(copy: Copy, text: str, *, matches: str | None) -> None:
         )
 
 
-def find_changes(copy: Copy, does: str) -> Changes:
+def find_changes(copy: TableCopy, verb: str) -> Changes:
     """Compare the copy with the old rows.
 
     Args:
-        does: the statement's verb.
+        verb: the statement's verb.
 
     Raises:
         SchemaMismatchError: if a column of the key or of the partition path was set.
@@ -171,9 +171,9 @@ def find_changes(copy: Copy, does: str) -> Changes:
     """
     session = copy.session
     session.run("set TimeZone = 'UTC'")
-    _make_changed_table(copy, does)
-    actions = set(session.rows(f"select distinct {_DOES} from {_CHANGED}").column(0).to_pylist())
-    if does == "update" and copy.key and actions - {_UPDATED}:
+    _make_changed_table(copy, verb)
+    actions = set(session.read_all(f"select distinct {_ACTION} from {_CHANGED}").column(0).to_pylist())
+    if verb == "update" and copy.key and actions - {_UPDATED}:
         raise _key_set_error(copy.fixed)
     _check_keys(copy)
     updated_columns = _updated_columns(copy) if _UPDATED in actions else ()
@@ -182,14 +182,14 @@ def find_changes(copy: Copy, does: str) -> Changes:
     columns = copy.columns
     if actions <= {_DELETED}:
         columns = pa.schema([field for field in columns if field.name in copy.fixed])
-    names = [_DOES, *copy.stored_key, *columns.names]
-    condition = "true" if updated_columns else f"{_DOES} <> {_UPDATED}"
+    names = [_ACTION, *copy.stored_key, *columns.names]
+    condition = "true" if updated_columns else f"{_ACTION} <> {_UPDATED}"
     rows = session.stream(f"select {', '.join(map(quote_name, names))} from {_CHANGED} where {condition}")
-    schema = pa.schema([(_DOES, pa.int32()), *((name, pa.string()) for name in copy.stored_key), *columns])
-    return Changes(fit_rows(rows, schema), _clauses(actions, updated_columns))
+    schema = pa.schema([(_ACTION, pa.int32()), *((name, pa.string()) for name in copy.stored_key), *columns])
+    return Changes(fit_rows(rows, schema), _make_clauses(actions, updated_columns))
 
 
-def _make_changed_table(copy: Copy, does: str) -> None:
+def _make_changed_table(copy: TableCopy, verb: str) -> None:
     """Make the duckdb table of changed rows: the action, the row number, the new values, and the old ones."""
     names, run = list(map(quote_name, copy.columns.names)), copy.session.run
     old, now = (", ".join(f"{side}.{name}" for name in names) for side in "st")
@@ -205,41 +205,41 @@ def _make_changed_table(copy: Copy, does: str) -> None:
     )
     was = [f"s.{name} as {was}" for name, was in zip(names, copy.old_names, strict=True)]
     pairs = zip(names, copy.columns, strict=True)
-    differs = " or ".join(_differs(f"s.{name}", f"t.{name}", field.type) for name, field in pairs)
+    differs = " or ".join(_differs_condition(f"s.{name}", f"t.{name}", field.type) for name, field in pairs)
     run(
-        f"create table {_CHANGED} as select {_UPDATED} as {_DOES}, {', '.join([f'{_ROW}, {now}{key}', *was])} "
-        f"from {_STORED} s join {copy.name} t on t.rowid = s.{_ROW} where {'false' if does == 'delete' else differs}"
+        f"create table {_CHANGED} as select {_UPDATED} as {_ACTION}, {', '.join([f'{_ROW}, {now}{key}', *was])} "
+        f"from {_STORED} s join {copy.name} t on t.rowid = s.{_ROW} where {'false' if verb == 'delete' else differs}"
     )
     _pair_by_key(copy)
     for rows, code in ((_DELETED_ROWS, _DELETED), (_NEW_ROWS, _INSERTED)):
-        run(f"insert into {_CHANGED} by name select {code} as {_DOES}, * from {rows}")
+        run(f"insert into {_CHANGED} by name select {code} as {_ACTION}, * from {rows}")
 
 
-def _pair_by_key(copy: Copy) -> None:
+def _pair_by_key(copy: TableCopy) -> None:
     """Turn deleted and inserted rows of the same key into updates."""
     session = copy.session
     counts = f"select (select count(*) from {_DELETED_ROWS}) * (select count(*) from {_NEW_ROWS})"
-    if not copy.key or not session.number(counts):
+    if not copy.key or not session.read_number(counts):
         return
-    same = _same_key(copy.key, "g", "f")
+    same = _same_key_condition(copy.key, "g", "f")
     session.run(
         f"create table {_PAIRED} as select g.{_ROW} as g, f.{_ROW} as f "
         f"from {_DELETED_ROWS} g join {_NEW_ROWS} f on {same}"
     )
     before = [f"g.{quote_name(name)} as {was}" for name, was in zip(copy.columns.names, copy.old_names, strict=True)]
     session.run(
-        f"insert into {_CHANGED} by name select {_UPDATED} as {_DOES}, {', '.join(['f.*', *before])} "
+        f"insert into {_CHANGED} by name select {_UPDATED} as {_ACTION}, {', '.join(['f.*', *before])} "
         f"from {_PAIRED} p join {_DELETED_ROWS} g on g.{_ROW} = p.g join {_NEW_ROWS} f on f.{_ROW} = p.f"
     )
     session.run(f"delete from {_DELETED_ROWS} where {_ROW} in (select g from {_PAIRED})")
     session.run(f"delete from {_NEW_ROWS} where {_ROW} in (select f from {_PAIRED})")
 
 
-def _same_key(key: Sequence[str], left: str, right: str) -> str:
+def _same_key_condition(key: Sequence[str], left: str, right: str) -> str:
     return " and ".join(f"{left}.{quote_name(name)} is not distinct from {right}.{quote_name(name)}" for name in key)
 
 
-def _differs(old: str, new: str, kind: pa.DataType) -> str:
+def _differs_condition(old: str, new: str, kind: pa.DataType) -> str:
     """Return the condition that a value has changed. -0.0 differs from 0.0."""
     plain = f"{old} is distinct from {new}"
     if pa.types.is_floating(kind):
@@ -249,24 +249,24 @@ def _differs(old: str, new: str, kind: pa.DataType) -> str:
     return f"({plain})"
 
 
-def _updated_columns(copy: Copy) -> tuple[str, ...]:
+def _updated_columns(copy: TableCopy) -> tuple[str, ...]:
     """Return the columns in which an updated row has a new value."""
     tests = [
-        f"coalesce(bool_or({_differs(was, quote_name(field.name), field.type)}), false)"
+        f"coalesce(bool_or({_differs_condition(was, quote_name(field.name), field.type)}), false)"
         for was, field in zip(copy.old_names, copy.columns, strict=True)
     ]
-    found = copy.session.rows(f"select {', '.join(tests)} from {_CHANGED} where {_DOES} = {_UPDATED}")
+    found = copy.session.read_all(f"select {', '.join(tests)} from {_CHANGED} where {_ACTION} = {_UPDATED}")
     return tuple(name for name, column in zip(copy.columns.names, found.columns, strict=True) if column[0].as_py())
 
 
-def _check_stored_once(copy: Copy, changed: str) -> None:
+def _check_stored_once(copy: TableCopy, changed: str) -> None:
     """Check that the table had each of the changed keys once.
 
     Args:
         changed: a table in duckdb with the columns of the key.
     """
-    keys, same = ", ".join(map(quote_name, copy.key)), _same_key(copy.key, "s", "c")
-    twice = copy.session.rows(
+    keys, same = ", ".join(map(quote_name, copy.key)), _same_key_condition(copy.key, "s", "c")
+    twice = copy.session.read_all(
         f"select {keys} from (select {keys} from {_STORED} s semi join {changed} c on {same}) "
         f"group by {keys} having count(*) > 1 limit 1"
     )
@@ -277,15 +277,15 @@ def _check_stored_once(copy: Copy, changed: str) -> None:
         )
 
 
-def _check_keys(copy: Copy) -> None:
+def _check_keys(copy: TableCopy) -> None:
     """Check that each changed row is the only one of its key, before and after the statement."""
     if not copy.key:
         return
     _check_stored_once(copy, _CHANGED)
     keys, session = ", ".join(map(quote_name, copy.key)), copy.session
-    same = _same_key(copy.key, "s", "c")
-    new = f"(select {keys} from {_CHANGED} where {_DOES} = {_INSERTED})"
-    again = session.rows(
+    same = _same_key_condition(copy.key, "s", "c")
+    new = f"(select {keys} from {_CHANGED} where {_ACTION} = {_INSERTED})"
+    again = session.read_all(
         f"select {keys} from {new} c semi join {_STORED} s on {same} union all "
         f"select {keys} from {new} group by {keys} having count(*) > 1 limit 1"
     )
@@ -321,7 +321,7 @@ def fit_rows(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchRea
 
 def _fit_finite(values: pa.Array, field: pa.Field) -> pa.Array:
     """Convert values to a column's type. Refuse duckdb's infinite dates and times, which no other reader supports."""
-    if any(pc.any(pc.equal(pc.abs(numbers), most)).as_py() for numbers, most in _temporal(values)):
+    if any(pc.any(pc.equal(pc.abs(numbers), most)).as_py() for numbers, most in _each_temporal(values)):
         raise SchemaMismatchError(
             f"column {field.name!r} would hold 'infinity', a date or time that only duckdb knows; set it to null or to "
             "another one"
@@ -329,28 +329,28 @@ def _fit_finite(values: pa.Array, field: pa.Field) -> pa.Array:
     return fit_to_column(values, field)
 
 
-def _temporal(values: pa.Array) -> Iterator[tuple[pa.Array, int]]:
+def _each_temporal(values: pa.Array) -> Iterator[tuple[pa.Array, int]]:
     """Yield the dates and times in an array as numbers, each with the number that means infinity in duckdb."""
     kind = values.type
     if pa.types.is_struct(kind):
         for part in values.flatten():
-            yield from _temporal(part)
+            yield from _each_temporal(part)
     elif pa.types.is_map(kind):
         first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
-        yield from _temporal(values.items.slice(first, last - first))
+        yield from _each_temporal(values.items.slice(first, last - first))
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield from _temporal(values.flatten())
+        yield from _each_temporal(values.flatten())
     elif pa.types.is_timestamp(kind):
         yield values.cast(pa.int64()), _MOST_MICROS
     elif pa.types.is_date32(kind):
         yield values.cast(pa.int32()), _MOST_DAYS
 
 
-def _clauses(found: set[int], updated_columns: Sequence[str]) -> tuple[Clause, ...]:
-    does = pc.field("source", _DOES)
-    clauses = [Clause(Kind.DELETE, does == _DELETED)]
+def _make_clauses(actions: set[int], updated_columns: Sequence[str]) -> tuple[Clause, ...]:
+    action = pc.field("source", _ACTION)
+    clauses = [Clause(Kind.DELETE, action == _DELETED)]
     if updated_columns:
-        clauses.append(Clause(Kind.UPDATE, does == _UPDATED, list(updated_columns)))
-    if _INSERTED in found:
-        clauses.append(Clause(Kind.INSERT, pc.field(_DOES) == _INSERTED))
+        clauses.append(Clause(Kind.UPDATE, action == _UPDATED, list(updated_columns)))
+    if _INSERTED in actions:
+        clauses.append(Clause(Kind.INSERT, pc.field(_ACTION) == _INSERTED))
     return tuple(clauses)

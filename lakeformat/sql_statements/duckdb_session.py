@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from lakeformat.arrow.conform import read_schema
+from lakeformat.arrow.conform import reader_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, TableNotFoundError
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -78,15 +78,15 @@ class DuckDBSession:
         self.connection = connection
         self._failed: list[Exception] = []
 
-    def fail(self, error: Exception) -> None:
+    def record_error(self, error: Exception) -> None:
         """Remember an error of a read. `errors` raises it instead of duckdb's error."""
         self._failed.append(error)
 
-    def give(self, name: str, rows: Any) -> None:
+    def register(self, name: str, rows: Any) -> None:
         """Register rows under a name."""
         self.connection.register(name, rows)
 
-    def give_named(self, text: str, source: Callable[[str], Any]) -> None:
+    def register_named(self, text: str, source: Callable[[str], Any]) -> None:
         """Register every table whose name is a word of the text. No row is read yet.
 
         Args:
@@ -95,15 +95,15 @@ class DuckDBSession:
         for word in sorted({token.value.lower() for token in tokenize(text, Dialect.DUCKDB) if token.is_name}):
             rows = source(word)
             if rows is not None:
-                self.give(word, rows)
+                self.register(word, rows)
 
-    def kind(self, text: str) -> str:
+    def statement_kind(self, text: str) -> str:
         """Return the type of a statement, as duckdb parses it.
 
         Raises:
             InvalidInputError: if it cannot be parsed, or is not one statement.
         """
-        with self.errors():
+        with self.translate_errors():
             statements = self.connection.extract_statements(text)
         if len(statements) != 1:
             raise InvalidInputError(f"{len(statements)} statements at once; give one")
@@ -116,39 +116,39 @@ class DuckDBSession:
             InvalidInputError: names an alternative, if there is one.
         """
         word = first_word(text)
-        if word not in _WORDS or self.kind(text) not in _QUERIES:
+        if word not in _WORDS or self.statement_kind(text) not in _QUERIES:
             cure = "; write create table ... using lakehouse" * (word == "create")
             raise InvalidInputError(f"{quote_sql(text)} is not supported without Spark{cure}")
 
     def run(self, text: str) -> None:
         """Run a statement."""
-        with self.errors():
+        with self.translate_errors():
             self.connection.execute(text)
 
-    def count(self, text: str) -> int:
+    def run_and_count(self, text: str) -> int:
         """Run a statement that changes rows. Return the number of changes."""
-        with self.errors():
+        with self.translate_errors():
             return int(self.connection.execute(text).fetchall()[0][0])
 
-    def rows(self, text: str) -> pa.Table:
+    def read_all(self, text: str) -> pa.Table:
         """Compute a query, in memory."""
-        with self.errors():
+        with self.translate_errors():
             return self.connection.sql(text).to_arrow_table()
 
     def stream(self, text: str) -> pa.RecordBatchReader:
         """Compute a query, batch by batch. Nothing else may run on the connection until it ends."""
-        with self.errors():
+        with self.translate_errors():
             relation = self.connection.sql(text)
             make = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
             reader: pa.RecordBatchReader = make(_BATCH_ROWS)
             return reader
 
-    def number(self, text: str) -> int:
+    def read_number(self, text: str) -> int:
         """Compute one number."""
-        return int(self.rows(text).column(0)[0].as_py() or 0)
+        return int(self.read_all(text).column(0)[0].as_py() or 0)
 
     @contextmanager
-    def errors(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Turn duckdb's errors into lakeformat's, in one line.
 
         Raises:
@@ -196,20 +196,20 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         storage: Storage,
         snapshot: Snapshot,
         options: Options,
-        fail: Callable[[Exception], None],
+        record_error: Callable[[Exception], None],
         *,
         with_key: bool = False,
     ) -> None:
         """Make the scan.
 
         Args:
-            fail: called with an error of a read, which duckdb would turn into one of its own.
+            record_error: called with an error of a read, which duckdb would turn into one of its own.
             with_key: whether `RECORD_KEY` is added as the last column.
         """
-        self._of, self._fail = (storage, snapshot, options), fail
+        self._source, self._record_error = (storage, snapshot, options), record_error
         key = [pa.field(RECORD_KEY, pa.string())] if with_key else []
         columns = snapshot.columns(storage.location) if snapshot.schema is not None else pa.schema([])
-        self._columns = pa.schema([*read_schema(columns), *key])
+        self._columns = pa.schema([*reader_schema(columns), *key])
 
     @property
     def schema(self) -> pa.Schema:
@@ -228,12 +228,12 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         try:
             batches = self._read(needed or self._columns.names[:1], filter)
         except Exception as error:
-            self._fail(error)
+            self._record_error(error)
             raise
         return ds.Scanner.from_batches(batches, columns=wanted, filter=filter)
 
     def _read(self, columns: list[str], condition: pc.Expression | None) -> pa.RecordBatchReader:
-        storage, snapshot, options = self._of
+        storage, snapshot, options = self._source
         if snapshot.instant_time is None:
             return pa.schema([self._columns.field(name) for name in columns]).empty_table().to_reader()
         scan = make_scan(storage, snapshot, options, columns)
@@ -249,7 +249,7 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         try:
             yield from batches
         except Exception as error:
-            self._fail(error)
+            self._record_error(error)
             raise
 
     def _can_skip_files(self, condition: pc.Expression) -> bool:

@@ -38,7 +38,7 @@ __all__ = [
     "When",
     "column_of_node",
     "depths",
-    "end_of_name",
+    "find_end_of_name",
     "find_close",
     "first_word",
     "quote_sql",
@@ -174,7 +174,7 @@ def find_close(tokens: Sequence[Token], at: int) -> int:
     return next((n for n in range(at + 1, len(tokens)) if deep[n] == deep[at] and tokens[n].value == ")"), len(tokens))
 
 
-def end_of_name(tokens: Sequence[Token], at: int) -> int:
+def find_end_of_name(tokens: Sequence[Token], at: int) -> int:
     """Return the index after the name of one or more parts that begins at ``at``; ``at`` itself if there is none."""
     if at >= len(tokens) or not (tokens[at].is_name or tokens[at].kind is Kind.TEXT):
         return at

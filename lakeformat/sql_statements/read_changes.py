@@ -1,6 +1,6 @@
 """The parts of ``merge``, ``update``, ``delete`` and ``insert`` statements. Pure: expressions stay as written.
 
-Also the conditions of a ``delete`` that every engine evaluates alike (`plain_where`). Such a condition compares columns
+Also the conditions of a ``delete`` that every engine evaluates alike (`find_plain_where`). Such a condition compares columns
 of integers, texts or booleans with literals of the same type, or tests for null; comparisons are joined by ``and``.
 Times, floats, casts and functions are left to the host, because engines evaluate them differently.
 """
@@ -26,14 +26,14 @@ from lakeformat.sql_statements.parse import (
     Update,
     When,
     depths,
-    end_of_name,
+    find_end_of_name,
     find_close,
     quote_sql,
     table_of,
     tokenize,
 )
 
-__all__ = ["Change", "find_change", "named_columns", "plain_where", "read_change"]
+__all__ = ["Change", "find_change", "find_named_columns", "find_plain_where", "read_change"]
 
 _VERBS: Final = frozenset({"insert", "update", "delete", "merge"})
 #: Words that may begin the query of an insert.
@@ -79,7 +79,7 @@ def find_change(text: str, dialect: Dialect) -> Change | None:
         InvalidInputError: if no table follows the verb.
     """
     tokens = tuple(tokenize(text, dialect))
-    verb = _verb_of(tokens)
+    verb = _find_verb(tokens)
     if verb is None:
         return None
     at = verb + 1
@@ -90,13 +90,13 @@ def find_change(text: str, dialect: Dialect) -> Change | None:
     }
     while at < len(tokens) and tokens[at].lower in skipped_words.get(tokens[verb].lower, ()):
         at += 1
-    after = end_of_name(tokens, at)
+    after = find_end_of_name(tokens, at)
     if after == at:
         raise _unreadable_error(tokens[verb].lower, text)
     return Change(text, tokens, verb, at, after)
 
 
-def _verb_of(tokens: tuple[Token, ...]) -> int | None:
+def _find_verb(tokens: tuple[Token, ...]) -> int | None:
     if tokens and tokens[0].lower in _VERBS:
         return 0
     if not tokens or tokens[0].lower != "with":
@@ -170,7 +170,7 @@ class _Parts:
         """Parse ``column = expression, ...``. A qualifier must be the table's."""
         found: dict[str, str] = {}
         for first, last in self.split(start, end):
-            name_end = end_of_name(self.tokens, first)
+            name_end = find_end_of_name(self.tokens, first)
             if name_end == first or self.word(name_end) != "=" or name_end + 1 >= last:
                 self.fail()
             parts = [token.value for token in self.tokens[first:name_end:2]]
@@ -287,7 +287,7 @@ def _merge(parts: _Parts) -> MergeInto:
 def _source_name(parts: _Parts, start: int, end: int) -> str:
     """Return the name of the source: its alias, with or without column names, else its own name."""
     is_query = parts.word(start) == "("
-    after = find_close(parts.tokens, start) + 1 if is_query else end_of_name(parts.tokens, start)
+    after = find_close(parts.tokens, start) + 1 if is_query else find_end_of_name(parts.tokens, start)
     if parts.word(after) == "(" and not is_query:  # A function.
         is_query, after = True, find_close(parts.tokens, after) + 1
     if parts.word(after) == "as" and after + 1 < end:
@@ -299,7 +299,7 @@ def _source_name(parts: _Parts, start: int, end: int) -> str:
         return rest[0].value
     if is_query:
         raise InvalidInputError("the source of the merge has no name; add one: using (...) as s")
-    return table_of(parts.tokens[start : end_of_name(parts.tokens, start)]).qualifier
+    return table_of(parts.tokens[start : find_end_of_name(parts.tokens, start)]).qualifier
 
 
 def _when(parts: _Parts, start: int, end: int, named: frozenset[str]) -> When:
@@ -365,7 +365,7 @@ _WIDE: Final = frozenset({
 })  # fmt: skip
 
 
-def named_columns(change: Change, columns: Collection[str]) -> frozenset[str] | None:
+def find_named_columns(change: Change, columns: Collection[str]) -> frozenset[str] | None:
     """Return the columns that an update or delete names; None if it may use others.
 
     It uses only the columns that it names if it contains no other query, no star, and no table name as a value, which
@@ -406,7 +406,7 @@ _OPERATIONS: Final[Mapping[str, Callable[[Any, Any], pc.Expression]]] = {
 }
 
 
-def plain_where(change: Change, schema: pa.Schema) -> pc.Expression | None:
+def find_plain_where(change: Change, schema: pa.Schema) -> pc.Expression | None:
     """Return the condition of a ``delete`` that every engine evaluates alike; None for any other statement.
 
     Args:

@@ -19,14 +19,14 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import public
 from lakeformat.services.after_write import run_services_after_write
 from lakeformat.sql_statements.ddl import CreateTable, DropTable
-from lakeformat.sql_statements.duckdb_changes import copy_rows, find_changes, fit_rows, run_change
+from lakeformat.sql_statements.duckdb_changes import make_copy, find_changes, fit_rows, run_change
 from lakeformat.sql_statements.duckdb_session import DuckDBSession, LazyScan, duckdb_session, quote_name
 from lakeformat.sql_statements.maintenance import ShowTables
 from lakeformat.sql_statements.parse import Call, Dialect, Insert, Query, TableName
-from lakeformat.sql_statements.read_changes import Change, find_change, named_columns, plain_where, read_change
+from lakeformat.sql_statements.read_changes import Change, find_change, find_named_columns, find_plain_where, read_change
 from lakeformat.sql_statements.recognize import AnyStatement, recognize
 from lakeformat.sql_statements.run_ddl import PROCESS_TABLES, KnownTable, create_table, drop_table
-from lakeformat.sql_statements.run_maintenance import called_table, run_call, run_on
+from lakeformat.sql_statements.run_maintenance import find_called_table, run_call, run_on_table
 from lakeformat.sql_statements.time_travel import FoundTable, PastTable, PathTable, replace_tables, resolve_as_of
 from lakeformat.statements import merge_rows
 from lakeformat.table import Table, exists, open_table
@@ -81,7 +81,7 @@ class _Runner:
             case Query():
                 return self.query(statement.text)
             case Call():
-                name = called_table(statement)
+                name = find_called_table(statement)
                 is_path = name.lower() not in self.tables and PROCESS_TABLES.get(name) is None
                 return run_call(statement, self.table(TableName(name, name if is_path else None)))
             case Change():
@@ -91,10 +91,10 @@ class _Runner:
             case DropTable():
                 return drop_table(statement, self)
             case ShowTables():
-                names = fnmatch.filter({*self.tables, *PROCESS_TABLES.all()}, statement.like or "*")
+                names = fnmatch.filter({*self.tables, *PROCESS_TABLES.list_names()}, statement.like or "*")
                 return pa.table({"tableName": pa.array(sorted(names), pa.string())})
             case _:
-                return run_on(statement, self.table(statement.target))
+                return run_on_table(statement, self.table(statement.target))
 
     # --- `KnownTables`: names of the call take precedence over those of the process -----------------------
 
@@ -166,7 +166,7 @@ class _Runner:
                 f'no table is known as {named.name!r}; give it by name, sql("...", {named.name}=table), or by path: '
                 'lakehouse."/its/path"'
             )
-        table = _open(known)
+        table = _open_table(known)
         if table is None:
             raise InvalidInputError(f"{named.name!r} is rows, not a table; they can be read, not changed")
         return self._with_statement(table)
@@ -184,8 +184,8 @@ class _Runner:
         plain, found = self._replace_tables(text)
         with duckdb_session(self.time_zone) as session:
             session.check_query(plain)
-            session.give_named(plain, lambda name: self._source(session, name, found))
-            return session.rows(plain)
+            session.register_named(plain, lambda name: self._source(session, name, found))
+            return session.read_all(plain)
 
     def _replace_tables(self, text: str) -> tuple[str, dict[str, FoundTable]]:
         return replace_tables(text, Dialect.DUCKDB, self._is_table, exists)
@@ -197,7 +197,7 @@ class _Runner:
             rows = self.tables.get(name, PROCESS_TABLES.get(name))
             if isinstance(rows, KnownTable) and not exists(rows.path):
                 return None  # The word may not be a table here.
-            table = _open(rows)
+            table = _open_table(rows)
             return self._scan(session, table) if table is not None else _read_all(rows)
         if isinstance(each, PathTable):
             return self._scan(session, open_table(each.path))
@@ -213,7 +213,7 @@ class _Runner:
         storage = table.context.storage
         if snapshot is None:
             snapshot = self._snapshots.setdefault(storage.location, table.snapshot())
-        return LazyScan(storage, snapshot, table.options, session.fail)
+        return LazyScan(storage, snapshot, table.options, session.record_error)
 
     # --- changes ---------------------------------------------------------------------------------------
 
@@ -232,9 +232,9 @@ class _Runner:
         with duckdb_session(self.time_zone) as session:
             if now.action == "insert":
                 return self._insert(session, table, now, found)
-            where = plain_where(now, table.schema)
+            where = find_plain_where(now, table.schema)
             if where is not None:
-                session.kind(plain)
+                session.statement_kind(plain)
                 return table.delete(where=where)
             return self._merge(session, table, now, found)
 
@@ -246,7 +246,7 @@ class _Runner:
         """
         name, columns = f"lakeformat.{quote_name(change.target.name)}", table.schema
         session.run("create schema lakeformat")
-        session.give("lakeformat_empty", columns.empty_table())
+        session.register("lakeformat_empty", columns.empty_table())
         session.run(f"create table {name} as from lakeformat_empty")
         before, after = change.text[: change.tokens[change.name].at], change.text[change.tokens[change.after - 1].end :]
         overwrite, text = False, f"{before}{name}{after}"
@@ -254,8 +254,8 @@ class _Runner:
             parts = read_change(change)
             assert isinstance(parts, Insert)  # noqa: S101
             overwrite, text = parts.overwrite, _insert_text(name, parts, columns)
-        session.kind(text)
-        session.give_named(text, lambda word: self._source(session, word, found))
+        session.statement_kind(text)
+        session.register_named(text, lambda word: self._source(session, word, found))
         session.run(text)
         rows = fit_rows(session.stream(f"from {name}"), columns)
         if not overwrite:
@@ -266,10 +266,10 @@ class _Runner:
         self, session: DuckDBSession, table: Table, change: Change, found: Mapping[str, FoundTable]
     ) -> WriteResult:
         """Run the statement on a copy of the rows in duckdb. Then merge the rows that differ, as one commit."""
-        seen = table.context.writable_snapshot()
-        self._snapshots[table.context.storage.location] = seen
-        config, columns, name = seen.config, table.schema, change.target.name
-        named = named_columns(change, columns.names)
+        read_snapshot = table.context.writable_snapshot()
+        self._snapshots[table.context.storage.location] = read_snapshot
+        config, columns, name = read_snapshot.config, table.schema, change.target.name
+        named = find_named_columns(change, columns.names)
         if named is not None and not config.record_fields:
             kinds = [columns.field(each).type for each in named]
             named = None if any(map(pa.types.is_nested, kinds)) else named  # duckdb inserts such rows again, whole.
@@ -277,24 +277,24 @@ class _Runner:
             fixed = {field.partition(".")[0] for field in (*config.record_fields, *config.partition_fields)}
             narrow = pa.schema([field for field in columns if field.name in named | fixed])
             columns = narrow if len(narrow) else pa.schema([columns.field(0)])
-        session.kind(change.text)
-        session.give_named(
+        session.statement_kind(change.text)
+        session.register_named(
             change.text, lambda word: None if word == name.lower() else self._source(session, word, found)
         )
-        rows = LazyScan(table.context.storage, seen, table.options, session.fail, with_key=not config.record_fields)
-        session.give("lakeformat_rows", rows)
-        anywhere = table.options.write.index.startswith("GLOBAL_")
-        copied = copy_rows(session, name, "lakeformat_rows", columns, config, is_global=anywhere)
+        rows = LazyScan(table.context.storage, read_snapshot, table.options, session.record_error, with_key=not config.record_fields)
+        session.register("lakeformat_rows", rows)
+        is_global = table.options.write.index.startswith("GLOBAL_")
+        copied = make_copy(session, name, "lakeformat_rows", columns, config, is_global=is_global)
         is_match = change.action == "merge" or (
             change.action == "update" and "from" in {each.lower for each in change.tokens}
         )
-        run_change(copied, change.text, matches=change.action if is_match else None)
+        run_change(copied, change.text, match_verb=change.action if is_match else None)
         changes = find_changes(copied, change.action)
-        result = merge_rows(table.context, table.options, changes.rows, changes.clauses, seen, requires_one_match=True)
+        result = merge_rows(table.context, table.options, changes.rows, changes.clauses, read_snapshot, requires_one_match=True)
         return run_services_after_write(result, table.context, table.options)
 
 
-def _open(rows: Any) -> Table | None:
+def _open_table(rows: Any) -> Table | None:
     """Return the table that was given for a name, opened; None for rows."""
     if isinstance(rows, str | os.PathLike):
         return open_table(rows)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from lakeformat.arrow.conform import read_schema
+from lakeformat.arrow.conform import reader_schema
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from lakeformat.sql_statements.ddl import CreateTable, DropTable
 from lakeformat.table import Table, create, exists, open_table
@@ -61,7 +61,7 @@ class ProcessTables:
         """Remove a name; see `KnownTables`."""
         self._tables.pop(name.lower(), None)
 
-    def all(self) -> tuple[str, ...]:
+    def list_names(self) -> tuple[str, ...]:
         """Return every name, sorted."""
         return tuple(sorted(self._tables))
 
@@ -96,7 +96,7 @@ class _Place:
 
     path: str
     table: Table | None
-    taken: bool
+    is_taken: bool
 
     @property
     def has_commits(self) -> bool:
@@ -115,9 +115,9 @@ def create_table(statement: CreateTable, known: KnownTables, host: Host) -> pa.T
         InvalidOptionError, SchemaMismatchError: if the statement contradicts the existing table, or itself.
     """
     name, place = statement.target.name, _place(statement, known, host)
-    if place.taken and statement.if_not_exists:
-        return _answer(name, place.path, "is there already")
-    if place.taken and not statement.or_replace:
+    if place.is_taken and statement.if_not_exists:
+        return _make_answer(name, place.path, "is there already")
+    if place.is_taken and not statement.or_replace:
         raise InvalidInputError(
             f"table {name} is there already, at {place.path}; write create table if not exists, or create or replace"
         )
@@ -133,7 +133,7 @@ def create_table(statement: CreateTable, known: KnownTables, host: Host) -> pa.T
         open_table(place.path, **statement.options)
         _check_same(statement.columns, place)
     new_table = KnownTable(place.path, statement.options)
-    result: pa.Table | WriteResult = _answer(name, place.path, "named" if place.table else "created")
+    result: pa.Table | WriteResult = _make_answer(name, place.path, "named" if place.table else "created")
     if rows is not None:
         result = host.overwrite(new_table, rows)
     elif statement.or_replace and place.has_commits and place.table is not None:
@@ -163,9 +163,9 @@ def _place(statement: CreateTable, known: KnownTables, host: Host) -> _Place:
     if named is not None and existing is not None:
         if statement.or_replace and statement.location not in {None, named.path}:
             raise InvalidInputError(f"{target.name} is the table at {named.path}; drop table {target.name} first")
-        return _Place(named.path, existing, taken=True)
+        return _Place(named.path, existing, is_taken=True)
     path = statement.location or (named.path if named is not None else host.default_path(target.name))
-    return _Place(path, _open_existing(path), taken=False)
+    return _Place(path, _open_existing(path), is_taken=False)
 
 
 def _open_existing(path: str) -> Table | None:
@@ -177,7 +177,7 @@ def _check_same(columns: pa.Schema | None, place: _Place) -> None:
     assert place.table is not None  # noqa: S101
     if columns is None:
         return
-    wanted, existing = read_schema(incoming_schema(columns)), place.table.schema
+    wanted, existing = reader_schema(incoming_schema(columns)), place.table.schema
     known, wanted_names = set(existing.names), set(wanted.names)
     differ = [
         *(f.name for f in wanted if f.name not in known or existing.field(f.name).type != f.type),
@@ -206,12 +206,12 @@ def drop_table(statement: DropTable, known: KnownTables) -> pa.Table:
     named = known.get(target.name)
     if named is None:
         if statement.if_exists:
-            return _answer(target.name, None, "not known").append_column("files", pa.nulls(1, pa.string()))
+            return _make_answer(target.name, None, "not known").append_column("files", pa.nulls(1, pa.string()))
         raise TableNotFoundError(f"no table is known as {target.name!r}; drop table if exists ignores an unknown name")
     known.forget(target.name)
-    return _answer(target.name, named.path, "forgotten").append_column("files", pa.array(["kept"]))
+    return _make_answer(target.name, named.path, "forgotten").append_column("files", pa.array(["kept"]))
 
 
-def _answer(name: str, path: str | None, what: str) -> pa.Table:
+def _make_answer(name: str, path: str | None, what: str) -> pa.Table:
     row: Mapping[str, Any] = {"table": [name], "location": pa.array([path], pa.string()), "result": [what]}
     return pa.table(row)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.arrow.conform import read_schema
+from lakeformat.arrow.conform import reader_schema
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError, nearest
 from lakeformat.keys.partition_paths import partition_paths, partition_values
 from lakeformat.model.keys import KeySettings, PartitionField
@@ -32,20 +32,20 @@ from lakeformat.table import Table
 from lakeformat.write.plan.table_settings import key_settings
 
 __all__ = [
-    "called_table",
+    "find_called_table",
     "describe_columns",
     "describe_detail",
     "describe_history",
     "result_row",
     "run_call",
-    "run_on",
+    "run_on_table",
     "show_create",
 ]
 
 _TABLE: Final = ("table", "path", "basepath", "base_path")
 
 
-def called_table(call: Call) -> str:
+def find_called_table(call: Call) -> str:
     """Return the table that a call names, by name or path.
 
     Raises:
@@ -136,7 +136,7 @@ def _commits(table: Any, arguments: Mapping[str, Any]) -> pa.Table:
     )
 
 
-def _method(name: str, argument: str, *, is_required: bool = True) -> Callable[[Any, Mapping[str, Any]], pa.Table]:
+def _make_procedure(name: str, argument: str, *, is_required: bool = True) -> Callable[[Any, Mapping[str, Any]], pa.Table]:
     def run(table: Any, arguments: Mapping[str, Any]) -> pa.Table:
         if not hasattr(table, name):
             raise UnsupportedTableError(f"{name} is not built yet; Apache Hudi's own tools do it on these tables")
@@ -155,10 +155,10 @@ _PROCEDURES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any, Mapping[st
     "run_compaction": (("op",), _compaction),
     "run_clean": (("retain_commits", "hours_retained"), _clean),
     "run_ttl": (("retain_days",), _ttl),
-    "create_savepoint": (("commit_time",), _method("savepoint", "commit_time", is_required=False)),
-    "delete_savepoint": (("instant_time",), _method("delete_savepoint", "instant_time")),
-    "rollback_to_savepoint": (("instant_time",), _method("restore", "instant_time")),
-    "rollback_to_instant": (("instant_time",), _method("restore", "instant_time")),
+    "create_savepoint": (("commit_time",), _make_procedure("savepoint", "commit_time", is_required=False)),
+    "delete_savepoint": (("instant_time",), _make_procedure("delete_savepoint", "instant_time")),
+    "rollback_to_savepoint": (("instant_time",), _make_procedure("restore", "instant_time")),
+    "rollback_to_instant": (("instant_time",), _make_procedure("restore", "instant_time")),
 }
 
 
@@ -257,7 +257,7 @@ def show_create(table: Table, name: TableName) -> pa.Table:
     return pa.table({"createtab_stmt": [text + location]})
 
 
-def run_on(statement: TableStatement, table: Any) -> pa.Table:
+def run_on_table(statement: TableStatement, table: Any) -> pa.Table:
     """Run a statement on a table and return its result as rows.
 
     Args:
@@ -381,7 +381,7 @@ def _partition_values_table(paths: Sequence[str], keys: KeySettings, schema: pa.
             "cluster(partitions=[...])"
         )
     return pa.table(
-        [pa.array([row[field.name].as_py() for row in known], field.type) for field in read_schema(pa.schema(fields))],
+        [pa.array([row[field.name].as_py() for row in known], field.type) for field in reader_schema(pa.schema(fields))],
         names=[field.name for field in fields],
     )
 

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError
 from lakeformat.model.instant import AsOf
-from lakeformat.sql_statements.parse import Dialect, Kind, TableName, Token, end_of_name, find_close, table_of, tokenize
+from lakeformat.sql_statements.parse import Dialect, Kind, TableName, Token, find_end_of_name, find_close, table_of, tokenize
 from lakeformat.timeline.store import TimelineStore
 
 __all__ = ["ChangedTable", "FoundTable", "PastTable", "PathTable", "commit_times", "replace_tables", "resolve_as_of"]
@@ -72,20 +72,20 @@ FoundTable: TypeAlias = PathTable | PastTable | ChangedTable
 
 
 def replace_tables(
-    text: str, dialect: Dialect, is_known: Callable[[str], bool], is_there: Callable[[str], bool]
+    text: str, dialect: Dialect, is_known: Callable[[str], bool], has_table_at: Callable[[str], bool]
 ) -> tuple[str, dict[str, FoundTable]]:
     """Replace paths, past versions and changes in a text by plain names. Return the text, and name -> table.
 
     Args:
         is_known: tells whether a name is that of a lakeformat table; other names are left to the host.
-        is_there: tells whether a lakeformat table is at a path without a format, which DuckDB would read as a file.
+        has_table_at: tells whether a lakeformat table is at a path without a format, which DuckDB would read as a file.
 
     Raises:
         InvalidInputError: if the arguments of ``hudi_table_changes`` cannot be parsed.
     """
     tokens, found, pieces, copied, at = tokenize(text, dialect), {}, [], 0, 0
     while at < len(tokens):
-        end, what, alias = _table_at(tokens, at, dialect, is_known, is_there)
+        end, what, alias = _read_table(tokens, at, dialect, is_known, has_table_at)
         if what is not None:
             name = (
                 f"lakeformat_{_KINDS[type(what)]}_{sha1(repr(what).encode(), usedforsecurity=False).hexdigest()[:12]}"
@@ -100,18 +100,18 @@ def replace_tables(
 _KINDS: Final = {PathTable: "path", PastTable: "past", ChangedTable: "changes"}
 
 
-def _table_at(
+def _read_table(
     tokens: Sequence[Token],
     at: int,
     dialect: Dialect,
     is_known: Callable[[str], bool],
-    is_there: Callable[[str], bool],
+    has_table_at: Callable[[str], bool],
 ) -> tuple[int, FoundTable | None, str]:
     """Return the index of the next token, the table at this token or None, and the alias that its new name needs."""
     if tokens[at].lower == _CHANGES and at + 1 < len(tokens) and tokens[at + 1].value == "(":
         close = find_close(tokens, at + 1)
         return close + 1, _read_changes_call(tokens[at + 2 : close], is_known), ""
-    end = end_of_name(tokens, at)
+    end = find_end_of_name(tokens, at)
     if end == at:
         return at + 1, None, ""
     target = table_of(tokens[at:end])
@@ -122,7 +122,7 @@ def _table_at(
     if target.path is not None:
         before = tokens[at - 1].lower if at else ""
         is_single_token = end == at + 1
-        if not is_single_token or (dialect is Dialect.DUCKDB and before in _BEFORE_PATH and is_there(target.path)):
+        if not is_single_token or (dialect is Dialect.DUCKDB and before in _BEFORE_PATH and has_table_at(target.path)):
             return end, PathTable(target.path), ""
     return end, None, ""
 
@@ -167,7 +167,7 @@ def commit_times(store: TimelineStore) -> list[str]:
     version.
     """
     timeline = store.load()
-    archived = {each.time for each in store.archived().completed_in("")}
+    archived = {each.time for each in store.read_archived().completed_in("")}
     return sorted(archived | timeline.commit_times)
 
 

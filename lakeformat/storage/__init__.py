@@ -11,7 +11,7 @@ from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.memory import MemoryStorage
 from lakeformat.storage.port import Clock, FileInfo, Ids, Locks, RandomIds, Storage, SystemClock
 from lakeformat.storage.remote import FsspecStorage
-from lakeformat.storage.scratch import change_scratch, new_scratch
+from lakeformat.storage.scratch import change_scratch, make_scratch
 
 __all__ = [
     "Clock",
@@ -25,7 +25,7 @@ __all__ = [
     "Storage",
     "SystemClock",
     "change_scratch",
-    "new_scratch",
+    "make_scratch",
     "open_storage",
 ]
 

@@ -39,7 +39,7 @@ EXCLUDES: Final = fcntl is not None
 _POLL_SECONDS: Final = 0.02
 _OWNER_BYTES: Final = 512
 #: Files that this process has opened to lock them. `_GUARD` keeps forks from happening between opening and adding one.
-_OPEN: Final[set[int]] = set()
+_OPEN_HANDLES: Final[set[int]] = set()
 _GUARD: Final = threading.RLock()
 
 
@@ -58,11 +58,11 @@ def hold_lock(real: str, timeout_seconds: float, what: str, *, make: bool) -> It
     process = os.getpid()
     with _GUARD:
         handle = os.open(real, os.O_RDWR | (os.O_CREAT if make else 0), 0o644)
-        _OPEN.add(handle)
+        _OPEN_HANDLES.add(handle)
     try:
-        _wait(handle, timeout_seconds, what)
+        _wait_for_lock(handle, timeout_seconds, what)
         if make and EXCLUDES:
-            _sign(handle)
+            _write_owner(handle)
         yield
     finally:
         if os.getpid() == process:  # In a forked child the number may already be that of another file.
@@ -87,7 +87,7 @@ def is_held(real: str) -> bool:
         os.close(handle)
 
 
-def _wait(handle: int, timeout_seconds: float, what: str) -> None:
+def _wait_for_lock(handle: int, timeout_seconds: float, what: str) -> None:
     if fcntl is None:
         return
     deadline = time.monotonic() + timeout_seconds
@@ -97,7 +97,7 @@ def _wait(handle: int, timeout_seconds: float, what: str) -> None:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise LockTimeoutError(
-                    f"another writer held the lock of {what} for {timeout_seconds:g} s{_owner(handle)}; run the write "
+                    f"another writer held the lock of {what} for {timeout_seconds:g} s{_read_owner(handle)}; run the write "
                     "again, or raise hoodie.write.lock.wait_time_ms"
                 ) from None
             time.sleep(_POLL_SECONDS)
@@ -105,20 +105,20 @@ def _wait(handle: int, timeout_seconds: float, what: str) -> None:
             return
 
 
-def _sign(handle: int) -> None:
+def _write_owner(handle: int) -> None:
     with suppress(OSError):  # On a full disk other processes' timeout messages then name no holder.
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
 
-def _owner(handle: int) -> str:
+def _read_owner(handle: int) -> str:
     name = os.pread(handle, _OWNER_BYTES, 0).decode(errors="replace")
     return f" ({name})" if name else ""
 
 
 def _release(handle: int) -> None:
     with _GUARD:
-        _OPEN.discard(handle)
+        _OPEN_HANDLES.discard(handle)
         try:
             if fcntl is not None:
                 fcntl.flock(handle, fcntl.LOCK_UN)
@@ -126,16 +126,16 @@ def _release(handle: int) -> None:
             os.close(handle)
 
 
-def _drop_in_child() -> None:
-    for handle in _OPEN:
+def _close_in_child() -> None:
+    for handle in _OPEN_HANDLES:
         with suppress(OSError):
             os.close(handle)
-    _OPEN.clear()
+    _OPEN_HANDLES.clear()
     _GUARD.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_GUARD.acquire, after_in_parent=_GUARD.release, after_in_child=_drop_in_child)
+    os.register_at_fork(before=_GUARD.acquire, after_in_parent=_GUARD.release, after_in_child=_close_in_child)
 
 
 _COUNTER: Final = itertools.count()
@@ -165,12 +165,12 @@ class LocalStorage:
         """Return the path of the table's folder."""
         return self.root
 
-    def _real(self, path: str) -> str:
+    def _resolve(self, path: str) -> str:
         return os.path.join(self.root, check_path(path)) if path else self.root
 
-    def _inside(self, path: str) -> str:
+    def _resolve_inside(self, path: str) -> str:
         """Return the absolute path, for changes. Raise `StorageError` if a symbolic link leads it out of the table."""
-        real = self._real(path)
+        real = self._resolve(path)
         root = os.path.realpath(self.root)
         if os.path.commonpath([root, os.path.realpath(os.path.dirname(real))]) != root:
             raise StorageError(
@@ -180,7 +180,7 @@ class LocalStorage:
 
     def create(self, path: str, data: bytes) -> None:
         """Write to a temporary file, flush it, then hard-link it into place. The link succeeds for only one caller."""
-        target = self._inside(path)
+        target = self._resolve_inside(path)
         with self._explain_errors("create", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             if not data:  # An empty file cannot be partly written, so the open call decides which caller wins.
@@ -197,7 +197,7 @@ class LocalStorage:
             _drop_checksum(target)
 
     def _write_aside(self, data: bytes) -> str:
-        folder = self._real(own_path("tmp"))
+        folder = self._resolve(own_path("tmp"))
         os.makedirs(folder, exist_ok=True)
         aside = os.path.join(folder, f"{socket.gethostname()}-{os.getpid()}-{next(_COUNTER)}-{time.time_ns()}")
         handle = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
@@ -232,7 +232,7 @@ class LocalStorage:
 
     def replace(self, path: str, data: bytes) -> None:
         """Write to a temporary file, flush it, then rename it over the old one."""
-        target = self._inside(path)
+        target = self._resolve_inside(path)
         with self._explain_errors("write", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             aside = self._write_aside(data)
@@ -244,7 +244,7 @@ class LocalStorage:
         """Read a whole file."""
         with self._explain_errors("read", path):
             try:
-                with open(self._real(path), "rb") as file:
+                with open(self._resolve(path), "rb") as file:
                     return file.read()
             except NotADirectoryError as error:  # The table's path is a file.
                 raise FileNotFoundError(*error.args) from None
@@ -253,30 +253,30 @@ class LocalStorage:
         """Return the entry at the path now, or None."""
         with self._explain_errors("look at", path):
             try:
-                status = os.stat(self._real(path))
+                status = os.stat(self._resolve(path))
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            return _info(path, status)
+            return _make_info(path, status)
 
     def list(self, path: str) -> Sequence[FileInfo]:
         """List the direct children by name, without dangling links."""
         entries: list[FileInfo] = []
         with self._explain_errors("list", path):
             try:
-                with os.scandir(self._real(path)) as scan:
+                with os.scandir(self._resolve(path)) as scan:
                     for entry in scan:
                         try:
                             status = entry.stat()
                         except FileNotFoundError:
                             continue
-                        entries.append(_info(f"{path}/{entry.name}" if path else entry.name, status))
+                        entries.append(_make_info(f"{path}/{entry.name}" if path else entry.name, status))
             except (FileNotFoundError, NotADirectoryError):
                 return ()
         return sorted(entries, key=lambda entry: entry.path)
 
     def open_input(self, path: str) -> Any:
         """Open a memory map, from which Parquet and Arrow readers read without a copy."""
-        real = self._real(path)
+        real = self._resolve(path)
         with self._explain_errors("read", path):
             if os.stat(real).st_size == 0:
                 return pa.BufferReader(b"")
@@ -285,7 +285,7 @@ class LocalStorage:
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
         """Write the file in place. If the block raises, remove the file."""
-        real = self._inside(path)
+        real = self._resolve_inside(path)
         with self._explain_errors("write", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             try:
@@ -300,14 +300,14 @@ class LocalStorage:
 
     def move(self, source: str, target: str) -> None:
         """Rename within the file system."""
-        real, source_real = self._inside(target), self._inside(source)
+        real, source_real = self._resolve_inside(target), self._resolve_inside(source)
         with self._explain_errors("move", source):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             os.rename(source_real, real)
 
     def touch(self, path: str) -> None:
         """Make an empty file, or renew the modification time of the file."""
-        real = self._inside(path)
+        real = self._resolve_inside(path)
         with self._explain_errors("touch", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             with open(real, "ab") as file:
@@ -315,7 +315,7 @@ class LocalStorage:
 
     def delete(self, path: str) -> bool:
         """Remove a regular file or a link, and the checksum file that Hadoop may have written beside it."""
-        real = self._inside(path)
+        real = self._resolve_inside(path)
         with self._explain_errors("delete", path):
             try:
                 os.unlink(real)
@@ -327,7 +327,7 @@ class LocalStorage:
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie``."""
-        real = self._inside(check_folder(path))
+        real = self._resolve_inside(check_folder(path))
         with self._explain_errors("delete", path):
             if os.path.islink(real):
                 os.unlink(real)
@@ -337,7 +337,7 @@ class LocalStorage:
 
     def remove_empty(self, path: str) -> bool:
         """Remove a folder by ``rmdir``, which fails if the folder is not empty."""
-        real = self._inside(path)
+        real = self._resolve_inside(path)
         with self._explain_errors("remove", path):
             try:
                 os.rmdir(real)
@@ -351,7 +351,7 @@ class LocalStorage:
     def lock(self, timeout_seconds: float) -> Iterator[None]:
         """Hold the table's lock: a ``flock`` on a file of lakeformat, which the kernel frees if its holder dies."""
         path = own_path("lock")
-        real = self._real(path)
+        real = self._resolve(path)
         with self._explain_errors("lock", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
         with ExitStack() as stack:
@@ -362,7 +362,7 @@ class LocalStorage:
     @contextmanager
     def hold(self, path: str) -> Iterator[None]:
         """Hold a file by a ``flock`` on it; hold nothing if there is no such file."""
-        real = self._real(path)
+        real = self._resolve(path)
         with ExitStack() as stack:
             with self._explain_errors("hold", path), suppress(FileNotFoundError):
                 stack.enter_context(hold_lock(real, _GLANCE_SECONDS, real, make=False))
@@ -370,7 +370,7 @@ class LocalStorage:
 
     def is_held(self, path: str) -> bool:
         """Tell whether a file is held, by trying a shared lock and releasing it at once."""
-        real = self._real(path)
+        real = self._resolve(path)
         with self._explain_errors("look at", path):
             return is_held(real)
 
@@ -382,14 +382,14 @@ class LocalStorage:
         except (StorageError, LockTimeoutError):
             raise
         except OSError as error:
-            if isinstance(error, _ANSWERS.get(verb, FileNotFoundError)):
+            if isinstance(error, _EXPECTED_ERRORS.get(verb, FileNotFoundError)):
                 raise
             what = f"{path} in {self.root}" if path else f"the table folder {self.root}"
-            raise StorageError(f"cannot {verb} {what}: {_advice(error)}") from error
+            raise StorageError(f"cannot {verb} {what}: {_advise(error)}") from error
 
 
 #: Errors that a call may raise unchanged; by default ``FileNotFoundError``.
-_ANSWERS: Final[Mapping[str, tuple[type[OSError], ...]]] = {
+_EXPECTED_ERRORS: Final[Mapping[str, tuple[type[OSError], ...]]] = {
     "create": (FileExistsError,),
     "write": (),
     "touch": (),
@@ -405,13 +405,13 @@ _ADVICE: Final = {
 }
 
 
-def _advice(error: OSError) -> str:
+def _advise(error: OSError) -> str:
     if error.errno in _ADVICE:
         return _ADVICE[error.errno]
     return f"{error.strerror or error}; check the path and the disk"
 
 
-def _info(path: str, status: os.stat_result) -> FileInfo:
+def _make_info(path: str, status: os.stat_result) -> FileInfo:
     folder = stat.S_ISDIR(status.st_mode)
     return FileInfo(path, 0 if folder else status.st_size, status.st_mtime_ns // 1_000_000, folder)
 

@@ -109,7 +109,7 @@ def check_names(location: str, names: Iterable[str]) -> None:
 #: Protocols whose ``pipe_file(mode="create")`` is exclusive, as tested with a server of each kind.
 _EXCLUSIVE: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
 #: Errors that a call may raise unchanged; by default ``FileNotFoundError``.
-_ANSWERS: Final[Mapping[str, tuple[type[Exception], ...]]] = {
+_EXPECTED_ERRORS: Final[Mapping[str, tuple[type[Exception], ...]]] = {
     "create": (FileExistsError,),
     "write": (),
     "list": (FileNotFoundError, NotADirectoryError),
@@ -165,7 +165,7 @@ class FsspecStorage:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
-    def _real(self, path: str) -> str:
+    def _resolve(self, path: str) -> str:
         base: str = self._fs._strip_protocol(self.location).rstrip("/")
         return f"{base}/{check_path(path)}" if path else base
 
@@ -182,7 +182,7 @@ class FsspecStorage:
             )
         with self._explain_errors("create", path):
             try:
-                self._fs.pipe_file(self._real(path), data, mode="create")
+                self._fs.pipe_file(self._resolve(path), data, mode="create")
             except FileExistsError:
                 # If an answer is lost, the client repeats the request and then finds its own object.
                 if not (data and self._holds_token(path, data)):
@@ -194,42 +194,42 @@ class FsspecStorage:
     def replace(self, path: str, data: bytes) -> None:
         """Replace a whole object."""
         with self._explain_errors("write", path):
-            self._fs.pipe_file(self._real(path), data)
+            self._fs.pipe_file(self._resolve(path), data)
 
     def read(self, path: str) -> bytes:
         """Read a whole object."""
         with self._explain_errors("read", path):
-            data: bytes = self._fs.cat_file(self._real(path))
+            data: bytes = self._fs.cat_file(self._resolve(path))
             return data
 
     def info(self, path: str) -> FileInfo | None:
         """Return the entry at the path now, or None."""
         with self._explain_errors("look at", path):
             try:
-                entry = self._fs.info(self._real(path))
+                entry = self._fs.info(self._resolve(path))
             except FileNotFoundError:
                 return None
-            return _info(path, entry)
+            return _make_info(path, entry)
 
     def list(self, path: str) -> Sequence[FileInfo]:
         """List the direct children by name. Raise `StorageError` if the bucket is missing."""
         with self._explain_errors("list", path):
             try:
-                listed = self._fs.ls(self._real(path), detail=True)
+                listed = self._fs.ls(self._resolve(path), detail=True)
             except (FileNotFoundError, NotADirectoryError):
                 if not path:
                     self._check_bucket()
                 return ()
-        real = self._real(path)
+        real = self._resolve(path)
         entries = [
-            _info(f"{path}{name.removeprefix(real)}".lstrip("/"), entry)
+            _make_info(f"{path}{name.removeprefix(real)}".lstrip("/"), entry)
             for entry in listed
             if (name := entry["name"].rstrip("/")) != real
         ]
         return sorted(entries, key=lambda entry: entry.path)
 
     def _check_bucket(self) -> None:
-        bucket = self._real("").partition("/")[0]
+        bucket = self._resolve("").partition("/")[0]
         if bucket and not self._fs.exists(bucket):
             raise StorageError(
                 f"cannot reach bucket {bucket!r} of {self.location}: it is not there, or these credentials may not see "
@@ -238,7 +238,7 @@ class FsspecStorage:
 
     def open_input(self, path: str) -> Any:
         """Open a seekable file, each read of which is a request."""
-        real = self._real(path)
+        real = self._resolve(path)
         with self._explain_errors("read", path):
             file = self._fs.open(real, "rb")
             return pa.PythonFile(_ExplainedFile(file, lambda: self._explain_errors("read", path)), mode="r")
@@ -246,7 +246,7 @@ class FsspecStorage:
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
         """Open a streamed upload, which is discarded if the block raises."""
-        real = self._real(path)
+        real = self._resolve(path)
         with self._explain_errors("write", path):
             target = self._fs.open(real, "wb")
         try:
@@ -261,7 +261,7 @@ class FsspecStorage:
 
     def move(self, source: str, target: str) -> None:
         """Copy an object and delete the source. This need not be atomic: before the commit no reader uses either."""
-        old, new = self._real(source), self._real(target)
+        old, new = self._resolve(source), self._resolve(target)
         with self._explain_errors("move", source):
             self._fs.cp_file(old, new)
             self._fs.rm_file(old)
@@ -280,14 +280,14 @@ class FsspecStorage:
             return False
         with self._explain_errors("delete", path):
             try:
-                self._fs.rm_file(self._real(path))
+                self._fs.rm_file(self._resolve(path))
             except FileNotFoundError:
                 return False
             return True
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie`` object by object, because fsspec's ``rm`` treats names as patterns."""
-        real = self._real(check_folder(path))
+        real = self._resolve(check_folder(path))
         with self._explain_errors("delete", path):
             for name in self._fs.find(real):
                 self._fs.rm_file(name)
@@ -320,7 +320,7 @@ class FsspecStorage:
         except LakeformatError:
             raise
         except Exception as error:  # The clients' errors have no common class.
-            if isinstance(error, _ANSWERS.get(verb, FileNotFoundError)):
+            if isinstance(error, _EXPECTED_ERRORS.get(verb, FileNotFoundError)):
                 raise
             if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
                 name = str(error).rpartition("argument ")[2]
@@ -331,11 +331,11 @@ class FsspecStorage:
             is_open = verb == "create" and not isinstance(error, _REFUSALS)
             raise (OutcomeUnknownError if is_open else StorageError)(
                 f"cannot {verb} {path or 'the table folder'} in {self.location}: {type(error).__name__}: {error}; "
-                f"{_advice(error)}"
+                f"{_advise(error)}"
             ) from None
 
 
-def _advice(error: Exception) -> str:
+def _advise(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "check that the bucket is there, and its name"
     if isinstance(error, PermissionError):
@@ -373,7 +373,7 @@ class _ExplainedFile(io.RawIOBase):
             return int(self._file.write(data))
 
 
-def _info(path: str, entry: dict[str, Any]) -> FileInfo:
+def _make_info(path: str, entry: dict[str, Any]) -> FileInfo:
     folder = entry["type"] == "directory"
     modified = entry.get("LastModified") or entry.get("mtime") or entry.get("last_modified") or 0
     millis = modified.timestamp() * 1000 if hasattr(modified, "timestamp") else float(modified or 0) * 1000

@@ -20,12 +20,12 @@ from typing import Final
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.port import Storage
 
-__all__ = ["change_scratch", "mapped_storage", "new_scratch", "temporary_folder", "temporary_storage"]
+__all__ = ["change_scratch", "open_mapped_storage", "make_scratch", "temporary_folder", "temporary_storage"]
 
-_FORGOTTEN_AFTER_S: Final = 7 * 86400
+_LIFETIME_S: Final = 7 * 86400
 
 
-def new_scratch() -> str:
+def make_scratch() -> str:
     """Make a new empty scratch file and return its path.
 
     Raises:
@@ -74,7 +74,7 @@ def _make_folder() -> Path:
 
 
 def _delete_old(folder: Path) -> None:
-    oldest = time.time() - _FORGOTTEN_AFTER_S
+    oldest = time.time() - _LIFETIME_S
     for entry in os.scandir(folder):
         with suppress(OSError):
             if entry.stat(follow_symlinks=False).st_mtime < oldest:
@@ -82,7 +82,7 @@ def _delete_old(folder: Path) -> None:
 
 
 @contextmanager
-def mapped_storage(storage: Storage) -> Iterator[Storage]:
+def open_mapped_storage(storage: Storage) -> Iterator[Storage]:
     """Yield the storage itself if it is local, since it maps files into memory; else yield a temporary folder."""
     if isinstance(storage, LocalStorage):
         yield storage

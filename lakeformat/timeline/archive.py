@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeformat.codec.timeline_files.archive import HISTORY, LeavingInstant, encode_archive, history_rows, read_archive
+from lakeformat.codec.timeline_files.archive import HISTORY, InstantToArchive, encode_archive, history_rows, read_archive
 from lakeformat.codec.timeline_files.commit import decode_commit, decode_json
 from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.model.commit import CommitMetadata
@@ -50,7 +50,7 @@ __all__ = [
     "read_archive_logs",
     "read_lsm_history",
     "read_manifest",
-    "version_damage",
+    "find_version_damage",
     "write_archive_log",
     "write_history",
 ]
@@ -101,7 +101,7 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
         )
     if newest < 0:
         return Manifest(-1, ())
-    if damage := _version_damage(text, newest):
+    if damage := _check_version(text, newest):
         _LOG.warning("%s/%s %s; manifest_%d is newer and is read: %s", where, VERSION_NAME, damage, newest, _BACK)
     try:
         return _decode_manifest(storage, folder, newest, entries)
@@ -111,12 +111,12 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
         return _decode_manifest(storage, folder, version, entries)  # A writer is writing the newest, or died in it.
 
 
-def version_damage(storage: Storage, folder: str) -> str:
+def find_version_damage(storage: Storage, folder: str) -> str:
     """Return what is wrong with ``_version_``, which does not stop reading; "" if it is right."""
-    return _version_damage(_read_version(storage, folder), read_manifest(storage, folder).number)
+    return _check_version(_read_version(storage, folder), read_manifest(storage, folder).number)
 
 
-def _version_damage(text: bytes, newest: int) -> str:
+def _check_version(text: bytes, newest: int) -> str:
     if not text or newest < 0:
         return ""
     if not _is_number(text):
@@ -189,7 +189,7 @@ class ArchivedTimeline:
 
     def completion_times(self, times: Iterable[str]) -> dict[str, str]:
         """Return instant time -> completion time (in layout 1 the instant time) of the commits that are archived."""
-        return {instant.time: instant.completed_at for instant in self._instants(self._of_times(times))}
+        return {instant.time: instant.completed_at for instant in self._instants(self._select_times(times))}
 
     def completed_in(self, after: str, until: str | None = None) -> tuple[Instant, ...]:
         """Return the commits completed in (after, until], in that order; see `Timeline.completed_in`."""
@@ -215,7 +215,7 @@ class ArchivedTimeline:
             CorruptTableError: A commit is not readable, or not in the archive.
         """
         pending = {instant.time: instant for instant in instants}
-        rows = self.columns.filter(self._is_commit(self._of_times(pending)))
+        rows = self.columns.filter(self._is_commit(self._select_times(pending)))
         for number in sorted(set(rows.column("file").to_pylist())):
             times = rows.filter(pc.equal(rows.column("file"), number)).column("time").to_pylist()
             for time, metadata in self.read_commits(self.storage, self.files[number], times):
@@ -223,7 +223,7 @@ class ArchivedTimeline:
         if pending:
             raise CorruptTableError(f"the archive of {self.storage.location} has no commit {min(pending)}; restore it")
 
-    def _of_times(self, times: Iterable[str]) -> pa.ChunkedArray:
+    def _select_times(self, times: Iterable[str]) -> pa.ChunkedArray:
         return pc.is_in(self.columns.column("time"), pa.array(times, pa.string()))
 
     def _is_commit(self, wanted: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -399,7 +399,7 @@ class HistorySettings:
 # --- layout 1 -------------------------------------------------------------------------------------------
 
 
-def write_archive_log(storage: Storage, folder: str, instants: Sequence[LeavingInstant], *, per_block: int) -> None:
+def write_archive_log(storage: Storage, folder: str, instants: Sequence[InstantToArchive], *, per_block: int) -> None:
     """Write an archive file of layout 1 with a number greater than all others.
 
     Args:
@@ -439,7 +439,7 @@ def merge_archive_logs(storage: Storage, folder: str) -> bool:
 # --- layout 2 -------------------------------------------------------------------------------------------
 
 
-def write_history(storage: Storage, folder: str, instants: Sequence[LeavingInstant]) -> None:
+def write_history(storage: Storage, folder: str, instants: Sequence[InstantToArchive]) -> None:
     """Write a history file of level 0, and a manifest that names it.
 
     A file that a manifest names is never overwritten. Instants that a run that died has already archived are left out.

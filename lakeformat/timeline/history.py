@@ -14,7 +14,7 @@ from lakeformat.model.one_line import OneLine
 from lakeformat.public import public
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.timeline.write_report import read_report, steps_table, summary
+from lakeformat.timeline.write_report import read_report, format_steps, format_summary
 
 __all__ = ["DEDUPE", "STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history"]
 
@@ -61,13 +61,13 @@ class HistoryEntry(OneLine):
         if not self.is_commit:
             return f"{self.operation} {self.instant_time}" + (f": {self.detail}" if self.detail else "")
         if self.report:
-            return summary(self.instant_time, self.operation, self.report)
+            return format_summary(self.instant_time, self.operation, self.report)
         return f"{self.operation} {self.instant_time}: rows {self.rows_written:,}; files {self.files_written:,}"
 
     def describe(self) -> str:
         """Return a line for the entry, its SQL statement if there is one, and a line per step of the report."""
         statement = [f"  {' '.join(self.statement.split())}"] if self.statement else []
-        steps = [steps_table(self.report["steps"])] if self.report else []
+        steps = [format_steps(self.report["steps"])] if self.report else []
         return "\n".join([str(self), *statement, *steps])
 
 
@@ -142,7 +142,7 @@ def _order(instant: Instant) -> tuple[str, bool]:
 
 def _active_entry(store: TimelineStore, instant: Instant) -> HistoryEntry:
     if instant.action in _ACTIONS:
-        return _other_entry(instant, _detail(store, instant))
+        return _other_entry(instant, _describe_detail(store, instant))
     return _entry(instant, store.commit(instant))
 
 
@@ -154,7 +154,7 @@ def _archived_entries(
     Args:
         done: Completed actions on the active timeline that are not commits; None to list only commits.
     """
-    archive = store.archived()
+    archive = store.read_archived()
     older = [each for each in archive.completed_in("") if each.time not in timeline.commit_times]
     if done is not None:
         known = {(each.time, each.action) for each in done}
@@ -185,12 +185,12 @@ def _other_entry(instant: Instant, detail: str = "") -> HistoryEntry:
     return HistoryEntry(instant.time, instant.action.value, instant.action.value, 0, 0, None, "", detail)
 
 
-def _detail(store: TimelineStore, instant: Instant) -> str:
+def _describe_detail(store: TimelineStore, instant: Instant) -> str:
     """Describe what a clean, rollback, restore or savepoint did."""
     name = f"{store.storage.location}/{store.path(instant)}"
     match instant.action:
         case Action.CLEAN:
-            cleaned = store.clean(instant)
+            cleaned = store.read_clean(instant)
             files = sum(len(partition.deleted) for partition in cleaned.partitions) if cleaned else 0
             earliest = cleaned.earliest_commit_to_retain if cleaned else ""
             return f"{files:,} files deleted" + (f"; commits from {earliest} on are kept" if earliest else "")
@@ -198,9 +198,9 @@ def _detail(store: TimelineStore, instant: Instant) -> str:
             undone = decode_rollback(store.read(instant), name=name).instants
             return f"undid {', '.join(time for time, _ in undone)}"
         case Action.RESTORE:
-            plan = store.restore_plan(instant)
+            plan = store.read_restore_plan(instant)
             times = decode_restore(store.read(instant), name=name).instants
             back = f"back to {plan.target}; " if plan is not None and plan.target else ""
             return f"{back}undid {', '.join(times)}"
-    saved = store.savepoint(instant)
+    saved = store.read_savepoint(instant)
     return ": ".join(filter(None, ("keeps this commit", " ".join(filter(None, (saved.saved_by, saved.comments))))))

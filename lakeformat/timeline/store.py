@@ -25,7 +25,7 @@ from lakeformat.codec.timeline_files.clean import (
 )
 from lakeformat.codec.timeline_files.commit import decode_commit
 from lakeformat.codec.timeline_files.recovery import (
-    Restored,
+    CompletedRestore,
     RestorePlan,
     RollbackMetadata,
     RollbackPlan,
@@ -173,14 +173,14 @@ def put_once(storage: Storage, path: str, data: bytes) -> None:
                 raise
             return
         except OutcomeUnknownError:
-            if _holds(storage, path, data):
+            if _has_bytes(storage, path, data):
                 return
             if pause is None or time.monotonic() - began > _PATIENCE_SECONDS:
                 raise
         time.sleep(pause)
 
 
-def _holds(storage: Storage, path: str, data: bytes) -> bool:
+def _has_bytes(storage: Storage, path: str, data: bytes) -> bool:
     """Tell whether the file exists with these bytes. Raise ``FileExistsError`` if it has other bytes."""
     try:
         stored = storage.read(path)
@@ -196,7 +196,7 @@ _CACHED_BYTES: Final = 128 << 20
 #: A file that marks the timeline folder of layout 2 while its instants are removed, after a downgrade to layout 1.
 MOVED: Final = ".moved"
 #: Metadata that completes an instant.
-Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata | SavepointMetadata | Restored
+Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata | SavepointMetadata | CompletedRestore
 
 _COMMITS: Final = CommitCache(_CACHED_BYTES)
 
@@ -271,7 +271,7 @@ class TimelineStore:
         self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
         archive = None if archive_folder is None else self._archive_mark(archive_folder)
         timeline = self._parse_names(tuple(self._stamps), archive)
-        return timeline if as_stored else timeline.with_pending(self._times_being_undone(timeline))
+        return timeline if as_stored else timeline.with_pending(self._read_undone_times(timeline))
 
     def _parse_names(self, names: tuple[str, ...], archive: str | None) -> Timeline:
         """Make the timeline of file names. The last one is cached, since most listings of a write are equal."""
@@ -280,10 +280,10 @@ class TimelineStore:
             self._last = (arguments, Timeline.of_file_names(*arguments))
         return self._last[1]
 
-    def _times_being_undone(self, timeline: Timeline) -> frozenset[str]:
+    def _read_undone_times(self, timeline: Timeline) -> frozenset[str]:
         """Return the times of the instants that inflight restores undo."""
         running = (restore for restore in timeline.of_action(Action.RESTORE) if restore.state is State.INFLIGHT)
-        plans = [self.restore_plan(restore) for restore in running]
+        plans = [self.read_restore_plan(restore) for restore in running]
         return frozenset(time for plan in plans if plan is not None for time in plan.times)
 
     def _list_instants(self) -> Sequence[FileInfo]:
@@ -295,7 +295,7 @@ class TimelineStore:
 
     def _may_have_moved(self, listed: Sequence[FileInfo]) -> bool:
         """Tell whether the table may have another layout by now, so that these files are being removed."""
-        if self.layout.tells_completion:
+        if self.layout.has_completion_times:
             return not listed or any(entry.name == MOVED for entry in listed)
         return any(entry.path == LAYOUT_2.folder for entry in listed)
 
@@ -353,7 +353,7 @@ class TimelineStore:
             if stamp is not None:
                 _COMMITS.forget(CommitKey(self.storage.location, file_name, *stamp))
 
-    def requested_replace(self, instant: Instant) -> RequestedReplace | None:
+    def read_requested_replace(self, instant: Instant) -> RequestedReplace | None:
         """Read the requested file of a replacecommit or clustering; return None if it is empty or gone."""
         for requested in self.layout.requests(instant):
             if requested.action in REPLACE_ACTIONS:
@@ -366,11 +366,11 @@ class TimelineStore:
         groups: dict[FileGroupId, str] = {}
         for instant in timeline.pending:
             if instant.action in REPLACE_ACTIONS:
-                requested = self.requested_replace(instant)
+                requested = self.read_requested_replace(instant)
                 groups.update(dict.fromkeys(requested.file_groups if requested else (), instant.time))
         return groups
 
-    def compaction_plan(self, instant: Instant) -> CompactionPlan | None:
+    def read_compaction_plan(self, instant: Instant) -> CompactionPlan | None:
         """Read the plan of a pending compaction or log compaction; return None if its file is still empty.
 
         Raises:
@@ -385,18 +385,18 @@ class TimelineStore:
         """Return file group -> instant time of the pending compaction that has opened a new slice in it."""
         groups: dict[FileGroupId, str] = {}
         for instant in timeline.pending:
-            if instant.action is Action.COMPACTION and (plan := self.compaction_plan(instant)) is not None:
+            if instant.action is Action.COMPACTION and (plan := self.read_compaction_plan(instant)) is not None:
                 groups.update((operation.group, instant.time) for operation in plan.operations)
         return groups
 
-    def rollback_plan(self, rollback: Instant) -> RollbackPlan | None:
+    def read_rollback_plan(self, rollback: Instant) -> RollbackPlan | None:
         """Read the plan of a rollback; return None if it is gone."""
         requested = rollback.at(State.REQUESTED)
         with suppress(FileNotFoundError):
             return decode_rollback_plan(self.read(requested), name=self.path(requested))
         return None
 
-    def restore_plan(self, restore: Instant) -> RestorePlan | None:
+    def read_restore_plan(self, restore: Instant) -> RestorePlan | None:
         """Read the plan of a restore; return None if it is gone or empty."""
         requested = restore.at(State.REQUESTED)
         with suppress(FileNotFoundError):
@@ -404,16 +404,16 @@ class TimelineStore:
             return decode_restore_plan(data, name=self.path(requested)) if data else None
         return None
 
-    def savepoint(self, instant: Instant) -> SavepointMetadata:
+    def read_savepoint(self, instant: Instant) -> SavepointMetadata:
         """Read a completed savepoint."""
         return decode_savepoint(self.read(instant), name=self.path(instant))
 
-    def clean(self, instant: Instant) -> CleanMetadata | None:
+    def read_clean(self, instant: Instant) -> CleanMetadata | None:
         """Read the metadata of a completed clean; return None if its file is empty."""
         data = self.read(instant)
         return decode_clean(data, name=self.path(instant)) if data else None
 
-    def clean_plan(self, clean: Instant) -> CleanPlan:
+    def read_clean_plan(self, clean: Instant) -> CleanPlan:
         """Read the plan of a clean.
 
         Raises:
@@ -422,16 +422,16 @@ class TimelineStore:
         requested = clean.at(State.REQUESTED)
         return decode_clean_plan(self.read(requested), name=f"{self.storage.location}/{self.path(requested)}")
 
-    def archived(self, since: str = "") -> ArchivedTimeline:
+    def read_archived(self, since: str = "") -> ArchivedTimeline:
         """Read the archived instants. If the active timeline is loaded first, no instant can be missing from both.
 
         Args:
             since: Read only the archive files that may have commits from this instant time on.
         """
         folder = check_path(self.config().archive_folder)
-        return (read_lsm_history if self.layout.tells_completion else read_archive_logs)(self.storage, folder, since)
+        return (read_lsm_history if self.layout.has_completion_times else read_archive_logs)(self.storage, folder, since)
 
-    def archived_unseen(self, timeline: Timeline, known: frozenset[str]) -> list[tuple[str, CommitMetadata]]:
+    def read_unseen_archived(self, timeline: Timeline, known: frozenset[str]) -> list[tuple[str, CommitMetadata]]:
         """Return (instant time, metadata) of archived commits that are neither in ``known`` nor on the timeline.
 
         These commits have completed and were archived since the caller saw ``known``. The archive is read only if the
@@ -442,7 +442,7 @@ class TimelineStore:
         oldest = min(known - held, default=max(known, default=""))
         if oldest and oldest in timeline.commit_times:
             return []
-        archive = self.archived(oldest)
+        archive = self.read_archived(oldest)
         unseen = [i for i in archive.completed_in("") if i.time >= oldest and i.time not in known]
         unseen = [instant for instant in unseen if instant.time not in timeline.commit_times]
         return [(instant.time, metadata) for instant, metadata in archive.commits(unseen)]
@@ -455,8 +455,8 @@ class TimelineStore:
         """
         active = {time: end for time in times if (end := timeline.completion_time(time)) is not None}
         older = {time: time for time in times if time not in active and timeline.is_committed(time)}
-        if older and timeline.layout.tells_completion:
-            older.update(self.archived(min(older)).completion_times(older))
+        if older and timeline.layout.has_completion_times:
+            older.update(self.read_archived(min(older)).completion_times(older))
         return {**active, **older}
 
     # --- the steps of an action -----------------------------------------------------------------------
@@ -498,7 +498,7 @@ class TimelineStore:
             FileExistsError: The instant has been completed already.
         """
         done = check_step(instant, State.COMPLETED)
-        if self.layout.tells_completion:
+        if self.layout.has_completion_times:
             done = replace(done, completion_time=self._next_completion_time(done, clock))
         return done, self._encode(done, metadata)
 
@@ -510,7 +510,7 @@ class TimelineStore:
                 return encode_clean(metadata)
             case SavepointMetadata():
                 return encode_savepoint(metadata)
-            case Restored():
+            case CompletedRestore():
                 return encode_restore(metadata)
         return encode_rollback(metadata)
 

@@ -137,7 +137,7 @@ class Timeline:
         """
         newest = max(self.commit_times, default="")
         writes = (i for i in self.pending if i.action in COMMIT_ACTIONS and i.time not in plans and i.time < newest)
-        return None if self.layout.tells_completion else next(writes, None)
+        return None if self.layout.has_completion_times else next(writes, None)
 
     def as_of(self, instant_time: str) -> Timeline:
         """Return the timeline with only the instants up to and including this time.

@@ -35,13 +35,13 @@ class TimelineLayout:
     Attributes:
         version: ``hoodie.timeline.layout.version``.
         folder: Folder of the active instants' files, relative to the table.
-        tells_completion: Whether names of completed files hold the completion time, and commits are Avro.
+        has_completion_times: Whether names of completed files hold the completion time, and commits are Avro.
         archive_name: Part of the name of every archive file; each archiving makes a new file with such a name.
     """
 
     version: int
     folder: str
-    tells_completion: bool
+    has_completion_times: bool
     archive_name: str
 
     def parse(self, name: str) -> Instant | None:
@@ -52,7 +52,7 @@ class TimelineLayout:
         >>> LAYOUT_2.parse("20251120083000123_20251120083004567.commit").completion_time
         '20251120083004567'
         """
-        return _parse(name, self.tells_completion)
+        return _parse(name, self.has_completion_times)
 
     def file_name(self, instant: Instant) -> str:
         """Return the name of an instant's file, with ``*`` for an unknown completion time.
@@ -61,7 +61,7 @@ class TimelineLayout:
         '20251120083000123.commit.requested'
         """
         if instant.state is State.COMPLETED:
-            end = f"_{instant.completion_time or '*'}" if self.tells_completion else ""
+            end = f"_{instant.completion_time or '*'}" if self.has_completion_times else ""
             return f"{instant.time}{end}.{instant.action.value}"
         if instant.action is Action.COMMIT and instant.state is State.INFLIGHT:
             return f"{instant.time}.inflight"
@@ -74,7 +74,7 @@ class TimelineLayout:
     @property
     def clustering(self) -> Action:
         """Return the action of a clustering that has not completed."""
-        return Action.CLUSTERING if self.tells_completion else Action.REPLACE_COMMIT
+        return Action.CLUSTERING if self.has_completion_times else Action.REPLACE_COMMIT
 
     def requests(self, instant: Instant) -> tuple[Instant, ...]:
         """Return the requested instants that this instant may have had; a completed one may come from a plan."""
@@ -86,7 +86,7 @@ class TimelineLayout:
 
     def encode_commit(self, metadata: CommitMetadata, *, replace: bool = False) -> bytes:
         """Encode a commit's inflight or completed file; ``replace`` is for a completed replacecommit."""
-        return (encode_avro if self.tells_completion else encode_json)(metadata, replace=replace)
+        return (encode_avro if self.has_completion_times else encode_json)(metadata, replace=replace)
 
 
 @lru_cache(maxsize=1 << 16)  # A write lists the timeline several times, and most names stay the same.
@@ -106,8 +106,8 @@ def _parse(name: str, tells_completion: bool) -> Instant | None:
         return None
 
 
-LAYOUT_1: Final = TimelineLayout(1, HOODIE, tells_completion=False, archive_name=".archive")
-LAYOUT_2: Final = TimelineLayout(2, f"{HOODIE}/timeline", tells_completion=True, archive_name="manifest_")
+LAYOUT_1: Final = TimelineLayout(1, HOODIE, has_completion_times=False, archive_name=".archive")
+LAYOUT_2: Final = TimelineLayout(2, f"{HOODIE}/timeline", has_completion_times=True, archive_name="manifest_")
 LAYOUTS: Final[Mapping[int, TimelineLayout]] = {layout.version: layout for layout in (LAYOUT_1, LAYOUT_2)}
 
 

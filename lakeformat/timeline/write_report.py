@@ -15,7 +15,7 @@ from typing import Any, Final
 from lakeformat.errors import InvalidInputError
 from lakeformat.storage.port import Clock
 
-__all__ = ["REPORT_KEY", "Report", "Stage", "draw_funnel", "read_report", "stages_of", "steps_table", "summary"]
+__all__ = ["REPORT_KEY", "Report", "Stage", "draw_funnel", "read_report", "make_stages", "format_steps", "format_summary"]
 
 #: Key of the commit's ``extraMetadata`` that holds the report as JSON.
 REPORT_KEY: Final = "lakeformat.report"
@@ -49,14 +49,14 @@ class Report:
         return json.dumps(self.as_dict(), separators=(",", ":"))
 
 
-def summary(instant_time: str, operation: str, report: Mapping[str, Any]) -> str:
+def format_summary(instant_time: str, operation: str, report: Mapping[str, Any]) -> str:
     """Format a report as one line: the rows by kind, the files and the seconds."""
     rows = ", ".join(f"{count:,} {what}" for what, count in report["rows"].items() if count) or "none"
     files = ", ".join(f"{count:,} {what}" for what, count in report["files"].items() if count) or "none"
     return f"{operation} {instant_time}: rows {rows}; files {files}; {report['seconds']:.2f} s"
 
 
-def steps_table(steps: Iterable[Mapping[str, Any]]) -> str:
+def format_steps(steps: Iterable[Mapping[str, Any]]) -> str:
     """Format the steps of a report, a line for each: name, seconds and counts."""
     lines = []
     for step in steps:
@@ -101,7 +101,7 @@ class Stage:
     note: str
 
 
-def stages_of(report: Mapping[str, Any]) -> tuple[Stage, ...]:
+def make_stages(report: Mapping[str, Any]) -> tuple[Stage, ...]:
     """Make the bars of a write's report.
 
     Raises:

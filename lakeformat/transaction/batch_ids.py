@@ -19,7 +19,7 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["BATCHES_KEY", "BatchId", "batch_of", "last_batches", "with_batch"]
+__all__ = ["BATCHES_KEY", "BatchId", "batch_of", "read_last_batches", "make_batches_entry"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +42,26 @@ def batch_of(options: Options) -> BatchId | None:
     return BatchId(app, number) if app else None
 
 
-def last_batches(store: TimelineStore, timeline: Timeline, app: str | None = None) -> Mapping[str, int]:
+def read_last_batches(store: TimelineStore, timeline: Timeline, app: str | None = None) -> Mapping[str, int]:
     """Return the greatest id of each app that any active commit holds.
 
     Args:
         app: an app that must be in the result if it ever wrote. If no active commit holds it, the archive is searched,
             because commits of other programs do not copy the ids.
     """
-    last = _greatest_ids(store.commit(instant) for instant in timeline.commits)
+    last = _collect_greatest_ids(store.commit(instant) for instant in timeline.commits)
     if app is None or app in last:
         return last
-    archive = store.archived()
+    archive = store.read_archived()
     older = sorted(archive.completed_in(""), reverse=True)
     for start in range(0, len(older), _AT_ONCE):
-        found = _greatest_ids(metadata for _, metadata in archive.commits(older[start : start + _AT_ONCE]))
+        found = _collect_greatest_ids(metadata for _, metadata in archive.commits(older[start : start + _AT_ONCE]))
         if found:  # These commits hold the ids of all earlier ones.
             return {**found, **last}
     return last
 
 
-def _greatest_ids(commits: Iterable[CommitMetadata]) -> dict[str, int]:
+def _collect_greatest_ids(commits: Iterable[CommitMetadata]) -> dict[str, int]:
     last: dict[str, int] = {}
     for metadata in commits:
         for app, number in _read_ids(metadata.extra):
@@ -78,7 +78,7 @@ def _read_ids(extra: Mapping[str, str]) -> Iterable[tuple[str, int]]:
     return [(app, number) for app, number in entries if type(number) is int]
 
 
-def with_batch(last: Mapping[str, int], batch: BatchId | None) -> Mapping[str, str]:
+def make_batches_entry(last: Mapping[str, int], batch: BatchId | None) -> Mapping[str, str]:
     """Return the extra metadata entry with the last ids, including this batch; empty if no app ever named a batch."""
     known = {**last, batch.app: batch.id} if batch else dict(last)
     return {BATCHES_KEY: json.dumps(known, separators=(",", ":"), sort_keys=True)} if known else {}

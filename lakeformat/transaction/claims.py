@@ -33,21 +33,21 @@ __all__ = [
     "HEARTBEAT_MS",
     "PROCESS",
     "Claim",
-    "Pulse",
+    "HeartbeatThread",
     "advise_on_plan",
     "advise_to_wait",
     "claim_instant",
     "claim_path",
     "claim_plan",
-    "heartbeat_alive",
+    "has_live_heartbeat",
     "is_alive",
     "keep_alive",
     "read_claim",
     "release",
     "remove_heartbeat",
     "renew_heartbeat",
-    "shows_death",
-    "stale_claims",
+    "has_process_lock",
+    "list_stale_claims",
 ]
 
 #: The kind of a claim whose writer is one process. It starts to hold the claim before it releases the table's lock.
@@ -180,18 +180,18 @@ def remove_heartbeat(storage: Storage, instant_time: str) -> None:
     storage.delete(_heartbeat(instant_time))
 
 
-def shows_death(storage: Storage, claim: Claim) -> bool:
+def has_process_lock(storage: Storage, claim: Claim) -> bool:
     """Tell whether the death of the claim's writer shows at once, by a lock that is free; else its heartbeat stops."""
     return claim.kind == PROCESS and storage.has_lock
 
 
 def is_alive(store: TimelineStore, instant: Instant, claim: Claim, clock: Clock) -> bool:
     """Tell whether the writer of our pending instant is alive, or may be. Call it under the table's lock."""
-    if shows_death(store.storage, claim):
+    if has_process_lock(store.storage, claim):
         return store.storage.is_held(claim_path(instant.time))
     if _is_given_up(store.storage, instant.time):
         return False
-    return heartbeat_alive(store, instant, clock, without=DEAD_AFTER_MS)
+    return has_live_heartbeat(store, instant, clock, grace_ms=DEAD_AFTER_MS)
 
 
 def _is_given_up(storage: Storage, instant_time: str) -> bool:
@@ -199,17 +199,17 @@ def _is_given_up(storage: Storage, instant_time: str) -> bool:
     return note is not None and note.is_given_up
 
 
-def heartbeat_alive(store: TimelineStore, instant: Instant, clock: Clock, *, without: int) -> bool:
+def has_live_heartbeat(store: TimelineStore, instant: Instant, clock: Clock, *, grace_ms: int) -> bool:
     """Tell whether the heartbeat of an instant is recent.
 
     Args:
-        without: milliseconds for which an instant without a heartbeat file counts as alive.
+        grace_ms: milliseconds for which an instant without a heartbeat file counts as alive.
     """
     found = store.storage.info(_heartbeat(instant.time))
     if found is not None:
         return clock.now_ms() - found.modified_ms < DEAD_AFTER_MS
     instant_info = store.info(instant)
-    return instant_info is not None and clock.now_ms() - instant_info.modified_ms < without
+    return instant_info is not None and clock.now_ms() - instant_info.modified_ms < grace_ms
 
 
 def release(storage: Storage, instant_time: str) -> None:
@@ -219,7 +219,7 @@ def release(storage: Storage, instant_time: str) -> None:
     storage.delete(claim_path(instant_time))
 
 
-def stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dict[str, Claim]:
+def list_stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dict[str, Claim]:
     """Return the claims of instants that are not pending, by time: their writers died around the first or last step.
 
     Leave out a young claim if the death of its writer would not show: its instant may be about to become pending.
@@ -230,7 +230,7 @@ def stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dic
             continue
         claim = read_claim(storage, entry.name)
         is_young = clock.now_ms() - entry.modified_ms < DEAD_AFTER_MS and not _is_given_up(storage, entry.name)
-        if claim is not None and (not is_young or (shows_death(storage, claim) and not storage.is_held(entry.path))):
+        if claim is not None and (not is_young or (has_process_lock(storage, claim) and not storage.is_held(entry.path))):
             stale[entry.name] = claim
     return stale
 
@@ -241,11 +241,11 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 @contextmanager
 def keep_alive(storage: Storage, instant_time: str) -> Iterator[None]:
     """Show that this process lives while the block runs. Enter it under the same lock as the instant was claimed."""
-    with storage.hold(claim_path(instant_time)), Pulse(storage, instant_time):
+    with storage.hold(claim_path(instant_time)), HeartbeatThread(storage, instant_time):
         yield
 
 
-class Pulse(AbstractContextManager["Pulse"]):
+class HeartbeatThread(AbstractContextManager["HeartbeatThread"]):
     """A thread that renews an instant's heartbeat while the block runs, however long a step of the work takes.
 
     A failed renewal is logged and tried again; the writer counts as dead only after several failures. Once the instant
@@ -257,28 +257,28 @@ class Pulse(AbstractContextManager["Pulse"]):
 
     def __init__(self, storage: Storage, instant_time: str, *, every_seconds: float = HEARTBEAT_MS / 3000) -> None:
         self._storage, self._time, self._every = storage, instant_time, every_seconds
-        self._done = Event()
-        self._beaten = False
+        self._stopped = Event()
+        self._has_renewed = False
         self._thread = Thread(target=self._run, name=f"heartbeat-{instant_time}", daemon=True)
 
-    def __enter__(self) -> Pulse:
+    def __enter__(self) -> HeartbeatThread:
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._done.set()
+        self._stopped.set()
         self._thread.join()
-        if self._beaten:
+        if self._has_renewed:
             with suppress(LakeformatError):  # The write is done; an error here must not fail it.
                 if not self._is_claimed():  # It may have been released just before a renewal.
                     remove_heartbeat(self._storage, self._time)
 
     def _run(self) -> None:
-        while not self._done.wait(self._every):
+        while not self._stopped.wait(self._every):
             try:
                 if not self._is_claimed():
                     return
-                self._beaten = True
+                self._has_renewed = True
                 renew_heartbeat(self._storage, self._time)
             except LakeformatError as error:
                 _LOG.warning("heartbeat of %s failed, trying again: %s", self._time, error)
@@ -300,7 +300,7 @@ def advise_on_plan(store: TimelineStore, instant_time: str) -> str:
 
 def advise_to_wait(storage: Storage, claim: Claim | None) -> str:
     """Return advice about a pending instant whose writer lives, or is not known to be dead."""
-    if claim is None or shows_death(storage, claim):
+    if claim is None or has_process_lock(storage, claim):
         return "wait for it"
     minutes = DEAD_AFTER_MS // 60_000
     return f"wait for it (if its process has died, that shows {minutes} minutes after its last heartbeat)"

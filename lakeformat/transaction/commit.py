@@ -28,13 +28,13 @@ from lakeformat.transaction.commit_notes import Note, drop_note, fingerprint, gi
 from lakeformat.transaction.lost_writes import check_late_commits
 from lakeformat.transaction.rollback import was_rolled_back
 
-__all__ = ["TOKEN_KEY", "NewKeyCheck", "OpenCommit", "load_still_pending", "put_completed"]
+__all__ = ["TOKEN_KEY", "NewKeyCheck", "OpenCommit", "load_if_pending", "put_completed"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 
 #: Key of ``extraMetadata``; its value distinguishes our completed file from another writer's of the same name.
 TOKEN_KEY: Final = "lakeformat.commit.token"
-_LOOKS: Final = 3
+_READ_TRIES: Final = 3
 
 #: Gets (instant time, metadata) of the commits completed since the write began; raises `WriteConflictError`.
 NewKeyCheck = Callable[[Sequence[tuple[str, CommitMetadata]]], None]
@@ -67,7 +67,7 @@ def put_completed(
     *,
     check: Callable[[], Timeline],
     check_new_keys: NewKeyCheck | None = None,
-    before: Callable[[], None],
+    before_put: Callable[[], None],
     tidy: Callable[[], None],
 ) -> Instant:
     """Check for conflicts, make the commit visible, and return the completed instant. Call it under the lock.
@@ -75,7 +75,7 @@ def put_completed(
     Args:
         check: loads the timeline, refuses conflicts, and returns that timeline.
         check_new_keys: the part of the check that is repeated after the commit, if the lock excludes no process.
-        before: called when only the completed file is missing; an error that it raises stops the commit.
+        before_put: called when only the completed file is missing; an error that it raises stops the commit.
         tidy: called if the commit is complete and yet an error is raised, because the caller does not tidy up then.
 
     Raises:
@@ -84,7 +84,7 @@ def put_completed(
     """
     metadata = replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token})
     seen = check()
-    before()
+    before_put()
     if store.storage.has_lock:
         return _complete(store, commit, lambda: store.complete(_inflight(commit), metadata, clock))
     seen, note, done = _put_checked_note(store, clock, commit, metadata, check, seen)
@@ -99,7 +99,7 @@ def put_completed(
     return done
 
 
-def load_still_pending(store: TimelineStore, commit: OpenCommit) -> Timeline:
+def load_if_pending(store: TimelineStore, commit: OpenCommit) -> Timeline:
     """Load the timeline. Raise `WriteConflictError` if our instant is no longer pending on it."""
     timeline = store.load()
     current = timeline.find(commit.time)
@@ -117,7 +117,7 @@ def _put_checked_note(
     commit: OpenCommit,
     metadata: CommitMetadata,
     check: Callable[[], Timeline],
-    seen: Timeline,
+    checked: Timeline,
 ) -> tuple[Timeline, Note, Instant]:
     """Note the completed file. Repeat the check until the timeline loaded after the note is the checked one.
 
@@ -130,12 +130,12 @@ def _put_checked_note(
     try:
         while True:
             done, data = store.encode_completed(_inflight(commit), metadata, clock)
-            note = Note(store.path(done), fingerprint(seen), data)
+            note = Note(store.path(done), fingerprint(checked), data)
             put_note(store.storage, commit.time, note)
-            now = load_still_pending(store, commit)
-            if _conflict_instants(now) == _conflict_instants(seen):
+            now = load_if_pending(store, commit)
+            if _conflict_instants(now) == _conflict_instants(checked):
                 return now, note, done
-            seen = check()
+            checked = check()
     except FileExistsError:
         drop_note(store.storage, commit.time)
         raise WriteConflictError(
@@ -150,16 +150,16 @@ def _complete(store: TimelineStore, commit: OpenCommit, put: Callable[[], Instan
     try:
         return put()
     except FileExistsError:
-        ours = _completed_by_us(store, commit)
+        ours = _read_own_completed(store, commit)
         if ours is None:
             drop_note(store.storage, commit.time)
             raise WriteConflictError(
                 f"instant {commit.time} was completed by another writer; run the write again"
             ) from None
     except OutcomeUnknownError as error:
-        raise _state_unknown(store, commit, error) from None
+        raise _make_unknown_error(store, commit, error) from None
     except StorageError as error:
-        ours = _completed_by_us(store, commit)
+        ours = _read_own_completed(store, commit)
         if ours is None:
             drop_note(store.storage, commit.time)
             raise
@@ -167,14 +167,14 @@ def _complete(store: TimelineStore, commit: OpenCommit, put: Callable[[], Instan
     return ours
 
 
-def _completed_by_us(store: TimelineStore, commit: OpenCommit) -> Instant | None:
+def _read_own_completed(store: TimelineStore, commit: OpenCommit) -> Instant | None:
     """Read the completed file back. Return its instant if it is ours, None if it is another writer's or missing.
 
     Raises:
         CommitStateUnknownError: the file cannot be read.
     """
     reason: Exception | None = None
-    for _ in range(_LOOKS):
+    for _ in range(_READ_TRIES):
         try:
             current = store.load().find(commit.time)
             if current is None or current.state is not State.COMPLETED:
@@ -184,10 +184,10 @@ def _completed_by_us(store: TimelineStore, commit: OpenCommit) -> Instant | None
             return None
         except (StorageError, CorruptTableError) as error:
             reason = error
-    raise _state_unknown(store, commit, reason)
+    raise _make_unknown_error(store, commit, reason)
 
 
-def _state_unknown(store: TimelineStore, commit: OpenCommit, reason: Exception | None) -> CommitStateUnknownError:
+def _make_unknown_error(store: TimelineStore, commit: OpenCommit, reason: Exception | None) -> CommitStateUnknownError:
     with suppress(LakeformatError):  # Without this the next writer waits until our heartbeat expires.
         give_up(store.storage, commit.time)
     path = store.path(commit.instant.at(State.COMPLETED))

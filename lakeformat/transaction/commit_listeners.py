@@ -130,20 +130,20 @@ class FileIndexUpdater(CommitListener):
     """Adds the commit to the file index."""
 
     context: TableContext
-    upkeep: FileIndexSettings
+    settings: FileIndexSettings
 
     def after_publish(self, published: PublishedCommit) -> None:
         """Write the commit's changes to the index. If that fails, log it; the next write adds them."""
-        commit, schema, upkeep = published.commit, published.schema, self.upkeep
+        commit, schema, settings = published.commit, published.schema, self.settings
         try:
             files = [(file.stat.base_file, file.facts) for file in published.written]
             index = IndexWriter(
                 self.context.store,
                 self.context.clock,
-                upkeep.indexed(schema),
+                settings.list_indexed_columns(schema),
                 schema,
-                upkeep.commits,
-                upkeep.shard_files,
+                settings.commits,
+                settings.shard_files,
             )
             index.add_commit(published.base, published.instant, files, published.hidden)
         except Exception as error:  # If it looked like a failed write, the caller would write its rows twice.

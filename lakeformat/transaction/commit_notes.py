@@ -6,7 +6,7 @@ pending instant has no note, its writer has not put the completed file. If it ha
 name before it undoes the instant: it puts the same file if no other commit has completed meanwhile, else an empty
 commit (`lakeformat.transaction.rollback`). So all writers agree on the outcome, whatever arrives later.
 
-`complete_as_noted` and `void_noted` settle such a commit. Call them under the table's lock.
+`complete_noted_commit` and `occupy_noted_name` settle such a commit. Call them under the table's lock.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = [
     "VOID_KEY",
     "Note",
-    "complete_as_noted",
+    "complete_noted_commit",
     "drop_note",
     "fingerprint",
     "give_up",
     "put_note",
     "read_note",
-    "void_noted",
+    "occupy_noted_name",
 ]
 
 
@@ -41,13 +41,13 @@ class Note:
 
     Attributes:
         path: path of the completed file.
-        seen: fingerprint of the commits that it has been checked against; see `fingerprint`.
+        checked_commits: fingerprint of the commits that it has been checked against; see `fingerprint`.
         data: the file's bytes.
         is_given_up: whether its writer no longer waits for an answer.
     """
 
     path: str
-    seen: str
+    checked_commits: str
     data: bytes
     is_given_up: bool = False
 
@@ -63,7 +63,7 @@ def _path(instant_time: str) -> str:
 
 def put_note(storage: Storage, instant_time: str, note: Note) -> None:
     """Write the note of a commit."""
-    head = {"path": note.path, "seen": note.seen, "given_up": note.is_given_up}
+    head = {"path": note.path, "seen": note.checked_commits, "given_up": note.is_given_up}
     storage.replace(_path(instant_time), json.dumps(head).encode() + b"\n" + note.data)
 
 
@@ -97,7 +97,7 @@ def drop_note(storage: Storage, instant_time: str) -> None:
 VOID_KEY: Final = "lakeformat.void"
 
 
-def complete_as_noted(store: TimelineStore, instant: Instant) -> bool:
+def complete_noted_commit(store: TimelineStore, instant: Instant) -> bool:
     """Complete a dead writer's commit as noted. Return whether the instant is completed now.
 
     The writer checked its commit against all commits that had completed then. If another commit has completed since,
@@ -114,7 +114,7 @@ def complete_as_noted(store: TimelineStore, instant: Instant) -> bool:
     current = timeline.find(instant.time)
     if current is not None and current.state is State.COMPLETED:
         return True
-    if instant.action is not Action.COMPACTION and fingerprint(timeline) != note.seen:
+    if instant.action is not Action.COMPACTION and fingerprint(timeline) != note.checked_commits:
         return False
     try:
         put_once(store.storage, note.path, note.data)
@@ -123,7 +123,7 @@ def complete_as_noted(store: TimelineStore, instant: Instant) -> bool:
     return True
 
 
-def void_noted(store: TimelineStore, instant_time: str) -> bool:
+def occupy_noted_name(store: TimelineStore, instant_time: str) -> bool:
     """Occupy the name of a completed file that may still arrive, so that it cannot. Put the rollback before this call.
 
     Returns:

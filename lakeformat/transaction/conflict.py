@@ -9,21 +9,21 @@ from lakeformat.errors import WriteConflictError
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, LogFileName
 
-__all__ = ["OverlapError", "check_conflicts", "check_plans", "is_hidden", "reduce_compactions", "touched_groups"]
+__all__ = ["OverlapError", "check_conflicts", "check_plans", "would_be_hidden", "reduce_compactions", "list_touched_groups"]
 
 
 class OverlapError(WriteConflictError):
     """A completed commit changed the same file groups, so files made from their old versions cannot be published."""
 
 
-def touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
+def list_touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
     """Return the file groups that a commit wrote or replaced."""
     written = {FileGroupId(stat.partition_path, stat.file_id) for stat in metadata.all_stats()}
     replaced = {FileGroupId(partition, id_) for partition, ids in metadata.replaced.items() for id_ in ids}
     return frozenset(written | replaced)
 
 
-def is_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool) -> bool:
+def would_be_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool) -> bool:
     """Tell whether the base file of a compaction that did not read this file would hide it.
 
     Args:
@@ -43,22 +43,22 @@ def reduce_compactions(
 
     Args:
         time: instant time of our commit.
-        by_name: see `is_hidden`.
+        by_name: see `would_be_hidden`.
     """
     return [
-        (other, _keep_hiding(metadata, other, time, ours, by_name=by_name) if metadata.compacted else metadata)
+        (other, _reduce_to_hiding(metadata, other, time, ours, by_name=by_name) if metadata.compacted else metadata)
         for other, metadata in others
     ]
 
 
-def _keep_hiding(
+def _reduce_to_hiding(
     compaction: CommitMetadata, compacted: str, time: str, ours: CommitMetadata, *, by_name: bool
 ) -> CommitMetadata:
     """Reduce a compaction to the files that hide ours."""
     hidden = {
         FileGroupId(stat.partition_path, stat.file_id)
         for stat in ours.all_stats()
-        if is_hidden(stat, time, compacted, by_name=by_name)
+        if would_be_hidden(stat, time, compacted, by_name=by_name)
     }
     kept = (
         (path, tuple(stat for stat in stats if FileGroupId(path, stat.file_id) in hidden))
@@ -85,7 +85,7 @@ def check_conflicts(
         OverlapError: the message names both instants.
     """
     for time, metadata in others:
-        theirs = touched_groups(metadata)
+        theirs = list_touched_groups(metadata)
         shared = touched & theirs
         if overwritten is not None:
             shared |= {group for group in theirs if group.partition_path in overwritten}
@@ -98,14 +98,14 @@ def check_conflicts(
 
 
 def check_plans(
-    touched: frozenset[FileGroupId], planned: Mapping[FileGroupId, str], way_past: Callable[[str], str]
+    touched: frozenset[FileGroupId], planned: Mapping[FileGroupId, str], advise: Callable[[str], str]
 ) -> None:
     """Refuse to change file groups that a pending clustering is going to rewrite.
 
     Args:
         touched: file groups that the write has rows for, or replaces.
         planned: file groups that pending clusterings are going to replace -> the plan's instant.
-        way_past: returns advice about a pending plan.
+        advise: returns advice about a pending plan.
 
     Raises:
         WriteConflictError: the message names the plan's instant.
@@ -115,6 +115,6 @@ def check_plans(
         first = min(waiting)
         raise WriteConflictError(
             f"the write touches {len(waiting)} file group(s), e.g. {first.file_id}, that the pending clustering "
-            f"{planned[first]} is going to rewrite; {way_past(planned[first])}",
+            f"{planned[first]} is going to rewrite; {advise(planned[first])}",
             file_ids={group.file_id for group in waiting},
         )

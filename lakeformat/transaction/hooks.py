@@ -49,7 +49,7 @@ __all__ = [
     "hooks_of",
     "load_callable",
     "notify",
-    "proposed_snapshot",
+    "make_proposed_snapshot",
     "run_validators",
     "validators_of",
     "with_statement",
@@ -181,17 +181,17 @@ def validators_of(options: Options, functions: Sequence[Callable[[ProposedWrite]
     for name, (option, kind) in _SQL.items():
         if (name in names) != bool(options[option]):
             raise InvalidOptionError(f"{option} and {_CLASSES}={_PACKAGE}{name} need each other; give both or none")
-        found += [_sql(name, text, option, single=kind == "result") for text in _queries(options[option])]
+        found += [_make_sql_validator(name, text, option, single=kind == "result") for text in _split_queries(options[option])]
     option = "lakeformat.transaction.validators"
     places = [load_callable(place, option=option) for place in options[option]]
     return (*found, *(PythonValidator(function) for function in (*places, *functions)))
 
 
-def _queries(text: str | None) -> list[str]:
+def _split_queries(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(";") if part.strip()]
 
 
-def _sql(name: str, text: str, option: str, *, single: bool) -> SqlValidator:
+def _make_sql_validator(name: str, text: str, option: str, *, single: bool) -> SqlValidator:
     query, mark, expected = text.rpartition("#") if single else (text, "", "")
     if single and not mark:
         raise InvalidOptionError(f"option {option}: {text!r} has no expected result; write query#result")
@@ -214,7 +214,7 @@ def check_validators(validators: Sequence[Validator], schema: pa.Schema) -> None
             bind_select(validator.select, schema)
 
 
-def proposed_snapshot(
+def make_proposed_snapshot(
     snapshot: Snapshot,
     schema: pa.Schema,
     stats: Sequence[WriteStat],

@@ -34,8 +34,8 @@ __all__ = [
     "check_late_commits",
     "find_lost_writes",
     "find_overlaps",
-    "plan_sources",
-    "slices_read_by",
+    "read_plan_sources",
+    "list_read_slices",
     "warn_of_missing_lock",
 ]
 
@@ -45,14 +45,14 @@ class LostWrite:
     """One file of a commit whose rows are not in the table.
 
     Attributes:
-        lost: instant time of the commit that wrote the file.
-        kept: instant time of the commit that hides it.
+        lost_commit: instant time of the commit that wrote the file.
+        hiding_commit: instant time of the commit that hides it.
         stat: statistics of the file.
     """
 
     group: FileGroupId
-    lost: str
-    kept: str
+    lost_commit: str
+    hiding_commit: str
     stat: WriteStat
 
 
@@ -75,7 +75,7 @@ class ReadSlice:
 Sources = Mapping[str, Mapping[FileGroupId, ReadSlice]]
 
 
-def slices_read_by(plan: ClusteringPlan | CompactionPlan) -> Mapping[FileGroupId, ReadSlice]:
+def list_read_slices(plan: ClusteringPlan | CompactionPlan) -> Mapping[FileGroupId, ReadSlice]:
     """Return the slice that a plan reads of each file group."""
     if isinstance(plan, CompactionPlan):
         return {op.group: ReadSlice(op.base_instant, frozenset(op.log_names), replaces=False) for op in plan.operations}
@@ -105,9 +105,9 @@ def find_lost_writes(
     Args:
         by_name: whether the name of a log file gives its slice (timeline layout 1).
     """
-    for group, history in sorted(_histories(commits).items()):
+    for group, history in sorted(_collect_histories(commits).items()):
         plans = [(time, read_slice[group]) for time, read_slice in sources.items() if group in read_slice]
-        found = [*_find_forks(history), *_find_replaced(history, plans, by_name=by_name)]
+        found = [*_find_forks(history), *_find_replaced_files(history, plans, by_name=by_name)]
         found += _find_hidden_logs(history, plans) if by_name else _find_unread_logs(history, plans)
         kept: dict[tuple[str, str], tuple[str, WriteStat]] = {}
         for lost, by, stat in found:
@@ -115,7 +115,7 @@ def find_lost_writes(
         yield from (LostWrite(group, lost, by, stat) for (lost, _), (by, stat) in sorted(kept.items()))
 
 
-def _histories(commits: Iterable[tuple[Instant, CommitMetadata]]) -> dict[FileGroupId, _History]:
+def _collect_histories(commits: Iterable[tuple[Instant, CommitMetadata]]) -> dict[FileGroupId, _History]:
     histories: dict[FileGroupId, _History] = {}
     for instant, metadata in commits:
         for stat in metadata.all_stats():
@@ -165,7 +165,7 @@ def _origin(bases: Mapping[str, WriteStat], time: str) -> str | None:
     return before if before is not None and before.isdigit() and before < time else None
 
 
-def _find_replaced(history: _History, plans: Sequence[tuple[str, ReadSlice]], *, by_name: bool) -> Iterator[_Found]:
+def _find_replaced_files(history: _History, plans: Sequence[tuple[str, ReadSlice]], *, by_name: bool) -> Iterator[_Found]:
     """Find files of a replaced group that are newer than the replacement, or that the replacing plan did not read."""
     for by in history.replaced:
         read_slice = next((each for time, each in plans if time == by and each.replaces), None)
@@ -222,7 +222,7 @@ def find_overlaps(
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Most file groups that a message names.
-_NAMED: Final = 5
+_MOST_NAMED: Final = 5
 #: Locations of the tables that this process has warned of.
 _WARNED: Final[set[str]] = set()
 
@@ -242,53 +242,53 @@ def check_late_commits(
     store: TimelineStore,
     ours: Instant,
     metadata: CommitMetadata,
-    seen: Timeline,
+    checked: Timeline,
     check_new_keys: Callable[[Sequence[tuple[str, CommitMetadata]]], None] | None,
 ) -> None:
     """Compare our commit with the commits that completed since its last check. Log the other's loss, raise for ours.
 
     Args:
-        seen: the timeline that our commit was checked against.
+        checked: the timeline that our commit was checked against.
 
     Raises:
         CommitStateUnknownError: another commit hides our files; our commit stays on the timeline.
     """
     now = store.load()
-    late = [instant for instant in now.commits if instant.time not in {*seen.commit_times, ours.time}]
+    late = [instant for instant in now.commits if instant.time not in {*checked.commit_times, ours.time}]
     if not late:
         return
-    by_name = not store.layout.tells_completion
+    by_name = not store.layout.has_completion_times
     commits = {i.time: (i, metadata if i.time == ours.time else store.commit(i)) for i in now.commits}
     late_times = {instant.time for instant in late}
-    found = find_lost_writes(commits.values(), plan_sources(store, now, late_times), by_name=by_name)
-    lost = [each for each in found if {each.lost, each.kept} & late_times]
-    beside = [commits[instant.time] for instant in late if _began_before(store, instant, ours, seen)]
+    found = find_lost_writes(commits.values(), read_plan_sources(store, now, late_times), by_name=by_name)
+    lost = [each for each in found if {each.lost_commit, each.hiding_commit} & late_times]
+    beside = [commits[instant.time] for instant in late if _began_before(store, instant, ours, checked)]
     for other in beside:
         mine = commits[ours.time]
         lost += [*find_overlaps(mine, other, by_name=by_name), *find_overlaps(other, mine, by_name=by_name)]
     location = store.storage.location
-    for time in sorted({each.lost for each in lost if each.kept == ours.time}):
-        _LOG.error("%s", _loss_message(location, time, ours.time, [each for each in lost if each.lost == time]))
+    for time in sorted({each.lost_commit for each in lost if each.hiding_commit == ours.time}):
+        _LOG.error("%s", _loss_message(location, time, ours.time, [each for each in lost if each.lost_commit == time]))
     if check_new_keys is not None and beside:
         try:
             check_new_keys([(instant.time, other) for instant, other in beside])
         except WriteConflictError as error:
             _LOG.error("%s: commit %s was published beside another: %s; check() names them", location, ours.time, error)
-    hidden = [each for each in lost if each.lost == ours.time]
+    hidden = [each for each in lost if each.lost_commit == ours.time]
     if hidden:
-        raise CommitStateUnknownError(_loss_message(location, ours.time, hidden[0].kept, hidden))
+        raise CommitStateUnknownError(_loss_message(location, ours.time, hidden[0].hiding_commit, hidden))
 
 
-def _began_before(store: TimelineStore, other: Instant, ours: Instant, seen: Timeline) -> bool:
+def _began_before(store: TimelineStore, other: Instant, ours: Instant, checked: Timeline) -> bool:
     """Tell whether another commit was requested before ours was completed, so that it may not have read ours."""
-    if any(instant.time == other.time for instant in seen.pending):
+    if any(instant.time == other.time for instant in checked.pending):
         return True
     done = store.info(ours)
     began = [info for request in store.layout.requests(other) if (info := store.info(request)) is not None]
     return done is not None and any(info.modified_ms <= done.modified_ms for info in began)
 
 
-def plan_sources(store: TimelineStore, timeline: Timeline, times: Collection[str]) -> Sources:
+def read_plan_sources(store: TimelineStore, timeline: Timeline, times: Collection[str]) -> Sources:
     """Return the slices that the completed plans of these times have read."""
     found: dict[str, Mapping[FileGroupId, ReadSlice]] = {}
     for instant in (*timeline.commits, *timeline.plans):
@@ -296,18 +296,18 @@ def plan_sources(store: TimelineStore, timeline: Timeline, times: Collection[str
             continue
         with suppress(FileNotFoundError):
             if instant.action is Action.REPLACE_COMMIT:
-                requested = store.requested_replace(instant)
+                requested = store.read_requested_replace(instant)
                 plan: ClusteringPlan | CompactionPlan | None = requested.plan if requested is not None else None
             else:
-                plan = store.compaction_plan(instant) if instant.action is Action.COMPACTION else None
+                plan = store.read_compaction_plan(instant) if instant.action is Action.COMPACTION else None
             if plan is not None:
-                found[instant.time] = slices_read_by(plan)
+                found[instant.time] = list_read_slices(plan)
     return found
 
 
 def _loss_message(location: str, lost: str, kept: str, found: Iterable[LostWrite]) -> str:
     groups = sorted({each.group for each in found})
-    named = ", ".join(group.file_id for group in groups[:_NAMED]) + (", ..." if len(groups) > _NAMED else "")
+    named = ", ".join(group.file_id for group in groups[:_MOST_NAMED]) + (", ..." if len(groups) > _MOST_NAMED else "")
     return (
         f"commits {lost} and {kept} of {location} were made at the same time from the same files, and {kept} hides "
         f"what {lost} wrote to {len(groups)} file group(s) ({named}): this storage is for one writer at a time; stop "

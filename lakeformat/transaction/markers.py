@@ -33,7 +33,7 @@ def marker_kind(path: str, layout: TimelineLayout, *, merges: bool) -> MarkerKin
     """
     log = LogFileName.match(path.rpartition("/")[2])
     if log is not None and not log.is_cdc:
-        return MarkerKind.CREATE if layout.tells_completion else MarkerKind.APPEND
+        return MarkerKind.CREATE if layout.has_completion_times else MarkerKind.APPEND
     return MarkerKind.MERGE if merges and log is None else MarkerKind.CREATE
 
 

@@ -15,19 +15,19 @@ from lakeformat.file_system_view.file_index.stored import bounds_schema
 from lakeformat.file_system_view.folder_values import OFF_FOLDER, find_misplaced_rows, partition_column_values, reading_key_settings
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.column_stats import fold_file_stats
-from lakeformat.keys.partition_paths import folders_above, nested_pair
+from lakeformat.keys.partition_paths import folders_above, find_nested_pair
 from lakeformat.model.files import PARTITION_MARKER, join_path
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
 
-__all__ = ["check_nesting", "check_new_folders", "measure_off_folder"]
+__all__ = ["check_nesting", "check_new_folders", "make_off_folder_entry"]
 
 #: Folders that are looked up at the same time.
-_LOOKS: Final = 16
+_TRIES: Final = 16
 
 
-def measure_off_folder(written: Sequence[WrittenFile], config: TableConfig, schema: pa.Schema) -> Mapping[str, str]:
+def make_off_folder_entry(written: Sequence[WrittenFile], config: TableConfig, schema: pa.Schema) -> Mapping[str, str]:
     """Return the extra metadata entry that lists the written files with rows that may lie off their folder.
 
     A row lies off its folder if its partition value is not the one that the folder names. The result is empty if the
@@ -69,7 +69,7 @@ def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str
     if snapshot.instant_time is None:
         return
     inner = {outer: path for path in new for outer in folders_above(path)}
-    with ThreadPoolExecutor(_LOOKS) as pool:
+    with ThreadPoolExecutor(_TRIES) as pool:
         found = pool.map(lambda outer: storage.info(join_path(outer, PARTITION_MARKER)), inner)
         for (outer, path), marker in zip(inner.items(), found, strict=True):
             if marker is not None:
@@ -82,7 +82,7 @@ def check_nesting(new: Collection[str], existing: Collection[str]) -> None:
     Raises:
         InvalidInputError: the message names both partitions and the remedy.
     """
-    pair = nested_pair(new, existing)
+    pair = find_nested_pair(new, existing)
     if pair is not None:
         raise _nested_error(*pair)
 

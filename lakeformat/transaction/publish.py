@@ -16,12 +16,12 @@ from lakeformat.model.operation import Operation
 from lakeformat.read.run.view import TableView
 from lakeformat.timeline.write_report import REPORT_KEY, Report
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
-from lakeformat.transaction.hooks import Hooks, ProposedWrite, proposed_snapshot, run_validators
-from lakeformat.transaction.nested_partitions import check_nesting, measure_off_folder
+from lakeformat.transaction.hooks import Hooks, ProposedWrite, make_proposed_snapshot, run_validators
+from lakeformat.transaction.nested_partitions import check_nesting, make_off_folder_entry
 from lakeformat.transaction.settings import TransactionSettings
 from lakeformat.transaction.written_file import WrittenFile
 
-__all__ = ["Outcome", "check_others", "commit_metadata", "count_rows", "validate"]
+__all__ = ["Outcome", "make_publish_check", "make_commit_metadata", "count_rows", "validate_write"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Outcome:
         }
 
 
-def commit_metadata(
+def make_commit_metadata(
     settings: TransactionSettings,
     hooks: Hooks,
     report: Report,
@@ -91,7 +91,7 @@ def commit_metadata(
         **batches,
         "schema": outcome.schema_text or to_avro(schema, table_name=config.name),
         REPORT_KEY: report.as_text(),
-        **measure_off_folder(outcome.written, config, schema),
+        **make_off_folder_entry(outcome.written, config, schema),
         **earlier_log_facts(stats, outcome.snapshot.live),
     }
     if outcome.files_schema is not None and not outcome.files_schema.equals(schema):
@@ -105,7 +105,7 @@ def commit_metadata(
     )
 
 
-def validate(
+def validate_write(
     context: TableContext,
     settings: TransactionSettings,
     hooks: Hooks,
@@ -119,7 +119,7 @@ def validate(
     if not hooks.validators:
         return
     snapshot = context.snapshot()  # Load again: others may have published while the files were written.
-    after = proposed_snapshot(snapshot, schema, stats, replaced, commit.time)
+    after = make_proposed_snapshot(snapshot, schema, stats, replaced, commit.time)
     storage = context.storage
     with report.step("validate") as counted:
         views = TableView(storage, snapshot), TableView(storage, after)
@@ -152,7 +152,7 @@ def count_rows(
     )
 
 
-def check_others(outcome: Outcome, opened: frozenset[str]) -> NewKeyCheck:
+def make_publish_check(outcome: Outcome, opened: frozenset[str]) -> NewKeyCheck:
     """Return a check that refuses other commits whose partitions or keys conflict with those that are new here.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from lakeformat.display import html_rows
 from lakeformat.model.one_line import OneLine
 from lakeformat.public import public
-from lakeformat.timeline.write_report import draw_funnel, stages_of, steps_table, summary
+from lakeformat.timeline.write_report import draw_funnel, make_stages, format_steps, format_summary
 
 T = TypeVar("T", "RowCounts", "FileCounts")
 
@@ -82,11 +82,11 @@ class WriteResult(OneLine):
         """Return one line: rows, files, seconds."""
         if self.skipped:
             return f"{self.operation} skipped: {self.skipped}"
-        return summary(self.instant_time, self.operation, self.report)
+        return format_summary(self.instant_time, self.operation, self.report)
 
     def describe(self) -> str:
         """Return the summary, and one line per step with its seconds and counts."""
-        return "\n".join([str(self), steps_table(self.report["steps"])])
+        return "\n".join([str(self), format_steps(self.report["steps"])])
 
     def figure(self) -> Any:
         """Draw how the write found its keys (keys, key ranges, footer filters, files) as a matplotlib figure.
@@ -95,7 +95,7 @@ class WriteResult(OneLine):
             InvalidInputError: the write did not look for keys in files, or matplotlib is missing
                 (``pip install 'lakeformat[plot]'``).
         """
-        return draw_funnel(f"{self.operation} {self.instant_time}", stages_of(self.report))
+        return draw_funnel(f"{self.operation} {self.instant_time}", make_stages(self.report))
 
     def to_png(self, path: str | PathLike[str]) -> None:
         """Write the figure as a PNG file on this machine. It raises the errors of `figure`."""

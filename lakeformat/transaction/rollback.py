@@ -38,7 +38,7 @@ from lakeformat.storage.port import Clock, Storage, check_path, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.commit_notes import complete_as_noted, read_note, void_noted
+from lakeformat.transaction.commit_notes import complete_noted_commit, read_note, occupy_noted_name
 from lakeformat.transaction.markers import list_marked_logs, remove_markers
 from lakeformat.transaction.undo import CommitUndo, finish_restores, give_up_or_finish
 from lakeformat.transaction.written_file import stage_folder
@@ -57,7 +57,7 @@ def log_rollback_requests(storage: Storage, instant_time: str, *, by_markers: bo
         by_markers: True if the writer put a marker before it made each file, as our writers do. If False, the block
             headers of all log files are read.
     """
-    logs = _logs_by_markers(storage, instant_time) if by_markers else _logs_by_headers(storage, instant_time)
+    logs = _find_logs_by_markers(storage, instant_time) if by_markers else _find_logs_by_headers(storage, instant_time)
     return tuple(
         RollbackRequest(
             log.partition_path,
@@ -70,7 +70,7 @@ def log_rollback_requests(storage: Storage, instant_time: str, *, by_markers: bo
     )
 
 
-def _logs_by_markers(storage: Storage, instant_time: str) -> Iterable[LogFile]:
+def _find_logs_by_markers(storage: Storage, instant_time: str) -> Iterable[LogFile]:
     for path in list_marked_logs(storage, instant_time):
         partition, _, name = path.rpartition("/")
         parsed, info = LogFileName.match(name), storage.info(path)
@@ -78,7 +78,7 @@ def _logs_by_markers(storage: Storage, instant_time: str) -> Iterable[LogFile]:
             yield LogFile(partition, parsed, info.size_bytes)
 
 
-def _logs_by_headers(storage: Storage, instant_time: str) -> Iterable[LogFile]:
+def _find_logs_by_headers(storage: Storage, instant_time: str) -> Iterable[LogFile]:
     for log in list_files(storage).logs:
         if log.name.instant_time <= instant_time and _has_blocks_of(storage, log, instant_time):
             yield log
@@ -103,7 +103,7 @@ def cancel_blocks(storage: Storage, request: RollbackRequest, victim: str, rollb
         name = LogFileName.match(path)
         if name is not None and storage.info(join_path(request.partition_path, path)) is not None:
             failed[path] = size
-            logs.update(_cancel(storage, request.partition_path, name, victim, rollback_time))
+            logs.update(_put_command_block(storage, request.partition_path, name, victim, rollback_time))
     return RollbackPartition(request.partition_path, rollback_log_files=logs, log_files_of_failed_commit=failed)
 
 
@@ -112,14 +112,14 @@ def _sizes_by_name(request: RollbackRequest) -> Mapping[str, int]:
     return {path.rpartition("/")[2]: size for path, size in request.log_blocks_to_delete.items()}
 
 
-def _cancel(
+def _put_command_block(
     storage: Storage, partition_path: str, name: LogFileName, victim: str, rollback_time: str
 ) -> Mapping[str, int]:
     block = encode_rollback_block(instant_time=rollback_time, target=victim)
     for _ in range(_TRIES):
-        of_slice = _logs_of_slice(storage, partition_path, name)
+        of_slice = _list_logs_of_slice(storage, partition_path, name)
         behind = [log for log in of_slice if log.name.order > name.order]
-        if any(_cancels(storage, log, victim) for log in behind):
+        if any(_has_command_block(storage, log, victim) for log in behind):
             return {}
         version = max((log.name.version for log in of_slice), default=name.version) + 1
         ours = LogFileName(name.file_id, name.instant_time, version, _WRITE_TOKEN)
@@ -129,7 +129,7 @@ def _cancel(
     raise StorageError(f"{storage.location}/{partition_path}: other writers take every log file's name; run again")
 
 
-def _logs_of_slice(storage: Storage, partition_path: str, name: LogFileName) -> list[LogFile]:
+def _list_logs_of_slice(storage: Storage, partition_path: str, name: LogFileName) -> list[LogFile]:
     found = []
     for entry in storage.list(partition_path):
         log = LogFileName.match(entry.name)
@@ -138,7 +138,7 @@ def _logs_of_slice(storage: Storage, partition_path: str, name: LogFileName) -> 
     return found
 
 
-def _cancels(storage: Storage, log: LogFile, victim: str) -> bool:
+def _has_command_block(storage: Storage, log: LogFile, victim: str) -> bool:
     with suppress(CorruptTableError):
         blocks = read_blocks(storage, log)
         return any(
@@ -150,8 +150,8 @@ def _cancels(storage: Storage, log: LogFile, victim: str) -> bool:
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Actions that are undone if their writer is dead. For a compaction only the run is undone.
-_UNDONE: Final = COMMIT_ACTIONS | REPLACE_ACTIONS | {Action.COMPACTION}
-_STAGE_KEPT_MS: Final = 24 * 3600 * 1000
+_UNDOABLE_ACTIONS: Final = COMMIT_ACTIONS | REPLACE_ACTIONS | {Action.COMPACTION}
+_STAGE_LIFETIME_MS: Final = 24 * 3600 * 1000
 
 
 def recover(
@@ -159,14 +159,14 @@ def recover(
     config: TableConfig,
     clock: Clock,
     *,
-    keeping: str | None = None,
-    restoring: str | None = None,
+    kept_plan: str | None = None,
+    restore_target: str | None = None,
 ) -> None:
     """Finish pending restores and rollbacks, undo our dead writes and others' long-dead ones, clear leftovers.
 
     Args:
-        keeping: time of a clustering that the caller wants to run: if its run is dead, its plan stays in any case.
-        restoring: the instant to restore to; see `finish_restores`.
+        kept_plan: time of a clustering that the caller wants to run: if its run is dead, its plan stays in any case.
+        restore_target: the instant to restore to; see `finish_restores`.
 
     Raises:
         WriteConflictError: a write or restore of another program is pending and may be alive.
@@ -174,7 +174,7 @@ def recover(
     timeline = store.load()  # Load again only after changes: the cost of a listing grows with the timeline.
     restores = [instant for instant in timeline.pending if instant.action is Action.RESTORE]
     if restores:
-        finish_restores(CommitUndo(store, config, clock), restores, adopting=restoring)
+        finish_restores(CommitUndo(store, config, clock), restores, restore_target=restore_target)
         timeline = store.load()
     rollbacks = [instant for instant in timeline.pending if instant.action is Action.ROLLBACK]
     for instant in rollbacks:
@@ -183,45 +183,45 @@ def recover(
         if claim is not None and claim.undoes:
             give_up_or_finish(CommitUndo(store, config, clock), instant)
         else:
-            _finish(store, instant, clock)
+            _finish_rollback(store, instant, clock)
     timeline = store.load() if rollbacks else timeline
     any_dead = False
     for instant in timeline.pending:
-        if instant.action in _UNDONE and _is_dead(store, instant, clock):
+        if instant.action in _UNDOABLE_ACTIONS and _is_dead(store, instant, clock):
             any_dead = True
             claim = claims.read_claim(store.storage, instant.time)
-            if complete_as_noted(store, instant):
+            if complete_noted_commit(store, instant):
                 _LOG.warning("completed %s, whose writer got no answer when it did", store.path(instant))
                 remove_markers(store.storage, instant.time)
-                _forget_stage(store, claim)
+                _delete_stage(store, claim)
                 claims.release(store.storage, instant.time)
                 continue
             has_note = read_note(store.storage, instant.time) is not None
-            if not has_note and _keeps_plan(store, instant, claim, is_wanted=instant.time == keeping):
+            if not has_note and _keeps_plan(store, instant, claim, is_wanted=instant.time == kept_plan):
                 _LOG.warning("undoing the run of %s, whose process died; its plan stays", store.path(instant))
                 revert_run(store, instant)
                 continue
             _LOG.warning("rolling back %s, whose writer died", store.path(instant))
-            _forget_stage(store, claim)
+            _delete_stage(store, claim)
             roll_back(store, config, clock, instant)
-    _forget_savepoints(store, timeline, clock)
+    _remove_dead_savepoints(store, timeline, clock)
     timeline = store.load() if any_dead else timeline
     pending = frozenset(instant.time for instant in timeline.pending)
-    for time, claim in claims.stale_claims(store.storage, pending, clock).items():
+    for time, claim in claims.list_stale_claims(store.storage, pending, clock).items():
         remove_markers(store.storage, time)
-        _forget_stage(store, claim)
+        _delete_stage(store, claim)
         claims.release(store.storage, time)
     _clear_old_files(store, clock)
 
 
-def _forget_savepoints(store: TimelineStore, timeline: Timeline, clock: Clock) -> None:
+def _remove_dead_savepoints(store: TimelineStore, timeline: Timeline, clock: Clock) -> None:
     """Remove savepoints whose creator or deleter died: they would stop the archiving of later instants.
 
     Savepoints have no claim. Ours are made under the lock; those of others get the grace period of pending writes.
     """
     for instant in timeline.pending:
         is_savepoint = instant.action is Action.SAVEPOINT
-        if is_savepoint and not claims.heartbeat_alive(store, instant, clock, without=claims.FOREIGN_GRACE_MS):
+        if is_savepoint and not claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS):
             _LOG.warning("removing %s, which was never completed or is being deleted", store.path(instant))
             store.erase(instant)
 
@@ -235,13 +235,13 @@ def _keeps_plan(store: TimelineStore, instant: Instant, claim: claims.Claim | No
 
 def _has_plan(store: TimelineStore, instant: Instant) -> bool:
     try:
-        requested = store.requested_replace(instant) if instant.action in REPLACE_ACTIONS else None
+        requested = store.read_requested_replace(instant) if instant.action in REPLACE_ACTIONS else None
     except CorruptTableError:
         return False
     return requested is not None and requested.plan is not None
 
 
-def _forget_stage(store: TimelineStore, claim: claims.Claim | None) -> None:
+def _delete_stage(store: TimelineStore, claim: claims.Claim | None) -> None:
     """Remove the stage folder of a dead write. Call it before the claim, which names the folder, is removed."""
     if claim is not None and claim.write_id is not None:
         store.storage.delete_folder(stage_folder(claim.write_id))
@@ -255,9 +255,9 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
         return False  # A waiting plan or another program's run; other writers may write beside both.
     if instant.action in REPLACE_ACTIONS and instant.state is State.REQUESTED:
         return False  # A clustering plan that waits for its run is not a failed write.
-    if instant.action is Action.DELTA_COMMIT and store.layout.tells_completion:
+    if instant.action is Action.DELTA_COMMIT and store.layout.has_completion_times:
         # Its log files belong to the slices that exist when it completes, so others may write beside it.
-        return not claims.heartbeat_alive(store, instant, clock, without=claims.FOREIGN_GRACE_MS)
+        return not claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS)
     _refuse_if_alive(store, instant, clock)
     return True
 
@@ -265,7 +265,7 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
 def _refuse_if_alive(store: TimelineStore, instant: Instant, clock: Clock) -> None:
     if claims.read_claim(store.storage, instant.time) is not None:
         return
-    if claims.heartbeat_alive(store, instant, clock, without=claims.FOREIGN_GRACE_MS):
+    if claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS):
         raise WriteConflictError(
             f"another program's {store.path(instant)} is pending in {store.storage.location} and may be running; wait "
             f"for it, or run again {claims.FOREIGN_GRACE_MS // 60000} minutes after it died"
@@ -283,22 +283,22 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
         return
     if current.state is State.COMPLETED:
         return
-    plan = RollbackPlan(victim.time, victim.action.value, _requests(store, victim))
+    plan = RollbackPlan(victim.time, victim.action.value, _make_requests(store, victim))
     data = encode_rollback_plan(plan)
     rollback = claims.claim_instant(
         store, config, clock, Action.ROLLBACK, kind=claims.PROCESS, token=victim.time, data=data
     )
-    _finish(store, rollback, clock)
+    _finish_rollback(store, rollback, clock)
 
 
-def _requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, ...]:
+def _make_requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, ...]:
     """Return the rollback requests that undo an instant."""
     is_delta = victim.action is Action.DELTA_COMMIT  # Log files named by a compaction belong to other commits.
     deletes = (
         RollbackRequest(partition, files_to_delete=tuple(f"{store.storage.location}/{path}" for path in paths))
-        for partition, paths in _files_of(store, victim.time, logs=is_delta).items()
+        for partition, paths in _list_files_of(store, victim.time, logs=is_delta).items()
     )
-    if not is_delta or store.layout.tells_completion:
+    if not is_delta or store.layout.has_completion_times:
         return tuple(deletes)
     is_ours = claims.read_claim(store.storage, victim.time) is not None
     return (*deletes, *log_rollback_requests(store.storage, victim.time, by_markers=is_ours))
@@ -319,8 +319,8 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
     runs = _is_pending(store, time)
     if runs:
         store.revert(instant)
-    _forget_stage(store, claim)  # Files that the run has not moved out by now are not needed.
-    files = _files_of(store, time) if runs else {}
+    _delete_stage(store, claim)  # Files that the run has not moved out by now are not needed.
+    files = _list_files_of(store, time) if runs else {}
     if claims.read_claim(storage, time) != claim:
         return
     if runs and _is_pending(store, time):
@@ -338,7 +338,7 @@ def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str)
     """Tell whether a pending or completed rollback on the timeline undoes this instant."""
     for rollback in timeline.of_action(Action.ROLLBACK):
         if rollback.time > instant_time:  # A rollback without a plan is old; it did not run beside this write.
-            plan = store.rollback_plan(rollback)
+            plan = store.read_rollback_plan(rollback)
             if plan is not None and plan.instant_time == instant_time:
                 return True
     return False
@@ -349,7 +349,7 @@ def _delete_late_files(store: TimelineStore, victim: Instant) -> None:
 
     No rollback plan names them, and readers would take them for files of an archived commit one day.
     """
-    for request in _requests(store, victim):
+    for request in _make_requests(store, victim):
         _carry_out(store, request, victim.time, victim.time)
     remove_markers(store.storage, victim.time)
 
@@ -360,7 +360,7 @@ def _delete_files(store: TimelineStore, files: Mapping[str, Sequence[str]]) -> N
             store.storage.delete(path)
 
 
-def _files_of(store: TimelineStore, instant_time: str, *, logs: bool = False) -> dict[str, list[str]]:
+def _list_files_of(store: TimelineStore, instant_time: str, *, logs: bool = False) -> dict[str, list[str]]:
     """Return the paths of the files whose names hold an instant, by partition."""
     found: dict[str, list[str]] = {}
     listing = list_files(store.storage)
@@ -370,7 +370,7 @@ def _files_of(store: TimelineStore, instant_time: str, *, logs: bool = False) ->
     return found
 
 
-def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
+def _finish_rollback(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
     """Carry out a planned rollback from where it stopped."""
     storage = store.storage
     started = clock.now_ms()
@@ -381,7 +381,7 @@ def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
     plan = decode_rollback_plan(data, name=store.path(requested))
     if rollback.state is State.REQUESTED:
         rollback = _take_step(store, rollback, partial(store.start, rollback))
-    is_void = void_noted(store, plan.instant_time)
+    is_void = occupy_noted_name(store, plan.instant_time)
     victim = store.load().find(plan.instant_time)
     partitions: tuple[RollbackPartition, ...] = ()
     if is_void or victim is None or victim.state is not State.COMPLETED:
@@ -443,8 +443,8 @@ def _clear_old_files(store: TimelineStore, clock: Clock) -> None:
     now = clock.now_ms()
     for folder in store.storage.list(own_path("stage")):
         files: Iterable[int] = [e.modified_ms for e in store.storage.list(folder.path)] or [folder.modified_ms]
-        if now - max(files) > _STAGE_KEPT_MS:
+        if now - max(files) > _STAGE_LIFETIME_MS:
             store.storage.delete_folder(folder.path)
     for entry in store.storage.list(own_path("tmp")):
-        if not entry.is_folder and now - entry.modified_ms > _STAGE_KEPT_MS:
+        if not entry.is_folder and now - entry.modified_ms > _STAGE_LIFETIME_MS:
             store.storage.delete(entry.path)

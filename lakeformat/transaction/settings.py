@@ -20,7 +20,7 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import column_path
 from lakeformat.transaction.batch_ids import BatchId, batch_of
 
-__all__ = ["FileIndexSettings", "TransactionSettings", "transaction_settings"]
+__all__ = ["FileIndexSettings", "TransactionSettings", "make_transaction_settings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class FileIndexSettings:
     commits: int
     shard_files: int
 
-    def indexed(self, schema: pa.Schema) -> tuple[str, ...]:
+    def list_indexed_columns(self, schema: pa.Schema) -> tuple[str, ...]:
         """Return the paths of the columns whose statistics the file index keeps, including the partition columns."""
         wanted = indexed_columns(schema, self.columns, self.columns_limit)
         return tuple(dict.fromkeys((*wanted, *self.partition_columns(schema))))
@@ -73,7 +73,7 @@ class TransactionSettings:
     index: FileIndexSettings
 
 
-def transaction_settings(
+def make_transaction_settings(
     operation: Operation, config: TableConfig, options: Options, write_id: str
 ) -> TransactionSettings:
     """Return the purpose of a write from its operation and the options.

@@ -23,9 +23,9 @@ from lakeformat.model.operation import Operation
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import Report
 from lakeformat.transaction import claims
-from lakeformat.transaction.batch_ids import last_batches, with_batch
+from lakeformat.transaction.batch_ids import read_last_batches, make_batches_entry
 from lakeformat.transaction.claims import PROCESS, advise_on_plan, keep_alive
-from lakeformat.transaction.commit import NewKeyCheck, OpenCommit, load_still_pending, put_completed
+from lakeformat.transaction.commit import NewKeyCheck, OpenCommit, load_if_pending, put_completed
 from lakeformat.transaction.commit_listeners import (
     Callbacks,
     CommitListener,
@@ -37,7 +37,7 @@ from lakeformat.transaction.conflict import check_conflicts, check_plans, reduce
 from lakeformat.transaction.hooks import CommitMessage, Hooks
 from lakeformat.transaction.lost_writes import warn_of_missing_lock
 from lakeformat.transaction.markers import remove_markers
-from lakeformat.transaction.publish import Outcome, check_others, commit_metadata, count_rows, validate
+from lakeformat.transaction.publish import Outcome, make_publish_check, make_commit_metadata, count_rows, validate_write
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import recover, roll_back
 from lakeformat.transaction.settings import TransactionSettings
@@ -68,16 +68,16 @@ class Transaction:
         self._published: PublishedCommit | None = None
 
     @contextmanager
-    def hold_lock(self, *, keeping: str | None = None) -> Iterator[None]:
+    def hold_lock(self, *, kept_plan: str | None = None) -> Iterator[None]:
         """Hold the table's lock, and recover from dead writers first. Call the listeners after the lock is released.
 
         Args:
-            keeping: see `recover`.
+            kept_plan: see `recover`.
         """
         warn_of_missing_lock(self.storage)
         with self.storage.lock(self.settings.wait_seconds):
             self._check_version()
-            recover(self.store, self.settings.config, self.context.clock, keeping=keeping)
+            recover(self.store, self.settings.config, self.context.clock, kept_plan=kept_plan)
             yield
         published, self._published = self._published, None
         if published is not None:
@@ -121,7 +121,7 @@ class Transaction:
     def skip_known_batch(self, snapshot: Snapshot) -> WriteResult | None:
         """Return the result for a batch that is in the table already, else None. Call it under the lock."""
         batch = self.settings.batch
-        last = last_batches(self.store, snapshot.timeline, batch.app).get(batch.app) if batch else None
+        last = read_last_batches(self.store, snapshot.timeline, batch.app).get(batch.app) if batch else None
         if batch is None or last is None or batch.id > last:
             return None
         return self.skip(snapshot, f"batch {batch.id} of {batch.app!r} is in the table already, its last one is {last}")
@@ -292,7 +292,7 @@ class Transaction:
         stats, replaced = outcome.stats, outcome.replaced_ids
         opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
         count_rows(self.settings.operation, self.report, stats, len(opened), replaced)
-        validate(
+        validate_write(
             self.context, self.settings, self.hooks, self.report, commit, outcome.schema, stats, replaced
         )
         merged = (
@@ -305,12 +305,12 @@ class Transaction:
         with self.report.step("publish"):
             batch = self.settings.batch
             # Load again: commits that the write started from may have been archived.
-            last = last_batches(self.store, self.store.load(), batch.app if batch else None)
-            batches = with_batch(last, batch)
-            metadata = commit_metadata(
+            last = read_last_batches(self.store, self.store.load(), batch.app if batch else None)
+            batches = make_batches_entry(last, batch)
+            metadata = make_commit_metadata(
                 self.settings, self.hooks, self.report, outcome, stats, replaced, batches
             )
-            check_new_keys = check_others(outcome, frozenset(stat.partition_path for stat in opened))
+            check_new_keys = make_publish_check(outcome, frozenset(stat.partition_path for stat in opened))
             instant = self._put_completed(commit, metadata, frozenset(merged | hidden), outcome, check_new_keys)
         published = PublishedCommit(
             commit=commit,
@@ -348,10 +348,10 @@ class Transaction:
         """
 
         def check() -> Timeline:
-            timeline = load_still_pending(self.store, commit)
+            timeline = load_if_pending(self.store, commit)
             completed = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
-            completed += self.store.archived_unseen(timeline, commit.known)
-            by_name = not self.store.layout.tells_completion
+            completed += self.store.read_unseen_archived(timeline, commit.known)
+            by_name = not self.store.layout.has_completion_times
             others = reduce_compactions(commit.time, metadata, completed, by_name=by_name)
             check_conflicts(commit.time, touched, others, outcome.overwritten)
             self.check_plans(timeline, touched, ours=commit.time)
@@ -370,7 +370,7 @@ class Transaction:
             metadata,
             check=check,
             check_new_keys=check_new_keys,
-            before=call_before_publish,
+            before_put=call_before_publish,
             tidy=lambda: self._tidy(commit),
         )
 
@@ -392,18 +392,18 @@ class Transaction:
 
     # --- the stage ------------------------------------------------------------------------------------
 
-    def forget_stage(self) -> None:
+    def delete_stage(self) -> None:
         """Remove the write's stage folder. If that fails, a later write removes it."""
         with suppress(LakeformatError, OSError):
             self.storage.delete_folder(stage_folder(self.settings.write_id))
 
     @contextmanager
-    def forget_stage_on_failure(self) -> Iterator[None]:
+    def delete_stage_on_failure(self) -> Iterator[None]:
         """Remove the stage folder if the block raises, unless the commit may be visible."""
         try:
             yield
         except CommitStateUnknownError:
             raise
         except BaseException:
-            self.forget_stage()
+            self.delete_stage()
             raise

@@ -21,7 +21,7 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.codec.timeline_files.recovery import (
-    Restored,
+    CompletedRestore,
     RestorePlan,
     RollbackMetadata,
     RollbackPartition,
@@ -43,7 +43,7 @@ from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.markers import remove_markers
 
-__all__ = ["CommitUndo", "files_to_undo", "finish_restores", "give_up_or_finish", "remaining_logs"]
+__all__ = ["CommitUndo", "files_to_undo", "finish_restores", "give_up_or_finish", "list_remaining_logs"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 
@@ -86,7 +86,7 @@ def files_to_undo(
     return {partition: tuple(names) for partition, names in found.items()}
 
 
-def remaining_logs(store: TimelineStore, timeline: Timeline, undone: frozenset[str]) -> frozenset[str]:
+def list_remaining_logs(store: TimelineStore, timeline: Timeline, undone: frozenset[str]) -> frozenset[str]:
     """Return the paths of the log files that the remaining commits name."""
     return frozenset(
         stat.path
@@ -155,12 +155,12 @@ class CommitUndo:
 
     def has_begun(self, rollback: Instant) -> bool:
         """Tell whether the commit of a rollback is no longer complete."""
-        plan = self.store.rollback_plan(rollback)
+        plan = self.store.read_rollback_plan(rollback)
         instants = self._instants_at(plan.instant_time) if plan else ()
         return not any(victim.state is State.COMPLETED for victim in instants)
 
     def _plan(self, rollback: Instant) -> RollbackPlan:
-        plan = self.store.rollback_plan(rollback)
+        plan = self.store.read_rollback_plan(rollback)
         if plan is None:
             path = self.store.path(rollback.at(State.REQUESTED))
             raise CorruptTableError(f"{self.store.storage.location}/{path} is gone; restore it from a copy")
@@ -223,7 +223,7 @@ class CommitUndo:
                 listing = listing or list_files(store.storage)
                 rollback = self.begin(victim, self._files(victim, plan, listing))
             done[time] = self._rolled_back(rollback)
-        metadata = Restored(restore.time, self.clock.now_ms() - started, plan, done)
+        metadata = CompletedRestore(restore.time, self.clock.now_ms() - started, plan, done)
         with suppress(FileExistsError):
             store.complete(restore, metadata, self.clock)
         for rollback in self._rollbacks_since(restore).values():
@@ -233,7 +233,7 @@ class CommitUndo:
     def _files(self, victim: Instant, plan: RestorePlan, listing: Listing) -> Mapping[str, tuple[str, ...]]:
         metadata = self.store.commit(victim) if victim.state is State.COMPLETED else None
         return files_to_undo(
-            victim, metadata, listing, remaining_logs(self.store, self.store.load(as_stored=True), plan.times)
+            victim, metadata, listing, list_remaining_logs(self.store, self.store.load(as_stored=True), plan.times)
         )
 
     def _rolled_back(self, rollback: Instant) -> RollbackMetadata:
@@ -246,7 +246,7 @@ class CommitUndo:
         """Return the rollbacks that the restore has begun, by the time of the instant that each one undoes."""
         found: dict[str, Instant] = {}
         for rollback in self.store.load(as_stored=True).of_action(Action.ROLLBACK):
-            plan = self.store.rollback_plan(rollback) if rollback.time > restore.time else None
+            plan = self.store.read_rollback_plan(rollback) if rollback.time > restore.time else None
             if plan is not None:
                 found[plan.instant_time] = rollback
         return found
@@ -261,11 +261,11 @@ def give_up_or_finish(undoing: CommitUndo, rollback: Instant) -> None:
         undoing.give_up(rollback)
 
 
-def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, adopting: str | None = None) -> None:
+def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, restore_target: str | None = None) -> None:
     """Finish restores whose process died. Give up those that have changed nothing yet.
 
     Args:
-        adopting: the instant to restore to. Another program's restore to this instant is finished, too.
+        restore_target: the instant to restore to. Another program's restore to this instant is finished, too.
 
     Raises:
         WriteConflictError: a restore is running, or is another program's. No process may write before it is over.
@@ -273,8 +273,8 @@ def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, adoptin
     store, storage = undoing.store, undoing.store.storage
     for restore in restores:
         claim = claims.read_claim(storage, restore.time)
-        plan = store.restore_plan(restore)
-        if claim is None and (plan is None or plan.target != adopting):
+        plan = store.read_restore_plan(restore)
+        if claim is None and (plan is None or plan.target != restore_target):
             to = f"restore('{plan.target}')" if plan and plan.target else "the same restore"
             raise WriteConflictError(
                 f"another program's {store.path(restore)} is pending in {storage.location}; wait for it, or run {to} "
@@ -283,7 +283,7 @@ def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, adoptin
         if claim is not None:
             lives = claims.is_alive(store, restore, claim, undoing.clock)
         else:
-            lives = claims.heartbeat_alive(store, restore, undoing.clock, without=claims.FOREIGN_GRACE_MS)
+            lives = claims.has_live_heartbeat(store, restore, undoing.clock, grace_ms=claims.FOREIGN_GRACE_MS)
         if lives:
             raise WriteConflictError(f"{store.path(restore)} is running in {storage.location}; wait for it")
         if plan is None or (restore.state is State.REQUESTED and claim is not None):

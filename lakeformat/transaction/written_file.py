@@ -23,12 +23,12 @@ class WrittenFile:
     Attributes:
         staged_path: where the file is stored: in its partition, or in the stage folder if a task wrote it.
         facts: statistics for the file index; None if not known.
-        missed: rows that were looked up in the previous version and not found there.
+        unmatched_lookups: rows that were looked up in the previous version and not found there.
         decoded_bytes: bytes of its rows in memory; 0 if the writer of the file does not give them.
     """
 
     staged_path: str
     stat: WriteStat
     facts: FileStats | None = None
-    unmatched: int = 0
+    unmatched_lookups: int = 0
     decoded_bytes: int = 0

@@ -42,7 +42,7 @@ from lakeformat.model.table_config import (
     TableConfig,
 )
 from lakeformat.storage.port import Clock, Ids, Storage
-from lakeformat.storage.scratch import mapped_storage
+from lakeformat.storage.scratch import open_mapped_storage
 from lakeformat.timeline.path_probe import check_free
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
@@ -120,7 +120,7 @@ def prepare_input(
         yield prepared, count
         return
     with ExitStack() as stack:
-        disk = stack.enter_context(mapped_storage(storage))
+        disk = stack.enter_context(open_mapped_storage(storage))
         folder = stage_folder(job.write_id)
         stack.callback(_delete_folder, disk, folder)
         path = f"{folder}/input.arrow"
@@ -230,7 +230,7 @@ def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.T
 
 def _settings_of_stored(file: BaseFile, rows: pa.Table, settings: KeySettings, options: Options) -> KeySettings:
     stored = rows.column(RECORD_KEY)[0].as_py()
-    if settings.generated:
+    if settings.generates_keys:
         if GENERATED_KEY.fullmatch(stored):
             return settings
         raise UnsupportedTableError(
@@ -242,7 +242,7 @@ def _settings_of_stored(file: BaseFile, rows: pa.Table, settings: KeySettings, o
         return settings
     other = replace(settings, single_key_prefixed=not settings.single_key_prefixed)
     if len(settings.record_fields) == 1 and record_keys(rows, other)[0].as_py() == stored:
-        if options.given(NEW_ENCODING):
+        if options.is_set(NEW_ENCODING):
             raise InvalidOptionError(
                 f"{NEW_ENCODING}={str(options[NEW_ENCODING]).lower()} would write keys like {made_key!r} where "
                 f"{file.path} holds {stored!r}; leave the option out"
@@ -269,7 +269,7 @@ def with_bucket_index(storage: Storage, snapshot: Snapshot, options: Options) ->
         return options
     is_auto = write_options.index == "AUTO"
     found = find_bucket_count(storage, snapshot, write_options.hash_fields or keys) if is_auto else None
-    if found is None or (write_options.buckets != found and options.given(BUCKETS)):
+    if found is None or (write_options.buckets != found and options.is_set(BUCKETS)):
         raise InvalidOptionError(
             f"the files of {storage.location} are buckets, and new ones must be, too; set {INDEX_TYPE}=BUCKET with the "
             f"{BUCKETS} and {HASH_FIELD} that it was written with"
@@ -317,7 +317,7 @@ def plan_job(
         nothing = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
         return WriteJob(operation, config, options, nothing, needs_combining=False, write_id=ids.token())
     keys = _table_keys(store, snapshot, options)
-    if keys.generated:
+    if keys.generates_keys:
         check_keyless(operation, options, store.storage.location)
     removes = operation.has_no_rows
     has_partitions = {f.name.partition(".")[0] for f in keys.partition_fields}.issubset(rows.names)

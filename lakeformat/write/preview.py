@@ -15,7 +15,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.operation import Operation
 from lakeformat.public import public
-from lakeformat.timeline.write_report import Report, draw_funnel, stages_of, steps_table
+from lakeformat.timeline.write_report import Report, draw_funnel, make_stages, format_steps
 from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.arrow_input import Rows, arrow_reader, fit_to_table
 from lakeformat.write.rows.arrow_pool import reuse_memory
@@ -107,7 +107,7 @@ class WritePlan(OneLine):
                 f"{sum(f.inserts for f in files_of_path):,} inserts"
             )
             lines += [f"    {_line(file)}" for file in files_of_path]
-        return "\n".join([*lines, steps_table(self.steps)])
+        return "\n".join([*lines, format_steps(self.steps)])
 
     def figure(self) -> Any:
         """Return a matplotlib figure of how the write would find its keys.
@@ -122,7 +122,7 @@ class WritePlan(OneLine):
                 "created": sum(file.file_id is None for file in self.files),
             },
         }
-        return draw_funnel(f"{self.operation}, planned and not made", stages_of(report))
+        return draw_funnel(f"{self.operation}, planned and not made", make_stages(report))
 
     def _repr_html_(self) -> str:
         """Return the table that notebooks show: one row per file, at most the first hundred."""

@@ -21,7 +21,7 @@ from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS
-from lakeformat.keys.partition_paths import matching_partitions
+from lakeformat.keys.partition_paths import match_partitions
 from lakeformat.model.files import join_path
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
@@ -73,7 +73,7 @@ class WriteSession:
 
         Args:
             rows: partition path -> prepared rows, in memory or from mapped stage files.
-            arrived: number of input rows before any rows were combined, for the report.
+            input_rows: number of input rows before any rows were combined, for the report.
             known: commits completed when the user's write began; only overwrites use it.
             planned: the snapshot that the job was planned on. If the table has not changed since, it is used again.
 
@@ -101,7 +101,7 @@ class WriteSession:
             partitions: partition paths of the input's rows; partitions that the options name take precedence. Or a
                 function that chooses the partitions from the snapshot taken under the lock. All that it chooses are
                 deleted; if it chooses none, nothing is written.
-            arrived: number of input rows, for the report.
+            input_rows: number of input rows, for the report.
 
         Raises:
             InvalidInputError: if a path is invalid, or if no partition of the table matches.
@@ -119,7 +119,7 @@ class WriteSession:
             wanted = partitions(snapshot) if callable(partitions) else named or sorted(partitions)
             if not wanted and callable(partitions):
                 return self.transaction.skip(snapshot, "no partition is to go any more")
-            found, unmatched = matching_partitions(wanted, snapshot.slices, wildcards=bool(named))
+            found, unmatched = match_partitions(wanted, snapshot.slices, wildcards=bool(named))
             counted.update(partitions=len(found), unmatched=list(unmatched))
         if unmatched:
             _LOG.warning("no partition matches %s", ", ".join(unmatched))
@@ -259,11 +259,11 @@ class WriteSession:
             snapshot = locked_snapshot or self.context.snapshot()
             if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
                 self.transaction.undo(commit)
-                self.transaction.forget_stage()
+                self.transaction.delete_stage()
                 return skipped
             self._run_direct(commit, written, tails, input_rows, snapshot)
         except BaseException:
-            self.transaction.forget_stage()
+            self.transaction.delete_stage()
             raise
         return self.transaction.close(commit)
 
@@ -377,7 +377,7 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
                     counted["files"] = len(written)
             except BaseException:
                 writer.abandon()
-                transaction.forget_stage()
+                transaction.delete_stage()
                 raise
             return session.run_direct(commit, written, tails, writer.rows, snapshot)
 

@@ -96,13 +96,13 @@ class ShuffledSession:
         self,
         context: TableContext,
         job: WriteJob,
-        exchange: TaskRunner,
+        runner: TaskRunner,
         *,
         hooks: Hooks | None = None,
         unit_bytes: int = _UNIT_BYTES,
     ) -> None:
         self._unit_bytes = unit_bytes
-        self.context, self.job, self.runner = context, job, exchange
+        self.context, self.job, self.runner = context, job, runner
         self.storage, self.store = context.storage, context.store
         self.session = WriteSession(context, job, hooks)
 
@@ -110,7 +110,7 @@ class ShuffledSession:
         """Run steps 3 to 8. After a conflict, try again with the same stage files, if the options allow.
 
         Args:
-            arrived: number of input rows.
+            input_rows: number of input rows.
             known: commits completed when the user's write began; only overwrites use it.
 
         Raises:
@@ -124,13 +124,13 @@ class ShuffledSession:
             known_commits, is_first = known if is_first else self.store.load().commit_times, False
             return self._run(staged, input_rows, known_commits)
 
-        with transaction.forget_stage_on_failure():
+        with transaction.delete_stage_on_failure():
             return transaction.retry(attempt)
 
     def _run(self, staged: Sequence[StagedTask], input_rows: int, known: frozenset[str]) -> WriteResult:
         snapshot = self.context.snapshot()
         if (skipped := self.session.transaction.skip_known_batch(snapshot)) is not None:
-            self.session.transaction.forget_stage()
+            self.session.transaction.delete_stage()
             return skipped
         if not self.job.operation.is_overwrite:
             known = snapshot.timeline.commit_times
@@ -173,7 +173,7 @@ class ShuffledSession:
         with session.transaction.hold_lock():
             if (skipped := session.transaction.skip_known_batch(self.context.snapshot())) is not None:
                 session.transaction.undo(commit)
-                session.transaction.forget_stage()
+                session.transaction.delete_stage()
                 return skipped
             return session.publish_written(commit, schema, written, snapshot, touched, check)
 
@@ -273,14 +273,14 @@ def publish_appended(
     Args:
         schema: the columns that the tasks wrote.
         places: the places that the tasks were given.
-        arrived: number of input rows.
+        input_rows: number of input rows.
 
     Raises:
         WriteConflictError: if another writer interfered. A retry is safe.
     """
     job, snapshot = session.job, session.context.snapshot()
     session.transaction.report.rows["incoming"] = input_rows
-    if not session.context.store.layout.tells_completion:
+    if not session.context.store.layout.has_completion_times:
         append_rules = make_append_rules(job, snapshot, session.context.store.pending_compactions(snapshot.timeline))
         check_places(written, places, BucketPlaces.of(snapshot, append_rules, places.rule))
     opened = [file for file in written if file.stat.prev_commit == commit.time]

@@ -1,4 +1,4 @@
-"""Options that are unknown, wrong, contradict each other or the table: refused by name, with a way out."""
+"""Options that are unknown, wrong, or contradict each other or the table are refused by name, with a way out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError, UnsupportedTableError
-from lakeformat.config.hudi_support import Kind, answer_to, hudi_names
+from lakeformat.config.hudi_support import AnswerKind, find_answer, hudi_names
 from lakeformat.config.resolve import resolve
 from tests.helpers.refusal import ROWS, SCHEMA, named, new_table, refused
 
@@ -149,8 +149,8 @@ def test_misspelt_option_that_decides_folders_is_refused(name: str) -> None:
 
 
 def test_suggestion_is_never_an_unrelated_option(caplog: pytest.LogCaptureFixture) -> None:
-    """Of names that Hudi has none is called unknown, and none that is unlike an unknown one is proposed."""
-    resolve({name: "false" for name in hudi_names() if answer_to(name).kind in {Kind.PASSED, Kind.TOLD}})
+    """An option that Hudi does not have is called unknown. Only similar names are suggested."""
+    resolve({name: "false" for name in hudi_names() if find_answer(name).kind in {AnswerKind.PASSED, AnswerKind.TOLD}})
     assert caplog.records == []
     resolve({"hoodie.write.quorum": "1", "hoodie.datasource.write.colour": "1", "hoodie.parquet.tint": "1"})
     assert len(caplog.records) == 3
@@ -216,7 +216,7 @@ def test_option_that_cannot_be_honoured_is_refused(name: str, value: Any) -> Non
 
 
 def test_one_error_names_all_refused_options(tmp_path: Path) -> None:
-    """The options of a job that was written for Hudi: one run says what to change in all of them."""
+    """A job that was written for Hudi gets one error that says how to change each of its refused options."""
     refused = {
         "hoodie.schema.on.read.enable": ("true", "reads of such tables need no option"),
         "hoodie.clustering.async.enabled": ("true", "leave it out and set hoodie.clustering.inline"),
@@ -315,7 +315,7 @@ def test_two_names_of_one_option_with_different_values_are_refused(options: dict
 def test_two_names_of_one_option_with_one_value_are_accepted() -> None:
     options = resolve({"recordkey": "a, b", f"{W}RecordKey.Field": ["a", "b"], "hive_style": None})
     assert options[f"{W}recordkey.field"] == ("a", "b")
-    assert not options.given(f"{W}hive_style_partitioning")
+    assert not options.is_set(f"{W}hive_style_partitioning")
 
 
 CREATIONS: list[tuple[dict[str, Any], type[LakeformatError], tuple[str, ...]]] = [

@@ -1,4 +1,4 @@
-"""Rows that cannot be written are refused before anything is."""
+"""Rows that cannot be written are refused before anything is written."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.helpers.refusal import ROWS, SCHEMA, named, new_table, refused
 
 OPERATIONS = ("upsert", "insert", "bulk_insert", "overwrite", "delete")
 WRITES = OPERATIONS[:-1]
-#: One operation whose rows meet before anything is written, one whose rows go straight into files.
+#: The rows of upsert are gathered before a file is written; the rows of bulk insert go straight into files.
 TWO_WAYS = ("upsert", "bulk_insert")
 
 
 def changed(name: str, values: Any, kind: pa.DataType | None = None) -> pa.Table:
-    """`ROWS` with another column of this name."""
+    """Return `ROWS` with another column of this name."""
     column = values if isinstance(values, pa.Array) else pa.array(values, kind)
     return ROWS.set_column(ROWS.schema.get_field_index(name), name, column)
 
@@ -128,7 +128,7 @@ SPELLINGS = [
 def test_key_type_with_another_text_form_is_refused(
     stored: pa.DataType, given: pa.Array, role: str, operation: str, tmp_path: Path
 ) -> None:
-    """1 and 1.0 are one number but two texts: the row of a key would not be found."""
+    """1 and 1.0 are one number but two texts, so the row of such a key would not be found."""
     rows = ROWS.append_column("k", pa.array([1, 2], stored))
     table = new_table(tmp_path, schema=rows.schema, rows=rows, **{role: "k"})
     with refused(table, SchemaMismatchError, "'k'", str(stored), str(given.type), "as text", "convert it"):
@@ -216,7 +216,7 @@ def test_nanoseconds_that_would_be_truncated_are_refused(tmp_path: Path) -> None
 
 
 def required(table: Table, column: str) -> Table:
-    """The same table, its column marked as never null, as Spark makes them."""
+    """Return the same table with a column that is never null, as Spark makes such columns."""
     storage = table.context.storage
     data = properties.decode(storage.read(".hoodie/hoodie.properties"), name="hoodie.properties")
     fields = [field.with_nullable(field.name != column) for field in SCHEMA]

@@ -1,4 +1,4 @@
-"""Merge-on-read tables that are not as they should be: one clear line, and no row is lost."""
+"""Damaged or inconsistent merge-on-read tables give one clear line, and no row is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOTH = pytest.mark.parametrize("name", [SIX, NINE])
 
 
 def log_of(table: lakeformat.Table) -> Path:
-    """A log file of a live slice."""
+    """Return the path of a log file of a live slice."""
     logs = (log.path for piece in table.snapshot().each_slice() for log in piece.logs)
     return Path(table.context.storage.location) / next(logs)
 
@@ -60,7 +60,7 @@ def test_compaction_plan_that_names_a_missing_file_is_refused(plan: str, name: s
 
 
 def test_completion_time_in_the_future_hides_no_later_commit(tmp_path: Path) -> None:
-    """What comes later completes later still, whatever the clock says: nothing is hidden."""
+    """Later commits get even later completion times, whatever the clock shows, so none of them is hidden."""
     folder = unpack(NINE, tmp_path)
     newest = max((folder / ".hoodie" / "timeline").glob("*.deltacommit"))
     newest.rename(newest.with_name(f"{newest.name.partition('_')[0]}_20991231235959999.deltacommit"))
@@ -81,7 +81,7 @@ def test_completion_time_in_the_future_hides_no_later_commit(tmp_path: Path) -> 
 
 @BOTH
 def test_slice_with_avro_and_parquet_blocks_is_read(name: str, tmp_path: Path) -> None:
-    """Blocks of Hudi's and of ours: of one kind or of two, they are merged in their order."""
+    """Log files with blocks written by Hudi and by us, of one kind or of two, are merged in their order."""
     table = lakeformat.open(unpack(name, tmp_path))
     rows = table.to_arrow()
     table.upsert(rows)
@@ -99,7 +99,10 @@ def test_slice_with_avro_and_parquet_blocks_is_read(name: str, tmp_path: Path) -
 
 @BOTH
 def test_compaction_plan_of_another_program_covers_our_file_groups(name: str, tmp_path: Path) -> None:
-    """Appends go to the slices that it opens; what is replaced it leaves out; clusterings leave it alone."""
+    """Appends go to the slices that the plan opens.
+
+    The plan leaves out replaced groups. Clustering leaves its groups alone.
+    """
     folder = unpack(name, tmp_path)
     table = lakeformat.open(folder)
     planned = table.schedule_compaction()

@@ -1,4 +1,4 @@
-"""Files of the table that are torn, empty, gone or altered: named, never guessed at, never written over."""
+"""Torn, empty, missing or altered files of the table are named in an error, and never overwritten."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ask(path: Path) -> dict[str, Callable[[], Any]]:
 
 
 def assert_refused(path: Path, error: type[LakeformatError], *parts: str, only: tuple[str, ...] = ()) -> None:
-    """Reading and writing alike; not a byte of the table changes."""
+    """Check that reads and writes fail with this error and change not a byte of the table."""
     before = tree(path)
     for name, call in ask(path).items():
         if only and name not in only:
@@ -205,7 +205,7 @@ def broken_name(data: bytes) -> bytes:
     return data[:-2500] + data[-2500:].replace(b"_hoodie_record_key", b"_hoodie_record_\xff\xfey", 1)
 
 
-#: The file index does not look at files that it knows; tests/file_index has its side of this.
+#: The file index does not read the files that it knows; tests/file_index tests damage for that case.
 LISTED = {"lakeformat.file.index": False}
 BASE_FILES: dict[str, tuple[Damage, tuple[str, ...]]] = {
     "no magic": (flipped_tail, ("cannot be read as Parquet",)),
@@ -254,13 +254,13 @@ def test_flipped_bit_in_a_data_page_is_always_noticed(tmp_path: Path) -> None:
     base = base_file(tmp_path / "table")
     whole = base.read_bytes()
     pages_end = len(whole) - 8 - struct.unpack("<I", whole[-8:-4])[0]
-    # Page headers carry no checksum: their count of values, for one, must not end a file early and silently.
+    # Page headers have no checksum. A damaged count of values, for example, must not end a file early without an error.
     noticed = [at for at in range(4, pages_end, 37) if is_noticed(table, base, whole, at, wanted)]
     assert len(noticed) > 0.8 * (pages_end // 37)
 
 
 def is_noticed(table: Table, base: Path, whole: bytes, at: int, wanted: pa.Table) -> bool:
-    """Whether a bit flipped at this byte makes the read fail; if not, the rows must be right."""
+    """Tell whether a bit flipped at this byte makes the read fail. If the read succeeds, its rows must be right."""
     base.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
     try:
         rows = table.to_arrow(meta_columns=True)
@@ -289,7 +289,7 @@ def test_damaged_page_stops_the_merge_of_its_file(index: str, tmp_path: Path) ->
 
 
 def refooted(base: Path, change: dict[bytes, bytes | None]) -> None:
-    """The base file with other key-values in its footer; sizes in the commit follow."""
+    """Write the base file with other key-values in its footer, and update its size in the commit."""
     found = pq.ParquetFile(base)
     rows, footer = found.read(), {**found.metadata.metadata, **change}
     with pq.ParquetWriter(base, rows.schema.remove_metadata(), store_schema=False) as writer:
@@ -325,7 +325,7 @@ HOSTILE = ["..", "../../outside", "/etc", "a/../..", "x\0y", "C:\\x"]
 
 
 def outside(tmp_path: Path) -> tuple[Path, bytes]:
-    """A file beside the table that a path with dots would reach."""
+    """Return a file beside the table that a path with dots would reach, and its content."""
     victim = tmp_path / "outside" / "z-0_0-0-0_20240101000000000.parquet"
     victim.parent.mkdir(exist_ok=True)
     victim.write_bytes(b"not yours")
@@ -335,7 +335,7 @@ def outside(tmp_path: Path) -> tuple[Path, bytes]:
 @pytest.mark.parametrize("path", HOSTILE)
 @pytest.mark.parametrize("place", ["path", "partition", "replaced partition", "replaced file"])
 def test_paths_in_a_commit_never_lead_out_of_the_table(place: str, path: str, tmp_path: Path) -> None:
-    """They are names to compare with a listing, and nothing else: no file is opened or deleted by them."""
+    """Paths in a commit are only compared with a listing: no file is opened or deleted by them."""
     table = new_table(tmp_path, **LISTED)
     rows = table.to_arrow()
     victim, content = outside(tmp_path)
@@ -364,13 +364,13 @@ def test_paths_in_a_commit_never_lead_out_of_the_table(place: str, path: str, tm
             call()
     if place != "partition":
         assert rows.num_rows == 2
-        assert table.to_arrow().num_rows == 0  # All rows were found and deleted, in the end.
+        assert table.to_arrow().num_rows == 0  # All rows were found and deleted.
     assert victim.read_bytes() == content
     assert sorted(p.name for p in tmp_path.iterdir()) == ["outside", "table"]
 
 
 def pending_rollback(table: Table, partition: str, names: tuple[str, ...]) -> str:
-    """Put a rollback on the timeline whose plan names these files; its writer is dead."""
+    """Put a rollback of a dead writer on the timeline, with a plan that names these files."""
     from lakeformat.codec.timeline_files.recovery import RollbackPlan, RollbackRequest, encode_rollback_plan
 
     time = "20200101000000000"
@@ -419,7 +419,7 @@ def test_unreadable_rollback_plan_is_refused_by_name(data: bytes, tmp_path: Path
 
 @pytest.mark.parametrize("data", [b"Obj", b"not avro at all", b"Obj\x01\xff\xff\xff\xff\xff\xff"])
 def test_unreadable_clean_stops_only_time_travel(data: bytes, tmp_path: Path) -> None:
-    """What it has left is not known any more; the present is."""
+    """The clean hides which past files exist, so only time travel is refused."""
     table = new_table(tmp_path)
     time = table.history()[0].instant_time
     name = f"{int(time) + 1}.clean"
@@ -432,7 +432,7 @@ def test_unreadable_clean_stops_only_time_travel(data: bytes, tmp_path: Path) ->
 
 @pytest.mark.parametrize("data", [b"Obj", b"not avro at all"])
 def test_unreadable_clustering_plan_stops_writers(data: bytes, tmp_path: Path) -> None:
-    """Its file groups must not be written, and nobody can tell which they are."""
+    """The plan hides which file groups must not be written, so every write is refused."""
     table = new_table(tmp_path)
     rows = table.to_arrow()
     name = f"{int(table.history()[0].instant_time) + 1}.replacecommit.requested"

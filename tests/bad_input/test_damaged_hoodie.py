@@ -1,4 +1,4 @@
-"""Each kind of file in ``.hoodie`` damaged: rows stay the same, or an error of ours or a warning says what is wrong."""
+"""Damage in each kind of file in ``.hoodie``: the rows stay the same, or an error or a warning names the damage."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import pytest
 
 import lakeformat
 from lakeformat import LakeformatError
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema({"id": pa.int64(), "p": pa.string(), "ts": pa.int64()})
-#: Few commits stay on the timeline, so that there is an archive of several files.
+SCHEMA = a_schema(id="int64", p="string", ts="int64")
+#: Few commits stay on the timeline, so the archive has several files.
 SHORT = {"hoodie.keep.min.commits": 4, "hoodie.keep.max.commits": 5, "hoodie.clean.commits.retained": 3}
 
 
@@ -51,7 +52,7 @@ def questions(path: Path) -> dict[str, Callable[[], list[str]]]:
 
 
 def files_by_kind(path: Path) -> list[Path]:
-    """The newest file of each kind, by its name without numbers."""
+    """Return the newest file of each kind. A kind is a name without its numbers."""
     kinds: dict[str, Path] = {}
     for file in sorted((path / ".hoodie").rglob("*")):
         if file.is_file() and file.stat().st_size:

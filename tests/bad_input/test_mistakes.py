@@ -1,4 +1,7 @@
-"""What users get wrong most: refused at once, in one line that says what is there and what to write instead."""
+"""The most common mistakes of users are refused at once, in one line.
+
+The line says what exists and what to write instead.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,7 @@ def _touched(folder: Path, name: str) -> Path:
     return folder
 
 
-#: How a folder comes about, and what is said of it; all but the last two must not become tables by a write.
+#: Case -> how to make the folder, and a part of the error. A write must not make tables of any except the last two.
 FOREIGN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "delta": (lambda f: _touched(f, "_delta_log/00000000000000000000.json"), "a Delta table; read it with its own"),
     "iceberg": (lambda f: _touched(f, "metadata/v1.metadata.json"), "an Iceberg table; read it with its own"),
@@ -177,7 +180,7 @@ def test_open_inside_a_table_names_the_table_folder(table: lakeformat.Table) -> 
 
 @pytest.mark.parametrize(("is_old", "said"), [(True, "this one is older"), (False, "there is none")])
 def test_import_with_an_old_or_missing_pyspark_is_refused(is_old: bool, said: str, tmp_path: Path) -> None:
-    """A package without data sources in Python stands for PySpark 3; ``-S`` for an environment without any."""
+    """A package without Python data sources plays PySpark 3. ``-S`` plays an environment without PySpark."""
     if is_old:
         _touched(tmp_path, "pyspark/sql/__init__.py").joinpath("pyspark/__init__.py").touch()
         (tmp_path / "pyspark/sql/__init__.py").write_text("")

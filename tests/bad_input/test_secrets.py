@@ -1,4 +1,4 @@
-"""Secrets among the options reach the storage, and nothing else: no error, no log, no commit, no text of an object."""
+"""Secrets among the options reach only the storage: no error, log, commit or text of an object shows them."""
 
 from __future__ import annotations
 

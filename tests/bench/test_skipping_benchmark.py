@@ -1,4 +1,4 @@
-"""The judge of layouts: footers and rows of real files, held against a slow reading of the same question."""
+"""The judge of layouts: footers and rows of real files, compared with a slow reading of the same question."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_hilbert_layout_reads_far_fewer_files_than_arrival_order(tmp_path: Path)
     run("lakeformat-hilbert", tmp_path, [case])
     found = judged(case, "lakeformat-hilbert", 2 * ROWS, tmp_path, boxes=20)
     read, matching = mean(found)
-    assert found["files"] == pytest.approx(FILES, rel=0.3)  # Of files this small a footer is the larger part.
+    assert found["files"] == pytest.approx(FILES, rel=0.3)  # In files this small, the footer is the larger part.
     assert matching < read < 0.3
     left = json.loads((tmp_path / case.name / "lakeformat-hilbert.json").read_text())["files"]
     assert ds.dataset(left).count_rows() == 2 * ROWS

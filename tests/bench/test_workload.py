@@ -1,4 +1,7 @@
-"""The benchmark's data and its harness: what a sample holds, and that engines end with what arithmetic expects."""
+"""The data and the harness of the benchmark.
+
+Samples hold the promised rows, and engines end with the computed content.
+"""
 
 from __future__ import annotations
 

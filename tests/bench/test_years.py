@@ -1,4 +1,4 @@
-"""The small commits of ``benchmarks.years``: the table ends with what a dictionary holds, as large as it was."""
+"""The small commits of ``benchmarks.years``: the table ends with the rows of a dictionary, and keeps its size."""
 
 from __future__ import annotations
 

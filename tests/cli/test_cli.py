@@ -1,4 +1,4 @@
-"""The command line: what it prints is what the table holds, and errors are one line with a code of their kind."""
+"""The command line prints the content of the table. An error is one line with the exit code of its kind."""
 
 from __future__ import annotations
 
@@ -18,19 +18,12 @@ import pytest
 
 import lakeformat
 from lakeformat.cli.main import main
-from lakeformat.cli.output import EXITS
+from lakeformat.cli.output import EXIT_CODES
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import unpack
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("part", pa.string()),
-        ("price", pa.decimal128(10, 2)),
-        ("day", pa.date32()),
-        ("tags", pa.list_(pa.string())),
-    ]
-)
+SCHEMA = a_schema(id="int64", part="string", price=pa.decimal128(10, 2), day="date32", tags=pa.list_(pa.string()))
 LINES = '{"id": 1, "part": "b", "price": "7.50", "day": "2025-01-02", "tags": ["x"]}\n{"id": 9, "part": "b"}\n'
 
 
@@ -267,12 +260,12 @@ def test_errors_are_one_line_with_a_code(case: str, run: Any, path: Path) -> Non
     assert (answer.code, answer.out) == (code, "")
     assert answer.err.startswith("lakeformat: ")
     assert answer.err.count("\n") == 1
-    if case != "an unknown form":  # Which --json answers.
+    if case != "an unknown form":  # --json answers it.
         assert json.loads(run(*given, "--json").err)["exit_code"] == code
 
 
 def test_every_kind_of_error_has_a_code() -> None:
-    kinds = {kind for known, _ in EXITS.values() for kind in known}
+    kinds = {kind for known, _ in EXIT_CODES.values() for kind in known}
     leaves = [getattr(lakeformat, name) for name in lakeformat.__all__ if name.endswith("Error")]
     assert [
         kind for kind in leaves if kind is not lakeformat.LakeformatError and not issubclass(kind, tuple(kinds))

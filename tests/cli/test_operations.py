@@ -1,4 +1,4 @@
-"""The commands of an operator: what they print, what they ask, and how they end."""
+"""The commands of an operator: their output, their questions and their exit codes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_exit_codes_are_listed_in_the_docs(run: Any) -> None:
     assert [f"{code}" for code in (*range(12), 130) if f"; {code} " not in shown and f": {code} " not in shown] == []
 
 
-# --- asking ---------------------------------------------------------------------------------------------
+# --- questions ------------------------------------------------------------------------------------------
 
 
 def test_restore_without_a_terminal_asks_for_the_yes_flag(run: Any, table: Table) -> None:
@@ -149,7 +149,7 @@ def test_dry_run_of_restore_and_rollback_changes_nothing(table: Table) -> None:
     assert sorted(str(path) for path in Path(table.location).rglob("*")) == before
 
 
-# --- answers --------------------------------------------------------------------------------------------
+# --- outputs --------------------------------------------------------------------------------------------
 
 
 def test_history_lists_services_between_commits(run: Any, table: Table) -> None:

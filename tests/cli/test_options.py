@@ -1,4 +1,4 @@
-"""``lakeformat options``: what becomes of a job's options is said before it runs, and is what a write does then."""
+"""``lakeformat options`` says before a job runs what happens to each option, and the write then does the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakeformat import InvalidOptionError
 from lakeformat.cli.main import main
 from lakeformat.config.registry import OPTIONS
 
-#: Option -> value, fate, whether a write fails, a part of what is said.
+#: Option -> value, verdict, whether a write fails, a part of the printed text.
 JOB: dict[str, tuple[str, str, bool, str]] = {
     "hoodie.datasource.write.recordkey.field": ("id", "obeyed", False, "Columns that identify a row"),
     "hoodie.schema.on.read.enable": ("true", "refused", True, "reads of such tables need no option"),

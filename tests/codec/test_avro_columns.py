@@ -1,4 +1,4 @@
-"""Records decoded side by side are what fastavro reads one by one, for random schemas."""
+"""Records decoded column by column equal those that fastavro reads one by one, for random schemas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeformat.codec.avro.columns import columns_of_rows, decode_columns
+from lakeformat.codec.avro.columns import decode_row_by_row, decode_columns
 from lakeformat.codec.avro.schema import record_type
 
 EPOCH = datetime(1970, 1, 1)
@@ -67,7 +67,7 @@ SIMPLE: list[tuple[Any, st.SearchStrategy[Any]]] = [
 
 @st.composite
 def typed(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any]]:
-    """A type, and what its values are."""
+    """Draw an Avro type and a strategy for its values."""
     kind = draw(st.sampled_from(["simple"] * 4 + ["record", "array", "map"] * bool(depth)))
     if kind == "simple":
         avro, values = draw(st.sampled_from(SIMPLE))
@@ -101,7 +101,7 @@ def records(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any
 
 
 def distinct(avro: Any, ids: Any) -> Any:
-    """The schema with a name of its own for each named type."""
+    """Return the schema with a unique name for each named type."""
     if isinstance(avro, list):
         return [distinct(one, ids) for one in avro]
     if isinstance(avro, dict):
@@ -114,7 +114,7 @@ def distinct(avro: Any, ids: Any) -> Any:
 
 
 def encoded(avro: Any, rows: list[Any]) -> tuple[Any, Any, Any]:
-    """Bytes of the records with a byte between any two, where they start, and where they end."""
+    """Return the records as bytes, with a byte between any two, and where each record starts and ends."""
     file, starts, ends, schema = io.BytesIO(), [], [], fastavro.parse_schema(avro)
     for row in rows:
         file.write(b"\xff")
@@ -125,7 +125,7 @@ def encoded(avro: Any, rows: list[Any]) -> tuple[Any, Any, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Maps without order, uuids as text."""
+    """Return the value with maps as sorted pairs and uuids as text."""
     if isinstance(value, dict):
         return sorted((str(key), plain(one)) for key, one in value.items())
     if isinstance(value, (list, tuple)):
@@ -140,7 +140,7 @@ def read_back(avro: Any, data: Any, starts: Any, ends: Any) -> list[Any]:
 
 
 def as_pairs(value: Any) -> Any:
-    """What `pa.Table.to_pylist` gives, in the form of `plain`."""
+    """Return a value of `pa.Table.to_pylist` in the form of `plain`."""
     if isinstance(value, dict):
         return sorted((key, as_pairs(one)) for key, one in value.items())
     if isinstance(value, list):
@@ -161,7 +161,7 @@ def test_decoded_columns_equal_the_records_of_fastavro(data: st.DataObject) -> N
     found.validate(full=True)
     assert [as_pairs(row) for row in found.to_pylist()] == read_back(avro, bytes_, starts, ends)
     assert found.schema == pa.schema(list(record.arrow))
-    assert columns_of_rows(bytes_, starts, ends, record).equals(found)
+    assert decode_row_by_row(bytes_, starts, ends, record).equals(found)
     wanted = data.draw(st.lists(st.sampled_from(found.schema.names), unique=True))
     chosen = [name for name in found.schema.names if name in wanted]
     assert decode_columns(bytes_, starts, ends, record, wanted).equals(found.select(chosen))
@@ -176,7 +176,7 @@ def test_damaged_records_are_refused_or_decode_to_whole_columns(data: st.DataObj
     damaged = whole.copy()
     damaged[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     record = record_type(json.dumps(avro), name="a test")
-    for decode in (decode_columns, columns_of_rows):
+    for decode in (decode_columns, decode_row_by_row):
         try:
             found = decode(damaged, starts, ends, record)
         except ValueError:
@@ -233,21 +233,22 @@ NUMBER = '{"type":"record","name":"R","fields":[{"name":"a","type":%s}]}'
     [
         ('"string"', "feffffff0f61"),  # A text of two gigabytes in six bytes.
         ('"string"', "0161"),  # A text of a negative length.
-        ('"string"', "02ff"),  # No UTF-8.
-        ('["null","int"]', "0402"),  # A third branch of two.
+        ('"string"', "02ff"),  # Invalid UTF-8.
+        ('["null","int"]', "0402"),  # The third branch of a union of two.
         ('["null","int"]', "0102"),  # A negative branch.
         ('"int"', "ffffffffffffffffff01"),  # An int of 64 bits.
-        ('"long"', "ffffffffffffffffffff01"),  # A long of more.
+        ('"long"', "ffffffffffffffffffff01"),  # A long of more than 64 bits.
         ('"boolean"', "02"),
-        ('{"type":"array","items":"long"}', "feffffffffffffffff01"),  # More items than there are numbers.
-        ('{"type":"array","items":"long"}', "0802"),  # Four items, one there, no end.
+        ('{"type":"array","items":"long"}', "feffffffffffffffff01"),  # More items than an int64 can count.
+        ('{"type":"array","items":"long"}', "0802"),  # Four items are announced; one follows, and no end.
         ('{"type":"map","values":"long"}', "0202ff0200"),
         ('{"type":"enum","name":"E","symbols":["A"]}', "02"),
-        ('{"type":"bytes","logicalType":"decimal","precision":2,"scale":0}', "027f"),  # 127 in two digits.
+        # 127, which does not fit into two digits.
+        ('{"type":"bytes","logicalType":"decimal","precision":2,"scale":0}', "027f"),
         ('{"type":"bytes","logicalType":"decimal","precision":38,"scale":0}', "22" + "01" * 17),
         ('{"type":"fixed","name":"F","size":9}', "0000"),
         ('"double"', "0000"),
-        ('"long"', "0200"),  # A byte left over.
+        ('"long"', "0200"),  # A byte is left over.
         ('"long"', ""),
     ],
 )

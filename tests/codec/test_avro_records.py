@@ -1,4 +1,4 @@
-"""Avro timeline files: Hudi's own as the oracle, fastavro as the other reader and writer, damage refused."""
+"""Avro timeline files: Hudi's own files and fastavro are the oracles, and damage is refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TIMELINE_FILE = re.compile(
 
 
 def avro_files() -> dict[str, bytes]:
-    """Every Avro container on the timelines of all fixture tables: path -> bytes."""
+    """Return path and bytes of every Avro container on the timelines of all fixture tables."""
     found: dict[str, bytes] = {}
     for table in [name for group in GROUPS for name in names(group)]:
         with zipfile.ZipFile(FIXTURES / f"{table}.zip") as archive:
@@ -53,7 +53,7 @@ def header_of(data: bytes) -> dict[str, Any]:
 
 
 def oracle(data: bytes) -> Any:
-    """The one record as fastavro alone reads it."""
+    """Return the only record, as fastavro alone reads it."""
     (record,) = fastavro.reader(io.BytesIO(data))
     return record
 
@@ -165,7 +165,7 @@ def test_hudi_clustering_plans_round_trip(path: str) -> None:
     ours = service_plans.encode_clustering(read.plan)
     assert service_plans.decode_requested_replace(ours, name=path) == read
     truth = oracle(FILES[path])
-    truth["clusteringPlan"].pop("missingSchedulePartitions", None)  # Version 9 has it.
+    truth["clusteringPlan"].pop("missingSchedulePartitions", None)  # Version 9 has this field.
     assert oracle(ours) == truth
 
 
@@ -174,7 +174,7 @@ def test_empty_requested_replace_decodes_to_none() -> None:
 
 
 def plain(schema: Any) -> Any:
-    """A schema without docs and defaults, its types by their bare names."""
+    """Return a schema without docs and defaults, with types by their unqualified names."""
     if isinstance(schema, dict):
         return {key: plain(value) for key, value in schema.items() if key not in {"doc", "default"}}
     if isinstance(schema, list):
@@ -190,7 +190,7 @@ def test_cleans_equal_the_oracle(path: str) -> None:
         truth["startCleanTime"],
         truth["earliestCommitToRetain"],
     )
-    rest = {"version", "bootstrapPartitionMetadata"}  # Of old releases, or of bootstrapped tables.
+    rest = {"version", "bootstrapPartitionMetadata"}  # Fields of old releases or of bootstrapped tables.
     ours = oracle(clean_files.encode_clean(clean))
     assert {**ours, **dict.fromkeys(rest)} == {**truth, **dict.fromkeys(rest)}
     assert plain(header_of(clean_files.encode_clean(clean))) == plain(header_of(FILES[path]))
@@ -325,7 +325,7 @@ def deflate(plain: bytes) -> bytes:
 
 
 def framed(schema: Any, block: bytes, *, compression: str = "null", count: int = 1, sync: bytes = b"s" * 16) -> bytes:
-    """A container with any schema and any block in it."""
+    """Return a container with any schema and any block in it."""
     text = schema if isinstance(schema, str) else json.dumps(schema)
     file = io.BytesIO()
     meta = {"avro.schema": text.encode(), "avro.codec": compression.encode()}
@@ -351,7 +351,7 @@ def plan_with(extra: Any) -> dict[str, Any]:
 
 
 def chain(levels: int) -> dict[str, Any]:
-    """Records of two of the record before: 2**levels fields in no bytes at all."""
+    """Return nested records, each of two of the record before: 2**levels fields in no bytes at all."""
     fields: list[Any] = [{"name": "x", "type": record_schema("r0")}]
     for level in range(1, levels):
         pair = [{"name": side, "type": f"r{level - 1}"} for side in "ab"]
@@ -473,4 +473,4 @@ def test_any_rollback_plan_round_trips(plan: codec.RollbackPlan) -> None:
 def test_any_rollback_round_trips(metadata: codec.RollbackMetadata) -> None:
     data = codec.encode_rollback(metadata)
     assert codec.decode_rollback(data, name="x") == metadata
-    assert oracle(data)["totalFilesDeleted"] == metadata.files_deleted
+    assert oracle(data)["totalFilesDeleted"] == metadata.deleted_file_count

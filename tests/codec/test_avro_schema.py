@@ -1,4 +1,4 @@
-"""Avro schema text <-> Arrow schema: Hudi's own texts byte for byte, then the forms other writers use."""
+"""Avro schema text <-> Arrow schema: Hudi's own texts byte for byte, then the forms of other writers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMITS = re.compile(r"[^/]+/\.hoodie/\d+\.(commit|deltacommit|replacecommit)")
 
 
 def texts_of(table: str) -> list[str]:
-    """The distinct schema texts in a fixture's commits and Parquet footers."""
+    """Return the distinct schema texts in a fixture's commits and Parquet footers."""
     found: dict[str, None] = {}
     with zipfile.ZipFile(FIXTURES / f"{table}.zip") as archive:
         for name in archive.namelist():
@@ -61,7 +61,7 @@ def test_reads_the_types_that_parquet_holds() -> None:
         (name, *_) = [name for name in archive.namelist() if name.endswith(".parquet")]
         stored = pq.read_schema(io.BytesIO(archive.read(name)))
     read = from_avro(stored.metadata[b"parquet.avro.schema"].decode(), name=name)
-    lists = {"arr"}  # Parquet's two-level lists hold no nulls, where the Avro text says that they might.
+    lists = {"arr"}  # Parquet's two-level lists hold no nulls, although the Avro text allows them.
     assert [field for field in read if field.name not in lists] == [
         field.remove_metadata() for field in stored if field.name not in lists
     ]
@@ -197,7 +197,7 @@ def nested(levels: int) -> str:
 
 
 def doubling(levels: int) -> str:
-    """Two references to the level below on each level: 2**levels columns in a short text."""
+    """Return a schema with two references per level to the level below: 2**levels columns in a short text."""
     fields: list[Any] = [{"name": "c0", "type": {"type": "record", "name": "r0", "fields": []}}]
     for level in range(1, levels):
         pair = [{"name": side, "type": f"r{level - 1}"} for side in "ab"]
@@ -232,7 +232,7 @@ def test_same_names_in_different_places_do_not_collide() -> None:
         ]
     )
     text = to_avro(schema, table_name="t")
-    fastavro.parse_schema(json.loads(text))  # Refuses a name that is defined twice.
+    fastavro.parse_schema(json.loads(text))  # fastavro refuses a name that is defined twice.
     assert from_avro(text, name="x") == schema
 
 
@@ -333,7 +333,7 @@ STORED = [
 def test_arrow_types_map_to_storage_types(given_type: pa.DataType, stored: pa.DataType) -> None:
     assert arrow_type_for_storage(given_type) == stored
     assert arrow_type_for_storage(stored) == stored
-    pa.nulls(2, given_type).cast(stored)  # Arrow knows the way.
+    pa.nulls(2, given_type).cast(stored)  # Arrow can cast this type.
 
 
 @pytest.mark.parametrize(

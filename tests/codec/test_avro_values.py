@@ -1,4 +1,4 @@
-"""Columns encoded as Avro are what fastavro reads."""
+"""fastavro reads back the values of columns that lakeformat encodes as Avro."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOMENTS: Final = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))
 UTC: Final = MOMENTS.map(lambda each: each.replace(tzinfo=timezone.utc))
 WIDE: Final = "9" * 38
 INNER: Final = pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.string())])
-#: Name -> type, and values of it.
+#: Name -> type, and a strategy for its values.
 KINDS: Final[dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]]] = {
     "flag": (pa.bool_(), st.booleans()),
     "short": (pa.int16(), st.integers(-(2**15), 2**15 - 1)),

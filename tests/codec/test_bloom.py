@@ -27,7 +27,7 @@ def java_byte(value: int) -> int:
 
 
 def murmur(key: bytes, seed: int) -> int:
-    """Hadoop's MurmurHash 2 one byte at a time, as its Java source reads."""
+    """Return Hadoop's MurmurHash 2, computed one byte at a time like its Java source."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = seed ^ len(key)
     whole = len(key) // 4 * 4
@@ -167,7 +167,7 @@ def test_the_promised_rate_is_kept() -> None:
 
 @pytest.mark.parametrize("held", [200, 1_000, 3_000])
 def test_the_expected_rate_is_the_one_that_is_met(held: int) -> None:
-    """Of a filter less full than was promised, and of fuller ones; also where nobody counted its keys."""
+    """The rate holds for filters with fewer keys than announced, with more keys, and with an unknown number of keys."""
     bloom = BloomFilter.with_capacity(1_000, 0.01)
     bloom.add(pa.array([f"k{n}" for n in range(held)]))
     absent = hash_chain(pa.array([f"x{n}" for n in range(20_000)]), bloom.hashes)

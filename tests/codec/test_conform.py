@@ -1,4 +1,4 @@
-"""Conforming changes types and never values: nested, sliced, with nulls that hide something, or not at all."""
+"""Conforming changes types and never values: for nested and sliced columns, and for nulls that hide values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.arrow.conform import conform, conform_array, read_schema
+from lakeformat.arrow.conform import conform, conform_array, reader_schema
 from lakeformat.errors import SchemaMismatchError
 
 NARROW = pa.struct(
@@ -57,7 +57,7 @@ def test_structs_lists_and_maps_widen_by_name(rows: list[Any], head: int, tail: 
     found.validate(full=True)
     assert found.type == WIDE
     assert found.to_pylist() == [widened(row) for row in part.to_pylist()]
-    # A null struct may lie over children that are not null.
+    # A null struct may have children that are not null.
     mask = pa.array([True] * len(whole), pa.bool_())
     masked = pa.StructArray.from_arrays(whole.flatten(), fields=list(NARROW), mask=mask)
     assert conform_array(masked, WIDE).to_pylist() == [None] * len(whole)
@@ -150,7 +150,7 @@ def test_readers_get_nullable_fields_and_microseconds() -> None:
             ("m", pa.map_(pa.string(), pa.timestamp("ms", "UTC"))),
         ]
     )
-    assert read_schema(stored) == pa.schema(
+    assert reader_schema(stored) == pa.schema(
         [
             ("t", pa.timestamp("us", "UTC")),
             ("s", pa.struct([("l", pa.list_(pa.field("element", pa.timestamp("us"))))])),
@@ -165,7 +165,7 @@ def test_readers_get_nullable_fields_and_microseconds() -> None:
     st.sampled_from([(pa.string_view(), pa.string()), (pa.binary_view(), pa.binary()), (pa.string(), pa.string())]),
 )
 def test_dictionary_columns_become_their_values(texts: list[str | None], head: int, kinds: tuple[Any, Any]) -> None:
-    """Frames of polars hand out dictionaries of views, which Arrow itself does not decode."""
+    """polars exports dictionaries of views, which Arrow itself does not decode."""
     given_type, wanted = kinds
     plain = pa.array(texts, pa.string())
     encoded = plain.dictionary_encode()

@@ -1,4 +1,4 @@
-"""Gathering and replacing give what Arrow's own kernels give, for text of one length and any other column."""
+"""Gathering and replacing return what Arrow's own kernels return, for text of equal lengths and any other column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPES = [pa.string(), pa.binary(), pa.large_string(), pa.dictionary(pa.int32(), 
 
 @st.composite
 def columns(draw: st.DrawFn, kind: pa.DataType, rows: int = COUNT) -> pa.Array:
-    """Mostly text of one length, sliced, of every type that is gathered in a way of its own."""
+    """Draw a column of a type that is gathered in a special way: mostly text of equal lengths, sliced."""
     if kind == pa.int64():
         return pa.array(np.arange(rows))
     width = draw(st.integers(0, 40))
@@ -25,7 +25,7 @@ def columns(draw: st.DrawFn, kind: pa.DataType, rows: int = COUNT) -> pa.Array:
     odd = draw(st.sampled_from(["none", "longer", "null", "swapped"]))
     if odd == "longer":
         texts[draw(st.integers(0, rows + 1))] += "é"
-    elif odd == "swapped":  # The lengths differ, their sum does not.
+    elif odd == "swapped":  # The lengths differ; their sum stays the same.
         texts[0], texts[1] = texts[0] + "x", texts[1][1:]
     values = pa.array([None if odd == "null" and at == 1 else text for at, text in enumerate(texts)], pa.string())
     return values.cast(kind).slice(draw(st.integers(0, 2)), rows)

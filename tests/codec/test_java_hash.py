@@ -1,4 +1,4 @@
-"""Buckets of record keys against numbers that Hudi's own ``BucketIdentifier`` gave, and against a loop in Python."""
+"""Buckets of record keys, compared with results of Hudi's own ``BucketIdentifier`` and with a loop in Python."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lakeformat.codec.java import java_text
 from lakeformat.errors import InvalidInputError
 
-#: What Java's Double.toString prints.
+#: The output of Java's Double.toString.
 DOUBLES = {
     0.0: "0.0",
     1.0: "1.0",
@@ -49,7 +49,7 @@ DOUBLES = {
     -math.inf: "-Infinity",
 }
 
-#: What Java's Float.toString prints.
+#: The output of Java's Float.toString.
 FLOATS = {
     1.0: "1.0",
     1.1: "1.1",

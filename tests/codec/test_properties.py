@@ -14,7 +14,7 @@ from tests.helpers.fixture_tables import FIXTURES, expected, names
 
 TABLES = [name for group in ("hudi_v6", "hudi_mor_v6", "hudi_v8_v9") for name in names(group)]
 
-# Each pair was read by java.util.Properties.load with this outcome.
+# java.util.Properties.load read each pair with this result.
 LOADED = [
     (b"", {}),
     (b"a=b", {"a": "b"}),
@@ -52,7 +52,7 @@ REFUSED = [
     (b"\0" * 4096, "NUL"),
 ]
 
-# Each line was written by java.util.Properties.store.
+# java.util.Properties.store wrote each line.
 STORED = [
     ("a", "b", b"a=b\n"),
     ("a b", "c d", b"a\\ b=c d\n"),
@@ -92,7 +92,7 @@ def test_refuses_to_write_half_a_surrogate_pair() -> None:
         properties.encode({"a": "\ud83d"}, comments=[])
 
 
-# Texts made of what the syntax gives a meaning to, and of anything else.
+# Texts of characters that have a meaning in the syntax, and of any other characters.
 TEXTS = st.text(st.one_of(st.sampled_from(" \t\f\r\n\\=:#!u0a"), st.characters(exclude_categories=["Cs"])))
 
 
@@ -127,7 +127,7 @@ def test_reads_the_files_of_hudi(table: str) -> None:
     assert settings == {**settings, **stated}
     for name, data in texts.items():
         entries = properties.decode(data, name=name)
-        # Java's own lines, whatever their order, are ours byte for byte.
+        # Our lines equal Java's byte for byte, except for their order.
         lines = [line for line in data.splitlines(keepends=True) if not line.startswith(b"#")]
         assert sorted(lines) == sorted(properties.encode(entries, comments=[]).splitlines(keepends=True))
     partitions = [entries for name, entries in read.items() if name.endswith("_partition_metadata")]

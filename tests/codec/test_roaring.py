@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakeformat.codec.log_blocks import decode_positions, encode_positions
 
-#: Of a log block that Hudi 1.1.1 wrote for these rows of its base file.
+#: From a log block that Hudi 1.1.1 wrote for these rows of its base file.
 HUDIS = "0100000000000000000000003a3000000100000000000700100000000000" + "020006000800" + "0d001a001c001d00"
 
 
@@ -29,17 +29,17 @@ def test_bitmap_of_hudi_is_read_and_written_byte_for_byte() -> None:
 
 @settings(max_examples=60)
 @given(st.sets(st.integers(0, 2**31 - 1), max_size=30), st.integers(0, 200_000), st.integers(0, 9_000), st.booleans())
-def test_any_positions_round_trip(some: set[int], start: int, count: int, is_ours: bool) -> None:
+def test_any_positions_round_trip(some: set[int], start: int, count: int, by_lakeformat: bool) -> None:
     rows = sorted(some | set(range(start, start + 3 * count, 3)))
-    found = decode_positions(encode_positions(np.array(rows, np.int64), is_ours=is_ours))
+    found = decode_positions(encode_positions(np.array(rows, np.int64), by_lakeformat=by_lakeformat))
     assert found is not None
     assert found.rows.tolist() == rows
-    assert found.is_ours == is_ours
+    assert found.by_lakeformat == by_lakeformat
 
 
 @pytest.mark.parametrize("containers", [1, 3, 4, 9])
 def test_run_containers_of_the_specification_are_read(containers: int) -> None:
-    """As the specification has them: every second container of runs, where each starts only from four on."""
+    """Every second container has runs. As the specification says, the offsets of containers exist only from four on."""
     flags = np.packbits(np.arange(containers) % 2 == 0, bitorder="little").tobytes()
     table, contents, rows = b"", [], []
     for at in range(containers):
@@ -56,7 +56,7 @@ def test_run_containers_of_the_specification_are_read(containers: int) -> None:
 @settings(max_examples=150)
 @given(st.data())
 def test_damaged_bitmap_is_refused_or_decoded(data: st.DataObject) -> None:
-    raw = bytearray(base64.b64decode(encode_positions(np.array([1, 5, 70_000]), is_ours=True)))
+    raw = bytearray(base64.b64decode(encode_positions(np.array([1, 5, 70_000]), by_lakeformat=True)))
     raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(raw)))
     for text in (base64.b64encode(raw).decode(), base64.b64encode(raw[:cut]).decode(), "no base64"):

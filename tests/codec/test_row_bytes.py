@@ -1,4 +1,4 @@
-"""Bytes of rows, counted value by value and all at once, and cuts that keep to a number of bytes."""
+"""Bytes of rows, counted value by value and all at once, and cuts that respect a number of bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES = [
 
 
 def payload(value: object) -> int:
-    """Bytes of the text in a Python value, and eight for each number."""
+    """Return the bytes of the texts in a Python value, plus eight for each number."""
     if isinstance(value, dict):
         return sum(map(payload, value.values()))
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Every option that Hudi lists has one answer, and the code does what the answer says."""
+"""Every option that Hudi lists has one verdict, and the code does what the verdict says."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 
 from lakeformat import InvalidOptionError
 from lakeformat.config import hudi_support_table
-from lakeformat.config.hudi_support import BY_NAME, Kind, answer_to, hudi_names, hudi_options, hudi_page, open_families
+from lakeformat.config.hudi_support import BY_NAME, AnswerKind, find_answer, hudi_names, hudi_options, hudi_page, describe_open_families
 from lakeformat.config.resolve import resolve
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "hudi-options.md"
-#: What Hudi writes by default under a name that no number tells: to ask for it is refused.
+#: Names that Hudi writes by default with a value that is not a number; a request for them is refused.
 NEWER = {"hoodie.table.version"}
-#: None of any option's values.
+#: A value that no option has.
 OTHER = "something.else"
 
 
-def names(kind: Kind) -> list[str]:
-    return sorted(name for name in hudi_names() if (answer := answer_to(name)) and answer.kind is kind)
+def names(kind: AnswerKind) -> list[str]:
+    return sorted(name for name in hudi_names() if (answer := find_answer(name)) and answer.kind is kind)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -39,14 +39,14 @@ def test_option_list_covers_two_hudi_releases() -> None:
 
 def test_every_name_of_every_option_has_an_answer() -> None:
     for option in hudi_options():
-        answers = [answer_to(name.lower()) for name in (option.key, *option.others)]
+        answers = [find_answer(name.lower()) for name in (option.key, *option.others)]
         assert answers[0] is not None, option.key
         kinds = {answer.kind for answer in answers if answer}
         assert len(kinds) == 1, (option.key, answers)
 
 
 def test_every_table_entry_is_used() -> None:
-    """No name twice, none that an option of ours hides, no exception that says what its family says."""
+    """No name is listed twice or hidden by one of our options, and no exception repeats the verdict of its family."""
     tables = (hudi_support_table.WARNED, hudi_support_table.IGNORED)
     entries = [(name, says) for table in tables for says, text in table.items() for name in text.split()]
     entries += [(name, says[0]) for name, says in hudi_support_table.REFUSED.items()]
@@ -56,24 +56,24 @@ def test_every_table_entry_is_used() -> None:
     assert idle == []
 
 
-@pytest.mark.parametrize("name", names(Kind.IGNORED))
+@pytest.mark.parametrize("name", names(AnswerKind.IGNORED))
 def test_ignored_option_logs_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert resolve({name.upper(): OTHER}).values == {}
     assert warnings(caplog) == []
 
 
-@pytest.mark.parametrize("name", names(Kind.WARNED))
+@pytest.mark.parametrize("name", names(AnswerKind.WARNED))
 def test_option_without_effect_warns_unless_switched_off(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert resolve({name: "False"}).values == {}
     assert warnings(caplog) == []
     assert resolve({name.upper(): "true"}).values == {}
     (text,) = warnings(caplog)
-    answer = answer_to(name)
+    answer = find_answer(name)
     assert answer is not None
-    assert text == f"no effect of {name}: {answer.says}"
+    assert text == f"no effect of {name}: {answer.explanation}"
 
 
-@pytest.mark.parametrize("name", names(Kind.REFUSED))
+@pytest.mark.parametrize("name", names(AnswerKind.REFUSED))
 def test_refused_option_is_accepted_with_its_default(name: str, caplog: pytest.LogCaptureFixture) -> None:
     for text in ("", hudi_names()[name].default, hudi_names()[name].default.upper()):
         assert resolve({name: text}).values == {}
@@ -87,7 +87,7 @@ def test_refused_option_is_accepted_with_its_default(name: str, caplog: pytest.L
     assert warnings(caplog) == []
 
 
-@pytest.mark.parametrize("name", [name for name in names(Kind.OBEYED) if hudi_names()[name].default])
+@pytest.mark.parametrize("name", [name for name in names(AnswerKind.OBEYED) if hudi_names()[name].default])
 def test_supported_option_accepts_hudis_default(name: str, caplog: pytest.LogCaptureFixture) -> None:
     default = hudi_names()[name].default
     if name in NEWER:
@@ -141,7 +141,7 @@ def test_page_equals_the_generated_page() -> None:
 
 
 def test_open_option_family_answers_any_name(caplog: pytest.LogCaptureFixture) -> None:
-    assert {family for family, _ in open_families()} == set(hudi_support_table.OPEN.split())
+    assert {family for family, _ in describe_open_families()} == set(hudi_support_table.OPEN.split())
     resolve({"hoodie.metrics.of.another.bundle": 1, "hoodie.write.lock.dynamodb.table": "locks"})
     assert warnings(caplog) == []
     with pytest.raises(InvalidOptionError, match="is not supported"):

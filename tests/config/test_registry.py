@@ -1,4 +1,4 @@
-"""The registry of options: each name means one thing, and the documentation says what the code does."""
+"""The registry of options: each name has one meaning, and the documentation agrees with the code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_option_describes_itself(option: Option) -> None:
 
 
 def spelt(value: Any) -> str:
-    """A default as a user would write it."""
+    """Return a default as a user would write it."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, tuple) else str(value)
@@ -59,7 +59,7 @@ def test_every_alias_in_any_case_sets_the_option(option: Option) -> None:
     for name in names(option):
         for said in (name, name.upper(), name.title()):
             options = resolve({said: text})
-            assert options.given(option.key)
+            assert options.is_set(option.key)
             assert options[option.key] == option.default
 
 
@@ -78,7 +78,7 @@ def test_values_are_accepted_as_text_number_flag_and_list() -> None:
     assert options["hoodie.parquet.max.file.size"] == 5
     assert options["hoodie.datasource.write.recordkey.field"] == ("a", "b")
     assert options["hoodie.datasource.write.partitionpath.field"] == ("a", "b")
-    assert not options.given("where")
+    assert not options.is_set("where")
     assert options["hoodie.datasource.write.operation"] == "bulk_insert"
 
 
@@ -90,7 +90,7 @@ def test_a_read_optimized_query_of_a_copy_on_write_table_is_a_snapshot() -> None
 def test_only_options_of_the_wanted_kind_are_read() -> None:
     options = resolve({"where": "a > 1", "operation": "insert"}, effects=[Effect.READ])
     assert options["where"] == "a > 1"
-    assert not options.given("hoodie.datasource.write.operation")
+    assert not options.is_set("hoodie.datasource.write.operation")
 
 
 def test_marked_options_and_those_of_the_timestamp_generator_are_kept_apart() -> None:

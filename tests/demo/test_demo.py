@@ -1,4 +1,4 @@
-"""The main job on few rows, as a user starts it."""
+"""The main job on few rows, started as a user starts it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_every_flight_is_there_once() -> None:
 
 
 def test_the_final_rows_follow_from_the_writes(flights: Flights) -> None:
-    # The same answer by joins on the key instead of by filters on the day.
+    # The same answer, by joins on the key instead of filters on the day.
     key, names = list(RECORD_KEY), flights.first.schema.names
     untouched = flights.first.join(flights.revision.select(key), key, join_type="left anti")
     known = pa.concat_tables([untouched.select(names), flights.revision])

@@ -1,4 +1,4 @@
-"""The examples in docstrings run, on the flights that the pages use; none carries a mark of doctest.
+"""The examples in docstrings run on the flights of the documentation pages. None contains a doctest directive.
 
 Those of ``lakeformat.spark`` run in ``tests/spark/test_spark_pages.py``.
 """

@@ -37,7 +37,7 @@ def prose_of(page: Path) -> str:
 
 
 def broken_links(page: Path) -> Iterator[str]:
-    """Yield the links of a page that lead nowhere."""
+    """Yield the links of a page that have no target."""
     for path, anchor in _LINK.findall(prose_of(page)):
         target = page.parent / path if path else page
         if not target.exists():

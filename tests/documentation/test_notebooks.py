@@ -1,4 +1,4 @@
-"""The notebooks run from a fresh folder, and are stored with what their code shows."""
+"""The notebooks run in a fresh folder, and are stored with the output of their code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_digest_follows_the_code_and_outputs_are_tidied() -> None:
     cell = {"cell_type": "code", "source": "1", "metadata": {"x": 1}, "outputs": [{"name": "stderr"}, {"text": "/a/b"}]}
     document = {"cells": [cell], "metadata": {"kernelspec": {}, "widgets": {}}}
     tidy = tidied(document, "/a")
-    assert tidy["cells"][0]["outputs"] == [{"text": "/tmp/b"}]  # noqa: S108  Shown, not opened.
+    assert tidy["cells"][0]["outputs"] == [{"text": "/tmp/b"}]  # noqa: S108  The path is printed, not opened.
     assert tidy["metadata"] == {"kernelspec": {}, "language_info": {"name": "python"}, DIGEST: code_digest(document)}
     cell["source"] = "2"
     assert code_digest(document) != tidy["metadata"][DIGEST]
@@ -59,7 +59,7 @@ def test_the_cells_of_plain_python_run(tmp_path: Path, monkeypatch: pytest.Monke
     for cell in cells(plain, "code"):
         text = "".join(line for line in cell["source"] if not line.startswith("%"))
         exec(compile(text, cell["id"], "exec"), names)  # noqa: S102
-    assert names["table"].exists() is False  # The last cell takes the folder away.
+    assert names["table"].exists() is False  # The last cell deletes the folder.
     assert not list(tmp_path.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""Every block of the README and the documentation runs; what cannot run is marked as text."""
+"""Every block of the README and the documentation runs; a block that cannot run is marked as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the site makes of the project's pages; `make docs` builds it whole."""
+"""The site that is built of the project's pages; `make docs` builds all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""History: what each commit was for, and the cleans, rollbacks, restores and savepoints between them."""
+"""History: the operation of each commit, and the cleans, rollbacks, restores and savepoints between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that a table does not have are refused in our words, and what a call answers is one line."""
+"""Names that a table does not have are refused with our own message, and each answer of a call is one line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
-#: The first word of each message, and what it must hold.
+#: Name -> the call, the error class, and a part of the message.
 REFUSED: dict[str, tuple[Callable[[Table], Any], type[LakeformatError], str]] = {
     "options of an insert": (lambda t: t.insert(ROWS, options={"a": 1}), InvalidOptionError, "'options'.*are given to"),
     "what is ours inside": (lambda t: t.insert(ROWS, combine=True), InvalidOptionError, "'combine'"),

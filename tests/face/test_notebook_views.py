@@ -1,4 +1,4 @@
-"""What notebooks show of each answer: a table of HTML, in which no value of the user's is markup."""
+"""The views of answers in notebooks: an HTML table in which no value of the user becomes markup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import lakeformat
 from lakeformat import InvalidInputError, Table
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
-from lakeformat.timeline.write_report import stages_of
+from lakeformat.timeline.write_report import make_stages
 from lakeformat.transaction.result import WriteResult
 
 EVIL: Final = "<script>alert('&')"
@@ -23,7 +23,7 @@ OURS: Final = {"div", "strong", "table", "thead", "tbody", "tr", "th", "td", "p"
 
 
 class Seen(HTMLParser):
-    """Tags, text, and whether each tag that was opened was closed."""
+    """The tags and the text of a page, and whether each opened tag was closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def test_results_render_as_html_with_escaped_values(name: str, table: Table) -> 
 def test_tagging_figure_shows_the_counts_of_the_report(table: Table, tmp_path: Path) -> None:
     rows = [*ROWS[:5], {"id": 100, "part": EVIL, "x": 1.0}]
     plan, result = table.plan_upsert(rows), table.upsert(rows)
-    stages = stages_of(result.report)
+    stages = make_stages(result.report)
     assert [stage.count for stage in stages] == [6, 6, 5, 1]  # Keys are compared as text.
     assert "5 updated, 1 inserted" in stages[-1].note
     result.to_png(tmp_path / "funnel.png")

@@ -1,4 +1,4 @@
-"""Long work shows itself on a terminal, and nowhere else."""
+"""Long work shows its progress on a terminal, and nowhere else."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ table.compact()
 table.cluster("x")
 assert len(table.clean(versions=1).files)
 """
-#: At once, at every step, and what was drawn stays.
+#: tqdm draws at once and at every step, and leaves its output.
 DRAWN: Final = {"TQDM_DELAY": "0", "TQDM_MININTERVAL": "0", "TQDM_LEAVE": "1"}
 
 
 def on_a_terminal(path: Path, environment: dict[str, str]) -> str:
-    """All that the work puts on a terminal of 200 columns."""
+    """Return all output of the work on a terminal of 200 columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
     command = [sys.executable, "-c", WORK, str(path)]
@@ -46,7 +46,7 @@ def on_a_terminal(path: Path, environment: dict[str, str]) -> str:
         try:
             while some := os.read(ours, 65536):
                 shown += some
-        except OSError:  # Linux's way to say that nobody holds the other end.
+        except OSError:  # Linux reports so that no process holds the other end.
             pass
         finally:
             os.close(ours)
@@ -61,7 +61,7 @@ def test_progress_draws_each_long_task_on_a_terminal(tmp_path: Path) -> None:
     assert set(ended) == {"upsert", "read", "compact", "cluster", "clean"}
     assert "3,000 rows, 3 files" in ended["read"]
     assert "3,000 rows" in ended["cluster"]
-    assert all("<" in counts for counts in ended.values())  # The time left stands behind it.
+    assert all("<" in counts for counts in ended.values())  # The remaining time follows it.
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="terminals of Linux")

@@ -1,4 +1,4 @@
-"""What people of other libraries try first: it works, or is refused with the right name."""
+"""Calls that users of other libraries try first: each works, or is refused with the right name."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ from lakeformat import (
 )
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.storage import LocalStorage
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("part", pa.string()),
-        ("price", pa.decimal128(10, 2)),
-        ("day", pa.date32()),
-        ("at", pa.timestamp("us", "UTC")),
-        ("small", pa.int32()),
-        ("tags", pa.list_(pa.string())),
-    ]
+SCHEMA = a_schema(
+    id="int64",
+    part="string",
+    price=pa.decimal128(10, 2),
+    day="date32",
+    at=pa.timestamp("us", "UTC"),
+    small="int32",
+    tags=pa.list_(pa.string()),
 )
 ROWS: list[dict[str, Any]] = [
     {
@@ -63,7 +62,7 @@ def new_table(folder: Path, **options: Any) -> Table:
 
 
 def plain(rows: Any) -> list[dict[str, Any]]:
-    """Rows without Hudi's columns, by key."""
+    """Return rows without Hudi's columns, sorted by key."""
     kept = pa.table(rows).select(SCHEMA.names).to_pylist()
     return sorted(kept, key=lambda row: row["id"])
 

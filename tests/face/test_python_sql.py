@@ -74,7 +74,7 @@ def test_queries_join_tables_paths_and_frames(table: Table) -> None:
 
 
 def test_update_of_rows_changed_meanwhile_is_a_conflict(table: Table) -> None:
-    """The values were computed from a row that another writer changes before they are written."""
+    """The values come from a row that another writer changes before they are written."""
     other = lakeformat.open(table.context.storage.location)
 
     def meddling() -> Iterator[pa.RecordBatch]:
@@ -186,7 +186,7 @@ def test_a_natural_join_joins_by_all_columns(tmp_path: Path) -> None:
 
 
 def test_each_row_is_taken_by_one_clause(table: Table) -> None:
-    """A condition that is another each time it is asked is asked once."""
+    """A condition that changes with each evaluation is evaluated once."""
     source = pa.table({"id": list(FIRST)})
     lakeformat.sql(
         "merge into flights t using s on t.id = s.id when matched and random() < 0.5 then update set price = 1, ts = 1 "

@@ -1,4 +1,4 @@
-"""`lakeformat.Table` and `lakeformat.spark.LakehouseTable` have one face: verbs, arguments, defaults and types."""
+"""`lakeformat.Table` and `lakeformat.spark.LakehouseTable` have the same methods, arguments, defaults and types."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import lakeformat
 import lakeformat.spark
 from lakeformat.spark import LakehouseTable
 
-#: Arrow data leaves a `Table` by these; a DataFrame has such methods itself.
+#: Methods that convert a `Table` to Arrow data and to data frames; a DataFrame of Spark has its own.
 ARROW_ONLY = {"to_arrow", "to_batches", "to_duckdb", "to_pandas", "to_polars"}
-#: Constructors that need a session; plain Python has `lakeformat.open` and `lakeformat.create`.
+#: Constructors that need a session. Plain Python has `lakeformat.open` and `lakeformat.create`.
 SPARK_ONLY = {"create", "forPath"}
-#: Arguments without a meaning in plain Python, at the end of their verb.
+#: Arguments without a meaning in plain Python. They come last.
 SPARK_ARGUMENTS = {"read": ["via"]}
-#: (verb, argument) -> the types in plain Python and in Spark, where they differ. ``return`` is the result.
+#: (method, argument) -> the types in plain Python and in Spark, if they differ. ``return`` is the result.
 TYPES = {
     ("read", "where"): ("Where | None", "str | Column | None"),
     ("read", "return"): ("Scan", "DataFrame"),
@@ -43,7 +43,7 @@ def verb(kind: type, name: str) -> Callable[..., Any]:
 
 
 def shape(name: str, function: Callable[..., Any], side: int) -> list[tuple[Any, ...]]:
-    """Name, kind, default and type of each argument, and the type of the result."""
+    """Return name, kind, default and type of each argument, and the type of the result."""
     signature = inspect.signature(function)
     found: list[tuple[Any, ...]] = []
     for each in signature.parameters.values():

@@ -1,4 +1,4 @@
-"""``lakeformat.sql`` against duckdb itself: random statements on a table and on the same rows leave the same rows."""
+"""Random SQL statements leave the same rows in a table through ``lakeformat.sql`` as in duckdb itself."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Oracle:
             self.connection.execute(f"create table {name} as from given_{name}")
 
     def rows(self, text: str) -> list[str] | None:
-        """The answer of a query; None where duckdb refuses it."""
+        """Return the answer of a query, None if duckdb refuses the query."""
         try:
             return shown(self.connection.sql(text).to_arrow_table())
         except duckdb.Error:
             return None
 
     def run(self, text: str) -> bool:
-        """Run a statement in a transaction of its own; tell whether duckdb took it."""
+        """Run a statement in a transaction of its own. Return whether duckdb accepted it."""
         self.connection.execute("begin")
         try:
             self.connection.execute(text)

@@ -1,4 +1,4 @@
-"""SQL that makes, describes and keeps tables, in plain Python."""
+"""SQL that creates, describes and maintains tables, in plain Python."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMBER = count()
 
 
 class Shell:
-    """A name of its own for each test, and its table."""
+    """A unique name for the table of each test."""
 
     def __init__(self, folder: Path) -> None:
         self.name, self.path = f"trips_{next(_NUMBER)}", str(folder / "t")
@@ -30,7 +30,7 @@ class Shell:
         return answer.to_pylist() if isinstance(answer, pa.Table) else [{"result": str(answer)}]
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """What the table holds, as hudi-rs has it, too."""
+        """Return the rows of the table. Fail if hudi-rs reads other rows."""
         table = lakeformat.open(self.path)
         return sorted(tuple(row[name] for name in table.schema.names) for row in hudi_rs.assert_same_rows(table))
 
@@ -50,7 +50,7 @@ CREATE = (
 
 @pytest.fixture
 def trips(shell: Shell) -> Shell:
-    """Three commits: two rows, a third, one that is changed."""
+    """Make three commits: insert two rows, insert a third, update one."""
     shell(CREATE)
     shell("insert into {t} values (1, 'sf', 10.5, 1), (2, 'rio', 20.5, 1)")
     shell("insert into {t} values (3, 'sf', 30.5, 1)")

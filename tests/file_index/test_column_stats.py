@@ -1,4 +1,4 @@
-"""What finished base files tell of themselves, whatever way they were written."""
+"""The column statistics of finished base files, for every way in which they are written."""
 
 from __future__ import annotations
 

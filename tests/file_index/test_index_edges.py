@@ -1,4 +1,4 @@
-"""What the index makes of values and columns at the edges: no write fails for it, and it goes on."""
+"""The index and extreme values and columns: no write fails because of them, and the index continues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.intake import create_table
 from tests.helpers.index_tables import OPTIONS, cold
 
-FAR = 400_000_000_000_000_000  # Microseconds: the year 14645, which Spark has and Python has not.
+FAR = 400_000_000_000_000_000  # Microseconds: the year 14645, which Spark supports and Python does not.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The index may fail at any call to storage: no write fails for it, and readers list."""
+"""The index may fail at any call to storage: no write fails because of it, and readers list the files instead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.index_tables import cold, foreign, index_files, judged, new_t
 
 
 class FailingStorage(MemoryStorage):
-    """Some calls fail if they are about the index."""
+    """A storage in which some calls about the index fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def test_truncated_index_file_is_ignored() -> None:
 @pytest.mark.parametrize("version", [6, 9])
 def test_scan_is_readable_after_index_update_and_archiving(tmp_path: Path, version: int) -> None:
     (tmp_path / "table").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "table")  # What one knows of the table, the other has not in memory.
+    (tmp_path / "link").symlink_to(tmp_path / "table")  # The other path shares no cached state.
     options = {"hoodie.write.table.version": version, "hoodie.clean.automatic": False}
     table, reader = new_table(LocalStorage(str(tmp_path / "table")), **options), tmp_path / "link"
     for number in range(12):

@@ -1,4 +1,4 @@
-"""Whatever anyone does to a table and to the index, the index says what a listing says."""
+"""The index says the same as a listing, whatever any program does to the table and to the index."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ def test_index_equals_a_listing(steps: list[tuple[Any, ...]]) -> None:
         if late and step[0] in {"upsert", "restore", "archive"}:
             complete(table, late.pop())
             judged(table)
-        if not late or step[0] in {"damage", "lose", "late", "savepoint"}:  # Writers refuse to pass by a pending one.
+        # Writers refuse to overtake a pending instant.
+        if not late or step[0] in {"damage", "lose", "late", "savepoint"}:
             done(table, step, late)
         judged(table)
         other = cold(table)
@@ -172,14 +173,14 @@ def test_archiving_by_others_invalidates_the_index_until_the_next_write() -> Non
     many(table, 3)
     many(foreign(table), 6)
     assert judged(cold(table))
-    archive(table, 7)  # All that the index knows, and commits that it does not.
+    archive(table, 7)  # This archives all commits that the index knows, and others.
     assert not judged(cold(table))
     table.upsert(rows(70))
     assert judged(cold(table))
 
 
 class Archiving(MemoryStorage):
-    """Another program archives while the timeline is being read: once, right after it was listed."""
+    """A storage in which another program archives once, right after the timeline was listed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""When a snapshot of the index may be carried on to a later timeline, as a table."""
+"""A table of cases in which a snapshot of the index may be continued to a later timeline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def timeline(*names: str, archive: str | None = "a", layout: TimelineLayout = LA
     files = []
     for number, _, rest in (name.partition(".") for name in names):
         is_completed = rest != "inflight" and "." not in rest
-        end = f"_{time(9)}" if is_completed and layout.tells_completion else ""
+        end = f"_{time(9)}" if is_completed and layout.has_completion_times else ""
         files.append(f"{time(int(number))}{end}.{rest}")
     return Timeline.of_file_names(files, archive=archive, layout=layout)
 

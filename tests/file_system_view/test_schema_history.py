@@ -1,4 +1,4 @@
-"""Columns by their ids: what today's columns are in files of a schema of the past."""
+"""Columns by their ids: today's columns in files of an earlier schema."""
 
 from __future__ import annotations
 

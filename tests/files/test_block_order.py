@@ -1,4 +1,4 @@
-"""Which blocks count, and in which order: examples as a table."""
+"""A table of examples: which log blocks count, and in which order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from lakeformat.files.block_order import blocks_to_merge
 
 
 def block(text: str, at: int) -> LogBlock:
-    """``3``: rows of instant 3; ``-3``: deletes; ``9=1,2``: rows of 9 that stand for 1 and 2; ``9!3``: 9 undoes 3."""
+    """Parse a block.
+
+    ``3``: rows of instant 3. ``-3``: deletes. ``9=1,2``: rows of 9 that replace 1 and 2. ``9!3``: 9 rolls back 3.
+    """
     kind, more = BlockKind.AVRO_DATA, dict[HeaderKey, str]()
     time, _, target = text.partition("!")
     if target:
@@ -32,33 +35,33 @@ def block(text: str, at: int) -> LogBlock:
         ("", ""),
         ("1 -1 2 -2", "1 -1 2 -2"),
         ("1 2 1", "1 2 1"),
-        # u5 and u6 are not committed, and not the end.
+        # u5 and u6 are not committed, and the blocks after them still count.
         ("1 u5 -u5 2 u6 3", "1 2 3"),
         ("1 cdc1 2", "1 2"),
-        # A rollback takes what stands before it, of whatever kind, at whatever distance, once or twice.
+        # A rollback removes all earlier blocks of its target: of any kind, at any distance, and even if repeated.
         ("1 2 -2 3 4!2", "1 3"),
         ("1 2 3 4!2 5!2", "1 3"),
         ("1 2 4!2 2", "1 2"),
         ("1 4!7 2", "1 2"),
         ("1 u4!1 2", "2"),
-        # A compacted block stands in the place of the newest of its originals.
+        # A compacted block takes the place of the newest of its originals.
         ("1 2 9=2,1", "9=2,1"),
         ("1 2 3 9=2,1", "9=2,1 3"),
         ("1 -1 2 3 9=2,1 -9 4", "9=2,1 -9 3 4"),
         ("1 2 3 9=3", "1 2 9=3"),
-        # Compacted twice; the last stands for all.
+        # The blocks are compacted twice; the last compacted block replaces all.
         ("1 2 8=2,1 3 9=3,8", "9=3,8"),
         ("1 2 8=2,1 3 4 9=3,8 5", "9=3,8 4 5"),
         ("1 2 8=2,1 9=8 3", "9=8 3"),
-        # Not committed, or rolled back: the originals count.
+        # If the compacted block is not committed or is rolled back, the originals count.
         ("1 2 u9=2,1 3", "1 2 3"),
         ("1 2 9=2,1 3 10!9", "1 2 3"),
-        # Originals that are not there, or not committed.
+        # The originals are missing or not committed.
         ("3 9=1,2 4", "3 9=1,2 4"),
         ("u1 2 3 9=1,2", "9=1,2 3"),
-        # One after the other.
+        # One compaction after the other.
         ("1 8=1 2 9=2 3", "8=1 9=2 3"),
-        # Blocks that stand for each other, as no writer makes them: nothing is lost.
+        # Blocks that replace each other, which no writer makes: nothing is lost.
         ("8=9 9=8", "9=8"),
         ("9=9", "9=9"),
     ],

@@ -1,4 +1,4 @@
-"""Delete blocks: keys, and ordering values of every wrapper of Hudi's, as columns."""
+"""Delete blocks as columns: keys, and ordering values in every wrapper of Hudi."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ordering(*values: tuple[str | None, Any]) -> list[list[Any]]:
     [
         ("BooleanWrapper", True, True),
         ("IntWrapper", -7, -7),
-        ("LongWrapper", 0, 0),  # Only the int 0 deletes whatever is there.
+        ("LongWrapper", 0, 0),  # Only the int 0 deletes any version.
         ("LongWrapper", 2**62, 2**62),
         ("FloatWrapper", 0.5, 0.5),
         ("DoubleWrapper", 1e300, 1e300),
@@ -93,12 +93,12 @@ def test_lists_of_different_lengths_are_damage() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "0202" + "fe" + "ff" * 8 + "01",  # A key longer than any number of bytes.
+        "0202" + "fe" + "ff" * 8 + "01",  # A key whose length is too large.
         "020202610000" + "1c",  # An ordering value of a fifteenth type.
-        "020202610000" + "03",  # Of a type before the first.
-        "0200000000",  # A key that is null.
+        "020202610000" + "03",  # A type with a negative index.
+        "0200000000",  # A null key.
         "feffffff0f",  # More deletes than there are bytes.
-        "020202610200" + "1a04",  # A list of ordering values that is neither null nor there.
+        "020202610200" + "1a04",  # A list of ordering values with an unknown union index.
     ],
 )
 def test_contents_that_are_no_deletes_are_refused(content: str) -> None:
@@ -119,7 +119,7 @@ def test_any_keys_and_long_values_are_read(deletes: list[tuple[str, int]]) -> No
     assert [column.to_pylist() for column in found.ordering] == ([[value for _, value in deletes]] if deletes else [])
 
 
-#: Keys of one length, or not; values of as many bytes, or not; so many deletes in a row.
+#: Runs of deletes: keys of equal or different lengths, values of equal or different sizes.
 RUNS = st.lists(
     st.tuples(
         st.sampled_from(["key-{:04d}", "k{}", "schlüssel-{:03d}", "{:0200d}"]),

@@ -1,4 +1,4 @@
-"""Which columns get a dictionary: by the repeats in a sample, and in the parts of rows that joined others."""
+"""Columns that get a dictionary: by the repeats in a sample, and in the parts of rows that were joined."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _chosen(values: Sequence[str | None], *, joins: bool) -> bool:
     [
         (_DISTINCT, True, False),
         (["same"] * 640, False, True),
-        # The last 40 of 640 repeat: seen only as the rows of one write among others.
+        # The last 40 of 640 values repeat; they are the rows of one write among others.
         ([*_DISTINCT[:600], *["same"] * 40], True, True),
         ([*_DISTINCT[:600], *["same"] * 40], False, False),
-        # One part in the middle, of nulls.
+        # One part in the middle consists of nulls.
         ([*_DISTINCT[:320], *[None] * 40, *_DISTINCT[360:]], True, True),
-        # Each value twice, but far apart: no part repeats by itself, the whole sample only as half of it.
+        # Each value comes twice, but far apart: no part repeats by itself; half of the whole sample repeats.
         ([*_DISTINCT[:320], *_DISTINCT[:320]], True, True),
         ([*_DISTINCT[:330], *_DISTINCT[:310]], True, False),
     ],

@@ -1,4 +1,4 @@
-"""Blocks are found among what failed writes leave behind, and what is not understood is refused by name."""
+"""Blocks are found among the remains of failed writes, and blocks of unknown content are refused by name."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ MANY = b"".join(rows_block(str(time), {"k": time}) for time in range(10, 20))
         (b"\0" * (3 << 20) + ONE, ["1"]),
         (b"rubbish" + ONE, ["1"]),
         (ONE + b"tail", ["1"]),
-        (ONE + b"rubbish" + TWO, ["2"]),  # Rubbish behind a block makes it one that is not whole, as Hudi has it.
+        (ONE + b"rubbish" + TWO, ["2"]),  # Bytes after a block make it incomplete, as in Hudi.
         (ONE + MAGIC[:5] + TWO, ["1", "2"]),  # A magic within a magic.
         (ONE[:-1] + bytes([ONE[-1] ^ 1]) + TWO, ["2"]),  # The two sizes differ.
-        (rows_block("1", {"#HUDI#": 1}) + TWO, ["1", "2"]),  # A magic within a block is none.
+        (rows_block("1", {"#HUDI#": 1}) + TWO, ["1", "2"]),  # A magic within a block does not begin a block.
         (rows_block("1", {"#HUDI#": 1})[:-1] + TWO, ["2"]),
         (MANY, [str(time) for time in range(10, 20)]),
     ],
@@ -92,7 +92,8 @@ def test_torn_file_yields_its_whole_blocks() -> None:
         assert told(read_parts(torn, torn_logs, is_committed=lambda _: True)) == whole[:kept]
         again, again_logs = stored(data[:size] + data)
         found = told(read_parts(again, again_logs, is_committed=lambda _: True))
-        lost = kept > 0 and size - ends[kept] in range(1, 5)  # Less than a magic behind a block: see "rubbish" above.
+        # Fewer bytes than a magic follow a block: see "rubbish" above.
+        lost = kept > 0 and size - ends[kept] in range(1, 5)
         assert found == [*whole[: kept - lost], *whole]
 
 

@@ -1,4 +1,4 @@
-"""Every log file of the fixtures: blocks as they stand there, contents as fastavro and pyarrow read them."""
+"""Every log file of the fixtures: the blocks in the file, and their contents as fastavro and pyarrow read them."""
 
 from __future__ import annotations
 

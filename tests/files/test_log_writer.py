@@ -1,4 +1,4 @@
-"""Blocks that are written say, to fastavro, to hudi-rs and to ourselves, what they were given."""
+"""fastavro, hudi-rs and our own reader read from written blocks what the writer was given."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Append:
 
     def begin(self) -> Append:
         context = self.table.context
-        self.service = context.store.pending_compactions(context.store.load())
+        self.planned = context.store.pending_compactions(context.store.load())
         taken = claim_instant(
             context.store, context.store.config(), context.clock, Action.DELTA_COMMIT, kind="heartbeat", token="0" * 32
         )
@@ -59,8 +59,8 @@ class Append:
         piece = max((each for each in slices(self.table) if each.base is not None), key=lambda each: len(each.logs))
         assert piece.base is not None
         row = self._row(piece)
-        layout_2 = store.layout.tells_completion
-        of_slice = self.time if layout_2 else self.service.get(piece.group, piece.base_instant)
+        layout_2 = store.layout.has_completion_times
+        of_slice = self.time if layout_2 else self.planned.get(piece.group, piece.base_instant)
         versions = [log.name.version for log in piece.logs if log.name.instant_time == of_slice]
         name = LogFileName(piece.group.file_id, of_slice, max(versions, default=0) + 1, "0-0-0")
         path = join_path(piece.group.partition_path, str(name))

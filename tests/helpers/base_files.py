@@ -13,14 +13,15 @@ import pyarrow.parquet as pq
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, constant_column
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
-from lakeformat.keys.record_keys import seqnos
+from lakeformat.keys.record_keys import make_seqnos
 from lakeformat.model.files import BaseFile, BaseFileName
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import Storage
+from tests.helpers.tables import a_schema
 
 __all__ = ["FOOTERS", "POOL", "Change", "rewrite", "write_file"]
 
-SCHEMA = pa.schema([("v", pa.int64())])
+SCHEMA = a_schema(v="int64")
 INSTANT = "20240101000000000"
 
 
@@ -62,7 +63,7 @@ def write_file(
     rows = pa.table(
         {
             "_hoodie_commit_time": constant_column(INSTANT, len(keys)),
-            "_hoodie_commit_seqno": seqnos(INSTANT, number, 0, len(keys)),
+            "_hoodie_commit_seqno": make_seqnos(INSTANT, number, 0, len(keys)),
             RECORD_KEY: pa.array(keys, pa.string()),
             "v": pa.array(range(len(keys)), pa.int64()),
         }

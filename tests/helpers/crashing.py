@@ -48,7 +48,7 @@ def assert_well(storage: LocalStorage, allowed: frozenset[Kind] = frozenset(), *
     In layout 1, log files keep the bytes of a dead writer, so torn log files are always allowed there.
     """
     table = lakeformat.Table(storage)
-    if not table.context.store.load().layout.tells_completion:
+    if not table.context.store.load().layout.has_completion_times:
         allowed |= {Kind.TORN_LOG}
     found = tuple(each for each in table.check(contents=contents) if each.kind not in allowed)
     assert not found, str(Findings(found))

@@ -19,6 +19,7 @@ from lakeformat.storage import LocalStorage, Storage
 from lakeformat.storage.port import HOODIE, OWN
 from lakeformat.timeline.store import TimelineStore
 from tests.helpers.faulty import CountingIds, SteppingClock
+from tests.helpers.tables import a_schema
 
 __all__ = [
     "MEMORY_DISK",
@@ -36,7 +37,7 @@ __all__ = [
     "rows_of",
 ]
 
-SCHEMA = pa.schema({"id": pa.int64(), "region": pa.string(), "v": pa.string()})
+SCHEMA = a_schema(id="int64", region="string", v="string")
 
 Model = dict[int, tuple[str, str]]  # id -> (region, v)
 
@@ -217,7 +218,7 @@ def leftovers(storage: LocalStorage) -> list[str]:
     """Return everything that must be gone after a recovery: pending instants, orphan files, markers, claims, stages."""
     store = TimelineStore(storage)
     timeline = store.load()
-    archived = store.archived()
+    archived = store.read_archived()
     commits = [store.commit(instant) for instant in timeline.commits]
     commits += [metadata for _, metadata in archived.commits(archived.completed_in(""))]
     stats = [stat for metadata in commits for stat in metadata.all_stats()]
@@ -225,9 +226,7 @@ def leftovers(storage: LocalStorage) -> list[str]:
     root = Path(storage.root)
     files = {str(p.relative_to(root)) for p in root.rglob("*.parquet") if BaseFileName.match(p.name)}
     files |= {str(p.relative_to(root)) for p in root.rglob("*.cdc")}
-    if (
-        timeline.layout.tells_completion
-    ):  # In layout 1 they stay: a command block after them rolls their rows back.
+    if timeline.layout.has_completion_times:  # In layout 1 they stay: a command block after them rolls their rows back.
         files |= {str(p.relative_to(root)) for p in root.rglob("*.log.*") if LogFileName.match(p.name)}
     return [
         *(timeline.layout.file_name(instant) for instant in timeline.pending),

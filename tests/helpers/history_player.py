@@ -17,7 +17,7 @@ from tests.helpers.hudi_spark import Hudi, HudiError
 
 MERGE_MODE: Final = "hoodie.write.record.merge.mode"
 COMPACTION_AFTER: Final = "hoodie.compact.inline.max.delta.commits"
-#: What the name of a file that a step adds to the timeline holds.
+#: Step -> a part of the name of the file that it adds to the timeline.
 LEAVES: Final = {
     "schedule": ".compaction",
     "compact": ".compaction",
@@ -30,7 +30,7 @@ LEAVES: Final = {
 READ_OPTIMIZED: Final = {"hoodie.datasource.query.type": "read_optimized"}
 INCREMENTAL: Final = {
     "hoodie.datasource.query.type": "incremental",
-    # By default 1.x gives another answer where files are gone; and all refuse where a commit is pending.
+    # By default 1.x answers differently if files are gone. All releases refuse the query while a commit is pending.
     "hoodie.datasource.read.incr.fallback.fulltablescan.enable": "false",
     "hoodie.read.timeline.holes.resolution.policy": "BLOCK",
 }
@@ -44,12 +44,12 @@ class Look:
     """One read by Hudi.
 
     Attributes:
-        label: when it was taken, for messages.
-        table: a copy of the table of that time.
-        as_of: instant; None for now.
-        options: of the read.
-        bounds: of an incremental query, the second one "" for no end; None for any other.
-        rows: what Hudi read, or said instead.
+        label: the name of the moment, for messages.
+        table: a copy of the table at that moment.
+        as_of: the instant; None for now.
+        options: the options of the read.
+        bounds: the bounds of an incremental query, the second "" if it has no end; None for any other read.
+        rows: the rows that Hudi read, or its error.
     """
 
     label: str
@@ -62,7 +62,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A table that Hudi made, in the state after its last step, and all reads by Hudi on the way."""
+    """A table that Hudi made, in the state after its last step, and all reads by Hudi between the steps."""
 
     kind: Kind
     table: Path
@@ -119,7 +119,7 @@ class Player:
         return sorted(match[1] for file in folder.iterdir() if (match := COMMITS.fullmatch(file.name)))
 
     def _ranges(self) -> list[tuple[str, str]]:
-        """Return begin and end of some ranges: instants, from version 8 on completion times."""
+        """Return begin and end of some ranges, as instants or, from version 8 on, as completion times."""
         ends = sorted(
             found[2] or found[1] for file in self._timeline().iterdir() if (found := COMMITS.fullmatch(file.name))
         )
@@ -181,7 +181,10 @@ class Player:
         )
 
     def _kill(self) -> None:
-        """Undo the last step of a writer: remove the completed file, and restore the markers that it deletes then."""
+        """Undo the last step of a writer.
+
+        Remove the completed file, and restore the markers that the writer deleted after it.
+        """
         newest = self.instants()[-1]
         (completed,) = self._timeline().glob(f"{newest}*.deltacommit")
         for file in completed, completed.with_name(f".{completed.name}.crc"):

@@ -21,8 +21,9 @@ from lakeformat.storage.port import HOODIE
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline_layout import LAYOUT_1
 from lakeformat.write.intake import create_table
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.float64()), ("t", pa.string())])
+SCHEMA = a_schema(id="int64", p="string", v="float64", t="string")
 #: No packing, so that files multiply; frequent snapshots of the index, in many shards.
 OPTIONS: dict[str, Any] = {
     "recordkey": "id",

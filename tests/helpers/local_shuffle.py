@@ -23,10 +23,10 @@ from lakeformat.write.shuffled_session import RouteTasks, ShuffledSession
 from lakeformat.write.tagging.tag_units import tag_unit
 from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
 
-__all__ = ["HereExchange", "exchanged"]
+__all__ = ["LocalTaskRunner", "write_shuffled"]
 
 
-class HereExchange:
+class LocalTaskRunner:
     """An exchange that runs every task in this process."""
 
     width = 2
@@ -69,7 +69,7 @@ class HereExchange:
         return written
 
 
-def exchanged(
+def write_shuffled(
     table: lakeformat.Table, tasks: Sequence[pa.Table], operation: Operation, unit_bytes: int = 1
 ) -> lakeformat.WriteResult:
     """Run one shuffled write whose rows are in several tasks; by default there is a tag unit for each base file."""
@@ -80,7 +80,7 @@ def exchanged(
     snapshot = load_snapshot(context.store)
     options = table.options.with_values(**values)
     job = plan_job(context.store, snapshot, options, tasks[0].schema, context.ids)
-    exchange = HereExchange(table, job)
-    session = ShuffledSession(context, job, exchange, unit_bytes=unit_bytes)
+    runner = LocalTaskRunner(table, job)
+    session = ShuffledSession(context, job, runner, unit_bytes=unit_bytes)
     known = frozenset(instant.time for instant in snapshot.timeline.commits)
-    return session.run(exchange.stage(tasks), sum(task.num_rows for task in tasks), known)
+    return session.run(runner.stage(tasks), sum(task.num_rows for task in tasks), known)

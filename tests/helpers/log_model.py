@@ -16,7 +16,7 @@ from lakeformat.model.merge_settings import PartialUpdate
 
 UNAVAILABLE = "?"
 
-#: A row as a dict; a key that is missing is a column that the row's block does not have.
+#: A row as a dict. A missing key is a column that the row's block does not have.
 Row = Mapping[str, Any]
 
 
@@ -31,7 +31,7 @@ class Block:
 
 @dataclass
 class Record:
-    """Hudi's ``BufferedRecord``: the row of a delete is empty."""
+    """Hudi's ``BufferedRecord``. The row of a delete is empty."""
 
     ordering: tuple[Any, ...]
     row: dict[str, Any] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Record:
 
 
 def rank(ordering: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the values as something that Python sorts: null before all others, NaN after all others."""
+    """Return a sort key of the values: null comes before all others, NaN after all others."""
     return tuple(
         (0, 0) if v is None else (2, 0) if isinstance(v, float) and math.isnan(v) else (1, v) for v in ordering
     )
@@ -61,7 +61,7 @@ def deleting(ordering: tuple[Any, ...], rule: ReadRule) -> Record:
 
 
 def combined(high: Record, low: Record, rule: ReadRule) -> Record:
-    """Return the winner, with its missing values taken from the loser."""
+    """Return the winner ``high``, with its missing values taken from the loser."""
     if high.deleted or low.deleted:
         return high
     row = dict(high.row)
@@ -76,7 +76,7 @@ def combined(high: Record, low: Record, rule: ReadRule) -> Record:
 
 
 def meet(old: Record, new: Record, rule: ReadRule) -> Record:
-    """Merge two versions, of which ``new`` was written later."""
+    """Merge two versions. ``new`` was written later."""
     if not rule.ordering or new.forced or old.forced or not greater(old, new):
         return combined(new, old, rule)
     result = combined(old, new, rule)
@@ -86,7 +86,10 @@ def meet(old: Record, new: Record, rule: ReadRule) -> Record:
 
 
 def merged(base: Sequence[Row], blocks: Sequence[Block], rule: ReadRule, columns: Sequence[str]) -> list[Row]:
-    """Return the rows of the base file in their places, then the rows of log files alone, in order of their winners."""
+    """Return the merged rows: those of the base file in their order, then those of log files alone.
+
+    The rows of log files alone are in the order of their winners.
+    """
     state: dict[str, Record] = {}
     for block in blocks:
         for row in block.rows:
@@ -107,7 +110,8 @@ def merged(base: Sequence[Row], blocks: Sequence[Block], rule: ReadRule, columns
         if key in state:
             met.add(key)
             stored = Record(tuple(row[name] for name in rule.ordering), dict(row))
-            # A record of the log meets the row of the base file as any later one: no delete is left in between.
+            # A record of the log meets the row of the base file like any later version, because no delete lies between
+            # them.
             result = meet(stored, state[key], rule)
             if result.deleted:
                 continue

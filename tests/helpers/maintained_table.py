@@ -59,7 +59,7 @@ class KeptTable(WrittenTable):
         """Record the commit of a service, if there is one. Its instant is that of the plan, which may be old."""
         if result is None or result.skipped:
             return
-        self.action(service)
+        self.did(service)
         self.completed(result.instant_time)
 
     def completed(self, instant: str) -> None:
@@ -87,7 +87,7 @@ class KeptTable(WrittenTable):
     def schedule_clustering(self, by: str) -> None:
         errors = lakeformat.UnsupportedTableError, lakeformat.WriteConflictError
         if self.refused(lambda: self.table.schedule_clustering([by]), *errors):
-            self.action("schedule_clustering")
+            self.did("schedule_clustering")
 
     @precondition(lambda self: self.waiting(Action.CLUSTERING, Action.REPLACE_COMMIT))
     @rule()
@@ -98,7 +98,7 @@ class KeptTable(WrittenTable):
     @rule()
     def cancel_clustering(self) -> None:
         self.table.cancel_clustering(self.waiting(Action.CLUSTERING, Action.REPLACE_COMMIT)[0])
-        self.action("cancel_clustering")
+        self.did("cancel_clustering")
 
     def waiting(self, *actions: Action) -> list[str]:
         pending = self.table.snapshot().timeline.pending
@@ -119,7 +119,7 @@ class KeptTable(WrittenTable):
     @rule()
     def schedule_compaction(self) -> None:
         if self.table.schedule_compaction():
-            self.action("schedule_compaction")
+            self.did("schedule_compaction")
 
     @precondition(lambda self: self.waiting(Action.COMPACTION))
     @rule()
@@ -135,7 +135,7 @@ class KeptTable(WrittenTable):
         if plan in self.plans:
             assert self.version < 8
         else:
-            self.action("cancel_compaction")
+            self.did("cancel_compaction")
 
     # --- clean, archive and TTL -----------------------------------------------------------------------
 
@@ -147,12 +147,12 @@ class KeptTable(WrittenTable):
         if how != "hours":
             self.forget(count if how == "commits" else 1)
         if done.files:
-            self.action("clean")
+            self.did("clean")
 
     @rule(least=st.integers(1, 4))
     def archive(self, least: int) -> None:
         if self.table.archive(min_commits=least).instants:
-            self.action("archive")
+            self.did("archive")
 
     # --- savepoint, restore and rollback ----------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class KeptTable(WrittenTable):
         errors = () if entry.sure else (lakeformat.InstantNotAvailableError,)
         if self.refused(lambda: self.table.savepoint(entry.instant), *errors) is not None:
             self.saved[entry.instant] = entry
-            self.action("savepoint")
+            self.did("savepoint")
         assert {one.instant_time for one in self.table.savepoints()} == set(self.saved)
 
     @precondition(lambda self: self.saved)
@@ -176,7 +176,7 @@ class KeptTable(WrittenTable):
         self.table.delete_savepoint(instant)
         del self.saved[instant]
         self.shaken.discard(instant)
-        self.action("delete_savepoint")
+        self.did("delete_savepoint")
 
     @precondition(lambda self: self.past)
     @rule(back=PLACES)
@@ -194,7 +194,7 @@ class KeptTable(WrittenTable):
         if self.refused(lambda: self.table.restore(entry.instant), *errors) is not None:
             assert lakeformat.InvalidInputError not in errors
             self.went_back(gone)
-            self.action("restore")
+            self.did("restore")
 
     @rule(often=PLACES)
     def rollback(self, often: int) -> None:
@@ -212,7 +212,7 @@ class KeptTable(WrittenTable):
             errors += [lakeformat.InstantNotAvailableError] * (not before.sure)
         if self.refused(self.table.rollback, *errors) is not None:
             self.went_back(self.past[-1:])
-            self.action("rollback")
+            self.did("rollback")
 
     def went_back(self, gone: list[Entry]) -> None:
         """Restore the model to the state before these commits."""
@@ -234,7 +234,7 @@ class KeptTable(WrittenTable):
         done = self.refused(lambda: move(to), *errors)
         if done is None or done.skipped:
             return
-        self.action("change_version")
+        self.did("change_version")
         self.version = to
         self.reopen()
         self.held = []
@@ -260,7 +260,7 @@ class KeptTable(WrittenTable):
         rows = self.refused(held.scan.to_arrow, *errors)
         if rows is not None:
             assert self.keyed(rows.to_pylist()) == self.filled(held.entry.model, held.entry.columns)
-            self.action("read_what_is_held")
+            self.did("read_what_is_held")
 
     @precondition(lambda self: self.held)
     @rule(which=PLACES)
@@ -277,7 +277,7 @@ class KeptTable(WrittenTable):
         assert changed.keys() <= self.model.keys()
         folded = self.filled(held.entry.model, self.columns) | changed
         assert {key: folded.get(key) for key in self.model} == self.model
-        self.action("fold_changes")
+        self.did("fold_changes")
 
     @precondition(lambda self: self.held)
     @rule(which=PLACES)
@@ -297,7 +297,7 @@ class KeptTable(WrittenTable):
             if change["after"] is not None:
                 folded[self.key(change["after"])] = change["after"]
         assert folded == self.model
-        self.action("fold_images")
+        self.did("fold_images")
 
     def reaches_back(self, held: Held) -> bool:
         """Tell whether all changes since then must still be readable."""

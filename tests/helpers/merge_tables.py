@@ -10,25 +10,20 @@ from typing import Any
 
 import pyarrow as pa
 
-import lakeformat
 from lakeformat import Table
-from lakeformat.config.resolve import resolve
-from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.intake import create_table
+from tests.helpers.tables import a_schema, a_table
 
 __all__ = ["COMMIT", "EVENT", "SCHEMA", "TYPES", "contents", "in_memory", "on_disk", "rows_of"]
 
 EVENT, COMMIT = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
 
-SCHEMA = pa.schema(
-    {
-        "id": pa.string(),
-        "ts": pa.int64(),
-        "n": pa.int64(),
-        "text": pa.string(),
-        "st": pa.struct({"x": pa.int32(), "y": pa.string()}),
-        "_hoodie_is_deleted": pa.bool_(),
-    }
+SCHEMA = a_schema(
+    id="string",
+    ts="int64",
+    n="int64",
+    text="string",
+    st=pa.struct({"x": pa.int32(), "y": pa.string()}),
+    _hoodie_is_deleted="bool",
 )
 
 UTC = dt.timezone.utc
@@ -54,14 +49,13 @@ TYPES: list[tuple[pa.DataType, Any, Any]] = [
 
 def in_memory(schema: pa.Schema = SCHEMA, **options: Any) -> Table:
     """Create an empty table in memory with the key ``id``."""
-    table = Table(MemoryStorage(), resolve({"recordkey": "id", "name": "t"} | options))
-    create_table(table.context.store, table.options, schema, SystemClock())
-    return table
+    keys = options.pop("recordkey", "id")
+    return a_table(schema=schema, keys=keys, **options)
 
 
 def on_disk(folder: Path, schema: pa.Schema = SCHEMA, **options: Any) -> Table:
     """Create the same table in a folder, for hudi-rs to read."""
-    return lakeformat.create(folder / "t", schema, record_key="id", **options)
+    return a_table(folder / "t", schema=schema, **options)
 
 
 def rows_of(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.Table:

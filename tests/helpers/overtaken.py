@@ -45,4 +45,6 @@ def cluster_overtaken_by(table: lakeformat.Table, rows: pa.Table) -> str:
             older.run_direct(commit, [], prepare(rows, job.prepare), rows.num_rows)
         return rewrite_in_process(context, groups, settings)
 
-    return ClusterSession(context, table.options, overtaken).cluster(make_cluster_request(table.options, "v")).instant_time
+    return (
+        ClusterSession(context, table.options, overtaken).cluster(make_cluster_request(table.options, "v")).instant_time
+    )

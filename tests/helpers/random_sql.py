@@ -10,20 +10,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.helpers.tables import a_schema
+
 __all__ = ["COLUMNS", "other_rows", "random_change", "random_query", "refusals", "shown", "start_rows"]
 
-COLUMNS = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("part", pa.string()),
-        ("Name", pa.string()),
-        ("order", pa.int32()),
-        ("x", pa.float64()),
-        ("d", pa.decimal128(10, 2)),
-        ("ts", pa.timestamp("us", "UTC")),
-        ("day", pa.date32()),
-        ("tags", pa.list_(pa.float64())),
-    ]
+COLUMNS = a_schema(
+    id="int64",
+    part="string",
+    Name="string",
+    order="int32",
+    x="float64",
+    d=pa.decimal128(10, 2),
+    ts=pa.timestamp("us", "UTC"),
+    day="date32",
+    tags=pa.list_(pa.float64()),
 )
 _FLOATS = [0.0, -0.0, math.nan, math.inf, 1.5, -2.5, 3e9, None]
 

@@ -13,12 +13,11 @@ import pytest
 import lakeformat
 from lakeformat import LakeformatError, Table
 from lakeformat.file_system_view.file_groups import list_base_files
+from tests.helpers.tables import a_schema
 
 __all__ = ["ROWS", "SCHEMA", "named", "new_table", "refused", "tree"]
 
-SCHEMA = pa.schema(
-    [("id", pa.string()), ("n", pa.int32()), ("ts", pa.int64()), ("p", pa.string()), ("v", pa.float64())]
-)
+SCHEMA = a_schema(id="string", n="int32", ts="int64", p="string", v="float64")
 ROWS = pa.table({"id": ["a", "b"], "n": [1, 2], "ts": [1, 1], "p": ["x", "y"], "v": [0.5, 1.5]}, schema=SCHEMA)
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakeformat import Table
-from lakeformat.config.resolve import resolve
-from lakeformat.storage import MemoryStorage, SystemClock
+from lakeformat.storage import MemoryStorage
 from lakeformat.storage.port import own_path
-from lakeformat.write.intake import create_table
+from tests.helpers.tables import a_table
 from tests.helpers.thrift_footer import Struct, with_statistics
 
 __all__ = ["Reads", "batch", "edit_footers", "new_table", "rows"]
@@ -37,9 +36,7 @@ class Reads(MemoryStorage):
 
 def new_table(schema: pa.Schema = IDS, **options: Any) -> Table:
     """Create an empty table with the key ``id`` in memory. The first rows can add columns."""
-    table = Table(Reads(), resolve({"recordkey": "id", "name": "t", **SMALL, **options}))
-    create_table(table.context.store, table.options, schema, SystemClock())
-    return table
+    return a_table(Reads(), schema=schema, **{**SMALL, **options})
 
 
 def rows(table: Table, where: str, **arguments: Any) -> list[Any]:

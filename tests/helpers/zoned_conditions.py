@@ -8,15 +8,22 @@ from typing import Final
 
 import pyarrow as pa
 
+from tests.helpers.tables import a_schema
+
 ZONES: Final = (
     "UTC", "America/New_York", "Asia/Kathmandu", "Europe/Berlin", "Pacific/Apia", "America/St_Johns", "-11:30", "GMT+8",
     "America/Sao_Paulo",
 )  # fmt: skip
-SCHEMA: Final = pa.schema([
-    ("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("wall", pa.timestamp("us")), ("day", pa.date32()),
-    ("n", pa.int32()), ("x", pa.float64()), ("text", pa.string()),
-    ("s", pa.struct([("at", pa.timestamp("us", "UTC"))])),
-])  # fmt: skip
+SCHEMA: Final = a_schema(
+    id="int64",
+    at=pa.timestamp("us", "UTC"),
+    wall=pa.timestamp("us"),
+    day="date32",
+    n="int32",
+    x="float64",
+    text="string",
+    s=pa.struct([("at", pa.timestamp("us", "UTC"))]),
+)
 #: Near these times, clocks were put forward or back, or a day was left out.
 _NEAR: Final = (
     datetime(2024, 3, 10, 7), datetime(2024, 11, 3, 6), datetime(2024, 3, 31, 1), datetime(2024, 10, 27, 1),

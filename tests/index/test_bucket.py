@@ -1,4 +1,4 @@
-"""The bucket index against a table of Hudi's, against itself, and against files that contradict the settings."""
+"""The bucket index against a table of Hudi, against itself, and against files that contradict the settings."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from tests.helpers.examples import examples
 from tests.helpers.faulty import Call, FaultyStorage
 from tests.helpers.fixture_tables import unpack
 from tests.helpers.flights import open_at
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.int64())])
+SCHEMA = a_schema(id="string", part="string", v="int64")
 Rows = dict[tuple[str, str], int]
 
 
@@ -264,7 +265,7 @@ def test_a_merge_keeps_every_key_in_its_bucket(tmp_path: Path) -> None:
 
 
 class Unlocked(LocalStorage):
-    """As on an object store: writers live by their heartbeats, and nobody waits."""
+    """A storage whose lock excludes nobody, like an object store: writers show by heartbeats that they are alive."""
 
     has_lock = False
 

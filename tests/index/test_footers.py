@@ -42,7 +42,7 @@ def test_reads_selected_row_groups_and_columns() -> None:
 
 
 def headers(data: bytes) -> list[int]:
-    """Bytes of the page headers, roughly: they stand before each page and have no checksum."""
+    """Return the positions of the page headers, roughly: they are before each page and have no checksum."""
     metadata = pq.ParquetFile(io.BytesIO(data)).metadata
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
@@ -73,7 +73,7 @@ def test_file_that_is_not_parquet_is_named(data: bytes) -> None:
 
 
 class NoMemory(io.BytesIO):
-    """A file at whose footer the Parquet reader runs out of memory, in the words it has for that."""
+    """A file whose footer makes the Parquet reader run out of memory, with the reader's own message."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         raise OSError("Couldn't deserialize thrift: std::bad_alloc")

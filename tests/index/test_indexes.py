@@ -1,4 +1,4 @@
-"""One law for every index: it finds each key where a loop over all keys and files finds it."""
+"""One law for every index: it finds each key in the files in which a loop over all keys and files finds it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from lakeformat.timeline.timeline import Timeline
 from tests.helpers import hudi_rs
 from tests.helpers.base_files import FOOTERS, rewrite, write_file
 from tests.helpers.examples import examples
+from tests.helpers.tables import a_batch, a_schema
 
-#: Texts whose order in UTF-8 and in UTF-16, Java's, differs: beyond U+FFFF against U+E000 and up.
+#: Texts whose order differs in UTF-8 and in UTF-16 (Java): characters beyond U+FFFF against U+E000 and up.
 KEYS = st.one_of(
     st.integers(0, 40).map(lambda n: f"key-{n:03}"),
     st.text(st.sampled_from("a:,\ue000\uffff\U00010000\U0010ffff"), min_size=1, max_size=3),
@@ -64,7 +65,7 @@ def places(tagged: Tagged, keys: list[str]) -> dict[str, set[BaseFile]]:
 
 
 def check(index: Index, storage: MemoryStorage, held: Held, wanted: Mapping[str, set[str]], *, exact: bool) -> None:
-    """Against the loop; a key may have one wrong candidate, in its own partition, unless all must be exact."""
+    """Compare with the loop. A key may have one wrong candidate, in its own partition, unless ``exact``."""
     columns = columns_of(wanted)
     located = index.locate(storage, snapshot_of(held), columns)
     assert set(located) == set(columns)
@@ -150,11 +151,11 @@ def test_memory_index_follows_changes_of_the_files(
     check(index, storage, first, wanted, exact=True)
 
 
-SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.int64())])
+SCHEMA = a_schema(id="string", part="string", v="int64")
 
 
 def rows(numbers: Any, v: int) -> pa.Table:
-    return pa.Table.from_pylist([{"id": f"k{n}", "part": f"p{n % 2}", "v": v} for n in numbers], SCHEMA)
+    return a_batch(SCHEMA, id=[f"k{n}" for n in numbers], part=[f"p{n % 2}" for n in numbers], v=v)
 
 
 def test_memory_index_reads_each_file_version_once(tmp_path: Path) -> None:
@@ -167,9 +168,9 @@ def test_memory_index_reads_each_file_version_once(tmp_path: Path) -> None:
 
     assert files_read(table.upsert(rows(range(100), 1))) == 0
     assert files_read(table.upsert(rows([*range(0, 10, 2), 200], 2))) == 2
-    # Of those, one group was merged, and one is new.
+    # Of those partitions, one group was merged, and one group is new.
     assert files_read(lakeformat.open(tmp_path / "t", **asked).upsert(rows([1], 3))) == 2
-    # Another writer updates a row and tops up the smallest file of each partition; p1 has but one.
+    # Another writer updates a row and tops up the smallest file of each partition; p1 has only one file.
     lakeformat.open(tmp_path / "t").upsert(rows([1, 300, 301], 4))
     assert files_read(table.upsert(rows([1, 300, 301, 302], 5))) == 2
     found = {row["id"]: row["v"] for row in hudi_rs.assert_same_rows(table)}

@@ -1,6 +1,6 @@
-"""New keys rewrite no file: what a filter lets through by mistake is found out before the merge.
+"""New keys rewrite no file: the false positives of a filter are found before the merge.
 
-The oracle is the files themselves: every key column, and every filter asked key by key.
+The oracle is the files themselves: every key column, and every filter, tested key by key.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage
 from tests.helpers.base_files import POOL, write_file
-from tests.helpers.local_shuffle import exchanged
+from tests.helpers.local_shuffle import write_shuffled
+from tests.helpers.tables import a_schema
 
-SCHEMA: Final = pa.schema([("id", pa.string()), ("v", pa.int64())])
+SCHEMA: Final = a_schema(id="string", v="int64")
 FILES, ROWS, NEW, RATE = 30, 500, 400, 1e-3
 OPTIONS: Final[Mapping[str, Any]] = {"hoodie.index.bloom.fpp": RATE, "hoodie.parquet.small.file.limit": 0}
 
 
 def keys(seed: int, count: int) -> list[str]:
-    """Random, and the same for the same seed."""
+    """Return random keys, the same for the same seed."""
     return [f"{number:016x}" for number in np.random.default_rng(seed).integers(0, 2**62, count).tolist()]
 
 
@@ -39,7 +40,7 @@ def rows(ids: Sequence[str], v: int = 0) -> pa.Table:
 
 
 def mistakes(table: lakeformat.Table, ids: Sequence[str]) -> list[int]:
-    """Per file, the keys that its range and its filter let through and that it does not hold, asked one by one."""
+    """Return, for each file, the number of keys that its range and its filter let through by mistake."""
     found = []
     for number, file in enumerate(table.snapshot().files):
         bloom = read_key_footer(table.context.storage, file).bloom(table.context.storage)
@@ -59,7 +60,7 @@ def keys_of(table: lakeformat.Table, number: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def overlapping(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of random keys, so that every range holds nearly every key."""
+    """Return a table of files of random keys, so that every range holds nearly every key."""
     path = tmp_path_factory.mktemp("new_keys") / "t"
     table = lakeformat.create(path, SCHEMA, record_key="id", **OPTIONS)
     for number in range(FILES):
@@ -78,7 +79,7 @@ def count(result: lakeformat.WriteResult, step: str, name: str) -> int:
 
 WAYS: Final[Mapping[str, Callable[[lakeformat.Table, pa.Table], lakeformat.WriteResult]]] = {
     "upsert": lambda table, new: table.upsert(new),
-    "exchanged": lambda table, new: exchanged(table, [new], Operation.UPSERT, unit_bytes=1 << 40),
+    "exchanged": lambda table, new: write_shuffled(table, [new], Operation.UPSERT, unit_bytes=1 << 40),
     "merge": lambda table, new: table.merge(new).when_matched_update().when_not_matched_insert().execute(),
     "delete": lambda table, new: table.delete(new.select(["id"])),
 }
@@ -123,7 +124,7 @@ def test_among_updates_only_their_files_are_rewritten(way: str, overlapping: Pat
 
 @pytest.mark.parametrize("new", [20, 3_000])
 def test_few_new_keys_are_looked_up_like_many(new: int) -> None:
-    """Rare mistakes, one in some batches: where all other keys are new, the one is worth a look."""
+    """If a batch has one false positive and only new keys otherwise, that one is verified, too."""
     storage = MemoryStorage()
     files = [write_file(storage, number, keys(number, ROWS), fpp=1e-3) for number in range(10)]
     wrong = 0
@@ -142,7 +143,7 @@ def test_updates_do_not_pay_for_the_check() -> None:
         wanted = pa.chunked_array([[key for own in held for key in own[:each]]])
         counts = tag_files(storage, files, wanted, TagSettings("BLOOM"), POOL).counts
         assert counts.files_read <= 2 * (counts.after_filters - len(wanted)), "only of two candidates for one key"
-    # One key has one candidate in three thousand by mistake: too rare to look for.
+    # By mistake, one key in three thousand has a candidate: such keys are too rare to verify.
     counts = tag_files(storage, files, pa.chunked_array([held[7][:1]]), TagSettings("BLOOM"), POOL).counts
     assert counts.files_read == 0
 

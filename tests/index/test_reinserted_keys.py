@@ -1,4 +1,4 @@
-"""A key that log files have deleted from one file group, and that came back in another, stands once."""
+"""A key that log files deleted from one file group, and that a write inserted into another, exists once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import lakeformat
 from lakeformat.model.operation import Operation
-from tests.helpers.local_shuffle import exchanged
+from tests.helpers.local_shuffle import write_shuffled
 
 INDEXES = ["AUTO", "BLOOM", "SIMPLE", "INMEMORY", "GLOBAL_SIMPLE"]
 
@@ -28,7 +28,10 @@ def standing(table: lakeformat.Table) -> list[tuple[int, str]]:
 
 
 def made(path: Path, version: int, ordering: dict[str, str], index: str = "AUTO") -> lakeformat.Table:
-    """Key 1 deleted from the first file group, and standing in the second; key 2 deleted from both."""
+    """Create a table in which key 1 was deleted from the first file group and inserted into the second.
+
+    Key 2 was deleted from both.
+    """
     options: dict[str, Any] = {"hoodie.parquet.small.file.limit": 0, "hoodie.index.type": index}
     kind = {"hoodie.write.table.version": version, "table_type": "MERGE_ON_READ"}
     lakeformat.create(path, rows(1, v="").schema, record_key="id", **kind, **ordering)
@@ -49,7 +52,7 @@ def test_upsert_changes_the_reinserted_row_of_a_deleted_key(
 ) -> None:
     table = made(tmp_path / "t", version, ordering, way if way in INDEXES else "AUTO")
     if way == "in tasks":
-        exchanged(table, [rows(1, v="third"), rows(2, 4, v="third")], Operation.UPSERT)
+        write_shuffled(table, [rows(1, v="third"), rows(2, 4, v="third")], Operation.UPSERT)
     else:
         table.upsert(rows(1, 2, 4, v="third"), partial_update=way == "some columns")
     assert standing(table) == [(1, "third"), (2, "third"), (3, "first"), (4, "third")]

@@ -1,4 +1,4 @@
-"""Tagging against brute force: a key that is there is never new, a new key is never lost."""
+"""Tagging against brute force: a stored key is never taken for new, and a new key is never lost."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def locations(tagged: Tagged) -> set[tuple[int, int]]:
 def check(
     storage: Storage, files: Sequence[BaseFile], held: Sequence[set[str]], keys: list[str], **bounds: int
 ) -> None:
-    """All settings against what a loop over all keys and files finds."""
+    """Compare all settings with a loop over all keys and files."""
     column = pa.chunked_array([keys[: len(keys) // 2], keys[len(keys) // 2 :]], pa.string())
     truth = {(at, file) for at, key in enumerate(keys) for file, own in enumerate(held) if key in own}
     for setting in (replace(each, **bounds) for each in ALL_SETTINGS):
@@ -53,7 +53,7 @@ def check(
         found = locations(tagged)
         assert truth <= found, "a key that is there was taken for a new one"
         there, candidates = {at for at, _ in truth}, Counter(at for at, _ in found)
-        # A key may keep one wrong candidate, into which it is then inserted, but never a choice of them.
+        # A key may keep one wrong candidate, into which it is then inserted, but never several.
         assert {candidates[at] for at in candidates.keys() - there} <= {1}
         assert {(at, file) for at, file in found if at in there} == truth
         if setting.kind == "SIMPLE" or setting.exact:
@@ -70,7 +70,7 @@ def check(
             assert counts.after_filters == counts.after_ranges
 
 
-#: Texts whose order in UTF-8 and in UTF-16, Java's, differs: beyond U+FFFF against U+E000 and up.
+#: Texts whose order differs in UTF-8 and in UTF-16 (Java): characters beyond U+FFFF against U+E000 and up.
 ODD = "a\ue000\uffff\U00010000\U0010ffff"
 KEYS = st.one_of(
     st.integers(0, 60).map(lambda n: f"key-{n:03}"),
@@ -80,7 +80,7 @@ KEYS = st.one_of(
 )
 
 
-#: Bounds that choose how the same is found: as they are, and so small that a few keys and files pass them.
+#: Limits that choose the algorithm: the defaults, and some so small that a few keys and files exceed them.
 BOUNDS = {"as they are": {}, "small": {"many_keys": 0, "block_keys": 5, "block_rows": 7}}
 FILES = st.tuples(st.sets(KEYS, max_size=12), st.sampled_from(sorted(FOOTERS)), st.booleans())
 
@@ -110,7 +110,7 @@ def test_tagging_finds_any_keys_over_any_files(
     check(storage, written, held, wanted, **BOUNDS[bounds])
 
 
-#: On every run; `test_tagging_finds_any_keys_over_any_files` draws from all, and by night all stand here.
+#: The footers of every run. `test_tagging_finds_any_keys_over_any_files` draws from all, and nights test all here.
 FIRST_FOOTERS = ("as written", "cut filter", "half a range", "nothing")
 
 
@@ -169,7 +169,7 @@ def test_file_without_key_column_is_named() -> None:
 
 @pytest.mark.parametrize("name", names("hudi_v6"))
 def test_tagging_finds_every_key_in_hudi_files(name: str, tmp_path: Path) -> None:
-    """Filters and ranges that Hudi wrote, SIMPLE and DYNAMIC, over every partition of a table."""
+    """Filters and ranges that Hudi wrote, SIMPLE and DYNAMIC, lead to the keys of every partition of a table."""
     table = lakeformat.open(unpack(name, tmp_path))
     storage = LocalStorage(str(tmp_path / Path(name).name))
     for files in table.snapshot().by_partition.values():

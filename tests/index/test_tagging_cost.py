@@ -1,4 +1,4 @@
-"""What tagging may cost: bytes read and memory held, counted; never time."""
+"""The limits of the cost of tagging: bytes read and memory held are counted, never time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES, ROWS, KEYS = 1_000, 1_000, 100_000
 
 
 def key_column_bytes(storage: MemoryStorage, files: Sequence[BaseFile]) -> tuple[int, int]:
-    """Compressed bytes of all key columns, and bytes of all footers."""
+    """Return the compressed bytes of all key columns, and the bytes of all footers."""
     columns = footers = 0
     for file in files:
         metadata = pq.read_metadata(pa.BufferReader(storage.read(file.path)))
@@ -39,7 +39,7 @@ def keys_of(numbers: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def overlapping() -> tuple[CountingStorage, list[BaseFile], list[str]]:
-    """Files whose ranges all overlap, and half as many of their keys as of others."""
+    """Return files whose ranges all overlap, and keys: half of them stored, half of them not."""
     storage, random = CountingStorage(), np.random.default_rng(1)
     numbers = random.permutation(np.unique(random.integers(0, 2**62, FILES * ROWS + 1000)))[: FILES * ROWS]
     held = numbers.reshape(FILES, ROWS)
@@ -74,10 +74,11 @@ def test_random_keys_over_a_thousand_files_stay_within_memory_and_bytes(
     assert counts.after_ranges > 0.9 * KEYS * FILES, "the ranges overlap"
     assert counts.bytes_read <= columns
     assert counts.files_read == FILES
-    # Arrow reads up to 64 KB to find a footer, here whole files: a footer twice, a key column once.
+    # Arrow reads up to 64 KB to find a footer, here a whole file: each footer twice, each key column once.
     sizes = sum(min(file.size_bytes, 64 << 10) for file in files)
     assert storage.bytes_read <= columns + footers + 2 * sizes
-    # Keys of 16 letters and 4 bytes of offsets; a flag and a position for each stored one. numpy is in Python's count.
+    # Keys of 16 letters and 4 bytes of offsets; a flag and a position for each stored key. Python's count includes
+    # numpy.
     assert arrow.max_memory() < FILES * ROWS * (16 + 4 + 8) + 3 * KEYS * (16 + 4) + 2 * footers
     assert python_peak < FILES * ROWS * 16 + 64 * KEYS + 2 * footers
 

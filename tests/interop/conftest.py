@@ -11,7 +11,10 @@ from tests.helpers.hudi_spark import VERSION_OPTIONS, Hudi, missing_parts
 
 @pytest.fixture(scope="session", params=list(VERSION_OPTIONS))
 def hudi(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
-    """Hudi 0.15.0, then 1.2.0, or what a test asks for; pytest groups tests so that each session starts once."""
+    """Yield a session of Hudi 0.15.0, then of 1.2.0, or of the version that a test requests.
+
+    pytest groups tests so that each session starts once.
+    """
     version: str = request.param
     if missing := missing_parts(version):
         pytest.fail(f"{' and '.join(missing)} missing: run `make interop`, or `make nightly` for 1.1.1", pytrace=False)

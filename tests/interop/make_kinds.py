@@ -1,9 +1,9 @@
-"""Makes the tables of ``tests/fixtures/own_kinds``: kinds that few Hudi tables are of, and what Hudi reads from them.
+"""A program that makes the tables of ``tests/fixtures/own_kinds``: rare kinds of tables, and the rows that Hudi reads.
 
-Runs in ``.venv-interop`` (see ``tools/interop_setup.py``), once for each Hudi version, from the project's root as
+It runs in ``.venv-interop`` (see ``tools/interop_setup.py``), once for each Hudi version, from the project's root as
 ``python -m tests.interop.make_kinds BUNDLE_JAR TAG FOLDER [NAME ...]``: ``TAG`` begins the names of the tables. Every
-table becomes ``FOLDER/NAME.zip``, and ``FOLDER/NAME.json`` with the rows that this Hudi reads, or ``ERROR``. A table
-whose history this Hudi cannot write to its end is packed as it then stands, and said to have failed.
+table becomes ``FOLDER/NAME.zip``, and ``FOLDER/NAME.json`` with the rows that this Hudi reads, or ``ERROR``. If this
+Hudi cannot write the whole history of a table, the table is packed in its last state and reported as failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.helpers.hudi_server import start_session
 
 W: Final = "hoodie.datasource.write."
 KEYGEN: Final = "org.apache.hudi.keygen."
-#: The JSON files leave these out.
+#: Columns that the JSON files leave out.
 UNSAID: Final = frozenset({"_hoodie_commit_seqno", "_hoodie_file_name"})
 ALWAYS: Final = {
     "hoodie.table.name": "t",
@@ -56,7 +56,7 @@ COLUMNS: Final = "id int, name string, ts bigint, x double, reg string, day int,
 
 
 def plain(value: Any) -> Any:
-    """As JSON spells it."""
+    """Return a value in the form of the JSON files."""
     if isinstance(value, Row):
         return {name: plain(inner) for name, inner in value.asDict().items()}
     if isinstance(value, dict):
@@ -73,7 +73,7 @@ def plain(value: Any) -> Any:
 
 
 class Maker:
-    """One session, and the folder where tables grow."""
+    """One session, and the folder of the tables."""
 
     def __init__(self, spark: SparkSession, tag: str, tables: Path) -> None:
         self.spark, self.tag, self.tables = spark, tag, tables
@@ -92,7 +92,7 @@ class Maker:
         rows.write.format("hudi").options(**asked).mode("append").save(str(path))
 
     def history(self, name: str, options: dict[str, str]) -> None:
-        """Inserts, updates that come late or early, deletes."""
+        """Write inserts, updates with greater and with smaller ordering values, and deletes."""
         self.write(name, self.rows(range(8), 10, "a"), "insert", options)
         self.write(name, self.rows(range(1, 4), 20, "b"), "upsert", options)
         late = self.rows(range(4, 6), 5, "late")
@@ -108,7 +108,7 @@ class Maker:
                 for row in frame.collect()
             ]
             return sorted(found, key=lambda row: json.dumps(row, sort_keys=True))
-        except Exception:  # What Hudi itself cannot read is of interest, too.
+        except Exception:  # A read that fails in Hudi itself is a result, too.
             return "ERROR"
 
     def pack(self, name: str, folder: Path) -> None:
@@ -174,7 +174,7 @@ HISTORIES: Final[dict[str, dict[str, str]]] = {
 
 
 def evolved(maker: Maker, name: str, options: dict[str, str], *, nested: bool) -> None:
-    """Renamed, dropped, re-added and re-typed columns, with rows of each schema."""
+    """Rename, drop, add again and change the type of columns, and write rows with each schema."""
     options = {**options, "hoodie.schema.on.read.enable": "true", "hoodie.datasource.write.reconcile.schema": "true"}
     maker.write(name, maker.rows(range(3), 10, "a"), "insert", options)
     maker.write(name, maker.rows(range(3, 6), 10, "a"), "insert", options)

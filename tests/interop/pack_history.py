@@ -23,12 +23,12 @@ from tests.helpers.hudi_spark import Hudi
 from tests.interop.test_histories import KINDS
 
 OWN: Final = Path(__file__).resolve().parents[1] / "fixtures" / "own_histories"
-#: As in the other fixtures, and checksums of Hadoop's own.
+#: Columns that the JSON leaves out, as in the other fixtures, because they differ between runs.
 LEFT_OUT: Final = frozenset({"_hoodie_commit_seqno", "_hoodie_file_name"})
 
 
 def encoded(value: Any) -> Any:
-    """What JSON has no word for."""
+    """Encode a value that JSON cannot represent."""
     match value:
         case decimal.Decimal():
             return str(value)
@@ -50,7 +50,7 @@ def as_rows(table: pa.Table | str) -> list[dict[str, Any]] | str:
 
 
 def pack(played: Played, into: Path) -> None:
-    """The table and the answers, as two files of the kind's name in a folder."""
+    """Write the table and the answers as two files with the name of the kind."""
     kind, looks = played.kind, played.looks
     now = [look for look in looks if look.as_of is None]
     document = {
@@ -70,7 +70,7 @@ def pack(played: Played, into: Path) -> None:
 
 
 def main(*names: str) -> None:
-    """Make and pack these kinds, one session each."""
+    """Make and pack these kinds, with a session for each."""
     for kind in KINDS:
         if kind.name in names:
             with tempfile.TemporaryDirectory() as folder, Hudi(kind.hudi, Path(folder)) as hudi:

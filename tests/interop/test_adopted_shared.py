@@ -1,4 +1,4 @@
-"""A folder of plain Parquet that we made a table of: Apache Hudi reads it, and upserts into it."""
+"""A folder of plain Parquet that lakeformat made a table: Apache Hudi reads it and upserts into it."""
 
 from __future__ import annotations
 

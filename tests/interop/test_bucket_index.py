@@ -1,4 +1,4 @@
-"""Tables under the bucket index, written in turn by Apache Hudi and by us: no bucket, and no key, is doubled."""
+"""Tables under the bucket index, written in turn by Apache Hudi and by us: no bucket and no key is doubled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CASES = (
 
 
 def file_ids(table: lakeformat.Table) -> dict[tuple[str, Any], str]:
-    """(Partition, bucket) -> file id; fails if a bucket has two files."""
+    """Return (partition, bucket) -> file id. Fail if a bucket has two files."""
     files = table.snapshot().files
     found = {(file.partition_path, bucket_of(file.name.file_id)): file.name.file_id for file in files}
     assert len(found) == len(files)

@@ -1,8 +1,8 @@
-"""Tables that log their changes, written in turns with Apache Hudi: its CDC query and ours give the same changes.
+"""Tables that log their changes, written in turns with Apache Hudi: its CDC query and ours return the same changes.
 
-Known differences, kept out of the turns: Hudi cannot read a range in which its operation insert has packed rows into a
-small file; 0.15.0 tells the last row of a replaced file group as often as the group has rows; 1.2.0 reads no log files
-of tables of version 6.
+The turns avoid known differences: Hudi cannot read a range in which its operation insert has packed rows into a small
+file; 0.15.0 returns the last row of a replaced file group as often as the group has rows; 1.2.0 reads no log files of
+tables of version 6.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ import pytest
 import lakeformat
 from lakeformat import Table
 from tests.helpers.hudi_spark import Hudi
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.interop
 
-SCHEMA: Final = pa.schema([("id", pa.string()), ("region", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+SCHEMA: Final = a_schema(id="string", region="string", ts="int64", v="int64")
 CDC: Final = "hoodie.table.cdc.enabled"
 MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
 QUERY: Final = {
     "hoodie.datasource.query.type": "incremental",
     "hoodie.datasource.query.incremental.format": "cdc",
 }
-#: Neither side cleans: changes of the first commits are asked for to the end.
+#: No writer cleans: the changes of the first commits are read at the end.
 KEPT: Final = {"hoodie.clean.automatic": "false"}
 BEGIN: Final = "hoodie.datasource.read.begin.instanttime"
 END: Final = "hoodie.datasource.read.end.instanttime"
@@ -66,7 +67,7 @@ def counted(changes: pa.Table) -> list[str]:
 
 
 def assert_same_changes(hudi: Hudi, table: Table, path: Path) -> None:
-    """Of all commits, of the last three, and of what came before these."""
+    """Compare the changes of all commits, of the last three, and of those before the last three."""
     bounds = sorted(instant.completed_at for instant in table.snapshot().timeline.commits)
     middle = bounds[-4] if len(bounds) > 3 else "000"
     for begin, end in [("000", None), (middle, None), ("000", middle)]:

@@ -19,7 +19,7 @@ CASE = Case("clustered", partition_by=("region",))
 
 
 def made(path: Path) -> tuple[lakeformat.Table, Rows]:
-    """A table of ours with several files a partition."""
+    """Create a table with several files in each partition. Return it with the expected rows."""
     table = lakeformat.create(path, plain((), 0).schema, record_key="id", partition_by="region", ordering="ts")
     first = plain(FIRST, 1)
     for start in range(0, len(FIRST), 30):
@@ -28,7 +28,7 @@ def made(path: Path) -> tuple[lakeformat.Table, Rows]:
 
 
 def placed(rows: pa.Table) -> list[object]:
-    """Rows with all their meta columns but the file's name."""
+    """Return rows with all their meta columns except the file name."""
     return [{**row, "_hoodie_file_name": None} for row in hudi_rs.rows_by_key(rows)]
 
 
@@ -41,7 +41,7 @@ def last_operation(path: Path) -> str:
 
 
 def call(hudi: Hudi, path: Path, arguments: str) -> None:
-    """Hudi's own procedure; 1.2.0 must be told to leave the table's version."""
+    """Call Hudi's procedure. 1.2.0 needs options to leave the table's version."""
     options = "hoodie.metadata.enable=false,hoodie.write.table.version=6,hoodie.write.auto.upgrade=false"
     if hudi.version == "0.15.0":
         options = "hoodie.metadata.enable=false"

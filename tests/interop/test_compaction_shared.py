@@ -51,7 +51,7 @@ class Shared:
         return lakeformat.open(self.path)
 
     def hudi_writes(self, step: int) -> None:
-        """An upsert of some rows and new ones, and a delete of others."""
+        """Upsert some stored rows and new ones through Hudi, and delete others."""
         self.edition += 1
         changed = plain([*FIRST[step::7], NEW[step]], self.edition)
         self.hudi.write(self.path, changed, "upsert", **self.options)
@@ -66,10 +66,11 @@ class Shared:
         return [one.time for one in self.table.snapshot().timeline.pending if one.action is Action.COMPACTION]
 
     def seen(self) -> list[Any]:
-        """Rows with their meta columns but for the file's name; all readers agree on them."""
+        """Check that all readers agree. Return the rows with their meta columns except the file name."""
         ours = placed(self.table.to_arrow(meta_columns=True))
         assert placed(self.hudi.read(self.path)) == ours
-        if not (self.version == 6 and self.pending()):  # There hudi-rs does not see the log files of the plan's slices.
+        # Beside a plan in version 6, hudi-rs does not see the log files of the plan's slices.
+        if not (self.version == 6 and self.pending()):
             assert placed(hudi_rs.read(self.path)) == ours
         return ours
 
@@ -88,7 +89,7 @@ def shared(request: pytest.FixtureRequest, hudi: Hudi, tmp_path: Path) -> Shared
 
 
 def test_each_runs_compaction_plans_of_the_other(shared: Shared) -> None:
-    """Who compacts makes no difference: both go on with what the other has planned, run or written meanwhile."""
+    """Each program continues with the compaction plans of the other, runs them, and writes beside them."""
     shared.hudi_writes(0)
     before = shared.seen()
     assert not shared.table.compact().skipped
@@ -98,7 +99,7 @@ def test_each_runs_compaction_plans_of_the_other(shared: Shared) -> None:
     shared.hudi_writes(1)
     planned = shared.table.schedule_compaction()
     assert shared.pending() == [planned]
-    shared.hudi_writes(2)  # Into the slices that our plan has opened.
+    shared.hudi_writes(2)  # These rows go into the slices that our plan opened.
     before = shared.seen()
     shared.hudi_calls("run")
     assert shared.pending() == []

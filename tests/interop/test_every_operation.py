@@ -1,4 +1,4 @@
-"""Every operation in turn on one table: after each, Hudi, hudi-rs and we read the same rows as a dictionary holds."""
+"""Every operation in turn on one table: after each, Hudi, hudi-rs and lakeformat read the rows of a dictionary."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def of_regions(rows: Rows) -> set[Any]:
 
 
 def overwritten(case: Case, rows: Rows, brought: Rows) -> Rows:
-    """A table without partitions is one that all rows bring."""
+    """Return the rows after an insert overwrite. Without partitions, the new rows replace all."""
     there = of_regions(brought) if case.partition_by else {*REGIONS}
     return kept(rows, lambda row: row["region"] not in there) | brought
 
 
 def steps(case: Case) -> list[tuple[str, range | list[int], Write, Change]]:
-    """Name, numbers of the rows, what we do, and the same done to the dictionary."""
+    """Return for each step: name, numbers of the rows, the write, and the same change of the dictionary."""
     keys = list(dict.fromkeys((*case.record_key, *case.partition_fields)))
     region = f"region={REGIONS[0]}" if case.options else REGIONS[0]
     where = f"region = '{REGIONS[0]}'"

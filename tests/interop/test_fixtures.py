@@ -1,4 +1,4 @@
-"""The harness proves itself on tables that Hudi wrote: both versions read what the fixtures' JSON says."""
+"""The test harness reads tables that Hudi wrote: both Hudi versions return the rows in the fixtures' JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.interop
 
 
 def encoded(value: Any) -> Any:
-    """A value of ``to_pylist`` as the fixtures' JSON writes it."""
+    """Return a value of ``to_pylist`` in the form of the fixtures' JSON."""
     match value:
         case decimal.Decimal():
             return str(value)
@@ -38,7 +38,7 @@ def encoded(value: Any) -> Any:
 
 
 def as_json_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows in the fixtures' encoding and order."""
+    """Return rows in the encoding and the order of the fixtures."""
     ordered = table.sort_by([("_hoodie_partition_path", "ascending"), ("_hoodie_record_key", "ascending")])
     return [encoded(row) for row in ordered.to_pylist(maps_as_pydicts="strict")]
 

@@ -1,4 +1,4 @@
-"""Tables that Hudi makes by random histories read as Hudi reads them: after each step, and at each instant."""
+"""Tables that Hudi makes by random histories: lakeformat reads the same rows, after each step and at each instant."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ ON_EVERY_RUN: Final = frozenset(
 Rows = dict[str, dict[str, Any]]
 
 
-#: The release first: its one session makes all of its tables.
+#: The release comes first: its one session makes all of its tables.
 HISTORIES: Final = pytest.mark.parametrize(
     ("hudi", "kind"),
     [
@@ -231,10 +231,11 @@ def differences(found: Rows, wanted: Rows) -> Iterator[str]:
 
 
 def of_range(table: lakeformat.Table, begin: str, end: str, theirs: pa.Table | str) -> Rows:
-    """Our answer to an incremental query, without the rows that lost against one from before the range.
+    """Return our answer to an incremental query, without rows that lost to a row from before the range.
 
-    We choose rows before log records meet base rows, so these are in it. Hudi chooses row groups of base files: where
-    one holds rows of the range, too, the row that won is there to win again. Then Hudi leaves the loser out.
+    lakeformat filters rows before log records meet base rows, so these rows are in its answer. Hudi filters row groups
+    of base files: if a group also holds rows of the range, the winning row is read and wins again, and Hudi leaves the
+    loser out.
     """
     ours = by_key(table.changes(begin, end or None).to_arrow(meta_columns=True))
     told = by_key(theirs) if isinstance(theirs, pa.Table) else {}
@@ -246,7 +247,10 @@ def of_range(table: lakeformat.Table, begin: str, end: str, theirs: pa.Table | s
 
 
 def compared(look: Look) -> list[str]:
-    """How our read differs from Hudi's. Only an instant or a range may be refused, and then by both."""
+    """Return the differences between our read and Hudi's.
+
+    Only an instant or a range may be refused, and then both must refuse it.
+    """
     try:
         table = lakeformat.open(look.table, **look.options)
         if look.bounds is None:
@@ -269,7 +273,7 @@ def test_rows_are_those_that_hudi_reads(played: Played) -> None:
 
 @HISTORIES
 def test_hudi_rs_reads_the_same_rows_where_it_reads_the_kind(played: Played) -> None:
-    """Now alone: of the past hudi-rs shows the columns of today."""
+    """Only the present is compared: for the past, hudi-rs shows the columns of today."""
     now = [look.table for look in played.looks if look.as_of is None and not look.options]
     read = [table for table in now if not hudi_rs.refusal(table) and not compaction_pending_in_version_6(table)]
     for table in read:
@@ -279,7 +283,7 @@ def test_hudi_rs_reads_the_same_rows_where_it_reads_the_kind(played: Played) -> 
 
 
 def compaction_pending_in_version_6(table: Path) -> bool:
-    """Then hudi-rs passes over log files written since the plan."""
+    """Tell whether a compaction is pending. In version 6 hudi-rs then skips log files written since the plan."""
     files = {file.name for file in (table / ".hoodie").iterdir()}
     plans = {name.partition(".")[0] for name in files if name.endswith(".compaction.requested")}
     return any(f"{instant}.commit" not in files for instant in plans)

@@ -1,6 +1,6 @@
-"""Tables that Hudi makes, in the properties of its own version, and in which we go on writing.
+"""Tables that Hudi makes with the properties of its own version, and that lakeformat continues to write.
 
-The oracle is a dict, record key to row; of two rows of a key that with the larger ordering value stays.
+The oracle is a dict from record key to row. Of two rows of a key, the row with the greater ordering value stays.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import pytest
 
 import lakeformat
 from tests.helpers.hudi_spark import Hudi, the_rest_by_night
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.interop
 
 W: Final = "hoodie.datasource.write."
-SCHEMA: Final = pa.schema(
-    [("id", pa.string()), ("ts", pa.int64()), ("part", pa.string()), ("day", pa.int64()), ("x", pa.int64())]
-)
+SCHEMA: Final = a_schema(id="string", ts="int64", part="string", day="int64", x="int64")
 DAY: Final = 86_400_000
 TIMED: Final = {
     "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
@@ -28,8 +27,8 @@ TIMED: Final = {
     "hoodie.keygen.timebased.timezone": "UTC",
 }
 KEYGEN: Final = "org.apache.hudi.keygen."
-#: The options that Hudi is given, and we are, but for what the table stores.
-#: Days as ``yyyyMM``: Hudi 0.15 reads a custom generator's folders as the column's type, here long.
+#: Options for Hudi and for lakeformat, except those that the table stores. Days have the form ``yyyyMM``, because Hudi
+#: 0.15 reads the folders of a custom generator as the column's type, here long.
 CASES: Final[Mapping[str, Mapping[str, str]]] = {
     "not partitioned": {f"{W}partitionpath.field": ""},
     "simple": {f"{W}partitionpath.field": "part"},
@@ -54,7 +53,7 @@ CASES: Final[Mapping[str, Mapping[str, str]]] = {
         f"{W}payload.class": "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
     },
 }
-#: What we need not be told, for the table's properties say it; Hudi 0.15 stores no payload class.
+#: Options that lakeformat finds in the table's properties. Hudi 0.15 stores no payload class.
 STORED: Final = ("keygenerator.class", "hive_style_partitioning", "recordkey.field")
 
 Rows = dict[str, dict[str, object]]

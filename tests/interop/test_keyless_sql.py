@@ -1,4 +1,4 @@
-"""Tables without a record key that SQL has changed: Hudi reads the rows that a dictionary has, and adds its own."""
+"""Tables without a record key that SQL has changed: Hudi reads the rows of a dictionary, and adds its own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 import lakeformat
 from tests.helpers import hudi_rs
 from tests.helpers.hudi_spark import Hudi
+from tests.helpers.tables import a_schema
 
 pytestmark = [pytest.mark.interop, pytest.mark.nightly]
 
-SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("x", pa.float64()), ("p", pa.string())])
+SCHEMA = a_schema(id="int64", name="string", x="float64", p="string")
 KINDS = [(version, kind) for version in (6, 9) for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")]
 Row = tuple[int, str, float | None, str]
 
@@ -23,7 +24,7 @@ def rows_of(table: pa.Table) -> list[Row]:
 
 
 def check(hudi: Hudi, path: Path, model: dict[int, Row]) -> None:
-    """Hudi, hudi-rs and we read the model's rows, each under a stored key of its own."""
+    """Check that Hudi, hudi-rs and lakeformat read the model's rows, each under a unique stored key."""
     seen = hudi.read(path)
     assert rows_of(seen) == sorted(model.values())
     keys = seen["_hoodie_record_key"].to_pylist()

@@ -1,4 +1,4 @@
-"""Tables that we and Apache Hudi write in turn, both cleaning and archiving after every write."""
+"""Tables that lakeformat and Apache Hudi write in turn, both cleaning and archiving after every write."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from lakeformat.file_system_view.context import open_context
 from lakeformat.model.instant import Action, State
 from tests.helpers import hudi_rs
 from tests.helpers.hudi_spark import Hudi
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.interop
 
-SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("ts", pa.int64()), ("p", pa.string())])
+SCHEMA = a_schema(id="int64", name="string", ts="int64", p="string")
 SHORT = {
     "hoodie.clean.automatic": "true",
     "hoodie.cleaner.commits.retained": "1",
@@ -24,7 +25,7 @@ SHORT = {
     "hoodie.keep.max.commits": "3",
     "hoodie.timeline.compaction.batch.size": "3",
 }
-#: Version, whether merge-on-read, commits: a few on every run, all kinds for sixty commits by night.
+#: Version, merge-on-read, number of commits. Every run makes a few commits, nights make sixty on all kinds.
 LIVES = [
     pytest.param(6, False, 9, id="v6-cow"),
     pytest.param(9, False, 9, id="v9-cow", marks=pytest.mark.nightly),
@@ -81,10 +82,10 @@ def test_both_clean_and_archive_one_table(version: int, mor: bool, rounds: int, 
 
     store = open_context(str(path), resolve({})).store
     timeline = store.load()
-    assert len(timeline.commits) <= 3 + 2 * mor  # Hudi leaves deltacommits that no compaction has covered.
+    assert len(timeline.commits) <= 3 + 2 * mor  # Hudi keeps deltacommits that no compaction has covered.
     assert len([entry for entry in ours.history() if entry.operation != "compact"]) == rounds
     base_files = [each for each in path.rglob("*.parquet") if ".hoodie" not in each.parts]
-    assert len(base_files) <= 3 * 3 + rounds + 3 * mor  # Three groups that change, and each round's insert.
+    assert len(base_files) <= 3 * 3 + rounds + 3 * mor  # Three groups that change, and the insert of each round.
 
     archived = {entry.instant_time for entry in ours.history()} - timeline.commit_times
     name = f"life{version}_{mor}_{rounds}".lower()

@@ -12,10 +12,11 @@ import pytest
 import lakeformat
 from tests.helpers import hudi_rs
 from tests.helpers.hudi_spark import Hudi
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.interop
 
-SCHEMA: Final = pa.schema({"id": pa.string(), "p": pa.string(), "v": pa.int64(), "ts": pa.int64()})
+SCHEMA: Final = a_schema(id="string", p="string", v="int64", ts="int64")
 INDEXES: Final[Mapping[str, Mapping[str, str]]] = {
     "AUTO": {},
     "BLOOM": {"hoodie.index.type": "BLOOM"},
@@ -25,7 +26,7 @@ INDEXES: Final[Mapping[str, Mapping[str, str]]] = {
     "GLOBAL_BLOOM": {"hoodie.index.type": "GLOBAL_BLOOM"},
     "GLOBAL_SIMPLE": {"hoodie.index.type": "GLOBAL_SIMPLE"},
 }
-#: Hudi's name of an index of ours that it lacks, or that it keeps in the memory of one session.
+#: Our index -> Hudi's, for an index that Hudi lacks or keeps in the memory of one session.
 THEIRS: Final = {"AUTO": "BLOOM", "INMEMORY": "BLOOM"}
 KINDS: Final = [(version, kind) for version in (6, 8, 9) for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")]
 ON_EVERY_RUN: Final = {("GLOBAL_BLOOM", 8, "MERGE_ON_READ"), ("SIMPLE", 9, "COPY_ON_WRITE")}
@@ -35,7 +36,7 @@ Step = Callable[[lakeformat.Table, Model], Model]
 
 
 def cases() -> list[object]:
-    """Hudi 1.2.0 with all, 0.15.0 with what it knows; two of the former on every run."""
+    """Return the cases: Hudi 1.2.0 with all, 0.15.0 with the ones that it supports. Every run tests two of 1.2.0."""
     return [
         pytest.param(
             hudi,
@@ -61,7 +62,7 @@ def some(numbers: range, edition: int) -> Model:
 
 
 def put(operation: str, numbers: range, edition: int) -> Step:
-    """Rows written; what an overwrite hides is gone."""
+    """Return a step that writes rows, and removes from the model the rows that an overwrite hides."""
 
     def run(table: lakeformat.Table, model: Model) -> Model:
         new = some(numbers, edition)

@@ -1,4 +1,4 @@
-"""Merge-on-read tables of ours, shared with Apache Hudi: it reads, updates and compacts them, and we go on."""
+"""Merge-on-read tables of lakeformat, shared with Apache Hudi: both read, update and compact them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from tests.helpers.crashing import crashed
 from tests.helpers.faulty import Mode
 from tests.helpers.flights import Write, copy_of
 from tests.helpers.hudi_spark import Hudi
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.interop
 
-SCHEMA = pa.schema({"id": pa.string(), "p": pa.string(), "v": pa.int64(), "ts": pa.int64()})
+SCHEMA = a_schema(id="string", p="string", v="int64", ts="int64")
 W = "hoodie.datasource.write."
 MOR = {f"{W}table.type": "MERGE_ON_READ", "hoodie.compact.inline": "false"}
 COMPACTING = {**MOR, "hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
@@ -104,7 +105,7 @@ def dead_writer(folder: Path, version: int, hudi: Hudi) -> None:
     folder.mkdir()
     path, before = make_template(folder, version=str(version), table_type="MERGE_ON_READ")
     write, number = Write("upsert", (1, 3, 4, 21, 24), "dead"), 0
-    while True:  # Until it has appended, and not completed.
+    while True:  # The loop ends after the append and before the completion.
         storage = copy_of(path, folder)
         assert crashed(write, storage, number, Mode.AFTER)
         if len(list_files(storage).logs) > len(list_files(storage.__class__(str(path))).logs) + 1:
@@ -116,5 +117,5 @@ def dead_writer(folder: Path, version: int, hudi: Hudi) -> None:
     wanted = {**before, 2: ("r2", "theirs")}
     assert rows_of(storage) == wanted
     seen = {row["id"]: (row["region"], row["v"]) for row in hudi.read(Path(storage.root)).to_pylist()}
-    # Hudi 0.15 stops reading at a block later than its snapshot: the next commit shows what stands behind.
+    # Hudi 0.15 stops reading at a block later than its snapshot; the next commit shows the blocks after it.
     assert seen == wanted or hudi.version == "0.15.0"

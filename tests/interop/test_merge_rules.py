@@ -1,4 +1,4 @@
-"""Payload classes and delete markers: the same batches written by Apache Hudi and by us leave the same rows."""
+"""Payload classes and delete markers: the same batches, written by Apache Hudi and by us, leave the same rows."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ import pytest
 
 import lakeformat
 from tests.helpers.hudi_spark import Hudi, the_rest_by_night
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.interop
 
-SCHEMA: Final = pa.schema(
-    {
-        "id": pa.string(),
-        "ts": pa.int64(),
-        "n": pa.int64(),
-        "text": pa.string(),
-        "op": pa.string(),
-        "st": pa.struct({"x": pa.int32(), "y": pa.string()}),
-        "tags": pa.list_(pa.string()),
-    }
+SCHEMA: Final = a_schema(
+    id="string",
+    ts="int64",
+    n="int64",
+    text="string",
+    op="string",
+    st=pa.struct({"x": pa.int32(), "y": pa.string()}),
+    tags=pa.list_(pa.string()),
 )
 FLAGGED: Final = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
 
@@ -33,7 +32,7 @@ NON_DEFAULTS: Final = "org.apache.hudi.common.model.OverwriteNonDefaultsWithLate
 DEFAULT: Final = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
 MARKER: Final = {"hoodie.payload.delete.field": "op", "hoodie.payload.delete.marker": "D"}
 
-#: One task on Hudi's side: the order of a batch's rows is then the order in which they are combined.
+#: With one task in Hudi, the rows of a batch are combined in their order.
 ONE_TASK: Final = {"hoodie.upsert.shuffle.parallelism": "1"}
 
 
@@ -42,7 +41,7 @@ def row(key: str, ts: int, n: int | None = None, text: str | None = None, op: st
     return {"id": key, "ts": ts, "n": n, "text": text, "op": op, "st": nested, "tags": [text] if text else None}
 
 
-#: The first batch fills the table, the second meets its rows: newer, tied, older, and several of one key.
+#: The first batch fills the table. The second updates its rows: newer, tied, older, and several of one key.
 BATCHES: Final = (
     [row(key, 5, 1, "old", "I") for key in ("newer", "tie", "older", "full", "twice", "thrice", "untouched")]
     + [row("empty", 5), row("first", 1, None, "a"), row("first", 2, 7, None)],
@@ -63,7 +62,7 @@ BATCHES: Final = (
 
 
 def markers(*, flags: bool) -> tuple[list[dict[str, Any]], ...]:
-    """Deletes: newer, tied and older than what is stored, of no stored key, and next to a row of the same key."""
+    """Return stored rows and deletes: newer, tied, older, of an unknown key, and beside a row of the same key."""
     stored = [row(key, 5, 1, "old", "I") for key in ("newer", "tie", "older", "kept", "last", "before", "untouched")]
     deletes = [("newer", 6), ("tie", 5), ("older", 4), ("nobody", 4)]
     batch = [row(key, ts, 2, "gone", "D") for key, ts in deletes] + [
@@ -150,7 +149,7 @@ def test_hudi_reads_and_writes_after_our_partial_updates_and_mergers(hudi: Hudi,
 @pytest.mark.parametrize("version", [6, 8, 9])
 @pytest.mark.parametrize("payload", [DEFAULT, FOLD, NON_DEFAULTS])
 def test_hudi_reads_our_deletes_in_logs_as_we_do(payload: str, version: int, hudi: Hudi, tmp_path: Path) -> None:
-    """Late deletes, with a null or the int 0, too, and keys that come back after a delete, in log files of ours."""
+    """Hudi agrees about late deletes, deletes with null or the int 0, and keys that come back after a delete."""
     path, schema = tmp_path / "t", FLAGGED.set(1, pa.field("ts", pa.int32()))
     options = {"table_type": "MERGE_ON_READ", "hoodie.write.table.version": version, PAYLOAD: payload, "name": "t"}
     table = lakeformat.create(path, schema, record_key="id", ordering="ts", **options)

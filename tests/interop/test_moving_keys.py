@@ -1,4 +1,4 @@
-"""Tables under a global index, written in turn by us and by Apache Hudi: keys move, and none is doubled."""
+"""Tables under a global index, written in turn by us and by Apache Hudi: keys move, and no key is doubled."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.helpers.table_cases import FIRST, PLAIN, REGIONS, plain_row
 
 pytestmark = pytest.mark.interop
 
-#: Key -> the folder it is in, and its edition.
+#: Key -> its folder, and its edition.
 Held = dict[str, tuple[str, int]]
 
 
 def moved(numbers: range, edition: int, by: int) -> pa.Table:
-    """Rows that name another region than their number says."""
+    """Return rows whose region is not that of their number."""
     rows = (plain_row(number, edition) for number in numbers)
     return pa.Table.from_pylist(
         [{**row, "region": REGIONS[(REGIONS.index(row["region"]) + by) % len(REGIONS)]} for row in rows], PLAIN
@@ -29,7 +29,7 @@ def moved(numbers: range, edition: int, by: int) -> pa.Table:
 
 
 def applied(held: Held, batch: pa.Table, *, moves: bool) -> Held:
-    """Every edition is newer than what is stored."""
+    """Return the rows after an upsert. Every edition is newer than the stored one."""
     return held | {
         row["id"]: (row["region"] if moves or row["id"] not in held else held[row["id"]][0], row["ts"])
         for row in batch.to_pylist()
@@ -48,7 +48,7 @@ def options(kind: str, *, moves: bool) -> dict[str, Any]:
 
 
 def assert_filters_go_by_what_is_stored(table: lakeformat.Table) -> None:
-    """Rows that Hudi or we kept in their folder though they name another are found by the region they name."""
+    """Check that filters use the stored region, even if the row is in the folder of another region."""
     whole = table.to_arrow(["id", "region"])
     listing = lakeformat.open(table.context.storage.location, **{"lakeformat.file.index": False})
     for region in REGIONS:

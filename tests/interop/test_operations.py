@@ -1,6 +1,6 @@
-"""Operations beyond upsert, shared with Apache Hudi: each reads what the other did, and writes on.
+"""Operations other than upsert, shared with Apache Hudi: each program reads the other's writes and continues.
 
-The oracle is a bag of rows or a dict, to which every write is applied in a line of Python.
+The oracle is a bag of rows or a dict. Every write is applied to it in a line of Python.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Bag = Counter[tuple[object, ...]]
 
 
 def bag(table: pa.Table) -> Bag:
-    """Key, region and edition of the rows, and how often each stands there."""
+    """Count the rows by key, region and edition."""
     return Counter(tuple(row[name] for name in KEPT) for row in table.select(KEPT).to_pylist())
 
 
 def assert_all_hold(path: Path, hudi: Hudi, wanted: Bag) -> None:
-    """Hudi, hudi-rs and we read these rows, under the same keys."""
+    """Check that Hudi, hudi-rs and lakeformat read these rows, under the same keys."""
     ours = lakeformat.open(path).to_arrow(meta_columns=True)
     theirs = hudi.read(path)
     assert bag(ours) == wanted

@@ -1,4 +1,4 @@
-"""Deletes that we write ordered by dates and decimals: Hudi 1.2.0 keeps and drops the same rows."""
+"""Deletes of lakeformat that are ordered by dates and decimals: Hudi 1.2.0 keeps and drops the same rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.hudi_spark import Hudi
 
 pytestmark = pytest.mark.interop
 
-#: Type -> values of an older delete, of the rows, of a newer delete.
+#: Type -> ordering values of an older delete, of the rows, and of a newer delete.
 TYPES: dict[str, tuple[pa.DataType, tuple[Any, Any, Any]]] = {
     "date": (pa.date32(), (dt.date(2024, 1, 3), dt.date(2024, 1, 5), dt.date(2024, 1, 6))),
     "decimal": (pa.decimal128(10, 2), (Decimal("-1.25"), Decimal("0.25"), Decimal("3.50"))),

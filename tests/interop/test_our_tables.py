@@ -1,6 +1,6 @@
-"""Tables we write, shared with Apache Hudi and hudi-rs: each reads what the others wrote, no key is doubled.
+"""Tables of lakeformat, shared with Apache Hudi and hudi-rs: each reads the writes of the others, no key is doubled.
 
-The oracle is a dict, record key to row, to which every write is applied in a line of Python.
+The oracle is a dict from record key to row. Every write is applied to it in a line of Python.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Rows = dict[Key, dict[str, Any]]
 
 
 def by_key(case: Case, table: pa.Table, without: frozenset[str] = frozenset()) -> Rows:
-    """Rows by their record key, minus some columns; fails if a key stands in two rows."""
+    """Return rows by their record key, without some columns. Fail if a key is in two rows."""
     rows = table.to_pylist(maps_as_pydicts="strict")
     keyed = {tuple(row[name] for name in case.record_key): row for row in rows}
     assert len(keyed) == len(rows), "a record key is doubled"
@@ -31,7 +31,7 @@ def by_key(case: Case, table: pa.Table, without: frozenset[str] = frozenset()) -
 
 
 def applied(case: Case, rows: Rows, operation: str, table: pa.Table) -> Rows:
-    """What the table holds after that operation; every edition is newer than what is stored."""
+    """Return the rows after that operation. Every edition is newer than the stored one."""
     changes = by_key(case, table)
     match operation:
         case "delete":
@@ -43,7 +43,7 @@ def applied(case: Case, rows: Rows, operation: str, table: pa.Table) -> Rows:
 
 
 def write_ours(case: Case, table: lakeformat.Table, rows: Rows, step: Step) -> Rows:
-    """Do one step on our table and on the oracle."""
+    """Apply one step to our table and to the oracle."""
     batch = case.rows(step.numbers, step.edition)
     keys = list(dict.fromkeys((*case.record_key, *case.partition_fields)))
     getattr(table, step.operation)(batch.select(keys) if step.operation == "delete" else batch)
@@ -51,18 +51,18 @@ def write_ours(case: Case, table: lakeformat.Table, rows: Rows, step: Step) -> R
 
 
 def assert_ours(case: Case, path: Path, rows: Rows) -> None:
-    """We read exactly these rows, from a table opened anew."""
+    """Check that lakeformat reads exactly these rows after opening the table again."""
     assert by_key(case, lakeformat.open(path).to_arrow(meta_columns=False)) == rows
 
 
 def assert_hudi_agrees(case: Case, path: Path, hudi: Hudi) -> None:
-    """Hudi reads what we read, meta columns included."""
+    """Check that Hudi reads the same rows as lakeformat, meta columns included."""
     ours = lakeformat.open(path).to_arrow(meta_columns=True)
     assert by_key(case, hudi.read(path), case.from_path) == by_key(case, ours, case.from_path)
 
 
 def assert_hudi_rs_agrees(case: Case, path: Path) -> None:
-    """hudi-rs reads what we read, meta columns included."""
+    """Check that hudi-rs reads the same rows as lakeformat, meta columns included."""
     theirs = pa.Table.from_batches(HudiTableBuilder.from_base_uri(str(path)).build().read())
     assert by_key(case, theirs) == by_key(case, lakeformat.open(path).to_arrow(meta_columns=True))
 

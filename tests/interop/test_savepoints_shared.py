@@ -12,16 +12,17 @@ import pytest
 
 import lakeformat
 from tests.helpers.hudi_spark import Hudi
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.interop
 
-SCHEMA: Final = pa.schema({"id": pa.string(), "ts": pa.int64(), "part": pa.string(), "x": pa.int64()})
+SCHEMA: Final = a_schema(id="string", ts="int64", part="string", x="int64")
 Rows = Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of table, and how either of us is told."""
+    """A kind of table, and its options for both writers."""
 
     version: int
     is_mor: bool
@@ -32,7 +33,7 @@ class Kind:
         return {"hoodie.table.type": kind, "hoodie.write.table.version": str(self.version)}
 
     def theirs(self, hudi: Hudi) -> dict[str, str]:
-        # 0.15's rollback fails beside a metadata table.
+        # The rollback of 0.15 fails beside a metadata table.
         plain = {"hoodie.metadata.enable": "false", "hoodie.compact.inline": "false"}
         kind = {"hoodie.datasource.write.table.type": self.ours["hoodie.table.type"]}
         if hudi.version == "0.15.0":
@@ -40,7 +41,7 @@ class Kind:
         return {**plain, **kind, "hoodie.write.table.version": str(self.version), "hoodie.write.auto.upgrade": "false"}
 
 
-#: On every run the two that differ most; the others by night.
+#: Every run tests the two kinds that differ most, nights test all.
 KINDS: Final = [
     pytest.param(Kind(6, is_mor=False), id="v6-cow"),
     pytest.param(Kind(6, is_mor=True), id="v6-mor", marks=pytest.mark.nightly),
@@ -70,7 +71,7 @@ def state(found: pa.Table) -> Rows:
 
 
 def made(path: Path, kind: Kind) -> lakeformat.Table:
-    """Three writes of ours, of three ranges of keys."""
+    """Create a table with three writes of three ranges of keys."""
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="part", ordering="ts", **kind.ours)
     for number in range(3):
         table.upsert(rows(range(2 * number, 2 * number + 6), number))

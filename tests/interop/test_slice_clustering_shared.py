@@ -24,7 +24,7 @@ SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v", "hoodie.clusterin
 
 @dataclass
 class Shared:
-    """A merge-on-read table of ours, what it should hold, and both writers of it."""
+    """A merge-on-read table of ours, its expected rows, and both writers of it."""
 
     hudi: Hudi
     path: Path
@@ -70,7 +70,7 @@ class Shared:
         return [instant.time for instant in timeline.pending if instant.action in REPLACE_ACTIONS]
 
     def check(self) -> None:
-        """Both, and hudi-rs, read what the model says."""
+        """Check that lakeformat, Hudi and hudi-rs read the rows of the model."""
         assert model_of(self.table.to_arrow()) == self.model
         assert model_of(self.hudi.read(self.path)) == self.model
         hudi_rs.assert_same_rows(self.table)
@@ -78,7 +78,7 @@ class Shared:
 
 @pytest.fixture
 def made(hudi: Hudi, tmp_path: Path) -> list[Shared]:
-    """A table of each version that this Hudi writes, with two slices and log files in each partition."""
+    """Create a table of each version that this Hudi writes, with two slices and log files in each partition."""
     tables = []
     for version in versions_of(hudi):
         path, options = tmp_path / f"v{version}", {"hoodie.write.table.version": version}
@@ -133,7 +133,7 @@ def test_thirty_alternating_commits_agree(made: list[Shared]) -> None:
 
 
 def in_turns(shared: Shared, step: int) -> None:
-    """One commit or two, of one of them, and what everybody reads then."""
+    """Make one or two commits by one of the programs, and check what all readers read."""
     first = random.randrange(20)
     match step:
         case 0:

@@ -1,4 +1,4 @@
-"""Partitions expire as Apache Hudi's own ``run_ttl`` has it."""
+"""lakeformat expires the same partitions as Apache Hudi's own ``run_ttl``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 import lakeformat
 from lakeformat.file_system_view.context import TableContext
 from tests.helpers.hudi_spark import Hudi
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.interop
 
-SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
+SCHEMA = a_schema(id="int64", day="string")
 DAY_MS = 86_400_000
 
 

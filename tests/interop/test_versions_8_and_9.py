@@ -1,6 +1,6 @@
-"""Tables of versions 8 and 9, shared with Apache Hudi 1.2.0: it reads ours, goes on, and so do we.
+"""Tables of versions 8 and 9, shared with Apache Hudi 1.2.0: both read and continue the tables of the other.
 
-The oracle is a dict, record key to row. Hudi's writers keep a metadata table, which our next commit takes away.
+The oracle is a dict from record key to row. Hudi's writers keep a metadata table, which our next commit deletes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from lakeformat.storage import LocalStorage
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode
 from tests.helpers.hudi_spark import Hudi
+from tests.helpers.tables import a_schema
 
 pytestmark = [pytest.mark.interop, pytest.mark.parametrize("hudi", ["1.2.0"], indirect=True)]
 
-SCHEMA: Final = pa.schema([("id", pa.int64()), ("region", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+SCHEMA: Final = a_schema(id="int64", region="string", ts="int64", v="string")
 Model = dict[int, dict[str, Any]]
 
 
@@ -33,7 +34,7 @@ def batch(ids: range, ts: int) -> pa.Table:
 
 
 def theirs(version: str, **more: str) -> dict[str, str]:
-    """What Hudi must be told of a table to go on with it; its metadata table is on, as it is by default."""
+    """Return the options that Hudi needs to continue a table. Its metadata table is on, as by default."""
     return {
         "hoodie.write.table.version": version,
         "hoodie.table.ordering.fields": "ts",
@@ -49,7 +50,7 @@ def bare(rows: list[dict[str, Any]]) -> Model:
 
 
 def assert_all_read(path: Path, hudi: Hudi, model: Model) -> None:
-    """We, hudi-rs and Hudi, whose default is to list files by its metadata table."""
+    """Check that lakeformat, hudi-rs and Hudi, which lists files by its metadata table, read the rows of the model."""
     assert bare(hudi_rs.assert_same_rows(lakeformat.open(path))) == model
     assert bare(hudi.read(path).to_pylist()) == model
 
@@ -132,7 +133,7 @@ def test_each_recovers_from_dead_writes_of_the_other(hudi: Hudi, tmp_path: Path)
 
 
 def test_table_moved_between_versions_is_shared(hudi: Hudi, tmp_path: Path) -> None:
-    """Ours, from 6 to 9 and back, with a commit of Hudi's in each version."""
+    """A table of ours moves from 6 to 9 and back, with a commit of Hudi in each version."""
     path = tmp_path / "t"
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", ordering="ts")
     table.insert(batch(range(8), 1))

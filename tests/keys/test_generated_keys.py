@@ -1,4 +1,4 @@
-"""Tables whose rows have no key: each gets one as it is written; the oracle is a bag of rows, and hudi-rs."""
+"""Tables whose rows have no key: each row gets one when it is written. The oracles are a bag of rows and hudi-rs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.intake import create_table
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema([("p", pa.string()), ("v", pa.int64())])
+SCHEMA = a_schema(p="string", v="int64")
 KEY = re.compile(r"(\d{17})_(\d+)_(\d+)")
 
 
@@ -35,7 +36,7 @@ def new_table(folder: Path, **options: Any) -> Table:
 
 
 def bag(table: Table) -> Counter[tuple[str, int]]:
-    """The rows that hudi-rs and we read; every key is there once and says which commit made it."""
+    """Count the rows. Check that hudi-rs agrees, and that every key is unique and begins with its commit."""
     read = hudi_rs.assert_same_rows(table)
     keys = [KEY.fullmatch(row["_hoodie_record_key"]) for row in read]
     assert all(key and key[1] == row["_hoodie_commit_time"] for key, row in zip(keys, read, strict=True))

@@ -22,12 +22,13 @@ from lakeformat.model.keys import (
     TimestampSettings,
 )
 from tests.helpers.fixture_tables import names, unpack
+from tests.helpers.tables import a_schema
 
 PREFIX = "hoodie.keygen.timebased."
 
 
 def by(*fields: str, hive: bool = False, encode: bool = False, **timestamp: str) -> KeySettings:
-    """Settings for fields ``p`` or ``p:TYPE``; keyword arguments are timestamp options, ``_`` for ``.``."""
+    """Return settings for fields ``p`` or ``p:TYPE``. Keyword arguments are timestamp options, with ``_`` for ``.``."""
     parsed = tuple(PartitionField.parse(field) for field in fields)
     if not parsed:
         kind = KeyGeneratorKind.NON_PARTITIONED
@@ -261,17 +262,7 @@ def test_missing_settings_are_named() -> None:
         paths([b"x"], by("p"))
 
 
-SCHEMA = pa.schema(
-    {
-        "s": pa.string(),
-        "i": pa.int32(),
-        "d": pa.date32(),
-        "b": pa.bool_(),
-        "f": pa.float64(),
-        "t": pa.int64(),
-        "n": pa.struct({"s": pa.string()}),
-    }
-)
+SCHEMA = a_schema(s="string", i="int32", d="date32", b="bool", f="float64", t="int64", n=pa.struct({"s": pa.string()}))
 
 
 @pytest.mark.parametrize(

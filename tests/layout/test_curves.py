@@ -1,4 +1,4 @@
-"""The curves themselves, against what defines them."""
+"""The curves, compared with their definitions."""
 
 from itertools import product
 
@@ -13,7 +13,7 @@ GRIDS = [(2, 1), (2, 2), (2, 5), (3, 1), (3, 3), (4, 2), (5, 2), (7, 1)]
 
 
 def cells_of(dimensions: int, bits: int) -> list[np.ndarray]:
-    """Every cell of a grid, as columns."""
+    """Return every cell of a grid, as columns."""
     cells = np.array(list(product(range(1 << bits), repeat=dimensions)), np.uint64)
     return list(cells.T.copy())
 

@@ -1,4 +1,4 @@
-"""What a report promises is what the files then keep; pictures of it."""
+"""The promises of a report hold for the files that a clustering then makes; and pictures of the report."""
 
 from pathlib import Path
 
@@ -10,13 +10,14 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
-from lakeformat.layout import Strategy, cut, fit
+from lakeformat.layout import CurveStrategy, cut_places, fit_curve
 from lakeformat.layout.layout_report import LayoutReport
 from lakeformat.spark import LakehouseTable
+from tests.helpers.tables import a_schema
 
 ROWS = 20_000
 EVEN = np.arange(1, 16) * ROWS // 16
-SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("y", pa.string()), ("s", pa.struct([("z", pa.float64())]))])
+SCHEMA = a_schema(id="int64", x="int64", y="string", s=pa.struct([("z", pa.float64())]))
 
 
 def rows_of(rng: np.random.Generator) -> pa.Table:
@@ -27,7 +28,7 @@ def rows_of(rng: np.random.Generator) -> pa.Table:
 
 
 def table_of(path: Path, rows: pa.Table, starts: np.ndarray = EVEN) -> lakeformat.Table:
-    """A table of 16 files of consecutive rows; ``starts``: the first of each but the first."""
+    """Create a table of 16 files of consecutive rows. ``starts`` are the first ids of all files except the first."""
     table = lakeformat.create(path, SCHEMA, record_key="id")
     table.bulk_insert(rows, partitioner=lambda part: np.searchsorted(starts, np.asarray(part["id"]), "right"))
     return table
@@ -53,21 +54,21 @@ def test_shuffled_rows_skip_nothing_and_hilbert_skips_most(shuffled: lakeformat.
     assert f'run table.cluster(by=["x", "y"], curve="{report.best}")' in str(report)
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("strategy", list(CurveStrategy))
 def test_rewritten_files_skip_as_much_as_the_report_promised(
-    shuffled: lakeformat.Table, tmp_path: Path, strategy: Strategy
+    shuffled: lakeformat.Table, tmp_path: Path, strategy: CurveStrategy
 ) -> None:
     columns = ["x", "y", "s.z"]
     promised = next(one for one in shuffled.layout_report(columns).layouts if one.name == strategy.value)
     rows = shuffled.to_arrow(meta_columns=False)
-    places = fit(strategy, columns, rows).positions(rows)
+    places = fit_curve(strategy, columns, rows).positions(rows)
     order = np.argsort(places, kind="stable")
     laid_out = rows.take(pa.array(order)).set_column(0, "id", pa.array(np.arange(ROWS)))
-    after = table_of(tmp_path, laid_out, cut(places[order], 16)).layout_report(columns)
+    after = table_of(tmp_path, laid_out, cut_places(places[order], 16)).layout_report(columns)
     assert after.layouts[0].files == 16
     assert dict(after.layouts[0].skipped) == pytest.approx(dict(promised.skipped), abs=0.05)
     assert after.layouts[0].skipped_together == pytest.approx(promised.skipped_together, abs=0.05)
-    if strategy is Strategy.HILBERT:
+    if strategy is CurveStrategy.HILBERT:
         assert after.best == "now"
         assert "leave it" in str(after)
 
@@ -106,7 +107,7 @@ def test_each_partition_is_laid_out_by_itself(tmp_path: Path) -> None:
     )
     report = table.layout_report(["x", "y"])
     assert [layout.files for layout in report.layouts] == [9] * 4
-    # The partition of one file, a ninth of the files, is read by every filter.
+    # Every filter reads the partition of one file, which is a ninth of the files.
     assert named(report)["hilbert"] > 1 / 9
     finer = table.layout_report(["x", "y"], target_file_bytes=report.rows)
     assert finer.layouts[-1].files > 9

@@ -1,4 +1,4 @@
-"""Places of rows: the order of any type, whatever the sample and however rows come."""
+"""Places of rows follow the order of any type, for every sample and every order of the rows."""
 
 import pickle
 from datetime import date, datetime, timezone
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
-from lakeformat.layout import Build, Curve, Strategy, fit
+from lakeformat.layout import CurveBuild, Curve, CurveStrategy, fit_curve
 
 TEXTS = st.one_of(
     st.text(max_size=4),
@@ -44,11 +44,11 @@ TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.bool_(): st.booleans(),
     pa.dictionary(pa.int8(), pa.string()): TEXTS,
 }
-CURVES = [(strategy, build) for strategy in Strategy for build in Build]
+CURVES = [(strategy, build) for strategy in CurveStrategy for build in CurveBuild]
 
 
 def less(one: Any, other: Any) -> bool:
-    """The order of values, told by Python: null, numbers, NaN; texts by their bytes."""
+    """Tell whether a value is less, by Python's order: null, numbers, NaN; texts by their bytes."""
     if one is None or other is None:
         return one is None and other is not None
     if isinstance(one, float) and (isnan(one) or isnan(other)):
@@ -80,11 +80,11 @@ def tables(draw: st.DrawFn, columns: int) -> tuple[list[tuple[Any, ...]], list[p
 
 @given(tables(1), st.sampled_from(CURVES), st.data())
 def test_positions_by_one_column_follow_its_order(
-    table: tuple[list[tuple[Any, ...]], list[pa.DataType]], kind: tuple[Strategy, Build], data: st.DataObject
+    table: tuple[list[tuple[Any, ...]], list[pa.DataType]], kind: tuple[CurveStrategy, CurveBuild], data: st.DataObject
 ) -> None:
     rows, types = table
     sampled = data.draw(st.lists(st.sampled_from(rows), max_size=20))
-    curve = fit(kind[0], ["c0"], table_of(sampled, types), build=kind[1])
+    curve = fit_curve(kind[0], ["c0"], table_of(sampled, types), build=kind[1])
     ordered = sorted(rows, key=cmp_to_key(compare))
     places = curve.positions(table_of(ordered, types)).tolist()
     for (one, at), (other, then) in pairwise(zip(ordered, places, strict=True)):
@@ -93,11 +93,11 @@ def test_positions_by_one_column_follow_its_order(
 
 @given(tables(1), st.sampled_from(CURVES))
 def test_sampled_values_of_one_column_have_distinct_positions(
-    table: tuple[list[tuple[Any, ...]], list[pa.DataType]], kind: tuple[Strategy, Build]
+    table: tuple[list[tuple[Any, ...]], list[pa.DataType]], kind: tuple[CurveStrategy, CurveBuild]
 ) -> None:
     rows, types = table
     sample = table_of(rows, types)
-    places = fit(Strategy.LINEAR, ["c0"], sample, build=kind[1]).positions(sample).tolist()
+    places = fit_curve(CurveStrategy.LINEAR, ["c0"], sample, build=kind[1]).positions(sample).tolist()
     if any(isinstance(row[0], (str, bytes)) and len(row[0]) > 64 for row in rows):
         return
     ordered = sorted(zip(rows, places, strict=True), key=cmp_to_key(lambda a, b: compare(a[0], b[0])))
@@ -111,7 +111,7 @@ def test_linear_positions_follow_the_order_of_the_columns(
 ) -> None:
     rows, types = table
     sampled = data.draw(st.lists(st.sampled_from(rows), max_size=20))
-    curve = fit(Strategy.LINEAR, ["c0", "c1", "c2"], table_of(sampled, types))
+    curve = fit_curve(CurveStrategy.LINEAR, ["c0", "c1", "c2"], table_of(sampled, types))
     ordered = sorted(rows, key=cmp_to_key(compare))
     places = curve.positions(table_of(ordered, types)).tolist()
     assert places == sorted(places)
@@ -119,11 +119,11 @@ def test_linear_positions_follow_the_order_of_the_columns(
 
 @given(tables(2), st.sampled_from(CURVES), st.data())
 def test_position_of_a_row_does_not_depend_on_its_batch(
-    table: tuple[list[tuple[Any, ...]], list[pa.DataType]], kind: tuple[Strategy, Build], data: st.DataObject
+    table: tuple[list[tuple[Any, ...]], list[pa.DataType]], kind: tuple[CurveStrategy, CurveBuild], data: st.DataObject
 ) -> None:
     rows, types = table
     whole = table_of(rows, types)
-    fitted = fit(kind[0], ["c0", "c1"], whole, build=kind[1])
+    fitted = fit_curve(kind[0], ["c0", "c1"], whole, build=kind[1])
     curve: Curve = pickle.loads(pickle.dumps(fitted))  # noqa: S301
     places = curve.positions(whole).tolist()
     cut = data.draw(st.integers(0, len(rows)))
@@ -134,11 +134,11 @@ def test_position_of_a_row_does_not_depend_on_its_batch(
         assert curve.positions(batch).tolist() == places[cut:]
 
 
-@pytest.mark.parametrize("strategy", [Strategy.Z_ORDER, Strategy.HILBERT])
-def test_each_column_of_a_curve_orders_its_quarters(strategy: Strategy) -> None:
+@pytest.mark.parametrize("strategy", [CurveStrategy.Z_ORDER, CurveStrategy.HILBERT])
+def test_each_column_of_a_curve_orders_its_quarters(strategy: CurveStrategy) -> None:
     grid = np.arange(64)
     rows = pa.table({"a": np.repeat(grid, 64), "b": np.tile(grid, 64).astype(str)})
-    places = fit(strategy, ["a", "b"], rows).positions(rows)
+    places = fit_curve(strategy, ["a", "b"], rows).positions(rows)
     quarters = places >> np.uint64(30)
     of_a = np.asarray(rows["a"]) >= 32
     assert all(len(np.unique(of_a[quarters == quarter])) == 1 for quarter in range(4))
@@ -148,13 +148,13 @@ def test_each_column_of_a_curve_orders_its_quarters(strategy: Strategy) -> None:
 def test_fields_of_structs_and_names_with_dots() -> None:
     inner = pa.StructArray.from_arrays([pa.array([3, 1, 2])], ["v"], mask=pa.array([False, True, False]))
     rows = pa.table({"s": inner, "a.b": [1, 1, 1]})
-    assert np.argsort(fit(Strategy.LINEAR, ["s.v", "a.b"], rows).positions(rows)).tolist() == [1, 2, 0]
+    assert np.argsort(fit_curve(CurveStrategy.LINEAR, ["s.v", "a.b"], rows).positions(rows)).tolist() == [1, 2, 0]
 
 
 def test_slice_of_a_batch_has_the_positions_of_its_rows() -> None:
     texts = pa.array(["zz", "b", None, "a", "aa" * 40, ""])
     rows = pa.table({"t": texts, "b": pa.array([True, False, None, True, False, True])})
-    curve = fit(Strategy.LINEAR, ["t", "b"], rows)
+    curve = fit_curve(CurveStrategy.LINEAR, ["t", "b"], rows)
     alone = [curve.positions(rows.slice(at, 1)).tolist()[0] for at in range(6)]
     assert curve.positions(rows.slice(1, 4)).tolist() == alone[1:5]
     assert np.argsort(alone).tolist() == [2, 5, 3, 4, 1, 0]
@@ -162,7 +162,7 @@ def test_slice_of_a_batch_has_the_positions_of_its_rows() -> None:
 
 def test_empty_sample_gives_all_rows_one_position() -> None:
     rows = pa.table({"a": [1, 2, 3], "b": ["x", None, "y"]})
-    curve = fit(Strategy.HILBERT, ["a", "b"], rows.slice(0, 0))
+    curve = fit_curve(CurveStrategy.HILBERT, ["a", "b"], rows.slice(0, 0))
     assert len(set(curve.positions(rows.select(["a", "b"]).slice(0, 1)).tolist())) == 1
     assert curve.positions(rows.slice(0, 0)).tolist() == []
 
@@ -170,32 +170,32 @@ def test_empty_sample_gives_all_rows_one_position() -> None:
 def test_layout_by_bad_columns_is_refused() -> None:
     rows = pa.table({"a": [1], "l": [[1]], "d": [date(2026, 1, 1)], "t": [datetime(2026, 1, 1)]})
     with pytest.raises(SchemaMismatchError, match="'z' is not among the columns"):
-        fit(Strategy.HILBERT, ["a", "z"], rows)
+        fit_curve(CurveStrategy.HILBERT, ["a", "z"], rows)
     with pytest.raises(SchemaMismatchError, match="has no order"):
-        fit(Strategy.HILBERT, ["a", "l"], rows)
+        fit_curve(CurveStrategy.HILBERT, ["a", "l"], rows)
     with pytest.raises(InvalidInputError, match="1 to 64 different columns"):
-        fit(Strategy.HILBERT, [], rows)
+        fit_curve(CurveStrategy.HILBERT, [], rows)
     with pytest.raises(InvalidInputError, match="1 to 64 different columns"):
-        fit(Strategy.HILBERT, ["a", "a"], rows)
+        fit_curve(CurveStrategy.HILBERT, ["a", "a"], rows)
     with pytest.raises(SchemaMismatchError, match="fitted to int64"):
-        fit(Strategy.HILBERT, ["a", "d"], rows).positions(pa.table({"a": ["1"], "d": [date(2026, 1, 1)]}))
+        fit_curve(CurveStrategy.HILBERT, ["a", "d"], rows).positions(pa.table({"a": ["1"], "d": [date(2026, 1, 1)]}))
 
 
 @pytest.mark.parametrize(
     ("text", "strategy"),
     [
-        *((text, Strategy.Z_ORDER) for text in ("zorder", "Z-Order", "z_order", "ZORDER")),
-        ("HILBERT", Strategy.HILBERT),
-        ("LINEAR", Strategy.LINEAR),
+        *((text, CurveStrategy.Z_ORDER) for text in ("zorder", "Z-Order", "z_order", "ZORDER")),
+        ("HILBERT", CurveStrategy.HILBERT),
+        ("LINEAR", CurveStrategy.LINEAR),
     ],
 )
-def test_strategy_names_are_parsed_in_every_spelling(text: str, strategy: Strategy) -> None:
-    assert Strategy.parse(text) is strategy
+def test_strategy_names_are_parsed_in_every_spelling(text: str, strategy: CurveStrategy) -> None:
+    assert CurveStrategy.parse(text) is strategy
 
 
 def test_unknown_strategy_and_build_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="peano"):
-        Strategy.parse("peano")
+        CurveStrategy.parse("peano")
     with pytest.raises(InvalidInputError, match="guess"):
-        Build.parse("guess")
-    assert Build.parse("DIRECT") is Build.DIRECT
+        CurveBuild.parse("guess")
+    assert CurveBuild.parse("DIRECT") is CurveBuild.DIRECT

@@ -1,4 +1,4 @@
-"""Searching by cells finds what halving finds, however the words lie."""
+"""A search by cells finds the same ranks as a binary search, for every distribution of the words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_cell_search_equals_binary_search(distinct: set[int], others: list[int])
     assert Cells.of(words).search(wanted).tolist() == np.searchsorted(words, wanted, "right").tolist()
 
 
-@pytest.mark.parametrize("kind", [pa.int64(), pa.float64()])  # Floats crowd in few of the cells.
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64()])  # Floats are crowded in few of the cells.
 def test_cell_search_works_with_the_most_boundaries(kind: pa.DataType) -> None:
     numbers = np.random.default_rng(0).integers(-(10**12), 10**12, 200_000)
     wanted = Words(pa.array(numbers).cast(kind)).word(0)

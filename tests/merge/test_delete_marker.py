@@ -1,4 +1,4 @@
-"""Deletes marked by a value of a column of the user's (Hudi: ``DefaultHoodieRecordPayload``)."""
+"""Deletes marked by a value in one of the user's columns (Hudi: ``DefaultHoodieRecordPayload``)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import lakeformat
 from lakeformat import InvalidOptionError, SchemaMismatchError
 from tests.helpers.hudi_rs import assert_same_rows
 from tests.helpers.merge_tables import COMMIT, EVENT, contents, in_memory, on_disk, rows_of
+from tests.helpers.tables import a_schema
 
 FIELD, MARKER = "hoodie.payload.delete.field", "hoodie.payload.delete.marker"
-SCHEMA = pa.schema({"id": pa.string(), "ts": pa.int64(), "op": pa.string()})
+SCHEMA = a_schema(id="string", ts="int64", op="string")
 FLAGGED = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
 
 

@@ -11,17 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakeformat.arrow.conform import conform, read_schema
+from lakeformat.arrow.conform import conform, reader_schema
 from lakeformat.codec import properties
-from lakeformat.merge import ReadRule, SliceMerge, fold_parts, read_rule
+from lakeformat.merge import ReadRule, SliceMerge, fold_parts, make_read_rule
 from lakeformat.merge.versions import LogRows
 from lakeformat.model.table_config import TableConfig
 from tests.helpers.fixture_slices import Slice, slices
 from tests.helpers.fixture_tables import expected, names, unpack
 
 TABLES = [name for kind in ("hudi_mor_v6", "hudi_v8_v9") for name in names(kind) if "mor" in Path(name).name]
-#: Fields of rows, by table and key, where Hudi 0.15.0 made the JSON and releases from 1.1 on read something else: in
-#: commit time a smaller ordering value does not keep a record of the log from replacing another.
+#: Fields of rows, by table and key, that Hudi 0.15.0 (which made the JSON) and releases from 1.1 on read differently:
+#: with commit time, a smaller ordering value does not keep a record of the log from replacing another.
 SINCE_1_1 = {
     ("hudi_mor_v6/mor6_latest_within_log", "1"): {
         "_hoodie_commit_time": "20261121011639644", "name": "later but smaller", "price": 99.0, "ts": 150,
@@ -52,10 +52,10 @@ def as_json(value: Any) -> Any:
 def merged(found: Slice, rule: ReadRule) -> list[dict[str, Any]]:
     whole = [part.rows.schema for part in found.parts if isinstance(part, LogRows) and not part.is_partial]
     tables = [found.base.schema] if found.base is not None else []
-    schema = pa.unify_schemas([read_schema(schema) for schema in [*tables, *whole]])
+    schema = pa.unify_schemas([reader_schema(schema) for schema in [*tables, *whole]])
     merge = SliceMerge(fold_parts(found.parts, rule, schema), rule)
     base = conform(found.base, schema).to_batches() if found.base is not None else []
-    parts = [*map(merge.merge_batch, base), *merge.remaining(1000, 1 << 20)]
+    parts = [*map(merge.merge_batch, base), *merge.log_only_rows(1000, 1 << 20)]
     return [{k: as_json(v) for k, v in row.items() if k not in HIDDEN} for part in parts for row in part.to_pylist()]
 
 
@@ -63,7 +63,7 @@ def slices_of(name: str, into: Path) -> tuple[list[Slice], ReadRule]:
     table = unpack(name, into)
     settings = properties.decode((table / ".hoodie/hoodie.properties").read_bytes(), name=name)
     layout = int(settings["hoodie.timeline.layout.version"])
-    return slices(table, layout), read_rule(TableConfig(settings).merge_settings)
+    return slices(table, layout), make_read_rule(TableConfig(settings).merge_settings)
 
 
 @pytest.mark.parametrize("name", TABLES)

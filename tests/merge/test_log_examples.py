@@ -1,4 +1,4 @@
-"""Examples of what becomes of one record: who wins, what is deleted, and how values of other types compare."""
+"""Examples of the merge of one record: the winner, deletes, and the comparison of values of other types."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def delete(ts: int | None) -> LogDeletes:
 def read(parts: Sequence[LogPart], rule: ReadRule, base: pa.Table, schema: pa.Schema = SCHEMA, **more: Any) -> pa.Table:
     merge = SliceMerge(fold_parts(parts, rule, schema, **more), rule)
     changed = [pa.Table.from_batches([merge.merge_batch(batch)]) for batch in base.to_batches()]
-    return pa.concat_tables([schema.empty_table(), *changed, *merge.remaining(100, 1 << 20)])
+    return pa.concat_tables([schema.empty_table(), *changed, *merge.log_only_rows(100, 1 << 20)])
 
 
-#: What is written on top of a base row with ts 100, and the value that is read; None for no row.
+#: Rule, versions written after a base row with ts 100, and the value that is read; None for no row.
 HISTORIES: list[tuple[ReadRule, list[LogPart], str | None]] = [
     (COMMIT, [row(50, "late")], "late"),
     (COMMIT, [row(60, "first"), row(50, "late")], "late"),
@@ -58,7 +58,7 @@ HISTORIES: list[tuple[ReadRule, list[LogPart], str | None]] = [
     (EVENT, [row(150, "kept"), delete(120)], "kept"),
     (EVENT, [row(150, "new"), delete(None)], None),
     (EVENT, [delete(None), row(120, "back")], "back"),
-    # What was deleted for good is forgotten with the delete: the row of the base file is compared again.
+    # A delete without an ordering value clears what came before, and the row of the base file is compared again.
     (EVENT, [delete(None), row(50, "back")], "base"),
     (EVENT, [delete(None), delete(60), row(50, "below")], "base"),
     (EVENT, [row(None, "", _hoodie_is_deleted=True)], None),
@@ -88,7 +88,7 @@ def test_duplicate_key_of_a_base_file_is_changed_in_every_row() -> None:
     assert read([delete(None)], EVENT, base).num_rows == 0
 
 
-#: Ordering values in delete blocks, as their wrappers hold them, and the table's type of the same.
+#: Ordering values in the wrappers of delete blocks, and the same values in the type of the table.
 TYPES = [
     (pa.int32(), pa.int64(), 7, 7),
     (pa.float64(), pa.float64(), 0.5, 0.5),
@@ -166,7 +166,7 @@ def test_long_history_is_folded_in_steps_and_can_be_spilled(tmp_path: Path) -> N
     ranks = (at * 7 + np.arange(20)[:, None] * 13) % 101
     last_greatest = 19 - ranks[::-1].argmax(axis=0)
     wanted = dict(zip(map(str, at), map(str, last_greatest), strict=True))
-    rows = pa.concat_tables(SliceMerge(found, EVENT).remaining(3_000, 1 << 20)).to_pydict()
+    rows = pa.concat_tables(SliceMerge(found, EVENT).log_only_rows(3_000, 1 << 20)).to_pydict()
     assert dict(zip(rows[KEY], rows["v"], strict=True)) == wanted
 
 
@@ -189,4 +189,4 @@ def test_batches_merged_by_several_threads_give_the_same_rows() -> None:
         merged = list(pool.map(merge.merge_batch, base.to_batches(max_chunksize=100)))
     values = pa.Table.from_batches(merged)["v"].to_pylist()
     assert values == ["base" if at % 3 else "log" for at in range(20_000)]
-    assert sum(rows.num_rows for rows in merge.remaining(1_000, 1 << 20)) == 13_334 - 6_667
+    assert sum(rows.num_rows for rows in merge.log_only_rows(1_000, 1 << 20)) == 13_334 - 6_667

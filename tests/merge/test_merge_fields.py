@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lakeformat.merge import fill_nulls, fold_rows
 from tests.helpers.merge_tables import TYPES
+from tests.helpers.tables import a_schema
 
 
 @pytest.mark.parametrize(("kind", "one", "other"), TYPES, ids=[str(kind) for kind, _, _ in TYPES])
@@ -44,14 +45,14 @@ def test_fold_of_distinct_keys_returns_the_same_rows() -> None:
 
 
 def rank(ts: float | None) -> tuple[int, float]:
-    """Null before all numbers, NaN behind them."""
+    """Return a sort key: null comes before all numbers, NaN after them."""
     if ts is None:
         return (0, 0.0)
     return (2, 0.0) if math.isnan(ts) else (1, ts)
 
 
 def folded(rows: list[dict[str, Any]], *, ordered: bool) -> list[dict[str, Any]]:
-    """The rows of one key each met by the next, as Hudi does it; by arrival of the newest."""
+    """Merge the rows of one key one after the other, as Hudi does, in the order of arrival of the winners."""
     states: dict[str, dict[str, Any]] = {}
     for at, row in enumerate(rows):
         old, new = states.get(row["k"]), {**row, "at": at}
@@ -72,9 +73,7 @@ ROW = st.fixed_dictionaries(
         "_hoodie_is_deleted": st.none() | st.booleans(),
     }
 )
-SCHEMA = pa.schema(
-    {"k": pa.string(), "ts": pa.float64(), "x": pa.int64(), "y": pa.string(), "_hoodie_is_deleted": pa.bool_()}
-)
+SCHEMA = a_schema(k="string", ts="float64", x="int64", y="string", _hoodie_is_deleted="bool")
 
 
 @given(st.lists(st.lists(ROW, max_size=6), max_size=3), st.booleans())

@@ -1,4 +1,4 @@
-"""The user's own merge functions: what they are given, what they may answer, and how they are refused."""
+"""Merge functions of the user: their arguments, their permitted results, and how wrong ones are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def batch(*rows: dict[str, Any]) -> pa.Table:
 
 
 def largest(stored: pa.Table, incoming: pa.Table) -> pa.Table:
-    """The larger ``n``, everything else from the incoming row."""
+    """Return the incoming rows with the greater ``n``."""
     return incoming.set_column(2, "n", pc.max_element_wise(stored["n"], incoming["n"]))
 
 
@@ -94,7 +94,7 @@ def test_merger_is_not_called_without_a_stored_row() -> None:
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module of the user's that can be imported by name."""
+    """Create a module of the user that can be imported by name, and return the name."""
     (tmp_path / "my_rules.py").write_text(
         "import pyarrow.compute as pc\n"
         "class Rules:\n"
@@ -143,7 +143,7 @@ def raising(stored: pa.Table, incoming: pa.Table) -> pa.Table:
     raise KeyError("price")
 
 
-#: Two strings of bytes that are no UTF-8.
+#: Two strings of bytes that are not UTF-8.
 NOT_TEXT = pa.StringArray.from_buffers(2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfe"))
 
 BAD: list[tuple[Callable[[pa.Table, pa.Table], Any], str]] = [

@@ -1,4 +1,4 @@
-"""Who wins when a key comes again: examples as tables, and writes of all kinds against a list of rows."""
+"""The winner when a key comes again: examples as tables, and writes of all kinds against a list of rows."""
 
 from __future__ import annotations
 
@@ -15,35 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeformat import Table
-from lakeformat.config.resolve import resolve
-from lakeformat.merge import deleted_rows, latest_rows, stored_wins
+from lakeformat.merge import flag_deleted_rows, latest_rows, stored_wins
 from lakeformat.model.operation import Operation
-from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.intake import create_table
 from tests.helpers.examples import examples
+from tests.helpers.tables import a_schema, a_table
 
 NAN = math.nan
-SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("ts", pa.float64()),
-        ("v", pa.int64()),
-        ("_hoodie_is_deleted", pa.bool_()),
-        ("tags", pa.list_(pa.string())),
-    ]
-)
+SCHEMA = a_schema(id="string", ts="float64", v="int64", _hoodie_is_deleted="bool", tags=pa.list_(pa.string()))
 EVENT, COMMIT = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
 
 
 def new_table(**options: Any) -> Table:
-    table = Table(MemoryStorage(), resolve({"recordkey": "id", "name": "t", **options}))
-    create_table(table.context.store, table.options, SCHEMA, SystemClock())
-    return table
+    return a_table(schema=SCHEMA, **options)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of input; ``v`` tells it from all others."""
+    """One row of input. ``v`` distinguishes it from all others."""
 
     id: str
     ts: float | None
@@ -136,15 +124,15 @@ def test_every_orderable_type_decides_the_newer_row(values: pa.Array) -> None:
 
 
 def test_deletes_are_marked_by_true_alone() -> None:
-    assert deleted_rows(pa.chunked_array([[True, False, None]]), 3).tolist() == [True, False, False]
-    assert np.array_equal(deleted_rows(None, 2), np.zeros(2, bool))
+    assert flag_deleted_rows(pa.chunked_array([[True, False, None]]), 3).tolist() == [True, False, False]
+    assert np.array_equal(flag_deleted_rows(None, 2), np.zeros(2, bool))
 
 
 # --- against a list of rows ------------------------------------------------------------------------------
 
 
 def rank(ts: float | None) -> tuple[int, float]:
-    """Null before all numbers, NaN behind them."""
+    """Return a sort key: null comes before all numbers, NaN after them."""
     if ts is None:
         return (0, 0.0)
     return (2, 0.0) if math.isnan(ts) else (1, ts)
@@ -152,7 +140,7 @@ def rank(ts: float | None) -> tuple[int, float]:
 
 @dataclass
 class Model:
-    """What the table should hold: ``(row, commit time)`` in any order; inserts may repeat a key."""
+    """The expected rows of the table: ``(row, commit time)`` in any order. Inserts may repeat a key."""
 
     mode: str
     rows: list[tuple[Row, str]] = field(default_factory=list)
@@ -231,13 +219,13 @@ def test_any_writes_follow_the_model(writes: list[tuple[Operation, Any]], mode: 
         assert all(row["_hoodie_commit_seqno"].startswith(row["_hoodie_commit_time"]) for row in after)
         live = {str(file.name) for file in table.snapshot().files}
         assert {row["_hoodie_file_name"] for row in after} <= live
-        # Rows of older commits were only copied: all but the file's name is as it was.
+        # Rows of older commits were only copied: only the file name may change.
         copied = Counter(but_file(r) for r in after if r["_hoodie_commit_time"] != result.instant_time)
         assert not copied - Counter(map(but_file, before))
         before = after
 
 
-# --- what the model does not say ------------------------------------------------------------------------
+# --- cases outside the model ------------------------------------------------------------------------------
 
 
 def test_an_updated_row_keeps_its_place_and_new_rows_follow() -> None:

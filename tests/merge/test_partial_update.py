@@ -1,4 +1,4 @@
-"""Partial updates: a column that is missing keeps the stored value, a null that is there is written."""
+"""Partial updates: a missing column keeps the stored value, a null in the input is written."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_deletes_of_a_partial_batch_delete() -> None:
 
 
 def requiring(table: Table, column: str) -> Table:
-    """The same empty table, which never has null in that column."""
+    """Return the same empty table with a column that is never null."""
     storage = table.context.storage
     data = dict(table.config.values)
     fields = [field.with_nullable(field.name != column) for field in SCHEMA]

@@ -1,11 +1,11 @@
-"""The rule of reading that a table's properties stand for."""
+"""The rule of reading that a table's properties define."""
 
 from __future__ import annotations
 
 import pytest
 
 from lakeformat import UnsupportedTableError
-from lakeformat.merge import ReadRule, read_rule
+from lakeformat.merge import ReadRule, make_read_rule
 from lakeformat.model.merge_settings import PartialUpdate
 from lakeformat.model.table_config import TableConfig
 
@@ -17,7 +17,7 @@ PAYLOAD, MODEL = "hoodie.compaction.payload.class", "org.apache.hudi.common.mode
 PARTIAL, PROPERTY = "hoodie.table.partial.update.mode", "hoodie.record.merge.property."
 FIELD, FIELDS = "hoodie.table.precombine.field", "hoodie.table.ordering.fields"
 
-#: What stands in hoodie.properties besides the ordering field ts, and the rule.
+#: Entries of hoodie.properties besides the ordering field ts, and the rule.
 CASES = [
     ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload"}, ReadRule()),
     ({PAYLOAD: MODEL + "DefaultHoodieRecordPayload"}, ReadRule(("ts",))),
@@ -49,7 +49,7 @@ CASES = [
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_read_rule_follows_from_the_table_properties(case: int) -> None:
     properties, rule = CASES[case]
-    assert read_rule(TableConfig({FIELD: "ts", **properties}).merge_settings) == rule
+    assert make_read_rule(TableConfig({FIELD: "ts", **properties}).merge_settings) == rule
 
 
 @pytest.mark.parametrize(
@@ -67,19 +67,19 @@ def test_read_rule_follows_from_the_table_properties(case: int) -> None:
 )
 def test_unsupported_merge_rule_is_refused_with_advice(properties: dict[str, str], setting: str) -> None:
     with pytest.raises(UnsupportedTableError, match="read_optimized") as refused:
-        read_rule(TableConfig({FIELD: "ts", **properties}).merge_settings)
+        make_read_rule(TableConfig({FIELD: "ts", **properties}).merge_settings)
     assert setting in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_read_rule_names_the_columns_needed_for_merging() -> None:
     rule = ReadRule(("at.ts", "at.n", "seq"), delete_field="op", delete_marker="d")
-    assert rule.needed_of_base() == ("_hoodie_record_key", "at", "seq")
-    assert ReadRule().needed_of_base() == ("_hoodie_record_key",)
-    assert sorted(rule.needed_of_logs()) == ["_hoodie_is_deleted", "_hoodie_operation", "at", "op", "seq"]
-    assert sorted(ReadRule().needed_of_logs()) == ["_hoodie_is_deleted", "_hoodie_operation"]
+    assert rule.base_columns() == ("_hoodie_record_key", "at", "seq")
+    assert ReadRule().base_columns() == ("_hoodie_record_key",)
+    assert sorted(rule.log_columns()) == ["_hoodie_is_deleted", "_hoodie_operation", "at", "op", "seq"]
+    assert sorted(ReadRule().log_columns()) == ["_hoodie_is_deleted", "_hoodie_operation"]
 
 
 def test_missing_ordering_field_is_dropped_from_the_rule() -> None:
-    assert ReadRule(("at.ts", "seq")).within({"at", "x"}) == ReadRule(("at.ts",))
-    assert ReadRule(("ts",), DEFAULTS).within(["x"]) == ReadRule((), DEFAULTS)
+    assert ReadRule(("at.ts", "seq")).for_columns({"at", "x"}) == ReadRule(("at.ts",))
+    assert ReadRule(("ts",), DEFAULTS).for_columns(["x"]) == ReadRule((), DEFAULTS)

@@ -1,4 +1,4 @@
-"""Every merge rule through whole writes: examples as a table, and any writes against a dict of rows."""
+"""Every merge rule through whole writes: examples as a table, and random writes against a dict of rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FOLD, NON_DEFAULTS = "PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatest
 
 STORED = {"id": "a", "ts": 5, "n": 1, "text": "old", "st": {"x": 1, "y": "y"}}
 
-#: rule, what comes in, what is stored then (nulls left out).
+#: Rule, incoming row, row that is stored afterwards (without nulls).
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (COMMIT, {"ts": 4, "n": None, "text": "new", "st": None}, {"ts": 4, "text": "new"}),
     (EVENT, {"ts": 4, "n": None, "text": "new", "st": None}, {"ts": 5, "n": 1, "text": "old", "st": STORED["st"]}),
@@ -53,7 +53,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 def options_of(rule: str) -> dict[str, Any]:
-    """Options that make a table with the rule."""
+    """Return options that make a table with the rule."""
     mode, _, partial = rule.partition("+")
     said = {"merge_mode": mode} if mode in {EVENT, COMMIT} else {PAYLOAD: mode}
     return {"ordering": "ts", **said, **({"partial_update": "true"} if partial else {})}
@@ -162,7 +162,7 @@ def rank(ts: int | None) -> tuple[bool, int]:
 
 @dataclass
 class Model:
-    """Rows by key with their commit times, under one rule. ``rule`` as in `CASES`, or ``sum``."""
+    """Rows by key with their commit times, under one rule: one of `CASES`, or ``sum``."""
 
     rule: str
     rows: dict[str, tuple[Row, str]] = field(default_factory=dict)
@@ -203,7 +203,7 @@ class Model:
 
 
 def summed(stored: pa.Table, incoming: pa.Table) -> pa.Table:
-    """The sum of ``n``, deleted beyond a hundred; everything else is the incoming row's, but ``text``."""
+    """Return the incoming rows with the sum of ``n``, deleted beyond a hundred, and the stored ``text``."""
     total = pc.add(pc.fill_null(stored["n"], 0), pc.fill_null(incoming["n"], 0))
     rows = incoming.set_column(incoming.schema.get_field_index("n"), "n", total)
     rows = rows.set_column(rows.schema.get_field_index("text"), "text", stored["text"])

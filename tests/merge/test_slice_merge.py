@@ -1,4 +1,4 @@
-"""A slice's log files and base file become rows: any histories against a model, and examples as tables."""
+"""The log files and the base file of a slice become rows: random histories against a model, and examples as tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lakeformat.merge import ReadRule, SliceMerge, fold_parts
 from lakeformat.merge.fold import fold_versions
-from lakeformat.merge.versions import LogDeletes, LogPart, LogRows, Versions, versions_of
+from lakeformat.merge.versions import LogDeletes, LogPart, LogRows, Versions, make_versions
 from lakeformat.model.merge_settings import PartialUpdate
 from tests.helpers.examples import examples
 from tests.helpers.log_model import UNAVAILABLE, Block, Row, merged
@@ -64,12 +64,12 @@ def part(block: Block, rule: ReadRule) -> LogPart:
 
 
 def read(base: Sequence[Row], parts: Sequence[LogPart], rule: ReadRule, batch_rows: int = 2) -> list[dict[str, Any]]:
-    """The merged rows, in order, of a base file that comes in batches, the last one first."""
+    """Return the merged rows, in order, of a base file that comes in batches, the last ones first."""
     merge = SliceMerge(fold_parts(iter(parts), rule, SCHEMA), rule)
     batches = arrow(base, SCHEMA.names).to_batches(max_chunksize=batch_rows)
     found = [*merge.merge(reversed(batches[2:])), *map(merge.merge_batch, reversed(batches[:2]))]
     assert all(batch.schema == SCHEMA for batch in found)
-    rest = list(merge.remaining(2, 1 << 20))
+    rest = list(merge.log_only_rows(2, 1 << 20))
     assert all(rows.num_rows <= 2 and rows.schema == SCHEMA for rows in rest)
     return [row for batch in [*reversed(found), *rest] for row in batch.to_pylist()]
 
@@ -106,7 +106,7 @@ BASE = st.lists(st.fixed_dictionaries({**META, **FIELDS}), max_size=5)
 
 
 def deletes_for(rule: ReadRule) -> st.SearchStrategy[Block]:
-    """Delete blocks whose values stand in the rule's order."""
+    """Return a strategy for delete blocks whose values are in the rule's order."""
     at = {"ts": 0, "n": 1}
 
     def block(given: list[tuple[str, tuple[Any, ...]]]) -> Block:
@@ -133,7 +133,7 @@ def test_any_history_merges_like_the_model(data: st.DataObject, rule: ReadRule, 
 def test_history_folded_in_parts_gives_the_same_rows(data: st.DataObject, rule: ReadRule) -> None:
     partial = [PARTIAL.map(lambda rows: Block(rows, is_partial=bool(rows)))] if rule.partial is NONE else []
     blocks = data.draw(st.lists(st.one_of(WHOLE, deletes_for(rule), *partial), min_size=2, max_size=6))
-    versions = [versions_of(part(block, rule), rule, SCHEMA) for block in blocks]
+    versions = [make_versions(part(block, rule), rule, SCHEMA) for block in blocks]
     cut = data.draw(st.integers(1, len(versions) - 1))
     whole = fold_versions(Versions.join(versions), rule)
     state = fold_versions(Versions.join(versions[:cut]), rule)
@@ -141,7 +141,7 @@ def test_history_folded_in_parts_gives_the_same_rows(data: st.DataObject, rule: 
     assert comparable(rows_by_key(whole)) == comparable(rows_by_key(twice))
 
 
-#: Rows of a base file of nine; a position beyond it makes the key count.
+#: Row numbers in a base file of nine rows. A number that is too large makes the reader use keys.
 AT = {"a": 7, "b": 0, "c": 8}
 
 
@@ -157,7 +157,7 @@ def test_merge_by_row_position_equals_merge_by_key(data: st.DataObject, rule: Re
 
 
 def pointing(one: LogPart) -> LogPart:
-    """The part, each record with its row in the base file."""
+    """Return the part with the row number in the base file for each record."""
     keys = one.keys if isinstance(one, LogDeletes) else one.rows[KEY]
     return replace(one, positions=np.array([AT[key] for key in keys.to_pylist()], np.int64))
 

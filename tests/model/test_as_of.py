@@ -1,4 +1,4 @@
-"""What readers may name an instant by, in tables of either timeline zone."""
+"""The forms in which readers may name an instant, in tables of either timeline zone."""
 
 from __future__ import annotations
 

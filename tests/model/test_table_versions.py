@@ -1,4 +1,4 @@
-"""What hoodie.properties of each table version say, and what of it is refused."""
+"""The properties of each table version, and the values that are refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from lakeformat import UnsupportedTableError
 from lakeformat.codec import properties
-from lakeformat.merge import read_rule
+from lakeformat.merge import make_read_rule
 from lakeformat.model.table_config import TableConfig, TableType
 from tests.helpers.fixture_tables import FIXTURES, expected, names
 
@@ -38,7 +38,7 @@ def test_settings_are_read_from_tables_of_hudi(name: str) -> None:
     assert (config.table_type is TableType.MERGE_ON_READ) == ("read_optimized" in told)
     if told.get("ordering"):
         assert config.ordering_fields == (told["ordering"],)
-    read_rule(config.merge_settings)  # No table of theirs is merged by unknown rules.
+    make_read_rule(config.merge_settings)  # Every merge rule of these tables is known.
 
 
 REFUSED = [

@@ -1,4 +1,4 @@
-"""What lies in the jar's Maven folder. Whether Spark takes it is asked in ``test_jar.py``."""
+"""The files in the jar's Maven folder. ``test_jar.py`` tests that Spark accepts the jar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def project(folder: Path) -> Path:
-    """Make a project of two packages with one file of every kind that may or may not be delivered."""
+    """Make a project of two packages, with one file of every kind that must or must not be in the jar."""
     for name in (
         "lakeformat/__init__.py",
         "lakeformat/py.typed",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Beside a cluster's own Spark, or without any: the line of docs/spark-cluster.md.
+#: The dependencies to install beside a cluster's own Spark, as in docs/spark-cluster.md.
 BESIDE = ("pyarrow", "numpy", "fsspec", "mmh3", "fastavro")
 PROGRAM = """
 import lakeformat, sys
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.nightly
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with wheel and sdist, made of the files that git knows."""
+    """Return a folder with wheel and sdist, made from the files that git tracks."""
     copy, out = tmp_path_factory.mktemp("source") / "lakeformat", tmp_path_factory.mktemp("dist")
     files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
     for name in filter(None, files):

@@ -1,4 +1,4 @@
-"""What `tools/house.py` finds: each promise broken once, in a tree of its own."""
+"""The findings of `tools/house.py`: each rule is broken once, in a tree of its own."""
 
 from __future__ import annotations
 

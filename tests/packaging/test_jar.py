@@ -1,4 +1,4 @@
-"""The jar as a user meets it: ``spark-submit --packages``, in a Python that has no lakeformat installed."""
+"""The jar as users run it: ``spark-submit --packages``, in a Python without an installed lakeformat."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tools.build_jar import ARTIFACT, GROUP, ROOT, build
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-# Runs at the start of every Python of the application, driver and workers alike, and takes the checkout
-# off the path: an editable install (a finder or a path entry) would otherwise hide the jar.
+# This runs at the start of every Python of the application, driver and workers alike. It removes the checkout from the
+# path, because an editable install (a finder or a path entry) would hide the jar.
 HIDE_CHECKOUT = f"""
 import sys
 sys.meta_path[:] = [f for f in sys.meta_path if "__editable__" not in getattr(f, "__module__", "")]
@@ -61,7 +61,7 @@ with open(answer, "w") as file:
 
 
 def spark_submit() -> str:
-    """The script that belongs to the PySpark of this environment."""
+    """Return the script that belongs to the PySpark of this environment."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -97,7 +97,7 @@ def test_spark_submit_packages_writes_and_reads(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=elsewhere, env=environ, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     found = json.loads(answer.read_text())
-    # Ivy stores the jar under this name; the package lies inside the file, not beside it.
+    # Ivy stores the jar under this name. The package is inside the file, not beside it.
     delivered = f"{GROUP}_{jar.name}"
     assert f"{delivered}/lakeformat/" in found["driver"]
     assert f"{delivered}/lakeformat/" in found["worker"]

@@ -15,7 +15,7 @@ TARGETS = (
     *("setup", "demo", "test", "test-slow", "format", "check", "interop", "bench", "jar"),
     *("test-matrix", "nightly", "clean", "help", "docs", "dist"),
 )
-# What an outer make hands down would reach the inner one.
+# The environment without the variables that an outer make passes to an inner one.
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")

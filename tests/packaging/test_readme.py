@@ -1,4 +1,4 @@
-"""The README and the quick starts as a newcomer follows them: after their install lines, and by nothing else.
+"""The README and the quick starts, followed as a newcomer does: with their install lines and nothing else.
 
 The wheel is installed into an environment of its own, with the extras that the page's ``pip install`` lines name above
 the block. The environment is not activated: its ``bin`` is not on ``PATH``, and no variable names a Python for Spark.
@@ -23,12 +23,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FLAGS = ("--quiet", "--disable-pip-version-check")
 _INSTALL = re.compile(r"^pip install (.*)$", re.MULTILINE)
-#: What would help an environment that is not activated, and what an editable checkout would bring.
+#: Variables that would help an environment that is not activated, and those that an editable checkout would set.
 _HELPS = ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 class Environment:
-    """An environment without lakeformat, until a page says to install it."""
+    """An environment that has no lakeformat until a page says to install it."""
 
     def __init__(self, folder: Path, wheels: Path) -> None:
         venv.create(folder, with_pip=True)
@@ -45,7 +45,7 @@ class Environment:
         subprocess.run([self.bin / "python", "-m", "pip", command, *FLAGS, *words], check=True, capture_output=True)
 
     def install(self, words: str) -> None:
-        """Do what ``pip install lakeformat[extra] other`` does, with the wheel of this checkout."""
+        """Install what ``pip install lakeformat[extra] other`` would, with the wheel of this checkout."""
         if words not in self.installed:
             named = shlex.split(words, comments=True)
             self.pip("install", *(re.sub(r"^lakeformat\b", str(self.wheel), word) for word in named))
@@ -67,7 +67,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 def follow(page: Path, environment: Environment, folder: Path, *, as_one: bool) -> str:
-    """Run a page's blocks in order; a quick start's Python blocks are one program."""
+    """Run a page's blocks in order. With ``as_one``, its Python blocks are one program. Return the output."""
     said, program = "", ""
     for block in blocks_of(page):
         text = block.text.replace("/tmp/", f"{folder}/")  # noqa: S108  The page names it.
@@ -98,7 +98,7 @@ def test_the_readme_runs_after_its_install_lines(environment: Environment, tmp_p
     said = follow(ROOT / "README.md", environment, tmp_path, as_one=False)
     assert "1 updated; 2 rows" in said
     assert re.search(r"\bAA\b.* 740", said)
-    assert re.search(r"\|\s*AA\s*\|\s*733\s*\|", said)  # What Spark shows.
+    assert re.search(r"\|\s*AA\s*\|\s*733\s*\|", said)  # This is part of Spark's output.
 
 
 @pytest.mark.nightly

@@ -1,4 +1,4 @@
-"""Which Java is found. Homes are directories with a ``java`` that answers as the real ones do."""
+"""The choice of a Java. Homes are folders with a ``java`` that answers like a real one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_first_suitable_java_is_taken(
             java_home(tmp_path / place, version)
     if named is not None:
         environ["JAVA_HOME"] = str(tmp_path / "named")
-    # The fake java is a shell script: nothing but /bin/sh is needed to run it.
+    # The fake java is a shell script: it needs nothing except /bin/sh.
     found = find_java_home(environ, [str(tmp_path / "usual*")])
     assert found == (tmp_path / expected if expected else None)
 

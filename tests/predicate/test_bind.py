@@ -75,7 +75,7 @@ def scalar(value: Any, of: pa.DataType) -> pa.Scalar:
         ("i < -3000000000", Comparison("i", "<", scalar(-(2**31), INT))),
         ("y = 300", In("y", pa.array([], pa.int8()))),
         ("l > 9007199254740992D", Comparison("l", ">", scalar(2**53 + 1, LONG))),
-        ("f >= 0.1", Comparison("f", ">=", scalar(0.1, FLOAT))),  # The float 0.1 is above the double.
+        ("f >= 0.1", Comparison("f", ">=", scalar(0.1, FLOAT))),  # The float 0.1 is greater than the double.
         ("f <= 0.1", Comparison("f", "<=", scalar(0.09999999403953552, FLOAT))),
         ("f = 0.1", In("f", pa.array([], FLOAT))),
         ("f = 0.5", Comparison("f", "=", scalar(0.5, FLOAT))),
@@ -103,7 +103,7 @@ def scalar(value: Any, of: pa.DataType) -> pa.Scalar:
         ("i = null", Comparison("i", "=", scalar(None, INT))),
         ("i in (1, 2.5, 3000000000, null)", In("i", pa.array([1, None], INT))),
         (
-            "l in (1, 9007199254740992D)",  # One double, two longs: 2^53 and 2^53 + 1.
+            "l in (1, 9007199254740992D)",  # One double for two longs: 2^53 and 2^53 + 1.
             Or(
                 (
                     In("l", pa.array([1], LONG)),
@@ -176,7 +176,8 @@ def test_inexact_comparison_is_refused_or_left_to_the_engine(text: str, named: s
         ("at = timestamp '2024-01-01 12:00:00'", datetime(2024, 1, 1, 11, tzinfo=timezone.utc)),
         ("at = date '2024-07-01'", datetime(2024, 6, 30, 22, tzinfo=timezone.utc)),
         ("at = '2024-07-01 12:00:00Z'", datetime(2024, 7, 1, 12, tzinfo=timezone.utc)),
-        # Twice on the clock: the earlier, as Java takes it. Never on the clock: as much later as it is put forward.
+        # A time that comes twice is the earlier one, as in Java. A time that is skipped is moved forward by the skipped
+        # hour.
         ("at = '2024-10-27 02:30:00'", datetime(2024, 10, 27, 0, 30, tzinfo=timezone.utc)),
         ("at = '2024-03-31 02:30:00'", datetime(2024, 3, 31, 1, 30, tzinfo=timezone.utc)),
     ],

@@ -1,4 +1,4 @@
-"""What bounds prove, unit by unit: both that units are left out and that traps keep them in."""
+"""The proofs that bounds allow, unit by unit: units that are skipped, and traps that must keep units in."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ FLOATS: list[Unit] = [
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("c > 100", [1, 1, 1, 1, 0]),  # NaN is greater than 100, and no bound tells whether there is one.
+        ("c > 100", [1, 1, 1, 1, 0]),  # NaN is greater than 100, and no bound says whether there is one.
         ("c >= 100", [1, 1, 1, 1, 0]),
         ("c != 5", [1, 1, 1, 1, 0]),
         ("not c <= 100", [1, 1, 1, 1, 0]),
@@ -110,7 +110,7 @@ COUNTED: list[Unit] = [(1.0, 3.0, 0), (5.0, 5.0, 0), (1.0, 3.0, 2), (5.0, 5.0, N
         (In("c", (NAN, 6.0)), [0, 0, 1, 1, 1]),
         (In("c", (NAN, *range(6, 16))), [0, 0, 1, 1, 1]),
         (In("c", (NAN,) * 9), [0, 0, 1, 1, 0]),
-        # What rules NaN out, or does not.
+        # Conditions that rule NaN out, and conditions that do not.
         ("c >= 4 and c <= 9", [0, 1, 0, 1, 1]),
         ("c between 4 and 9", [0, 1, 0, 1, 1]),
         ("4 <= c and (true and not c > 9)", [0, 1, 0, 1, 1]),
@@ -149,7 +149,7 @@ def test_comparison_with_nan_skips_only_if_nothing_can_match() -> None:
         assert may_match(wanted, bounds, pa.array([ROWS])).tolist() == [True]
 
 
-#: The third is cut short: every text lies between, none need equal a bound.
+#: The bounds of the third unit are cut short: every text lies between them, but none needs to equal a bound.
 TEXTS: list[Unit] = [
     ("abc", "abd", 0),
     ("b", "b", 0),
@@ -164,7 +164,7 @@ TEXTS: list[Unit] = [
     [
         ("c = 'abcd'", [1, 0, 1, 0, 1]),
         ("c > 'b'", [0, 0, 0, 1, 1]),
-        ("c > '\uffff'", [0, 0, 0, 1, 1]),  # Bytewise; in UTF-16 an emoji would come first.
+        ("c > '\uffff'", [0, 0, 0, 1, 1]),  # Texts are compared by bytes; in UTF-16 an emoji would come first.
         ("c like 'ab%'", [1, 0, 1, 0, 1]),
         ("c like 'abd%'", [1, 0, 1, 0, 1]),
         ("c like 'abe%'", [0, 0, 1, 0, 1]),

@@ -1,4 +1,4 @@
-"""Expressions of Arrow as filters: the oracle is Arrow itself over all rows, and it decides about skipping, too."""
+"""Arrow expressions as filters: Arrow itself, on all rows, is the oracle for rows and for skipping."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def truth(expression: pc.Expression, rows: pa.Table) -> list[bool]:
 
 
 def bounds_of(rows: pa.Table, path: str) -> ColumnBounds:
-    """As Parquet has them: without NaN."""
+    """Return the bounds as Parquet stores them: without NaN."""
     top, *within = path.strip("`").split(".") if path == "s.a" else [path.strip("`")]
     column = rows[top].combine_chunks()
     column = pc.struct_field(column, within) if within else column

@@ -1,4 +1,4 @@
-"""The laws of filters: rows against an independent evaluator, and no unit with a wanted row is left out."""
+"""The laws of filters: an independent evaluator selects the same rows, and no unit with such a row is skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operator on every pair of awkward values and literals, against the evaluator."""
+"""Every operator on every pair of unusual values and literals, compared with an independent evaluator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions before their time zone is known: wide enough for every zone, and narrow enough to leave files out."""
+"""Conditions whose time zone is not known yet: wide enough for every zone, and narrow enough to skip files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of a read: few and even, however small the row groups and however few rows a filter leaves."""
+"""The batches of a read are few and even, for small row groups and for filters that leave few rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 import lakeformat
 from lakeformat.read.run.batches import BATCH_ROWS
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("note", pa.string())])
+SCHEMA = a_schema(id="int64", x="int64", note="string")
 ROWS, GROUP = 150_000, 4_000
 
 

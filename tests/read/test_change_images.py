@@ -18,6 +18,7 @@ from lakeformat import InstantNotAvailableError, InvalidInputError, Table
 from lakeformat.storage import LocalStorage
 from tests.helpers.examples import examples
 from tests.helpers.fixture_tables import expected, names, unpack
+from tests.helpers.tables import a_schema
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 KEY = ["_hoodie_partition_path", "_hoodie_record_key"]
@@ -107,7 +108,7 @@ def test_applied_changes_give_the_table(name: str, tmp_path: Path) -> None:
     assert held == {tuple(row[name] for name in KEY): text_of(row) for row in plain(rows.select(columns))}
 
 
-SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+SCHEMA = a_schema(id="string", v="int64")
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["upsert", "delete", "overwrite", "cluster", "update"]),

@@ -1,4 +1,4 @@
-"""Time travel to what cleaning by file versions, which keeps no commit whole, has taken: told, never rows that lack."""
+"""Time travel to instants whose files were cleaned by versions is refused: it never returns incomplete rows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import InstantNotAvailableError
+from tests.helpers.tables import a_batch, a_schema
 
-SCHEMA = pa.schema({"id": pa.int64(), "region": pa.string(), "v": pa.string()})
+SCHEMA = a_schema(id="int64", region="string", v="string")
 
 
 def rows(*ids: int, v: str) -> pa.Table:
-    return pa.table([ids, [f"r{i % 2}" for i in ids], [v] * len(ids)], schema=SCHEMA)
+    return a_batch(SCHEMA, id=ids, region=[f"r{i % 2}" for i in ids], v=v)
 
 
 @pytest.mark.parametrize("file_index", [True, False])
@@ -24,7 +25,7 @@ def rows(*ids: int, v: str) -> pa.Table:
 def test_time_travel_is_complete_or_refused_after_cleaning(
     version: int, kind: str, file_index: bool, how: str, tmp_path: Path
 ) -> None:
-    """The commit that wrote the files is archived: no commit that is left promises them."""
+    """The commit that wrote the files is archived, so no commit on the timeline needs them."""
     options = {
         "hoodie.clean.commits.retained": 1,
         "lakeformat.file.index": file_index,

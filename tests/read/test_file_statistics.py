@@ -1,4 +1,4 @@
-"""What is known of folders' values, of rows and of NaN, against the rows themselves."""
+"""The known values of folders, numbers of rows and numbers of NaN, compared with the rows themselves."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 import lakeformat
 from lakeformat.read.run.file_statistics import FileStatistics, FolderValues, file_statistics, find_folder_values
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int32()), ("x", pa.float64())])
+SCHEMA = a_schema(id="int64", p="string", n="int32", x="float64")
 ROWS = pa.table(
     {
         "id": range(8),
@@ -33,7 +34,7 @@ def told(path: Path, *kept: str) -> tuple[FileStatistics, FolderValues]:
 
 
 def by_rows(path: Path, column: str) -> dict[str, Any]:
-    """The value of each folder whose rows have one, by the rows."""
+    """Return, from the rows, the value of each folder that has a single value."""
     rows = lakeformat.open(path).to_arrow(["_hoodie_partition_path", column])
     grouped: dict[str, set[Any]] = {}
     for row in rows.to_pylist():
@@ -58,7 +59,7 @@ def test_folder_has_the_value_of_all_its_rows(path: Path) -> None:
     wanted = {folder: (value, by_rows(path, "n")[folder]) for folder, value in by_rows(path, "p").items()
               if folder in by_rows(path, "n")}  # fmt: skip
     assert {folder: tuple(values[at].values()) for folder, at in folders.rows.items()} == wanted
-    # Nulls and the empty text share a folder, which has no one value.
+    # Nulls and the empty text share a folder, which therefore has no single value.
     assert len(wanted) == 3
 
 

@@ -1,4 +1,4 @@
-"""Real Hudi tables of version 6 read equal to the rows their writer's own reader gave."""
+"""Real Hudi tables of version 6: lakeformat reads the rows that Hudi's own reader returned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.fixture_tables import expected, names, unpack
 
 
 def plain(value: Any) -> Any:
-    """A value as the JSON files spell it."""
+    """Return a value in the form of the JSON files."""
     match value:
         case dict():
             return {str(key): plain(inner) for key, inner in value.items()}
@@ -38,7 +38,7 @@ def identity(row: dict[str, Any]) -> str:
 
 
 def wanted(name: str, instant: str | None) -> list[dict[str, Any]]:
-    """Expected rows, with the stored value in the cells where Spark takes another."""
+    """Return the expected rows, with the stored value in the cells that Spark reads differently."""
     document = expected(name)
     rows = document["snapshot"] if instant is None else document["time_travel"][instant]
     at = instant or document["instants"][-1]["instant"]

@@ -1,6 +1,6 @@
-"""Boxes on floats skip as many files as boxes on integers, NaN or not, and lose no row.
+"""Boxes on floats skip as many files as boxes on integers, with and without NaN, and lose no row.
 
-The oracle is numpy over all rows, with Spark's order: NaN is greater than all numbers.
+The oracle is numpy on all rows, with Spark's order: NaN is greater than all numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from lakeformat.read.query import resolve_query
 from lakeformat.read.run.file_statistics import file_statistics
 from lakeformat.read.run.session import plan_read
 from lakeformat.storage import Storage
-from tests.helpers.local_shuffle import exchanged
+from tests.helpers.local_shuffle import write_shuffled
+from tests.helpers.tables import a_schema
 
 ROWS, FILES = 8_000, 40
 NAN: Final = float("nan")
@@ -47,7 +48,7 @@ def files_read(table: lakeformat.Table, where: str) -> int:
 
 
 def boxes(x: npt.NDArray[Any], y: npt.NDArray[Any], count: int) -> list[tuple[Any, Any, Any, Any]]:
-    """Each side a tenth of the rows wide, so that a box on both holds a hundredth."""
+    """Return boxes whose sides are a tenth of the rows wide, so that a box on both columns holds a hundredth."""
     starts = np.random.default_rng(3).random((count, 2)) * 0.9
     return [
         (*np.quantile(x, [a, a + 0.1], method="lower").tolist(), *np.quantile(y, [b, b + 0.1], method="lower").tolist())
@@ -93,9 +94,7 @@ def test_layout_report_equals_what_reads_skip(tmp_path: Path) -> None:
 
 # --- the counts -----------------------------------------------------------------------------------------
 
-SCHEMA: Final = pa.schema(
-    [("id", pa.int64()), ("f", pa.float32()), ("d", pa.float64()), ("s", pa.struct([("d", pa.float64())]))]
-)
+SCHEMA: Final = a_schema(id="int64", f="float32", d="float64", s=pa.struct([("d", pa.float64())]))
 OPTIONS: Final[Mapping[str, Any]] = {
     "hoodie.parquet.small.file.limit": 0,
     "lakeformat.file.index.commits": 3,
@@ -147,7 +146,7 @@ WRITES: Final[Mapping[str, Callable[[lakeformat.Table], Any]]] = {
     "partial": lambda table: lakeformat.open(table.context.storage.location, **OPTIONS, partial_update=True).upsert(
         some(range(30, 60), 4).select(["id", "f"])
     ),
-    "exchanged": lambda table: exchanged(table, [some(range(30, 60), 4)], Operation.UPSERT),
+    "exchanged": lambda table: write_shuffled(table, [some(range(30, 60), 4)], Operation.UPSERT),
     "delete": lambda table: table.delete(some(range(10), 0).select(["id"])),
     "delete where": lambda table: table.delete(where="id < 20"),
     "update": lambda table: table.update({"d": NAN}, where="id < 20"),
@@ -171,7 +170,7 @@ def with_nan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("write", WRITES)
 def test_every_write_counts_nan(write: str, with_nan: Path, tmp_path: Path) -> None:
     table = lakeformat.open(shutil.copytree(with_nan, tmp_path / "t"), **OPTIONS)
-    for _ in range(2):  # From deltas, and from a snapshot of the index.
+    for _ in range(2):  # The facts come first from deltas, then from a snapshot of the index.
         WRITES[write](table)
         assert counted(table)
 
@@ -181,7 +180,7 @@ def test_files_without_nan_counts_can_hold_nan(with_nan: Path, tmp_path: Path) -
     paths = ("f", "d", "s.d")
     assert without_nan(table, [file.path for file in table.snapshot().files], *paths) == set()
     assert without_nan(table, newest(table), *paths) == {*paths}
-    # As another program writes.
+    # This upsert writes as a program without the index.
     lakeformat.open(tmp_path / "t", **OPTIONS, **{"lakeformat.file.index": False}).upsert(some(range(40, 50), 9))
     assert not counted(table)
     assert without_nan(table, newest(table), *paths) == set()
@@ -189,7 +188,7 @@ def test_files_without_nan_counts_can_hold_nan(with_nan: Path, tmp_path: Path) -
 
 
 def uncounted(storage: Storage, new: Collection[str]) -> None:
-    """Files of the index as the release before NaN was counted wrote them: without these columns."""
+    """Rewrite files of the index without the counts of NaN, as the release before wrote them."""
     renamed: dict[str, str] = {}
     for path in sorted(new, key=lambda path: "/manifest-" in path):  # The manifest names the shards.
         table = pq.read_table(pa.BufferReader(storage.read(path)))
@@ -218,7 +217,7 @@ def test_index_without_nan_counts_is_read(tmp_path: Path) -> None:
 
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **OPTIONS)
     write_as_before(0, 5)
-    for start, count in ((50, 1), (60, 4)):  # Counted in a delta, then in a snapshot of the index.
+    for start, count in ((50, 1), (60, 4)):  # The counts are in a delta, then in a snapshot of the index.
         write(start, count)
         assert not counted(table)
         high = start + 10 * count
@@ -230,7 +229,7 @@ def test_index_without_nan_counts_is_read(tmp_path: Path) -> None:
         ]
         assert files_read(table, "d > 25") == 5 + count + (start - 50) // 10, "of five files nothing is known"
         assert files_read(table, "d > 25 and d < 1000") == count + (start - 50) // 10
-    write_as_before(100, 2)  # The older release goes on with it.
+    write_as_before(100, 2)  # The older release continues the index.
     assert len(table.to_arrow(["id"], where="d >= 0")) == 120 - 24
 
 

@@ -25,7 +25,7 @@ def footer(columns: dict[str, pa.Array], **options: Any) -> pq.FileMetaData:
     table = pa.table(columns)
     if table.num_rows:
         pq.write_table(table, sink, **options)
-    else:  # As Hudi writes a file emptied by deletes: no row group at all.
+    else:  # Hudi writes a file without row groups if deletes empty it.
         pq.ParquetWriter(sink, table.schema).close()
     return pq.ParquetFile(sink).metadata
 
@@ -166,7 +166,7 @@ def test_names_reach_through_structs_and_absence_means_all_null() -> None:
         "s.new": (None, None, 3),
         "`a.b`": (7, 8, 1),
         "late": (None, None, 3),
-        "late_items": (None, None, None),  # Perhaps the same column, spelt otherwise.
+        "late_items": (None, None, None),  # Perhaps it is the same column, spelt differently.
         "items": (None, None, None),
         "s": (None, None, None),
     }

@@ -1,4 +1,4 @@
-"""Hudi's tables of every version and type read equal to what the Hudi that made them reads, at each instant."""
+"""Hudi's tables of every version and type: the rows equal those that their Hudi reads, at each instant."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ COLLECTIONS = (
     "hudi_merge_rules",
     "own_histories",
 )
-#: The JSON files leave these out.
+#: Columns that the JSON files leave out.
 UNSAID = frozenset({"_hoodie_commit_seqno", "_hoodie_file_name"})
-#: Made by Hudi 0.15.0, of whose two rules for late updates within the log later releases, and we, have one.
+#: Hudi 0.15.0 made it. 0.15.0 has two rules for late updates within the log; later releases and lakeformat have one.
 OLD_RULE = "hudi_mor_v6/mor6_latest_within_log"
-#: Upgraded while a compaction was pending: Hudi then loses sight of what was committed after the plan was made.
+#: The table was upgraded while a compaction was pending: Hudi then loses the commits after the plan.
 LOST_BY_HUDI = "hudi_upgraded/up_v6_v9_mor_pending"
 Rows = list[dict[str, Any]]
 
 
 def same(found: Rows, wanted: Rows) -> None:
-    """Compare without order; columns that a JSON row lacks are null there, meta columns that none has are not said."""
+    """Compare rows without their order.
+
+    Columns that a JSON row lacks are null; meta columns that all rows lack are ignored.
+    """
     said = {name for row in wanted for name in row}
     shown = [{n: plain(v) for n, v in row.items() if n in said or not n.startswith("_hoodie_")} for row in found]
     columns = dict.fromkeys(name for row in shown for name in row)
@@ -44,7 +47,7 @@ def by_text(row: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def timeless(value: Any) -> str:
-    """Some JSON files leave out the fraction of whole seconds."""
+    """Return a text without the fraction of whole seconds, which some JSON files leave out."""
     return repr(value.removesuffix(".000000") if isinstance(value, str) else value)
 
 
@@ -59,7 +62,7 @@ def test_rows_equal_those_of_the_hudi_that_made_the_table(name: str, tmp_path: P
         older = lakeformat.open(folder, **{"hoodie.datasource.query.type": "read_optimized"})
         same(older.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), document["read_optimized"])
     for instant, rows in document.get("as_of", {}).items():
-        if isinstance(rows, str):  # What Hudi said instead.
+        if isinstance(rows, str):  # Hudi's error instead of rows.
             with pytest.raises(InstantNotAvailableError):
                 table.to_arrow(as_of=instant)
         else:

@@ -1,4 +1,4 @@
-"""The order of a commit's changes: pairs across file groups, doubled keys, and more rows than are held in memory."""
+"""The order of a commit's changes: pairs across file groups, doubled keys, and more rows than memory may hold."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pyarrow.compute as pc
 
 from lakeformat.merge.order import pair_keys
 from lakeformat.read.cdc.images import order_images
+from tests.helpers.tables import a_schema
 
 IMAGE = pa.struct({"id": pa.int64(), "v": pa.string()})
 TEXT = pa.string()
-SCHEMA = pa.schema(
-    {"key": TEXT, "partition": TEXT, "op": TEXT, "ts_ms": TEXT, "before": IMAGE, "after": IMAGE},
-)
+SCHEMA = a_schema(key=TEXT, partition=TEXT, op=TEXT, ts_ms=TEXT, before=IMAGE, after=IMAGE)
 
 
 def images(op: str, ids: list[int], partition: str, value: str) -> pa.RecordBatch:

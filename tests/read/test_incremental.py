@@ -1,4 +1,4 @@
-"""Incremental queries: held against Hudi's own answers, a model, and what a reader that follows a table must see."""
+"""Incremental queries against Hudi's own answers, a model, and the guarantees for a reader that follows a table."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.port import FileInfo
 from tests.helpers.examples import examples
 from tests.helpers.fixture_tables import expected, names, unpack
+from tests.helpers.tables import a_schema, a_table
 from tests.read.test_hudi_fixtures import same
 
 TYPE, BEGIN = "hoodie.datasource.query.type", "hoodie.datasource.read.begin.instanttime"
@@ -28,8 +29,8 @@ END, FULL_SCAN = "hoodie.datasource.read.end.instanttime", "hoodie.datasource.re
 HOLES = "hoodie.read.timeline.holes.resolution.policy"
 END_COLUMNS = "hoodie.datasource.read.schema.use.end.instanttime"
 
-#: Of ranges that reach into archived commits Hudi leaves rows out (0.15.0: most; 1.2.0: those that changed later). A
-#: range -> how many rows there are; None where files of its end have been cleaned away.
+#: For ranges that include archived commits, Hudi leaves rows out (0.15.0 most, 1.2.0 those that changed later). Range
+#: -> the number of rows; None if files of its end have been cleaned away.
 ARCHIVED: dict[tuple[str, str, str | None], int | None] = {
     ("v6_cow_archived", "000", "20261122151705176"): None,
     ("v6_cow_archived", "000", None): 8,
@@ -65,7 +66,7 @@ def rows(values: dict[str, int]) -> pa.Table:
 
 
 def new_table(folder: Path) -> Table:
-    return lakeformat.create(folder / "t", rows({}).schema.set(0, pa.field("id", pa.string())), record_key="id")
+    return a_table(folder / "t", schema=a_schema(id="string", v="int64"))
 
 
 KEYS = st.sampled_from("abcdef")
@@ -81,7 +82,7 @@ STEPS = st.lists(
 def test_incremental_read_of_any_range_equals_the_model(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
 ) -> None:
-    """A model holds, after each commit, which commit wrote each key last, and its value."""
+    """The model stores, after each commit, the last commit and the value of each key."""
     table = new_table(tmp_path_factory.mktemp("incremental"))
     states: list[tuple[str, dict[str, tuple[str, int]]]] = [("000", {})]
     for verb, values in steps:
@@ -168,7 +169,7 @@ def test_cleaned_files_fail_only_ranges_that_need_them(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Busy(TableContext):
-    """A table that somebody writes to whenever a snapshot of it is taken."""
+    """A context in which another writer commits whenever a snapshot of the table is taken."""
 
     write: Callable[[], object]
 
@@ -194,7 +195,7 @@ def test_commit_completed_during_planning_is_in_the_next_range(tmp_path: Path) -
 
 @dataclass(frozen=True)
 class Listing(LocalStorage):
-    """Notes the folders it is asked to list."""
+    """A storage that records the folders that are listed."""
 
     listed: list[str] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""JSON of Arrow values, held against the json module's reading of it."""
+"""JSON of Arrow values, compared with the json module's reading of it."""
 
 from __future__ import annotations
 

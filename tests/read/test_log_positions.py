@@ -11,31 +11,20 @@ import pytest
 
 from lakeformat import Table
 from lakeformat.codec.log_blocks import HeaderKey, decode_positions
-from lakeformat.config.resolve import resolve
 from lakeformat.files.log_reader import decode_blocks, read_blocks
 from lakeformat.merge.versions import LogRows
-from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.intake import create_table
+from tests.helpers.tables import a_schema, a_table
 
 KEY = "_hoodie_record_key"
-SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("part", pa.string()), ("v", pa.int64())])
+SCHEMA = a_schema(id="string", ts="int64", part="string", v="int64")
 Model = dict[str, tuple[int, str, int]]
 
 
 def new_table(version: int, **options: Any) -> Table:
-    settings = {
-        "recordkey": "id",
-        "name": "t",
-        "hoodie.write.table.version": version,
-        "hoodie.datasource.write.precombine.field": "ts",
-        "hoodie.datasource.write.partitionpath.field": "part",
-        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
-        "lakeformat.parquet.row.group.rows": 7,
-        "hoodie.compact.inline": False,
-    }
-    found = Table(MemoryStorage(), resolve({**settings, **options}))
-    create_table(found.context.store, found.options, SCHEMA, SystemClock())
-    return found
+    ordering = options.pop("hoodie.datasource.write.precombine.field", "ts")
+    kind = {"partition_by": "part", "ordering": ordering, "merge_on_read": True, "version": version}
+    few_rows = {"lakeformat.parquet.row.group.rows": 7, "hoodie.compact.inline": False}
+    return a_table(schema=SCHEMA, **kind, **{**few_rows, **options})
 
 
 def rows(values: Model) -> pa.Table:

@@ -1,4 +1,4 @@
-"""A data file that is gone when it is read: the error says whether somebody cleaned it, or it is lost."""
+"""If a data file is missing during a read, the error says whether a clean deleted it or it is lost."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import CorruptTableError
+from tests.helpers.tables import a_batch, a_table
 
 KINDS = [(version, kind) for version in ("6", "9") for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")]
 
@@ -17,12 +18,9 @@ KINDS = [(version, kind) for version in ("6", "9") for kind in ("COPY_ON_WRITE",
 @pytest.fixture(params=KINDS, ids=str)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> lakeformat.Table:
     version, kind = request.param
-    made = {"hoodie.write.table.version": version, "table_type": kind, "hoodie.clean.automatic": False}
-    schema = pa.schema({"id": pa.int64(), "v": pa.int64()})
-    table = lakeformat.create(tmp_path / "t", schema, record_key="id", **made)
-    for number in range(3):
-        table.upsert(pa.table({"id": [1, 2], "v": [number, number]}))
-    return table
+    commits = [a_batch(id=[1, 2], v=number) for number in range(3)]
+    keeping = {"table_type": kind, "hoodie.clean.automatic": False}
+    return a_table(tmp_path / "t", rows=commits, version=version, operation="upsert", **keeping)
 
 
 def newest(table: lakeformat.Table) -> list[Path]:

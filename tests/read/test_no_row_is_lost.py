@@ -1,6 +1,6 @@
 """The law of skipping: for random tables, layouts and filters, a read returns exactly the rows that match.
 
-The judge is an evaluator of Spark's predicates over single rows, which knows of no files.
+The oracle is an evaluator of Spark's predicates on single rows, which knows no files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakeformat.read.run.verify import read_verified
 from tests.helpers.random_tables import Draw, RandomTable, draws
 from tests.helpers.row_oracle import truth
 
-#: A case is a table and a filter.
+#: Each combination of a table and a filter is a case.
 TABLES, FILTERS = 50, 102
 CASES = 5_000
 

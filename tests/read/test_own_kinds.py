@@ -1,4 +1,4 @@
-"""Kinds of tables that are few read equal to what Hudi reads of them, whichever columns and filters are asked for."""
+"""Rare kinds of tables: lakeformat reads the rows that Hudi reads, for all columns and filters."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tests.read.test_hudi_fixtures import same
 Row = dict[str, Any]
 
 KINDS: Final = [name for name in names("own_kinds") if "orc" not in name and "evolved_nested" not in name]
-#: Stands for a table that Hudi cannot read: the same history in one that it can.
+#: A table with the same history that Hudi can read, for a table that it cannot read.
 SAME_HISTORY: Final = "own_kinds/v6_nested_mor"
-#: What a filter selects of rows as Hudi reads them.
+#: Filter -> the same filter on rows that Hudi reads.
 FILTERS: Final[Mapping[str, Callable[[Row], bool]]] = {
     "id = 1": lambda row: row["id"] == 1,
     "ts < 10": lambda row: row["ts"] < 10,
@@ -51,7 +51,7 @@ def rows_of(table: Table, **asked: Any) -> list[Row]:
 
 
 def spelled(table: Table, where: str) -> str:
-    """The filter for this table: where nothing tells the type of a dropped column, it is text."""
+    """Return the filter for this table: a dropped column without a known type is text."""
     texts = {field.name for field in table.schema if field.type == pa.string()}
     where = where.replace("day = 2", "day = '2'") if "day" in texts else where
     return where.replace("date'", "'") if "born" in texts else where
@@ -105,7 +105,7 @@ def test_operation_field_in_log_rows_deletes(tmp_path: Path) -> None:
 
 
 def append_log(folder: Path, base: BaseFile, rows: pa.Table) -> None:
-    """A deltacommit with one log file for the slice of a base file."""
+    """Commit a log file for the slice of a base file."""
     time, end = "20991231000000000", "20991231000000001"
     text = pq.read_metadata(folder / base.path).metadata[b"parquet.avro.schema"].decode()
     sink = io.BytesIO()

@@ -12,14 +12,15 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import CorruptTableError
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("x", pa.int64()), ("note", pa.binary())])
+SCHEMA = a_schema(id="int64", part="string", x="int64", note="binary")
 ROWS, LARGE = 240_000, 16 << 20
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> lakeformat.Table:
-    """One file of 40 MB in six row groups, and twenty small ones."""
+    """Return a table with one file of 40 MB in six row groups, and twenty small files."""
     generator = np.random.default_rng(3)
     options = {"hoodie.parquet.small.file.limit": 0, "lakeformat.parquet.row.group.rows": 40_000}
     made = lakeformat.create(
@@ -38,7 +39,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> lakeformat.Table:
 
 @pytest.fixture(params=[1, 2, 5])
 def cores(request: pytest.FixtureRequest) -> Iterator[int]:
-    """As many threads as a machine of these cores would use."""
+    """Let Arrow use as many threads as on a machine with this many cores."""
     before = pa.cpu_count()
     pa.set_cpu_count(request.param)
     yield request.param
@@ -46,7 +47,7 @@ def cores(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def raw(table: lakeformat.Table) -> pa.Table:
-    """What pyarrow finds in the files, one after the other."""
+    """Return the rows that pyarrow reads from the files, one after the other."""
     here = Path(table.context.storage.location)
     files = table.snapshot().files
     assert max(file.size_bytes for file in files) > 2 * LARGE

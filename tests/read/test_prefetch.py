@@ -1,4 +1,4 @@
-"""Iterators that threads work on: values in order, little held, nothing left behind."""
+"""Iterators that threads work on keep the order of values, hold few of them and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakeformat.read.run.parallel import read_in_order
 
 
 class Counted:
-    """Streams of numbers that know how many were made, and how many streams are open."""
+    """Streams of numbers, with the count of numbers made and of open streams."""
 
     def __init__(self) -> None:
         self.made = self.opened = self.closed = 0
@@ -77,7 +77,7 @@ def test_values_ahead_stay_within_the_limit(taken: int, threads: int, held: int)
     values = read_in_order((counted.stream(range(20)) for _ in range(9)), threads=threads, held=held)
     for _ in range(taken):
         next(values)
-    # The first stream may make one more than there is room for.
+    # The first stream may make one value more than there is room for.
     assert counted.made <= taken + held + 1
     assert counted.opened - counted.closed <= threads + held
     values.close()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Texts with few values come out of their dictionaries as they went in."""
+"""Texts with few values survive their dictionaries unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ COLUMNS = {
     "few": [None if n % 7 == 0 else f"city {n % 5}" for n in range(ROWS)],
     "nulls": [None] * ROWS,
     "sparse": ["once" if n == 1500 else None for n in range(ROWS)],
-    "late": ["early"] * 1000 + [f"later {n}" for n in range(2000)],  # The first row group tells too little.
+    # The first row group does not show how many values follow.
+    "late": ["early"] * 1000 + [f"later {n}" for n in range(2000)],
     "distinct": [f"row {n}" for n in range(ROWS)],
     "code": [bytes([n % 3]) for n in range(ROWS)],
 }

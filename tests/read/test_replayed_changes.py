@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat import LakeformatError, Table
 from tests.helpers.examples import examples
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+SCHEMA = a_schema(id="int64", p="string", ts="int64", v="string")
 IDS, PARTS = st.integers(0, 5), st.sampled_from("abc")
 ROWS = st.lists(st.tuples(IDS, PARTS, st.integers(0, 9), st.sampled_from([None, "x", "y"])), max_size=5)
 OVER = ["upsert", "delete", "overwrite", "insert_overwrite", "delete_partitions", "update", "delete_where", "merge"]
@@ -53,7 +54,7 @@ def options_of(kind: dict[str, Any]) -> dict[str, Any]:
 
 
 def arrow(rows: list[tuple[Any, ...]], key: Callable[[tuple[Any, ...]], Any]) -> pa.Table:
-    """One row a key, the last of them."""
+    """Return the last row of each key as an Arrow table."""
     kept = {key(row): row for row in rows}
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in kept.values()], SCHEMA)
 
@@ -68,7 +69,7 @@ def merge(table: Table, rows: pa.Table) -> Any:
 
 
 def written(table: Table, verb: str, rows: pa.Table) -> None:
-    """One step; what a service or a plan that waits refuses changes nothing."""
+    """Run one step. A service or a step that a pending plan forbids changes nothing."""
     deeds: dict[str, Callable[[], Any]] = {
         "delete": lambda: table.delete(rows.select(["id", "p"])),
         "delete_partitions": lambda: table.delete_partitions(rows["p"].unique().to_pylist()),
@@ -86,7 +87,7 @@ def written(table: Table, verb: str, rows: pa.Table) -> None:
 
 
 def replayed(replica: Counter[str], images: list[dict[str, Any]]) -> Counter[str]:
-    """The rows after the changes, one by one: each row before must be there."""
+    """Return the rows after the changes, applied one by one. Check that each row before a change exists."""
     after = Counter(replica)
     for image in images:
         if image["before"] is not None:
@@ -99,7 +100,7 @@ def replayed(replica: Counter[str], images: list[dict[str, Any]]) -> Counter[str
 
 
 def applied(replica: dict[Any, Any], images: list[dict[str, Any]], key: Callable[[Any], Any]) -> dict[Any, Any]:
-    """The same by key, as a sink does that looks at no row before of an update with the same key."""
+    """Return the rows by key after the changes, like a sink that ignores the row before an update of the same key."""
     after = dict(replica)
     for image in images:
         old, new = image["before"], image["after"]
@@ -133,7 +134,7 @@ def test_change_images_applied_in_order_give_the_table(
         elif batch and verb != "restore":
             written(table, verb, arrow(batch, of_tuple))
         rows = table.to_arrow(meta_columns=False).to_pylist()
-        doubled |= len({key(row) for row in rows}) < len(rows)  # Inserts and overwrites look no key up.
+        doubled |= len({key(row) for row in rows}) < len(rows)  # Inserts and overwrites look up no key.
         until = table.changes("000", images=True).until or "000"
         states.append((until, rows))
     for since, rows in states[-4:]:

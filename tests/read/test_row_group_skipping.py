@@ -1,4 +1,4 @@
-"""Row groups are left out by the task that reads the file, from the footer it has opened anyway."""
+"""The task that reads a file skips row groups by the footer, which it opens in any case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakeformat.read.query import resolve_query
 from lakeformat.read.run.batches import read_split
 from tests.helpers.skipping_tables import batch, new_table
 
-#: Row groups 0 to 3 of three rows each.
+#: Row groups 0 to 3 have three rows each.
 VALUES = list(range(12))
 
 
@@ -37,7 +37,7 @@ def groups_read(
     part: Any = None,
     nan_free: tuple[str, ...] = (),
 ) -> tuple[list[int], list[int]]:
-    """Row groups decoded and values found, where the plan knew nothing."""
+    """Return the row groups decoded and the values found, if the plan knew no statistics."""
     decoded: list[int] = []
     decode = pq.ParquetFile.iter_batches
 

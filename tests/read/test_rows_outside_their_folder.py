@@ -1,4 +1,4 @@
-"""Rows that a global index keeps in their folder though they name another: filters go by what is stored."""
+"""Rows that a global index keeps in their folder although they name another: filters use the stored column."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import pytest
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.file_system_view.folder_values import OFF_FOLDER
-from lakeformat.storage import SystemClock
 from lakeformat.storage.port import HOODIE, own_path
-from lakeformat.write.intake import create_table
 from tests.helpers.skipping_tables import SMALL, Reads
+from tests.helpers.tables import a_schema, a_table
 
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("q", pa.int64()), ("v", pa.int64())])
+SCHEMA = a_schema(id="string", p="string", q="int64", v="int64")
 FILTERS = [
     "p = 'y'",
     "p = 'x'",
@@ -35,16 +34,8 @@ def rows(*given: tuple[str, str, int, int]) -> pa.Table:
 
 def table(kind: str = "GLOBAL_SIMPLE", *, moves: bool = False, **options: Any) -> Table:
     switch = kind.removeprefix("GLOBAL_").lower()
-    asked = {
-        "recordkey": "id",
-        "partitionpath": "p,q",
-        "name": "t",
-        "hoodie.index.type": kind,
-        f"hoodie.{switch}.index.update.partition.path": moves,
-    }
-    made = Table(Reads(), resolve({**SMALL, **asked, **options}))
-    create_table(made.context.store, made.options, SCHEMA, SystemClock())
-    return made
+    settings = {**SMALL, f"hoodie.{switch}.index.update.partition.path": moves, **options}
+    return a_table(Reads(), schema=SCHEMA, partition_by="p,q", index=kind, **settings)
 
 
 def forget_index(made: Table) -> None:
@@ -52,7 +43,7 @@ def forget_index(made: Table) -> None:
 
 
 def forget_what_commits_say(made: Table) -> None:
-    """As a program that is not ours would have committed."""
+    """Remove our note from the commits, as if another program had committed."""
     storage = made.context.storage
     forget_index(made)
     for entry in storage.list(HOODIE):

@@ -1,4 +1,4 @@
-"""Where skipping has lost rows elsewhere, and traps that files of other writers set: nothing is lost here."""
+"""Cases in which other programs lost rows by skipping, and traps in files of other writers: no row is lost here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers.thrift_footer import MAX, MAX_VALUE, MIN, MIN_VALUE, NULL_COU
 
 
 def decoded(table: Table, where: str) -> int:
-    """How many files a read opened for more than their footer: those that skipping left."""
+    """Return the number of files that a read opens for more than their footer: those that skipping left."""
     storage = table.context.storage
     assert isinstance(storage, Reads)
     table.to_arrow(["id"], where=where)
@@ -102,7 +102,7 @@ def test_file_without_statistics_is_read_while_others_are_skipped() -> None:
     ],
 )
 def test_like_prefixes_hide_no_row(pattern: str, found: list[int]) -> None:
-    """Each text stands in a file of its own, so that a wrong proof costs a row."""
+    """Each text is in a file of its own, so that a wrong proof loses a row."""
     table = new_table()
     texts = ["a", "ab", "abc", "a_c", "éa", "\U0001f600"]
     for number, text in enumerate(texts):
@@ -145,7 +145,7 @@ UP, DOWN = "m" * 64, "n"
     ],
 )
 def test_texts_cut_short_hide_no_row(where: str, found: list[int]) -> None:
-    """As other writers cut them: the least value downwards, the greatest upwards."""
+    """Other writers cut bounds like this: the least value downwards, the greatest upwards."""
     table = new_table()
     table.insert(batch(t=[f"{UP}tail", f"{UP}zzz", "mzz"]))
 
@@ -159,7 +159,7 @@ def test_texts_cut_short_hide_no_row(where: str, found: list[int]) -> None:
 
 
 def test_texts_cut_within_a_character_cost_that_file_its_bounds_alone() -> None:
-    """Bytes that are no text are no bound; the other files keep theirs."""
+    """A bound that is not valid text is ignored. The other files keep their bounds."""
     table = new_table()
     for number, text in enumerate(["éa", "x", "y"]):
         table.insert(pa.table({"id": [number], "t": [text]}))
@@ -178,7 +178,7 @@ def test_texts_cut_within_a_character_cost_that_file_its_bounds_alone() -> None:
 @pytest.mark.parametrize("zero", ["0.0", "-0.0"])
 @pytest.mark.parametrize("sign", [b"\x00", b"\x80"])
 def test_both_zeros_match_one_filter(zero: str, sign: bytes) -> None:
-    """Whichever zero a writer gives as a bound, rows with the other one are found."""
+    """A filter on either zero finds the rows with the other one, whichever zero is the bound."""
     table = new_table()
     table.insert(batch(d=pa.array([0.0, -0.0]), f=pa.array([-0.0, 0.0], pa.float32())))
 

@@ -1,4 +1,4 @@
-"""Skipping on merge-on-read slices: no row is lost, none is found that is not there, and something is left out."""
+"""Skipping on merge-on-read slices loses no row, finds no deleted row, and skips some files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks are of even size in what they read: a narrow read of wide files takes fewer of them."""
+"""Tasks read even amounts of bytes: a narrow read of wide files takes fewer tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT = 100_000
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> lakeformat.Table:
-    """Twelve files whose texts are twelve times as wide as their numbers."""
+    """Return a table of twelve files whose texts are twelve times as wide as their numbers."""
     generator = random.Random(7)
     schema = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("note", pa.string())])
     options = {"hoodie.parquet.small.file.limit": 0, "hoodie.parquet.compression.codec": "uncompressed"}
@@ -32,7 +32,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> lakeformat.Table:
 
 
 def bytes_read(table: lakeformat.Table, paths: set[str], columns: set[str]) -> int:
-    """What the footers say that these columns of these files take."""
+    """Return the bytes of these columns in these files, according to the footers."""
     total = 0
     for path in paths:
         group = pq.read_metadata(Path(table.context.storage.location) / path).row_group(0)

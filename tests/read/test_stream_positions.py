@@ -1,4 +1,4 @@
-"""Positions of a stream, without Spark: late commits, what was cleaned away, and how large a batch is."""
+"""Positions of a stream, without Spark: late commits, cleaned commits, and the size of a batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFFERS = [BatchEnd("1", 1, 10), BatchEnd("2", 2, 20), BatchEnd("3", 0, 0), Batch
 
 
 @pytest.mark.parametrize(
-    ("limits", "kept_from", "end"),
+    ("limits", "earliest_retained", "end"),
     [
         (BatchLimits(), "", "5"),
         (BatchLimits(commits=2), "", "2"),
@@ -35,8 +35,8 @@ OFFERS = [BatchEnd("1", 1, 10), BatchEnd("2", 2, 20), BatchEnd("3", 0, 0), Batch
         (BatchLimits(commits=1), "9", "5"),
     ],
 )
-def test_a_batch_ends_before_its_limit_and_after_one_commit(limits: BatchLimits, kept_from: str, end: str) -> None:
-    assert find_batch_end("0", OFFERS, limits, kept_from) == end
+def test_a_batch_ends_before_its_limit_and_after_one_commit(limits: BatchLimits, earliest_retained: str, end: str) -> None:
+    assert find_batch_end("0", OFFERS, limits, earliest_retained) == end
 
 
 def test_no_new_commit_makes_no_batch() -> None:

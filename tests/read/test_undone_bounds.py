@@ -1,4 +1,4 @@
-"""A range that begins at a commit which was taken back: that is told, for no change says what it brought back."""
+"""A range that begins at an undone commit is refused, because no change says what the rollback restored."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
+from tests.helpers.tables import a_batch, a_schema
 
-SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+SCHEMA = a_schema(id="string", v="int64")
 
 
 def rows(v: int) -> pa.Table:
-    return pa.table([["a"], [v]], schema=SCHEMA)
+    return a_batch(SCHEMA, id="a", v=v)
 
 
 @pytest.mark.parametrize("version", ["6", "9"])

@@ -1,4 +1,4 @@
-"""A verified read finds what wrong statistics would have cost, and names the files."""
+"""A verified read finds the rows that wrong statistics would lose, and names the files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NUMBERS = pa.array([1, 2, 3, 4, 5, 6, None, 8, 9], pa.int64())
 
 @pytest.fixture
 def table() -> Table:
-    """Two files of three row groups each; every third number is 10 times as great in the second."""
+    """Return a table with two files of three row groups. Every third number is 10 times as great in the second file."""
     made = new_table()
     made.insert(batch(x=NUMBERS))
     made.insert(
@@ -24,7 +24,7 @@ def table() -> Table:
 
 
 def lies(path: str, statistics: Struct) -> None:
-    """All values of ``x`` were said to be 1000."""
+    """Set both bounds of ``x`` to 1000."""
     if path == "x":
         for bound in (MIN_VALUE, MAX_VALUE):
             put_bytes(statistics, bound, (1000).to_bytes(8, "little"))

@@ -1,6 +1,6 @@
-"""Texts of a megabyte: what is held in memory is bounded by bytes, not only by rows.
+"""Texts of a megabyte: memory is bounded by bytes, not only by rows.
 
-Each case runs in a process of its own under a limit of private memory, far below the rows it works on.
+Each case runs in a process of its own under a limit of private memory, which is far below the size of its rows.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ import pytest
 
 import lakeformat
 from lakeformat.arrow.gather import gather
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux limits private memory alone")
 
 MB = 1 << 20
-SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.int64()), ("v", pa.string())])
+SCHEMA = a_schema(id="int64", part="int64", v="string")
 
-#: Does one thing with a table under a limit on top of what is held after the imports; prints what came of it.
+#: A program that does one thing with a table, under a limit on top of the memory after the imports. It prints the
+#: result.
 SCRIPT = """
 import json, re, resource, sys
 import numpy, pyarrow as pa, pyarrow.parquet, pyarrow.compute as pc
@@ -67,7 +69,7 @@ print(json.dumps(told))
 
 
 def texts(start: int, rows: int, *, step: int = 1, size: int = MB) -> pa.RecordBatchReader:
-    """Rows whose texts say their id and are long; they compress well."""
+    """Return rows with long texts that contain their id and compress well."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         for first in range(start, start + rows, 25):
@@ -79,12 +81,12 @@ def texts(start: int, rows: int, *, step: int = 1, size: int = MB) -> pa.RecordB
 
 
 def length_sum(batches: Any) -> int:
-    """Characters of all texts, batch by batch."""
+    """Return the number of characters of all texts, batch by batch."""
     return int(sum(pc.sum(pc.utf8_length(batch.column("v"))).as_py() or 0 for batch in batches))
 
 
 def small_stacks() -> None:
-    """Each thread reserves a stack as large as allowed here, and the limit counts all of it."""
+    """Reduce the stack that each thread reserves, because the memory limit counts all of it."""
     resource.setrlimit(resource.RLIMIT_STACK, (MB, MB))
 
 
@@ -104,7 +106,7 @@ def limited(path: Path, what: str, limit: int, rows: int, options: dict[str, Any
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Not kept after the test: the stages are large."""
+    """Yield a folder that is deleted after the test, because the stages are large."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 
@@ -149,7 +151,7 @@ def test_megabytes_a_value_through_every_operation(
 
 
 def write_foreign(path: Path, rows: int) -> None:
-    """Make the table's one base file what another writer might: a row group of few long texts, many times each."""
+    """Rewrite the base file as another writer might: one row group of three long texts, many times each."""
     (file,) = path.glob("*.parquet")
     footer = pq.ParquetFile(file).metadata.metadata
     stored = pq.read_table(file)
@@ -185,7 +187,7 @@ def test_a_foreign_row_group_that_repeats_long_texts(folder: Path, rows: int) ->
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["text", "list", "struct"])
 def test_more_than_two_gigabytes_in_a_column_are_gathered_in_chunks(kind: str) -> None:
-    """An Arrow array of text ends at 2 GiB, and so does what lies inside of lists and structs."""
+    """An Arrow array of text ends at 2 GiB, and so do the values inside lists and structs."""
     long = pa.array([str(at) * MB for at in range(8)])
     values = {
         "text": long,

@@ -1,4 +1,4 @@
-"""The process that clusters dies at every one of its calls to storage; readers see the rows that they saw before."""
+"""The process that clusters dies at every one of its calls to storage. Readers see the rows that they saw before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.flights import NEXT, Model, copy_of, leftovers, make_template, open_at, rows_of
 
 HUDI_RS_EVERY = 7
-#: Of calls that only read, one in so many.
+#: One in this many of the calls that only read.
 READS_EVERY = 4
 
 
@@ -21,13 +21,13 @@ NIGHTLY = pytest.mark.nightly
 #: Type and version of the table.
 KINDS = ("COPY_ON_WRITE 6", "COPY_ON_WRITE 9", pytest.param("MERGE_ON_READ 6", marks=NIGHTLY), "MERGE_ON_READ 9")
 PLAN_KINDS = (*KINDS[:3], pytest.param("MERGE_ON_READ 9", marks=NIGHTLY))
-#: Scheduling and cancelling write nothing but the timeline, so one kind of copy-on-write table is enough.
+#: Scheduling and cancelling write only the timeline, so one kind of copy-on-write table is enough.
 SCHEDULE_KINDS = (KINDS[0], *PLAN_KINDS[2:])
 
 
 @pytest.fixture
 def of_kind(kind: str, template: tuple[Path, Model], tmp_path: Path) -> tuple[Path, Model]:
-    """The small table, of this type and version."""
+    """Return the small table, of this type and version."""
     type_, version = kind.split()
     return template if kind == KINDS[0] else make_template(tmp_path, version=version, table_type=type_)
 
@@ -54,7 +54,7 @@ def cases(calls: list[Call], mode: Mode) -> list[int]:
 def test_clustering_that_dies_changes_no_row_and_leaves_nothing(
     mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """The next writer upserts to the files that were being rewritten, and nothing of the clustering is left."""
+    """The next writer upserts into the files that were being rewritten, and nothing of the clustering is left."""
     path, before = of_kind
     recording = FaultyStorage(copy_of(path, tmp_path))
     cluster(recording)
@@ -78,7 +78,7 @@ def test_clustering_that_dies_changes_no_row_and_leaves_nothing(
 def test_clustering_plan_whose_run_dies_is_pending_or_done(
     mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """After the crash the plan is as it was and can be run, or its run had completed."""
+    """After the crash the plan is unchanged and can be run, or its run has completed."""
     path, before = of_kind
     planned_at = copy_of(path, tmp_path)
     planned = open_at(planned_at, "planner").schedule_clustering(["v"])
@@ -108,7 +108,7 @@ def test_clustering_plan_whose_run_dies_is_pending_or_done(
 def test_clustering_plan_can_be_made_and_cancelled_after_a_crash(
     mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """The plan is there or it is not. In both cases the next process can make a plan and cancel it."""
+    """The plan exists or not. In both cases the next process can make a plan and cancel it."""
     path, before = of_kind
 
     def schedule(storage: Storage) -> str | None:

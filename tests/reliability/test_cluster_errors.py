@@ -1,4 +1,4 @@
-"""What becomes of a clustering whose calls to storage fail, or beside which others act at the wrong moment."""
+"""Clusterings whose calls to storage fail, or beside which other processes act at a critical moment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def completes(call: Call) -> bool:
 
 
 def planned(template: Path, folder: Path) -> tuple[Path, str]:
-    """A copy of the table with a plan on its timeline, and the plan's instant time."""
+    """Return the path of a copy of the table with a plan on its timeline, and the plan's instant time."""
     storage = copy_of(template, folder)
     time = open_at(storage, "planner").schedule_clustering("v")
     assert time is not None
@@ -83,7 +83,7 @@ def starts(call: Call) -> bool:
 def test_clustering_with_a_claim_is_not_taken_for_dead(
     act: Callable[[lakeformat.Table], None], template: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """The process stands still after its claim; what it puts on the timeline later has a claim all the same."""
+    """The process pauses after its claim. The instant that it puts on the timeline later still has a claim."""
     path, before = template
     storage = copy_of(planned(path, tmp_path)[0] if act is run_plan else path, tmp_path)
     refused = []
@@ -115,7 +115,7 @@ def test_plan_started_by_another_program_is_left_to_it(
     store = TimelineStore(storage)
     (pending,) = store.load().pending
     assert pending.state is State.INFLIGHT
-    requested = store.requested_replace(pending)
+    requested = store.read_requested_replace(pending)
     assert requested is not None
     assert requested.file_groups
     assert leftovers(storage) == [LAYOUT_1.file_name(pending)]
@@ -123,7 +123,7 @@ def test_plan_started_by_another_program_is_left_to_it(
 
 
 def test_rollback_of_a_run_spares_the_next_run(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """Two processes undo a dead run without a lock; one of them is slow, and the plan runs again beside it."""
+    """Two processes undo a dead run without a lock. One of them is slow, and the plan runs again beside it."""
     path, before = template
     root, time = planned(path, tmp_path)
     dying = FaultyStorage(LocalStorage(str(root)), Fault(lambda _, call: completes(call), Mode.BEFORE))
@@ -149,7 +149,7 @@ def test_rollback_of_a_run_spares_the_next_run(template: tuple[Path, Model], tmp
 
 
 def test_attempts_at_one_group_write_different_files(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """A task and its copy may run at the same time: neither may write to what the other reads."""
+    """A task and its copy may run at the same time. Neither may write to the files of the other."""
     storage = FaultyStorage(copy_of(template[0], tmp_path))
     table = open_at(storage, "clusterer", {"lakeformat.clustering.buffer.bytes": 1})
     written: list[set[str]] = []

@@ -1,4 +1,4 @@
-"""The process that compacts dies at every one of its calls to storage; readers see what they saw before."""
+"""The process that compacts dies at every one of its calls to storage. Readers see the rows that they saw before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.helpers.fixture_tables import unpack
 from tests.helpers.flights import copy_of, open_at
 
 HUDI_RS_EVERY = 9
-#: Of calls that only read, one in so many.
+#: One in this many of the calls that only read.
 READS_EVERY = 9
 TABLES = {6: "hudi_mor_v6/mor6_partitioned_deletes", 9: "hudi_v8_v9/v9_mor_compacted_partitioned"}
 
@@ -52,13 +52,13 @@ def cases(calls: list[Call], mode: Mode) -> list[int]:
 
 
 def seen(storage: Storage) -> list[str]:
-    """All rows with their meta columns, but for the file each is in."""
+    """Return all rows with their meta columns except the file name."""
     rows = lakeformat.Table(storage).to_arrow(meta_columns=True).drop_columns(["_hoodie_file_name"])
     return sorted(map(repr, rows.to_pylist()))
 
 
 def leftovers(storage: LocalStorage) -> list[str]:
-    """Pending instants, base files that no commit names, markers, claims, stages."""
+    """Return pending instants, base files that no commit names, markers, claims and stages."""
     store = lakeformat.Table(storage).context.store
     timeline = store.load()
     named = {stat.path for instant in timeline.commits for stat in store.commit(instant).all_stats()}
@@ -82,7 +82,7 @@ def leftovers(storage: LocalStorage) -> list[str]:
 def test_compaction_step_that_dies_at_any_call_is_finished_by_the_next_writer(
     act: Callable[[Storage], None], version: int, mode: Mode, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Whoever comes next writes at once, and compacts; both rows and files are then as if nobody had died."""
+    """The next process can write at once, and compacts. Rows and files are then as if no process had died."""
     folder = tmp_path_factory.mktemp("crash")
     path = unpack(TABLES[version], folder)
     if act in {run, cancel}:

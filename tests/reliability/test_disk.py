@@ -1,4 +1,4 @@
-"""A disk that refuses: no permission, or no room. A clear error, and the table reads as before."""
+"""A disk without permission or without space: the error is clear, and the table reads as before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import lakeformat
 from lakeformat.storage import LocalStorage
 from tests.helpers.flights import NEXT, Model, copy_of, leftovers, rows_of
 
-#: Writes one upsert after a limit was set; prints the error and the number of rows then readable.
+#: A program that does one upsert under a limit. It prints the error and the number of rows that are readable then.
 SCRIPT = """
 import json, os, resource, sys
 import numpy, pyarrow as pa
@@ -44,14 +44,14 @@ else:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that every user may enter, which pytest's own are not."""
+    """Yield a folder that every user may enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
 
 
 def upsert_under(storage: LocalStorage, limit: str) -> dict[str, object]:
-    """Run the script on the table."""
+    """Run the script on the table. Return what it printed."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, storage.root, limit], check=True, capture_output=True, text=True
     )

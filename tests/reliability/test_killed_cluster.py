@@ -1,4 +1,4 @@
-"""``kill -9`` of a process that clusters: the next one goes on at once; beside a living one it is told to wait."""
+"""``kill -9`` of a process that clusters: the next one continues at once. Beside a living one, it has to wait."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
 from tests.helpers import hudi_rs
 from tests.helpers.flights import Model, Write, copy_of, grow_old, leftovers, open_at, rows_of
-from tests.helpers.local_shuffle import exchanged
+from tests.helpers.local_shuffle import write_shuffled
 
-#: Clusters, ``cluster`` or ``run_plan`` as asked, and stays in the middle of the rewrite for good.
+#: A program that runs ``cluster`` or ``run_plan`` and then pauses forever in the middle of the rewrite.
 CLUSTERS_AND_WAITS = """
 import signal, sys
 import lakeformat
@@ -50,7 +50,7 @@ WRITES = (
 
 @contextmanager
 def clustering(storage: LocalStorage, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process in the middle of a clustering, and its instant."""
+    """Yield a process in the middle of a clustering, and its instant."""
     command = [sys.executable, "-c", CLUSTERS_AND_WAITS, storage.root, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -71,7 +71,7 @@ def killed(template: Path, folder: Path, *arguments: str) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def dead(template: tuple[Path, Model], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A table whose clustering was killed, and its instant."""
+    """Return a table whose clustering was killed, and the instant of the clustering."""
     return killed(template[0], tmp_path_factory.mktemp("dead"))
 
 
@@ -89,9 +89,9 @@ def test_write_after_a_killed_clustering_succeeds_at_once(
 def test_shuffled_write_after_a_killed_clustering_succeeds_at_once(
     dead: tuple[Path, str], template: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """It has looked at the table before the lock is its own, and what the dead left is cleared away."""
+    """The write reads the table before it gets the lock, and then clears the remains of the dead clustering."""
     storage = copy_of(dead[0], tmp_path)
-    exchanged(open_at(storage, "next"), [WRITES[0].rows], Operation.UPSERT)
+    write_shuffled(open_at(storage, "next"), [WRITES[0].rows], Operation.UPSERT)
     assert rows_of(storage) == WRITES[0].applied(template[1])
     assert leftovers(storage) == []
 
@@ -122,7 +122,7 @@ def test_killed_clustering_can_be_cancelled_run_or_replaced_at_once(
 
 
 def test_scheduled_plan_survives_its_killed_run(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """And what the refused writer is told to do can be done at once."""
+    """The refused writer can at once do what its error says."""
     storage = copy_of(template[0], tmp_path)
     planned = open_at(storage, "planner").schedule_clustering("v")
     assert planned is not None
@@ -137,7 +137,7 @@ def test_scheduled_plan_survives_its_killed_run(template: tuple[Path, Model], tm
 
 
 def test_living_clustering_is_left_alone(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """Even if its heartbeats look old: who holds the claim lives."""
+    """A process that holds the claim is alive, even if its heartbeats look old."""
     storage = copy_of(template[0], tmp_path)
     told = r"running: wait for it, then run the write again$"
     with clustering(storage) as (process, instant_time):

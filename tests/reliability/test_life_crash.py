@@ -1,7 +1,7 @@
 """The process that cleans or archives dies at every one of its calls to storage.
 
-Readers see the same rows all the time; the next writer goes on, and in the end there are as many files as if nothing
-had happened, no instant is lost, nothing is left pending, and the doctor finds nothing.
+Readers see the same rows all the time, and the next writer continues. At the end there are as many files as without the
+crash, no instant is lost or pending, and the doctor finds nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def both(storage: Storage) -> None:
 
 
 def made(folder: Path, version: int, table_type: str = "COPY_ON_WRITE") -> tuple[Path, Model]:
-    """A table with more commits than are kept; of log files some have been compacted."""
+    """Return a table with more commits than are retained, and with compacted log files."""
     path = folder / f"v{version}"
     options = {**OFF, "hoodie.write.table.version": version, "hoodie.table.type": table_type}
     lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", **options)
@@ -70,7 +70,7 @@ def files_of(storage: LocalStorage) -> int:
 
 
 def settle(storage: LocalStorage) -> None:
-    """The next writer, with everything on."""
+    """Run the next writer with all services on."""
     NEXT.run(open_at(storage, "next", SHORT))
     both(storage)
 
@@ -109,7 +109,7 @@ def test_cleaning_and_archiving_that_die_change_no_row_in_other_kinds_of_table(
 
 
 def dies_everywhere(old_table: tuple[Path, Model], mode: Mode, tmp_path: Path) -> int:
-    """Returns how many deaths there were."""
+    """Check a death at every call. Return the number of deaths."""
     path, before = old_table
     undisturbed = copy_of(path, tmp_path)
     was = files_of(undisturbed)

@@ -1,4 +1,4 @@
-"""Memory of a slice whose log files hold large values: bytes bound it, however few the rows."""
+"""The memory for a slice whose log files hold large values is bounded by bytes, even for few rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
+from tests.helpers.tables import a_schema
 
 VALUE, ROWS, CHANGED = 1 << 20, 64, 48
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
-#: What may be held beside the log files' records and a block: chunks of a block, batches on their way.
+SCHEMA = a_schema(id="int64", v="string")
+#: Memory beside the log files' records and one block: chunks of a block, and batches in transit.
 SLACK = 64 << 20
 
-#: Prints the rows, a sum over them, and the most bytes that Arrow held at once.
+#: A program that prints the number of rows, a sum over them, and the greatest number of bytes that Arrow held.
 SCRIPT = """
 import sys, pyarrow as pa, pyarrow.compute as pc, lakeformat
 table, rows, total = lakeformat.open(sys.argv[1]), 0, 0

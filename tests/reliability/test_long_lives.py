@@ -1,4 +1,4 @@
-"""Two processes that write, clean, archive and compact one table at once: nothing is lost, nothing is left over."""
+"""Two processes write, clean, archive and compact one table at the same time: nothing is lost or left over."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 import pytest
 
 import lakeformat
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from tests.helpers import hudi_rs
+from tests.helpers.tables import a_schema
 
-SCHEMA: Final = pa.schema([("id", pa.int64()), ("region", pa.string()), ("v", pa.int64())])
-#: Keys of each writer: the first few of them are in each of its commits, with one value.
+SCHEMA: Final = a_schema(id="int64", region="string", v="int64")
+#: Keys of each writer. The first few of them are in each of its commits, with one value.
 ALWAYS, KEYS = 4, 40
 SHORT: Final[dict[str, Any]] = {
     "hoodie.clean.commits.retained": 6,
@@ -26,7 +26,7 @@ SHORT: Final[dict[str, Any]] = {
 }
 MOST_FILES: Final = 700
 
-#: Prints the value before a commit is tried and when it stands, so that whoever reads knows both.
+#: A program that prints the value before and after each commit, so that a reader knows both.
 SCRIPT: Final = """
 import json, random, sys, time
 import pyarrow as pa
@@ -82,11 +82,12 @@ KINDS: Final = {
 
 
 def assert_whole_commits(table: lakeformat.Table, seen: dict[int, int]) -> None:
-    """Every writer's first keys are of one commit, and none of an earlier one than was seen before."""
+    """Check that the first keys of every writer come from one commit, which is not older than one seen before."""
     try:
         found = table.to_arrow(columns=["id", "v"])
     except (CorruptTableError, InstantNotAvailableError) as error:
-        if "hoodie.cleaner.commits.retained" not in str(error):  # More commits than are kept have come meanwhile.
+        # More commits than are retained have completed meanwhile.
+        if "hoodie.cleaner.commits.retained" not in str(error):
             raise
         return
     for writer in (1, 2):
@@ -132,5 +133,5 @@ def test_two_writers_and_a_reader_over_many_commits_lose_nothing(
     timeline = table.snapshot().timeline
     assert not timeline.pending
     assert len(timeline.commits) <= SHORT["hoodie.keep.max.commits"]
-    assert len(timeline.instants) <= 2 * SHORT["hoodie.keep.max.commits"]  # Rollbacks between them.
+    assert len(timeline.instants) <= 2 * SHORT["hoodie.keep.max.commits"]  # There are rollbacks between them.
     assert sum(each.is_file() for each in path.rglob("*")) < MOST_FILES

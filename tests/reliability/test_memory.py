@@ -1,4 +1,4 @@
-"""Memory: a table that does not fit is upserted into all the same, and a merge needs no more for a larger file."""
+"""Memory: an upsert into a table that does not fit succeeds, and a merge needs no more memory for a larger file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.storage import LocalStorage
 
 ROWS, STEP, CHANGED = 2_500_000, 100_000, 1_000
-#: What a process may take on top of what it holds after its imports; the whole table takes more than twice as much.
+#: The limit on top of the memory after the imports; the whole table takes more than twice as much.
 LIMIT_BYTES = 320 << 20
 
-#: Does one thing with the table under a limit; prints what came of it as JSON.
+#: A program that does one thing with the table under a limit. It prints the result as JSON.
 SCRIPT = """
 import json, re, resource, sys
 import numpy, pyarrow as pa, pyarrow.parquet, pyarrow.compute
@@ -49,12 +49,12 @@ print(json.dumps(told))
 
 
 def small_stacks() -> None:
-    """Each thread reserves a stack as large as allowed here, and the limit counts all of it."""
+    """Reduce the stack that each thread reserves, because the memory limit counts all of it."""
     resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))
 
 
 def under_the_limit(path: Path, what: str) -> dict[str, Any]:
-    """Run the script on the table. The system's allocator has no more than it needs, which is what is counted."""
+    """Run the script on the table. The system's allocator takes no more memory than needed, so the limit is exact."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(path), what, str(LIMIT_BYTES), str(CHANGED), str(ROWS)],
         capture_output=True,
@@ -72,7 +72,7 @@ TEXTS = pa.array([f"{number:04} " + "sphinx of black quartz, judge my vow " * 4 
 
 
 def batch(start: int, rows: int) -> pa.RecordBatch:
-    """Numbers that do not compress and long texts that repeat, beside the key."""
+    """Return rows with numbers that do not compress and long texts that repeat, beside the key."""
     random = np.random.default_rng(start)
     noise = {name: random.integers(-(2**62), 2**62, rows) for name in "abcd"}
     texts = TEXTS.take(pa.array(np.arange(start, start + rows) % len(TEXTS)))
@@ -80,7 +80,7 @@ def batch(start: int, rows: int) -> pa.RecordBatch:
 
 
 def load(path: Path, rows: int, **options: Any) -> lakeformat.Table:
-    """A table of so many rows, made batch by batch."""
+    """Create a table of ``rows`` rows, batch by batch."""
     schema = batch(0, 1).schema
     table = lakeformat.create(path, schema, record_key="id", **options)
     parts = (batch(start, min(STEP, rows - start)) for start in range(0, rows, STEP))
@@ -90,7 +90,7 @@ def load(path: Path, rows: int, **options: Any) -> lakeformat.Table:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Not kept after the test, as pytest's own would be: the tables are large."""
+    """Yield a folder that is deleted after the test, because the tables are large."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 
@@ -125,7 +125,7 @@ def test_upsert_of_a_thousand_rows_into_a_large_table_stays_within_memory(folder
 
 
 def merge_peaks(path: Path, row_groups: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """Peak bytes of Arrow, and of Python, while a hundred rows are merged into one file of so many row groups."""
+    """Merge a hundred rows into one file of ``row_groups`` row groups. Return the peak bytes of Arrow and of Python."""
     rows = row_groups * ROW_GROUP_ROWS
     options = {"hoodie.parquet.max.file.size": 1 << 30}
     table = load(path, rows, **options)
@@ -134,7 +134,7 @@ def merge_peaks(path: Path, row_groups: int, monkeypatch: pytest.MonkeyPatch) ->
     changes = pa.table({"id": ids, **{name: np.full(100, -1) for name in "abcd"}, "text": ["changed"] * 100})
     arrow = pa.proxy_memory_pool(pa.system_memory_pool())
     with monkeypatch.context() as patch:
-        patch.setattr(pa, "system_memory_pool", lambda: arrow)  # Where writes take their memory from.
+        patch.setattr(pa, "system_memory_pool", lambda: arrow)  # Writes take their memory from it.
         tracemalloc.start()
         try:
             report = lakeformat.Table(LocalStorage(str(path))).upsert(changes).report
@@ -152,5 +152,5 @@ def test_a_merge_takes_no_more_memory_for_more_row_groups(folder: Path, monkeypa
     row_group_bytes = batch(0, ROW_GROUP_ROWS).nbytes
     assert row_group_bytes / 4 < arrow_small
     assert arrow_large < 1.2 * arrow_small
-    # The footer's filter is the file's: three bytes a row, in a few copies while it is decoded and encoded.
+    # The file's filter takes three bytes a row, in a few copies while it is decoded and encoded.
     assert python_large - python_small < 16 * (large - small) * ROW_GROUP_ROWS

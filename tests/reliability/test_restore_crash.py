@@ -1,4 +1,4 @@
-"""Going back dies at every one of its calls to storage; readers beside it see the table before or after."""
+"""A rollback or restore dies at every one of its calls to storage. Readers see the table before or after it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAST = (
 
 @dataclass(frozen=True)
 class GoBack:
-    """A rollback, or a restore by so many commits."""
+    """A rollback, or a restore by ``by`` commits."""
 
     operation: str
     by: int
@@ -34,7 +34,7 @@ class GoBack:
             table.restore(table.history()[self.by].instant_time)
 
     def applied(self, model: Model) -> Model:
-        """What the table then holds."""
+        """Return the rows of the table afterwards."""
         assert model == model_after(len(_PAST))
         return model_after(len(_PAST) - self.by)
 
@@ -50,11 +50,11 @@ BACK = [GoBack("rollback", 1), GoBack("restore", 3)]
 
 
 def _marks(back: GoBack, mode: Mode) -> tuple[pytest.MarkDecorator, ...]:
-    """Leave only deaths after a call of a rollback to every run."""
+    """Mark as slow everything except deaths after a call of a rollback."""
     return () if back.by == 1 and mode is Mode.AFTER else (pytest.mark.slow,)
 
 
-#: On every run the ways to die that leave most; restores, which have many calls, slowly.
+#: Every run takes the deaths that leave most behind. Restores have many calls and are marked as slow.
 CASES = [
     pytest.param(back, *case.values, marks=[*case.marks, *_marks(back, *case.values)])
     for back in BACK
@@ -64,7 +64,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def old_table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
-    """A table with four commits, one of which replaces file groups."""
+    """Return a table with four commits, one of which replaces file groups."""
     return make_template(tmp_path_factory.mktemp("past"), _PAST)
 
 

@@ -1,4 +1,4 @@
-"""Whoever makes or deletes a savepoint dies at every call to storage; no row changes, and it can be done again."""
+"""A process dies at every call while it makes or deletes a savepoint. No row changes, and the call can be repeated."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ KINDS = [("6", "COPY_ON_WRITE"), ("8", "MERGE_ON_READ"), ("9", "COPY_ON_WRITE")]
 
 
 def savepoint(table: lakeformat.Table) -> None:
-    """Keep the second commit, if it isn't kept."""
+    """Make a savepoint of the second commit, unless it has one."""
     if len(table.savepoints()) < 2:
         table.savepoint(table.history()[-2].instant_time)
 
 
 def delete_savepoint(table: lakeformat.Table) -> None:
-    """Let the first commit go, if it is kept."""
+    """Delete the savepoint of the first commit, if it has one."""
     if table.savepoints():
         table.delete_savepoint(table.savepoints()[0].instant_time)
 
 
 @pytest.fixture(scope="module", params=KINDS, ids="-".join)
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
-    """A table of two commits, the first of which is kept."""
+    """Return a table of two commits, the first of which has a savepoint."""
     version, table_type = request.param
     path, model = make_template(tmp_path_factory.mktemp("saved"), version=version, table_type=table_type)
     table = lakeformat.open(path)
@@ -48,7 +48,10 @@ def kept(storage: LocalStorage) -> int:
 def test_savepoint_call_that_dies_at_any_change_can_be_repeated(
     verb: Callable[[lakeformat.Table], None], wanted: int, mode: Mode, saved: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """The next to try has it done; and if nobody tries, what is pending is gone in a while: archiving waits for it."""
+    """Repeating the call completes it.
+
+    Without a repetition, the pending instant disappears later: archiving waits for it.
+    """
     path, before = saved
     recording = FaultyStorage(copy_of(path, tmp_path))
     verb(open_at(recording, "saver"))

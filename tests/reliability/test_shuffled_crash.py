@@ -1,4 +1,4 @@
-"""The process that runs an exchanged write dies at every one of its calls to storage, its tasks' among them."""
+"""The process that runs an exchanged write dies at every one of its calls to storage, including those of its tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakeformat.storage import LocalStorage, Storage
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, open_at, rows_of
-from tests.helpers.local_shuffle import exchanged
+from tests.helpers.local_shuffle import write_shuffled
 
 HUDI_RS_EVERY = 7
 WRITES = (Write("upsert", (1, 3, 4, 21, 24), "upserted"), Write("overwrite", (1, 50, 51), "overwritten"))
@@ -21,13 +21,13 @@ OPERATIONS = {"upsert": Operation.UPSERT, "overwrite": Operation.INSERT_OVERWRIT
 
 def run(write: Write, storage: Storage) -> None:
     half = len(write.ids) // 2
-    exchanged(
+    write_shuffled(
         open_at(storage, "writer"), [write.rows.slice(0, half), write.rows.slice(half)], OPERATIONS[write.operation]
     )
 
 
 def grow_old(root: Path) -> None:
-    """Time passes: heartbeats stop counting, and what a dead job staged is nobody's."""
+    """Make all files old: heartbeats no longer count, and the stage of a dead job can be deleted."""
     patterns = ("*.requested", "*.inflight", ".heartbeat/*", ".lakeformat/**/*")
     for path in [path for pattern in patterns for path in (root / ".hoodie").glob(pattern)]:
         os.utime(path, (1, 1))

@@ -14,7 +14,7 @@ from tests.helpers.written_table import Kind, WrittenTable
 
 STEPS: Final = 40
 KINDS: Final = [Kind(version, is_merge_on_read) for is_merge_on_read in (False, True) for version in (6, 8, 9)]
-#: The kinds that differ most run with `make test-slow`, the others by `make nightly`.
+#: `make test-slow` runs the kinds that differ most, `make nightly` the others.
 SLOW_OR_NIGHTLY: Final = [
     pytest.param(
         kind, marks=pytest.mark.slow if kind in (Kind(6, False), Kind(6, True), Kind(9, True)) else pytest.mark.nightly
@@ -24,7 +24,7 @@ SLOW_OR_NIGHTLY: Final = [
 
 
 def run(machine: type[WrittenTable], kind: Kind, examples: int) -> Any:
-    """As many random lives as asked for, of tables of one kind."""
+    """Run ``examples`` random lives of tables of one kind."""
     one = type("One", (machine,), {"kind": kind, "steps": 0, "exact": 0, "reached": Counter()})
     run_state_machine_as_test(
         one,

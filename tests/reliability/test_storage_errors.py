@@ -1,4 +1,4 @@
-"""Storage reports an error at any call, or loses an answer: one clean line, and the table is as it was."""
+"""Storage reports an error at any call, or loses an answer: the error is one clean line, and the table is unchanged."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _COMPLETED = re.compile(r"\.hoodie/\d{17}\.(commit|replacecommit)")
 
 
 def completes(_: int, call: Call) -> bool:
-    """The call that makes a commit visible."""
+    """Tell whether the call makes a commit visible."""
     return call.name == "create" and _COMPLETED.fullmatch(call.path) is not None
 
 
 def attempt(write: Write, storage: FaultyStorage) -> LakeformatError | None:
-    """The error the user gets, None if the write says that it is done."""
+    """Run the write. Return the error that the user gets, None if the write succeeds."""
     try:
         write.run(open_at(storage, "writer"))
     except LakeformatError as error:
@@ -46,7 +46,7 @@ def test_storage_error_at_any_call_leaves_the_table_before_or_after_the_write(
     failures = []
     for number, call in enumerate(recording.calls):
         if mode is Mode.AFTER and not call.changes:
-            continue  # Nothing is applied that could go unanswered.
+            continue  # An answer can only be lost after a change.
         storage = copy_of(path, tmp_path)
         try:
             error = attempt(write, FaultyStorage(storage, Fault(at(number), mode, kills=False)))
@@ -120,7 +120,7 @@ def test_completed_file_of_another_writer_is_a_conflict(template: tuple[Path, Mo
 
 
 def test_undo_after_a_conflict_keeps_files_of_others(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """The inner storage is the same folder: what others did stays when our write is undone."""
+    """The inner storage is the same folder: the files of others stay when our write is undone."""
     storage = copy_of(template[0], tmp_path)
     kept = LocalStorage(storage.root)
     kept.create("r0/notes.txt", b"theirs")

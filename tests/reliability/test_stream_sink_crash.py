@@ -1,4 +1,4 @@
-"""What writes a stream's batch dies at every one of its calls to storage; Spark sends the batch again, and again."""
+"""The process that writes a stream's batch dies at every one of its calls to storage, and Spark repeats the batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY_STREAM = [case for case in UPSERT_FIRST if case.values[0].operation in {"upse
 
 
 def send(write: Write, storage: Any, batch: int) -> None:
-    """One attempt at a batch, as Spark makes it: one writer for the tasks, another for the commit."""
+    """Attempt a batch as Spark does: one writer for the tasks, another for the commit."""
     options = resolve({"hoodie.datasource.write.operation": OPERATIONS.get(write.operation, write.operation)})
     context = TableContext(storage, SystemClock(), RandomIds(), True)
     half = len(write.ids) // 2

@@ -1,4 +1,4 @@
-"""Writers at the same time, in threads and in processes: what one was told is written is there, once."""
+"""Writers at the same time, in threads and in processes: each acknowledged write is stored exactly once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.helpers import hudi_rs
 from tests.helpers.flights import Model, copy_of, leftovers, make_template, rows_of
 
 WRITERS, WRITES_EACH = 4, 6
-SHARED = 1000  # A key that all of them write.
+SHARED = 1000  # A key that all writers write.
 
-#: What each writer does: upsert keys of its own beside one that all share; prints what was acknowledged.
+#: The program of a writer: it upserts keys of its own and a key that all share, and prints acknowledged writes.
 SCRIPT = """
 import json, sys
 import pyarrow as pa
@@ -40,7 +40,7 @@ for number in range(writes):
 
 
 def rows_for(writer: int, number: int) -> tuple[int, pa.Table]:
-    """The same rows as the script's."""
+    """Return the rows that the script writes."""
     id_ = 10_000 * (writer + 1) + number
     return id_, pa.table({"id": [id_, SHARED], "region": [f"r{id_ % 3}", "r1"], "v": [f"{writer}-{number}"] * 2})
 
@@ -75,7 +75,7 @@ def test_threads_lose_no_acknowledged_write(table_type: str, tmp_path: Path) -> 
 
 
 def test_processes_beside_a_reader_lose_no_acknowledged_write(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """A reader beside them sees whole commits only: the keys it sees never get fewer."""
+    """A reader beside the writers sees only whole commits: the keys that it sees never become fewer."""
     path, before = template
     storage = copy_of(path, tmp_path)
     writers = [
@@ -98,7 +98,7 @@ def test_processes_beside_a_reader_lose_no_acknowledged_write(template: tuple[Pa
 
 
 def test_killed_writer_leaves_a_whole_table(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """The kernel frees a dead process's lock; its write is undone by the next one, at once."""
+    """The kernel releases a dead process's lock, and the next write undoes its pending write at once."""
     path, before = template
     storage = copy_of(path, tmp_path)
     expected = dict(before)
@@ -107,11 +107,11 @@ def test_killed_writer_leaves_a_whole_table(template: tuple[Path, Model], tmp_pa
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             told = [json.loads(process.stdout.readline()) for _ in range(2 + writer)]
-            process.kill()  # Somewhere in the middle of the next write.
+            process.kill()  # This is somewhere in the middle of the next write.
             told += [json.loads(line) for line in process.stdout.read().splitlines()]
         expected |= {line["id"]: (f"r{line['id'] % 3}", line["v"]) for line in told}
         found = rows_of(storage)
-        # Dead between the commit and its word: written, yet not acknowledged.
+        # The writer may die between the commit and its output: the rows are written, but not acknowledged.
         unsaid = {id_: row for id_, row in found.items() if id_ not in expected and id_ != SHARED}
         assert len(unsaid) <= 1
         expected |= unsaid

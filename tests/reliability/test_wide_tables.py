@@ -1,4 +1,4 @@
-"""Tables of many columns: twice the columns are twice the work of a write and a read, not four times."""
+"""Tables of many columns: twice the columns cost twice the work of a write and a read, not four times."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 import lakeformat
 
 COLUMNS = 120
-#: Work that grows with the square of the columns is four times as much.
+#: Work that grows with the square of the columns would be four times as much.
 MOST = 2.2
 
 
 @contextmanager
 def counted_calls() -> Iterator[list[int]]:
-    """Count the calls of Python functions, generators' turns included, in all threads that start meanwhile."""
+    """Count the calls of Python functions, and of steps of generators, in all threads that start meanwhile."""
     calls = [0]
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -37,13 +37,13 @@ def counted_calls() -> Iterator[list[int]]:
 
 
 def rows(columns: int, start: int, end: int) -> pa.Table:
-    """Make rows of so many columns beside the key."""
+    """Return rows with ``columns`` columns beside the key."""
     numbers = pa.array(range(start, end), pa.int64())
     return pa.table({"id": numbers, **{f"c{at}": numbers for at in range(columns)}})
 
 
 def steps(table: lakeformat.Table, columns: int) -> dict[str, Callable[[], object]]:
-    """Name what is counted; the steps run in this order, on one table."""
+    """Return the counted steps by name. They run in this order, on one table."""
     merged = rows(columns, 30, 35)
     return {
         "insert": lambda: table.insert(rows(columns, 0, 100)),
@@ -59,7 +59,7 @@ def steps(table: lakeformat.Table, columns: int) -> dict[str, Callable[[], objec
 
 
 def work(path: Path, columns: int, kind: str) -> dict[str, int]:
-    """Count each step's calls on a table of so many columns, all of which the file index keeps."""
+    """Count each step's calls on a table of ``columns`` columns, all of which are in the file index."""
     indexed = {"hoodie.metadata.index.column.stats.max.columns.to.index": 100_000}
     table = lakeformat.create(path, rows(columns, 0, 0).schema, record_key="id", table_type=kind, **indexed)
     found = {}
@@ -73,6 +73,6 @@ def work(path: Path, columns: int, kind: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("kind", [pytest.param("COPY_ON_WRITE", marks=pytest.mark.slow), "MERGE_ON_READ"])
 def test_work_grows_linearly_with_the_columns(tmp_path: Path, kind: str) -> None:
-    work(tmp_path / "first", 5, kind)  # What is imported and cached once.
+    work(tmp_path / "first", 5, kind)  # This run imports modules and fills caches.
     few, many = (work(tmp_path / str(columns), columns, kind) for columns in (COLUMNS, 2 * COLUMNS))
     assert {name: many[name] for name in few if many[name] > MOST * few[name]} == {}

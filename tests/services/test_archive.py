@@ -16,22 +16,21 @@ from lakeformat.file_system_view.file_index.shards import IndexedFiles
 from lakeformat.model.instant import Action
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import FIXTURES, expected, unpack
+from tests.helpers.tables import a_batch, a_schema, a_table
 
 TABLES = sorted(f"hudi_life/{path.stem}" for path in (FIXTURES / "hudi_life").glob("*.zip"))
 WRITES = ("commit", "deltacommit", "replacecommit")
 SHORT = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 5, "hoodie.cleaner.commits.retained": 1}
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.string())])
+SCHEMA = a_schema(id="int64", v="string", p="string")
 
 
 def rows(number: int) -> pa.Table:
-    return pa.table({"id": [1, 2, 100 + number], "v": [str(number)] * 3, "p": ["a", "b", "c"]}, schema=SCHEMA)
+    return a_batch(SCHEMA, id=[1, 2, 100 + number], v=str(number), p=["a", "b", "c"])
 
 
 def made(path: Path, commits: int, **options: Any) -> lakeformat.Table:
-    table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="p", **{**SHORT, **options})
-    for number in range(commits):
-        table.upsert(rows(number))
-    return table
+    upserts = [rows(number) for number in range(commits)]
+    return a_table(path, schema=SCHEMA, rows=upserts, partition_by="p", operation="upsert", **{**SHORT, **options})
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -44,7 +43,7 @@ def test_archiving_continues_the_archive_of_hudi(name: str, tmp_path: Path) -> N
     result = table.archive(min_commits=1)
     assert table.to_arrow(meta_columns=True).sort_by("_hoodie_record_key").equals(before)
     store = open_context(str(root), resolve({})).store
-    columns = store.archived().columns
+    columns = store.read_archived().columns
     archived = set(zip(columns["time"].to_pylist(), columns["action"].to_pylist(), strict=True))
     active = {(i.time, i.action.value) for i in store.load().instants}
     assert {(i.time, i.action.value) for i in result.instants} <= archived
@@ -110,11 +109,11 @@ def test_writer_sees_conflicts_with_commits_archived_meanwhile(tmp_path: Path) -
     meanwhile = [table.upsert(rows(number)).instant_time for number in range(4, 14)]
     store = open_context(str(tmp_path / "t"), resolve({})).store
     timeline = store.load()
-    unseen = store.archived_unseen(timeline, known)
+    unseen = store.read_unseen_archived(timeline, known)
     active = {commit.time for commit in timeline.commits}
     assert sorted({time for time, _ in unseen} | active) == sorted(meanwhile)
     assert all(metadata.stats for _, metadata in unseen)
-    assert store.archived_unseen(timeline, timeline.commit_times) == []
+    assert store.read_unseen_archived(timeline, timeline.commit_times) == []
 
 
 def test_write_after_a_restore_does_not_conflict_with_archived_commits(tmp_path: Path) -> None:

@@ -21,21 +21,21 @@ from lakeformat.storage.local import LocalStorage
 from lakeformat.transaction.written_file import WrittenFile
 from tests.helpers.appending import Append, slices
 from tests.helpers.fixture_tables import unpack
+from tests.helpers.tables import a_batch, a_schema, a_table
 from tests.services.test_compaction_plan import MB, a_slice
 
 FILES = "lakeformat.compact.auto.log.files"
-SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
+SCHEMA = a_schema(id="int64", p="string", v="int64")
 
 
 def rows(ids: range | list[int], value: int) -> pa.Table:
     """Make rows of two partitions."""
-    return pa.table({"id": ids, "p": [str(at % 2) for at in ids], "v": [value] * len(ids)}, schema=SCHEMA)
+    return a_batch(SCHEMA, id=ids, p=[str(at % 2) for at in ids], v=value)
 
 
 def new_table(path: Path, version: int, **options: Any) -> lakeformat.Table:
     """Make a table of two slices with forty rows."""
-    stored = {"record_key": "id", "partition_by": "p", "table_type": "MERGE_ON_READ"}
-    lakeformat.create(path, SCHEMA, **stored, **{"hoodie.write.table.version": version})
+    a_table(path, schema=SCHEMA, partition_by="p", merge_on_read=True, version=version)
     table = lakeformat.open(path, **options)
     table.insert(rows(range(40), 0))
     return table
@@ -54,7 +54,7 @@ def most_logs(table: lakeformat.Table) -> int:
 def planned(*pieces: Any, **options: Any) -> list[str]:
     """Name the slices that a plan of slices by themselves takes."""
     said = resolve(options)
-    auto = AutoCompaction.of(said.__getitem__, said.given)
+    auto = AutoCompaction.of(said.__getitem__, said.is_set)
     limits = CompactLimits.of_options(said.with_values(**auto.as_options()), date(2025, 11, 20))
     plan = plan_compaction(pieces, (), limits)
     return [] if plan is None else [each.file_id for each in plan.operations]

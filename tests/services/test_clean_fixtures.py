@@ -37,7 +37,7 @@ def set_back(root: Path) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
     store = open_context(str(root), resolve({})).store
     timeline, found = store.load(), []
     for clean in timeline.of_action(Action.CLEAN):
-        plan = store.clean_plan(clean)
+        plan = store.read_clean_plan(clean)
         found.append((clean.time, dict(plan.files)))
         for path, names in plan.files.items():
             for name in names:
@@ -96,4 +96,4 @@ def test_pending_clean_of_hudi_is_finished(tmp_path: Path) -> None:
     assert not (root / name).exists()
     done = store.load().of_action(Action.CLEAN)[-1]
     assert (done.time, done.state) == (clean.time, State.COMPLETED)
-    assert store.clean(done) is not None
+    assert store.read_clean(done) is not None

@@ -211,6 +211,6 @@ def test_partitions_are_chosen_by_name() -> None:
 def test_limits_are_read_from_options() -> None:
     defaults = ClusterLimits.of_options(resolve({}), everything=False, sorts=True)
     assert defaults == ClusterLimits(1 << 30, 2 << 30, 30, 300 << 20, includes_single_files=True)
-    assert ClusterLimits.of_options(resolve({}), everything=False, sorts=False).single is False
+    assert ClusterLimits.of_options(resolve({}), everything=False, sorts=False).includes_single_files is False
     everything = ClusterLimits.of_options(resolve({STRATEGY + "max.num.groups": 3}), everything=True, sorts=True)
     assert everything == ClusterLimits(1 << 30, 2 << 30, 3, None, includes_single_files=True, reclusters=True)

@@ -44,7 +44,7 @@ def opened(table: lakeformat.Table) -> lakeformat.Table:
 
 def plan_of(table: lakeformat.Table) -> tuple[str, ClusteringPlan]:
     (instant,) = table.snapshot().timeline.pending
-    requested = table.context.store.requested_replace(instant)
+    requested = table.context.store.read_requested_replace(instant)
     assert requested is not None
     assert requested.plan is not None
     return instant.time, requested.plan

@@ -203,7 +203,7 @@ def test_clustering_logs_partitions_and_options_that_have_no_effect(
         ({"by": ["at"]}, SchemaMismatchError, r"'at'|struct"),
         ({"by": ["x", "x"]}, InvalidInputError, "different columns"),
         ({"by": ["x"], "curve": "peano"}, InvalidInputError, "peano"),
-        ({"by": ["x"], "target_file_bytes": 0}, InvalidInputError, "no size"),
+        ({"by": ["x"], "target_file_bytes": 0}, InvalidInputError, "not a size"),
         ({"curve": "hilbert"}, InvalidInputError, "curve='hilbert' needs columns"),
         ({"by": ["x"], "partitions": []}, InvalidInputError, "no partition is named; .* leave partitions out"),
     ],

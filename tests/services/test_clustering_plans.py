@@ -42,7 +42,7 @@ def plan_of(path: Path, instant: str) -> ClusteringPlan:
     """Read the plan of an instant from the timeline."""
     store = TimelineStore(lakeformat.open(path).context.storage)
     found = next(one for one in store.load().instants if one.time == instant)
-    requested = store.requested_replace(found)
+    requested = store.read_requested_replace(found)
     assert requested is not None
     assert requested.plan is not None
     return requested.plan

@@ -175,7 +175,7 @@ def test_plan_that_names_missing_files_is_refused(suffix: str, tmp_path: Path) -
     table = lakeformat.open(source)
     time = table.schedule_compaction()
     plan = next(iter(table.context.store.load().pending))
-    decoded = table.context.store.compaction_plan(plan)
+    decoded = table.context.store.read_compaction_plan(plan)
     assert decoded is not None
     one = decoded.operations[0]
     gone = one.base_name if suffix == ".parquet" else one.log_names[0]

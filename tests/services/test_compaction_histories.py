@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat.errors import LakeformatError
 from tests.helpers import hudi_rs
+from tests.helpers.tables import a_batch, a_schema
 
-SCHEMA = pa.schema({"id": pa.int64(), "region": pa.string(), "v": pa.string()})
+SCHEMA = a_schema(id="int64", region="string", v="string")
 Model = dict[int, str]
 
 
@@ -33,7 +34,7 @@ def made(path: Path, version: int, index: str = "BLOOM") -> lakeformat.Table:
 
 
 def rows(ids: list[int], step: int) -> pa.Table:
-    return pa.table([ids, [f"r{id_ % 2}" for id_ in ids], [f"step {step}"] * len(ids)], schema=SCHEMA)
+    return a_batch(SCHEMA, id=ids, region=[f"r{id_ % 2}" for id_ in ids], v=f"step {step}")
 
 
 def seen(table: lakeformat.Table) -> Model:

@@ -22,21 +22,22 @@ from lakeformat.files.footers import BLOOM, MAX_KEY
 from lakeformat.services.doctor.findings import Kind
 from lakeformat.storage import LocalStorage
 from tests.helpers import fixture_tables
+from tests.helpers.tables import a_batch, a_schema, a_table
 from tests.helpers.thrift_footer import MAX, MAX_VALUE, MIN, MIN_VALUE, Struct, put_bytes, with_statistics
 
-SCHEMA = pa.schema({"id": pa.int64(), "region": pa.string(), "v": pa.string()})
+SCHEMA = a_schema(id="int64", region="string", v="string")
 OLD = "20300101000000000"
 
 
 def rows(ids: range, v: str) -> pa.Table:
-    return pa.table([list(ids), [f"r{i % 2}" for i in ids], [v] * len(ids)], schema=SCHEMA)
+    return a_batch(SCHEMA, id=ids, region=[f"r{i % 2}" for i in ids], v=v)
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two partitions, four commits, an index and a savepoint of the last but one."""
     path = tmp_path_factory.mktemp("doctor") / "t"
-    lakeformat.create(path, SCHEMA, record_key="id", partition_by="region")
+    a_table(path, schema=SCHEMA, partition_by="region")
     table = lakeformat.open(path, **{"lakeformat.file.index.commits": 1})
     for number in range(4):
         table.upsert(rows(range(number, number + 6), f"v{number}"))

@@ -17,12 +17,13 @@ from lakeformat.errors import (
 )
 from lakeformat.model.instant import Action
 from tests.helpers import hudi_rs
+from tests.helpers.tables import a_batch, a_schema, a_table
 
-SCHEMA = pa.schema({"id": pa.int64(), "v": pa.string()})
+SCHEMA = a_schema(id="int64", v="string")
 
 
 def rows(ids: range, v: str) -> pa.Table:
-    return pa.table([list(ids), [v] * len(ids)], schema=SCHEMA)
+    return a_batch(SCHEMA, id=ids, v=v)
 
 
 def read(table: lakeformat.Table) -> dict[int, str]:
@@ -33,10 +34,8 @@ def read(table: lakeformat.Table) -> dict[int, str]:
 @pytest.fixture
 def table(tmp_path: Path) -> lakeformat.Table:
     """Three commits: 0-9 are a, 5-14 are b, 0-2 are c."""
-    made = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id")
-    for ids, v in ((range(10), "a"), (range(5, 15), "b"), (range(3), "c")):
-        made.upsert(rows(ids, v))
-    return made
+    commits = [rows(range(10), "a"), rows(range(5, 15), "b"), rows(range(3), "c")]
+    return a_table(tmp_path / "t", rows=commits, operation="upsert")
 
 
 def instants(table: lakeformat.Table) -> list[str]:
@@ -165,7 +164,7 @@ def test_restore_metadata_names_the_undone_commits(table: lakeformat.Table) -> N
     store = table.context.store
     (restore,) = store.load().of_action(Action.RESTORE)
     assert restore.time == done.instant_time
-    plan = store.restore_plan(restore)
+    plan = store.read_restore_plan(restore)
     assert plan is not None
     assert (plan.target, plan.instants) == (first, ((third, "commit"), (second, "commit")))
     assert done.undone == (third, second)

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakeformat
-from lakeformat.config.retention_options import Expiry, Strategy
+from lakeformat.config.retention_options import AgeStart, Expiry
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.services.ttl import ExpireSession, choose_expired
 from tests.helpers import hudi_rs
+from tests.helpers.tables import a_batch, a_schema, a_table
 
-SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("v", pa.string())])
+SCHEMA = a_schema(id="int64", day="string", v="string")
 DAY_MS = 86_400_000
 DAYS = "hoodie.partition.ttl.strategy.days.retain"
 CREATION = {"hoodie.partition.ttl.management.strategy.type": "keep_by_creation_time"}
@@ -38,15 +39,13 @@ class Later:
 
 
 def rows(ids: range, day: str, v: str = "") -> pa.Table:
-    return pa.table([list(ids), [day] * len(ids), [v] * len(ids)], schema=SCHEMA)
+    return a_batch(SCHEMA, id=ids, day=day, v=v)
 
 
 def made(path: Path, **options: Any) -> lakeformat.Table:
     """Partition ``a``, then ``b``."""
-    table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="day", **options)
-    for at, day in enumerate("ab"):
-        table.upsert(rows(range(10 * at, 10 * at + 3), day))
-    return table
+    commits = [rows(range(10 * at, 10 * at + 3), day) for at, day in enumerate("ab")]
+    return a_table(path, rows=commits, partition_by="day", operation="upsert", **options)
 
 
 def later(table: lakeformat.Table, days: float) -> lakeformat.Table:
@@ -110,7 +109,7 @@ def test_partition_written_to_meanwhile_does_not_expire(tmp_path: Path) -> None:
             return table.context.ids.token()
 
     context = TableContext(table.context.storage, Later(table.context.clock, 31), Overtaken(), True)
-    expiry = Expiry(Strategy.LAST_WRITE, 30, 1000)
+    expiry = Expiry(AgeStart.LAST_WRITE, 30, 1000)
     gone = ExpireSession(context, table.options, expiry).run()
     assert [each.path for each in gone.partitions] == ["b"]
     assert table.to_arrow(where="id = 0").column("v").to_pylist() == ["late"]
@@ -139,10 +138,10 @@ def test_ttl_without_or_with_bad_settings_does_nothing_or_is_refused(tmp_path: P
 def test_oldest_partitions_expire_first_and_young_ones_never(
     times: dict[str, str], days: int, most: int, now: str
 ) -> None:
-    going = choose_expired(times, Expiry(Strategy.LAST_WRITE, days, most), now)
+    going = choose_expired(times, Expiry(AgeStart.LAST_WRITE, days, most), now)
     assert len(going) <= most
     assert all(times[path] < now for path in going)
     assert [times[path] for path in going] == sorted(times[path] for path in going)
     assert days > 0 or not going
-    longer = choose_expired(times, Expiry(Strategy.LAST_WRITE, max(days, 1) + 1, 9), now)
-    assert set(longer) <= set(choose_expired(times, Expiry(Strategy.LAST_WRITE, max(days, 1), 9), now))
+    longer = choose_expired(times, Expiry(AgeStart.LAST_WRITE, max(days, 1) + 1, 9), now)
+    assert set(longer) <= set(choose_expired(times, Expiry(AgeStart.LAST_WRITE, max(days, 1), 9), now))

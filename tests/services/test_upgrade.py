@@ -21,8 +21,9 @@ from tests.helpers.crashing import worth_it
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.fixture_tables import names, unpack
 from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+SCHEMA = a_schema(id="int64", region="string", ts="int64", v="string")
 PAYLOAD = "hoodie.datasource.write.payload.class"
 #: Of archives more below.
 COPY_ON_WRITE = [
@@ -301,7 +302,7 @@ def test_merge_on_read_table_moves_between_8_and_9(tmp_path: Path) -> None:
 def commits_in(store: TimelineStore) -> dict[str, Any]:
     """Of the archive: instant -> what the commit says."""
     store.config()
-    archive = store.archived()
+    archive = store.read_archived()
     return {instant.time: said for instant, said in archive.commits(archive.completed_in(""))}
 
 

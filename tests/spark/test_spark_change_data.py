@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 import lakeformat
 from tests.helpers.fixture_tables import expected, unpack
 from tests.helpers.lakehouse import refusal
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.spark
 
 CDC = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.query.incremental.format": "cdc"}
 BEGIN = "hoodie.datasource.read.begin.instanttime"
 END = "hoodie.datasource.read.end.instanttime"
-SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+SCHEMA = a_schema(id="string", v="int64")
 
 
 def plain(image: str | None) -> Any:
@@ -74,7 +75,7 @@ def test_stream_of_change_data_returns_every_change(spark: SparkSession, tmp_pat
     ]
 
 
-MOVING = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
+MOVING = a_schema(id="int64", p="string", v="string")
 
 
 def moving(*rows: tuple[int, str, str]) -> pa.Table:

@@ -16,6 +16,7 @@ import lakeformat
 from lakeformat import InvalidInputError
 from lakeformat.spark import LakehouseTable, read
 from lakeformat.spark.reads.frames import Known, choose_way
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.spark
 
@@ -45,10 +46,15 @@ STYLES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     ),
     "none": ("", {}, set()),
 }
-SCHEMA = pa.schema([
-    ("id", pa.int64()), ("place", pa.string()), ("day", pa.date32()), ("n", pa.int32()),
-    ("at", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("s", pa.struct([("f", pa.float32())])),
-])  # fmt: skip
+SCHEMA = a_schema(
+    id="int64",
+    place="string",
+    day="date32",
+    n="int32",
+    at=pa.timestamp("us", "UTC"),
+    x="float64",
+    s=pa.struct([("f", pa.float32())]),
+)
 FILTERS = [
     "place = 'a=b'", "place is null", "place is not null and n > 1", "place = ''", "place in ('café/x', '5% off')",
     "place like 'a%'", "day = date'2026-01-02'", "day < '2026-01-02' or n = 3", "n in (0, 3)", "not n = 1",

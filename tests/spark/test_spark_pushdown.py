@@ -20,12 +20,13 @@ from lakeformat.spark.reads.to_predicate import implied
 from lakeformat.spark.register import PUSHDOWN
 from lakeformat.spark.source import LakehouseSource
 from tests.helpers.lakehouse import parts, read
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.spark
 
 PUSHES = pytest.mark.skipif(not hasattr(datasource, "EqualTo"), reason="PySpark 4.0 pushes no filters")
 ONE_FILE_A_TASK = {"lakeformat.read.split.bytes": "1"}
-SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
+SCHEMA = a_schema(id="int64", s="string")
 
 
 def letters(start: int) -> pa.Table:

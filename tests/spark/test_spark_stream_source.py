@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
 from lakeformat import Table
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.spark
 
-SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+SCHEMA = a_schema(id="string", v="int64")
 START = "hoodie.datasource.streaming.startoffset"
 
 

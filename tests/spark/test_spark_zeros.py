@@ -13,13 +13,11 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 import lakeformat
 from lakeformat.spark import LakehouseTable, read
+from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.spark
 
-SCHEMA = pa.schema([
-    ("id", pa.int64()), ("d", pa.float64()), ("f", pa.float32()),
-    ("s", pa.struct([("d", pa.float64()), ("f", pa.float32())])),
-])  # fmt: skip
+SCHEMA = a_schema(id="int64", d="float64", f="float32", s=pa.struct([("d", pa.float64()), ("f", pa.float32())]))
 SPARK_SCHEMA = "id long, d double, f float, s struct<d: double, f: float>"
 CONDITIONS = [
     "d = 0", "d = -0.0D", "d in (0.0D, 5.0D)", "d <=> 0.0D", "d >= 0", "d <= -0.0D", "not (d < 0)", "not (d > 0L)",

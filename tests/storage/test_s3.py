@@ -12,8 +12,9 @@ import pytest
 import lakeformat
 from lakeformat.errors import CommitStateUnknownError, InvalidOptionError, StorageError
 from tests.helpers.s3_server import BUCKET, Network, new_folder, s3_server
+from tests.helpers.tables import a_batch, a_schema
 
-SCHEMA = pa.schema({"id": pa.int64(), "v": pa.int64()})
+SCHEMA = a_schema(id="int64", v="int64")
 AT_ONCE = {"config_kwargs": {"retries": {"max_attempts": 0}}}
 
 
@@ -29,7 +30,7 @@ def s3(network: Network) -> Iterator[Mapping[str, Any]]:
 
 
 def rows(v: int) -> pa.Table:
-    return pa.table({"id": [1, 2, 3], "v": [v] * 3}, schema=SCHEMA)
+    return a_batch(SCHEMA, id=[1, 2, 3], v=v)
 
 
 def values(url: str, options: Mapping[str, Any]) -> list[int]:

@@ -22,7 +22,7 @@ LOGS = "hudi_life/v6_cow_cleaned_archived"
 
 def instants(store: TimelineStore) -> list[dict[str, Any]]:
     """Every archived instant, and what each commit did."""
-    archive = store.archived()
+    archive = store.read_archived()
     commits = archive.completed_in("")
     assert len(list(archive.commits(commits))) == len(commits)
     return archive.columns.drop_columns(["file"]).to_pylist()

@@ -19,7 +19,7 @@ INSTANTS = st.builds(Instant, TIMES, st.sampled_from(Action), st.sampled_from(St
 @given(INSTANTS, TIMES, st.sampled_from(sorted(LAYOUTS)))
 def test_instant_file_names_round_trip(instant: Instant, completion: str, version: int) -> None:
     layout = LAYOUTS[version]
-    if layout.tells_completion and instant.state is State.COMPLETED:
+    if layout.has_completion_times and instant.state is State.COMPLETED:
         instant = replace(instant, completion_time=completion)
     name = layout.file_name(instant)
     assert layout.parse(name) == instant
@@ -91,7 +91,7 @@ PLANS = [
 
 @pytest.mark.parametrize(("plan", "done", "layout"), PLANS)
 def test_pending_plan_completes_as_a_commit_or_is_rolled_back(plan: str, done: str, layout: TimelineLayout) -> None:
-    end = "_9" if layout.tells_completion else ""
+    end = "_9" if layout.has_completion_times else ""
     pending = timeline(layout, f"1{end}.deltacommit", f"2.{plan}.requested", f"2.{plan}.inflight")
     assert pending.pending == pending.pending_writes == (Instant(at(2), Action(plan), State.INFLIGHT),)
     assert not pending.is_committed(at(2))

@@ -60,7 +60,7 @@ def test_completed_instants_equal_hudis(name: str) -> None:
 
 
 def rows(store: TimelineStore) -> list[tuple[str, str | None, str]]:
-    columns = store.archived().columns
+    columns = store.read_archived().columns
     return list(zip(*(columns.column(at).to_pylist() for at in ("time", "completion_time", "action")), strict=True))
 
 
@@ -98,7 +98,7 @@ def test_archived_instants_equal_hudis(name: str) -> None:
     store = store_of(name)
     told = [(entry["instant"], entry.get("completed"), entry["action"]) for entry in expected(name)["archived"]]
     assert sorted(rows(store)) == sorted(told)
-    archived, commits = store.archived(), [entry for entry in told if entry[2] in COMMITS]
+    archived, commits = store.read_archived(), [entry for entry in told if entry[2] in COMMITS]
     assert archived.completed_in("") == tuple(
         Instant(time, Action(action), State.COMPLETED, end)
         for time, end, action in sorted(commits, key=lambda entry: entry[1] or entry[0])
@@ -148,7 +148,7 @@ def test_pending_compaction_names_the_slices_it_opens(name: str, plan_time: str 
     (truth,) = fastavro.reader(io.BytesIO(files_of(name)[store.path(pending.at(State.REQUESTED))]))
     groups = store.pending_compactions(timeline)
     assert groups == {FileGroupId(o["partitionPath"], o["fileId"]): pending.time for o in truth["operations"]}
-    plan = store.compaction_plan(pending)
+    plan = store.read_compaction_plan(pending)
     assert plan is not None
     assert [(o.base_instant, o.base_name, list(o.log_names)) for o in plan.operations] == [
         (o["baseInstantTime"], o["dataFilePath"], o["deltaFilePaths"]) for o in truth["operations"]
@@ -165,7 +165,7 @@ def test_clustering_plans_are_found_under_both_action_names(name: str) -> None:
     assert set(store.pending_clustering(timeline)) == set()
     pending = timeline.with_pending(frozenset({done.time}))
     assert store.pending_clustering(pending) == dict.fromkeys(groups, done.time)
-    requested = store.requested_replace(done)
+    requested = store.read_requested_replace(done)
     assert requested is not None
     assert set(requested.file_groups) == groups
 
@@ -173,12 +173,12 @@ def test_clustering_plans_are_found_under_both_action_names(name: str) -> None:
 def test_rollback_and_clean_metadata_are_read() -> None:
     store = store_of("hudi_v8_v9/v9_mor_rollback")
     (rollback,) = store.load().of_action(Action.ROLLBACK)
-    plan = store.rollback_plan(rollback)
+    plan = store.read_rollback_plan(rollback)
     assert plan is not None
     assert not store.load().is_committed(plan.instant_time)
     assert plan.action == "deltacommit"
     store = store_of("hudi_life/v8_cow_cleaned_archived")
-    clean = store.clean(store.load().of_action(Action.CLEAN)[-1])
+    clean = store.read_clean(store.load().of_action(Action.CLEAN)[-1])
     assert clean is not None
     assert clean.earliest_commit_to_retain in store.load().commit_times
 
@@ -225,7 +225,7 @@ def test_a_damaged_archive_is_named(name: str, part: str, spoilt: bytes | None) 
     data = store.storage.read(path)
     store.storage.replace(path, data.replace(b'"name"', b'"mane"') if spoilt is None else spoilt)
     with pytest.raises(CorruptTableError) as caught:
-        store.archived()
+        store.read_archived()
     assert "x" in str(caught.value) if b".." in (spoilt or b"") else path in str(caught.value)
 
 

@@ -20,13 +20,14 @@ from lakeformat.transaction.batch_ids import BATCHES_KEY
 from lakeformat.write.intake import create_table
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
+from tests.helpers.tables import a_batch, a_schema
 
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+SCHEMA = a_schema(id="int64", v="string")
 OPERATIONS = [Operation.UPSERT, Operation.INSERT, Operation.BULK_INSERT, Operation.DELETE]
 
 
 def batch(number: int) -> pa.Table:
-    return pa.table({"id": [number], "v": [str(number)]}, schema=SCHEMA)
+    return a_batch(SCHEMA, id=number, v=str(number))
 
 
 def named(app: str, number: int) -> dict[str, str]:

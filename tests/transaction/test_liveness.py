@@ -17,10 +17,10 @@ from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.claims import PROCESS, Pulse, claim_instant, read_claim, release
+from lakeformat.transaction.claims import PROCESS, HeartbeatThread, claim_instant, read_claim, release
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode
 from tests.helpers.flights import NEXT, WRITES, Model, copy_of, grow_old, leftovers, open_at, rows_of
-from tests.helpers.local_shuffle import exchanged
+from tests.helpers.local_shuffle import write_shuffled
 
 LONG = 60.0
 
@@ -48,7 +48,7 @@ def claimed(table: lakeformat.Table, store: TimelineStore) -> str:
 
 
 def exchange(table: lakeformat.Table) -> None:
-    exchanged(table, [WRITES[0].rows], Operation.UPSERT)
+    write_shuffled(table, [WRITES[0].rows], Operation.UPSERT)
 
 
 def cluster(table: lakeformat.Table) -> None:
@@ -127,7 +127,7 @@ def test_heartbeat_lasts_until_the_instant_is_released(template: tuple[Path, Mod
 
     with storage.lock(1):
         time = claimed(table, store)
-    with Pulse(FaultyStorage(storage, meanwhile=notice), time, every_seconds=0.001):
+    with HeartbeatThread(FaultyStorage(storage, meanwhile=notice), time, every_seconds=0.001):
         assert beaten.wait(LONG)
         beaten.clear()
         assert beaten.wait(LONG)
@@ -154,6 +154,6 @@ def test_failed_heartbeat_is_retried(template: tuple[Path, Model], tmp_path: Pat
         failed.set()
         return True
 
-    with Pulse(FaultyStorage(storage, Fault(failing, Mode.BEFORE, kills=False)), time, every_seconds=0.001):
+    with HeartbeatThread(FaultyStorage(storage, Fault(failing, Mode.BEFORE, kills=False)), time, every_seconds=0.001):
         assert again.wait(LONG)
     assert len(storage.list(".hoodie/.heartbeat")) == 1

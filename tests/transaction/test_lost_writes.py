@@ -45,8 +45,8 @@ def test_lost_writes_follow_from_the_lineage_of_base_files(name: str) -> None:
     origins, expected = HISTORIES[name]
     commits = [commit(number, origin) for number, origin in origins.items()]
     found = list(find_lost_writes(commits, {}, by_name=True))
-    assert {(int(each.lost), int(each.kept)) for each in found} == expected
-    assert all(each.lost in each.stat.path for each in found)
+    assert {(int(each.lost_commit), int(each.hiding_commit)) for each in found} == expected
+    assert all(each.lost_commit in each.stat.path for each in found)
 
 
 def test_write_into_a_replaced_file_group_is_a_lost_write() -> None:
@@ -54,7 +54,7 @@ def test_write_into_a_replaced_file_group_is_a_lost_write() -> None:
     replaced = CommitMetadata("INSERT_OVERWRITE", {}, replaced={"": ("f-0",)})
     for number, is_lost in ((2, False), (4, True)):
         commits = [commit(1, None), commit(number, 1), (replacing, replaced)]
-        found = {(each.lost, each.kept) for each in find_lost_writes(commits, {}, by_name=True)}
+        found = {(each.lost_commit, each.hiding_commit) for each in find_lost_writes(commits, {}, by_name=True)}
         assert found == ({(time_of(number), time_of(3))} if is_lost else set())
 
 

@@ -10,10 +10,11 @@ import pytest
 
 import lakeformat
 from lakeformat import InvalidInputError
-from lakeformat.keys.partition_paths import nested_pair
+from lakeformat.keys.partition_paths import find_nested_pair
 from tests.helpers import hudi_rs
+from tests.helpers.tables import a_batch, a_schema, a_table
 
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
+SCHEMA = a_schema(id="string", p="string", v="int64")
 OPERATIONS = ["upsert", "insert", "bulk_insert", "overwrite", "insert_overwrite"]
 HIVE = {"hoodie.datasource.write.hive_style_partitioning": True}
 OTHERS = [("upsert", {"hoodie.index.type": "GLOBAL_SIMPLE"}), ("upsert", HIVE), ("bulk_insert", HIVE)]
@@ -21,11 +22,11 @@ OTHERS = [("upsert", {"hoodie.index.type": "GLOBAL_SIMPLE"}), ("upsert", HIVE), 
 
 def rows(*partitions: str, first: int = 0) -> pa.Table:
     ids = [f"k{number}" for number in range(first, first + len(partitions))]
-    return pa.table({"id": ids, "p": partitions, "v": [first] * len(ids)}, SCHEMA)
+    return a_batch(SCHEMA, id=ids, p=partitions, v=first)
 
 
 def new(path: Path, **options: Any) -> lakeformat.Table:
-    return lakeformat.create(path / "t", SCHEMA, record_key="id", partition_by="p", **options)
+    return a_table(path / "t", schema=SCHEMA, partition_by="p", **options)
 
 
 def refused(table: lakeformat.Table, operation: str, given: pa.Table, inner: str, outer: str) -> None:
@@ -100,4 +101,4 @@ def test_table_with_nested_folders_can_be_repaired(tmp_path: Path) -> None:
     ],
 )
 def test_nested_pair_is_found(fresh: list[str], standing: list[str], pair: tuple[str, str] | None) -> None:
-    assert nested_pair(fresh, standing) == pair
+    assert find_nested_pair(fresh, standing) == pair

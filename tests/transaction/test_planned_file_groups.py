@@ -14,7 +14,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
 from tests.helpers.faulty import FaultyStorage
 from tests.helpers.flights import Model, Write, copy_of, leftovers, open_at, rows_of
-from tests.helpers.local_shuffle import exchanged
+from tests.helpers.local_shuffle import write_shuffled
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Way:
 
 
 def in_tasks(operation: Operation) -> Callable[[Write, lakeformat.Table], object]:
-    return lambda write, table: exchanged(table, [write.rows], operation)
+    return lambda write, table: write_shuffled(table, [write.rows], operation)
 
 
 def combined(write: Write, table: lakeformat.Table) -> None:

@@ -16,8 +16,9 @@ from lakeformat import InvalidInputError, InvalidOptionError, Table, ValidationF
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.hooks import ProposedWrite
 from tests.helpers import hudi_rs
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.float64()), ("name", pa.string())])
+SCHEMA = a_schema(id="int64", p="string", v="float64", name="string")
 VALIDATORS = "hoodie.precommit.validators"
 PACKAGE = "org.apache.hudi.client.validator."
 SINGLE = {

@@ -16,22 +16,21 @@ from lakeformat import Table
 from lakeformat.codec.bloom import BloomFilter, hash_chain
 from lakeformat.config.resolve import resolve
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, KeyRange
-from lakeformat.keys.record_keys import seqnos
+from lakeformat.keys.record_keys import make_seqnos
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.intake import create_table
+from tests.helpers.tables import a_batch, a_schema, a_table
 
-SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+SCHEMA = a_schema(id="string", v="int64")
 
 
 def new_table(**options: Any) -> Table:
-    table = Table(MemoryStorage(), resolve({"recordkey": "id", "name": "t", **options}))
-    create_table(table.context.store, table.options, SCHEMA, SystemClock())
-    return table
+    return a_table(schema=SCHEMA, **options)
 
 
 def rows(keys: list[str]) -> pa.Table:
-    return pa.table({"id": keys, "v": list(range(len(keys)))}, schema=SCHEMA)
+    return a_batch(SCHEMA, id=keys, v=range(len(keys)))
 
 
 def only_file(table: Table) -> pq.ParquetFile:
@@ -49,7 +48,7 @@ def java_order(text: str) -> bytes:
     st.integers(0, 25_000),
 )
 def test_sequence_numbers_continue_within_a_commit(first: int, count: int) -> None:
-    found = seqnos("20251120083000123", 7, first, count)
+    found = make_seqnos("20251120083000123", 7, first, count)
     found.validate(full=True)
     assert found.to_pylist() == [f"20251120083000123_7_{number}" for number in range(first, first + count)]
 

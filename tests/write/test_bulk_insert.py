@@ -21,10 +21,9 @@ from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.intake import create_table
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema(
-    [("id", pa.string()), ("p", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("w", pa.binary())]
-)
+SCHEMA = a_schema(id="string", p="string", n="int64", x="float64", w="binary")
 MODE = "hoodie.bulkinsert.sort.mode"
 COLUMNS = "hoodie.bulkinsert.user.defined.partitioner.sort.columns"
 PARTITIONER = "lakeformat.bulkinsert.partitioner"

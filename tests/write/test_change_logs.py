@@ -15,13 +15,14 @@ from lakeformat import InvalidOptionError, Table
 from lakeformat.model.operation import Operation
 from tests.helpers.change_files import logged_changes
 from tests.helpers.fixture_tables import names, unpack
-from tests.helpers.local_shuffle import exchanged
+from tests.helpers.local_shuffle import write_shuffled
+from tests.helpers.tables import a_schema
 
 CDC: Final = "hoodie.table.cdc.enabled"
 MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
 MODES: Final = ("OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER")
 KINDS: Final = [(version, kind) for version in ("6", "8", "9") for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")]
-SCHEMA: Final = pa.schema([("id", pa.string()), ("region", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+SCHEMA: Final = a_schema(id="string", region="string", ts="int64", v="int64")
 Model = dict[str, dict[str, Any]]
 
 
@@ -171,7 +172,7 @@ def test_rollback_and_cleaning_delete_change_data(version: str, tmp_path: Path) 
 def test_change_data_of_tasks_is_moved_with_their_files(tmp_path: Path) -> None:
     table = made(tmp_path / "t", "9", "COPY_ON_WRITE", "DATA_BEFORE_AFTER")
     table.insert(rows("abde", 1, 1))
-    exchanged(table, [rows("ad", 2, 2), rows("fx", 2, 2)], Operation.UPSERT)
+    write_shuffled(table, [rows("ad", 2, 2), rows("fx", 2, 2)], Operation.UPSERT)
     wanted = sorted(f"{op} {key}" for op, key in zip("uuii", "adfx", strict=True))
     found = [record for _, _, record in logged_changes(tmp_path / "t")]
     assert sorted(f"{one['op']} {one['after']['id']}" for one in found) == wanted

@@ -12,7 +12,7 @@ import lakeformat
 from lakeformat.model.operation import Operation
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import names, unpack
-from tests.helpers.local_shuffle import exchanged
+from tests.helpers.local_shuffle import write_shuffled
 from tests.write.test_continue_fixtures import bare, by_key, later
 
 #: hudi-rs does not see the log files of a slice that a pending compaction has opened.
@@ -34,7 +34,7 @@ def staged(table: lakeformat.Table, rows: pa.Table, operation: Operation) -> lak
 def in_tasks(table: lakeformat.Table, rows: pa.Table, operation: Operation) -> lakeformat.WriteResult:
     """The exchanged way, from two stage files."""
     half = rows.num_rows // 2
-    return exchanged(table, [rows.slice(0, half), rows.slice(half)], operation)
+    return write_shuffled(table, [rows.slice(0, half), rows.slice(half)], operation)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from lakeformat.transaction.publish import Outcome
 from lakeformat.write.intake import plan_job
 from lakeformat.write.session import WriteSession
 from tests.helpers import hudi_rs
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32()), ("place", pa.string())])
+SCHEMA = a_schema(id="int64", month="int32", place="string")
 ROWS = pa.table({"id": range(48), "month": [n % 12 + 1 for n in range(48)], "place": ["a*", "ab"] * 24}, schema=SCHEMA)
 TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 

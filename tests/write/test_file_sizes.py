@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import Table
-from lakeformat.config.resolve import resolve
 from lakeformat.model.operation import Operation
-from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.intake import create_table
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
+from tests.helpers.tables import a_schema, a_table
 
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.binary()), ("word", pa.string())])
+SCHEMA = a_schema(id="string", p="string", v="binary", word="string")
 KINDS = ("random", "constant", "few words")
 
 
@@ -51,9 +49,7 @@ class Batch:
 
 
 def new_table(**options: Any) -> Table:
-    table = Table(MemoryStorage(), resolve({"recordkey": "id", "partitionpath": "p", "name": "t", **options}))
-    create_table(table.context.store, table.options, SCHEMA, SystemClock())
-    return table
+    return a_table(schema=SCHEMA, partition_by="p", **options)
 
 
 def limits(most: int, small: int) -> dict[str, int]:

@@ -14,6 +14,7 @@ import pytest
 import lakeformat
 from lakeformat import SchemaMismatchError, Table
 from tests.helpers import hudi_rs
+from tests.helpers.tables import a_schema
 
 ROWS: dict[str, list[Any]] = {
     "id": [1, 2, 3],
@@ -22,14 +23,12 @@ ROWS: dict[str, list[Any]] = {
     "list": [[1], None, [2, 3]],
     "inner": [{"a": 1, "b": "p"}, {"a": 2, "b": None}, {"a": 3, "b": "q"}],
 }
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("text", pa.string()),
-        ("kind", pa.string()),
-        ("list", pa.list_(pa.int64())),
-        ("inner", pa.struct([("a", pa.int64()), ("b", pa.string())])),
-    ]
+SCHEMA = a_schema(
+    id="int64",
+    text="string",
+    kind="string",
+    list=pa.list_(pa.int64()),
+    inner=pa.struct([("a", pa.int64()), ("b", pa.string())]),
 )
 
 

@@ -20,17 +20,9 @@ from lakeformat import Table
 from lakeformat.errors import DuplicateKeyError, InvalidOptionError
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("part", pa.string()),
-        ("ts", pa.int64()),
-        ("v", pa.int64()),
-        ("w", pa.int64()),
-        ("_hoodie_is_deleted", pa.bool_()),
-    ]
-)
+SCHEMA = a_schema(id="string", part="string", ts="int64", v="int64", w="int64", _hoodie_is_deleted="bool")
 Row = dict[str, Any]
 #: Key -> folder and row.
 Model = dict[str, tuple[str, Row]]

@@ -15,8 +15,9 @@ import lakeformat
 from lakeformat.codec import properties
 from lakeformat.errors import UnsupportedTableError
 from lakeformat.model.table_config import PROPERTIES_PATH
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("day", pa.int64()), ("x", pa.int64())])
+SCHEMA = a_schema(id="string", ts="int64", day="int64", x="int64")
 DAY = 86_400_000
 #: What 0.x writes, and what 1.x writes in its place.
 RENAMED = {

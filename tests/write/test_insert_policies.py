@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import lakeformat
 from lakeformat import DuplicateKeyError, InvalidOptionError, Table
 from lakeformat.config.resolve import resolve
 from lakeformat.model.operation import Operation
@@ -19,22 +18,20 @@ from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.intake import create_table
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
+from tests.helpers.tables import a_batch, a_schema, a_table
 
-SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+SCHEMA = a_schema(id="int64", p="string", ts="int64", v="string")
 POLICY = "hoodie.datasource.insert.dup.policy"
 
 
 def rows(keys: Any, partition: str = "x", ts: int = 1, v: str = "old") -> pa.Table:
-    keys = list(keys)
-    columns = {"id": keys, "p": [partition] * len(keys), "ts": [ts] * len(keys), "v": [v] * len(keys)}
-    return pa.table(columns, schema=SCHEMA)
+    return a_batch(SCHEMA, id=list(keys), p=partition, ts=ts, v=v)
 
 
 def new_table(folder: Path, first: pa.Table | None = None, **options: Any) -> Table:
-    table = lakeformat.create(folder / "t", SCHEMA, record_key="id", partition_by="p", ordering="ts", **options)
-    if first is not None:
-        table.upsert(first)
-    return table
+    commits = [] if first is None else [first]
+    kind = {"partition_by": "p", "ordering": "ts", "operation": "upsert"}
+    return a_table(folder / "t", schema=SCHEMA, rows=commits, **kind, **options)
 
 
 def held(table: Table) -> Counter[tuple[int, str, str]]:

@@ -18,8 +18,9 @@ import lakeformat
 from lakeformat.index.factory import INDEXES
 from lakeformat.model.instant import Action
 from tests.helpers import hudi_rs
+from tests.helpers.tables import a_schema
 
-SCHEMA: Final = pa.schema([("id", pa.int64()), ("region", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+SCHEMA: Final = a_schema(id="int64", region="string", ts="int64", v="string")
 Model = dict[int, dict[str, Any]]
 
 VERSION: Final = "hoodie.write.table.version"

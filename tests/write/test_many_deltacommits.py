@@ -8,12 +8,10 @@ import pyarrow as pa
 import pytest
 
 from lakeformat import Table
-from lakeformat.config.resolve import resolve
-from lakeformat.storage import SystemClock
-from lakeformat.write.intake import create_table
 from tests.helpers.skipping_tables import Reads
+from tests.helpers.tables import NO_PACKING, a_schema, a_table
 
-SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+SCHEMA = a_schema(id="string", ts="int64", v="int64")
 ARCHIVES_SOON = {
     "hoodie.cleaner.commits.retained": 1,
     "hoodie.keep.min.commits": 2,
@@ -23,16 +21,8 @@ ARCHIVES_SOON = {
 
 
 def table(**options: Any) -> Table:
-    settings = {
-        "recordkey": "id",
-        "name": "t",
-        "hoodie.datasource.write.precombine.field": "ts",
-        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
-        "hoodie.parquet.small.file.limit": 0,
-    }
-    found = Table(Reads(), resolve({**settings, **ARCHIVES_SOON, **options}))
-    create_table(found.context.store, found.options, SCHEMA, SystemClock())
-    return found
+    soon = {**NO_PACKING, **ARCHIVES_SOON, **options}
+    return a_table(Reads(), schema=SCHEMA, ordering="ts", merge_on_read=True, **soon)
 
 
 def rows(values: dict[str, tuple[int, int]]) -> pa.Table:

@@ -26,8 +26,9 @@ from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
 from tests.helpers.refusal import refused
 from tests.helpers.row_oracle import truth
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int32()), ("t", pa.string())])
+SCHEMA = a_schema(id="int64", p="string", n="int32", t="string")
 SOURCE = SCHEMA.append(pa.field("op", pa.string()))
 Row = dict[str, Any]
 Model = dict[tuple[str, int], Row]

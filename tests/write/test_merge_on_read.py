@@ -15,8 +15,9 @@ import lakeformat
 from lakeformat import Table
 from lakeformat.model.files import LogFileName
 from tests.helpers import hudi_rs
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema({"id": pa.string(), "p": pa.string(), "v": pa.int64(), "ts": pa.int64()})
+SCHEMA = a_schema(id="string", p="string", v="int64", ts="int64")
 MERGE_ON_READ = {"table_type": "MERGE_ON_READ"}
 INDEXES: Mapping[str, Mapping[str, object]] = {
     "AUTO": {},

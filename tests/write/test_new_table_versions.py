@@ -15,6 +15,7 @@ import pytest
 import lakeformat
 from lakeformat.errors import InvalidOptionError
 from tests.helpers.fixture_tables import FIXTURES
+from tests.helpers.tables import a_schema
 
 HUDI: Final[dict[str, Any]] = json.loads((FIXTURES / "hudi_properties.json").read_text(encoding="utf-8"))
 W: Final = "hoodie.datasource.write."
@@ -22,9 +23,7 @@ TIMEBASED: Final = {
     "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
     "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
 }
-SCHEMA: Final = pa.schema(
-    [("id", pa.int64()), ("b", pa.string()), ("reg", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]
-)
+SCHEMA: Final = a_schema(id="int64", b="string", reg="string", ts="int64", v="int64")
 #: Options beside a record key ``id`` and an ordering column ``ts``; "" takes one of these away.
 OPTIONS: Final[dict[str, dict[str, str]]] = {
     "part": {"partition_by": "reg"},

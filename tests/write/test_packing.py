@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import Table
-from lakeformat.config.resolve import resolve
 from lakeformat.model.files import BaseFile, BaseFileName, FileSlice
-from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.intake import create_table
 from lakeformat.write.workload.buckets import (
     FileSizing,
     SmallFile,
@@ -26,22 +23,21 @@ from lakeformat.write.workload.buckets import (
     split_evenly,
     spread_inserts,
 )
+from tests.helpers.tables import a_batch, a_schema, a_table
 
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.binary())])
+SCHEMA = a_schema(id="string", p="string", v="binary")
 
 
 def new_table(**options: Any) -> Table:
-    table = Table(MemoryStorage(), resolve({"recordkey": "id", "partitionpath": "p", "name": "t", **options}))
-    create_table(table.context.store, table.options, SCHEMA, SystemClock())
-    return table
+    return a_table(schema=SCHEMA, partition_by="p", **options)
 
 
 def rows(start: int, count: int, width: int = 64) -> pa.Table:
-    """Rows that do not compress, so that sizes can be foreseen."""
+    """Return rows that do not compress, so that file sizes can be predicted."""
     random = np.random.default_rng(start)
     values = [random.bytes(width) for _ in range(count)]
     ids = [f"{n:08}" for n in range(start, start + count)]
-    return pa.table({"id": ids, "p": ["x"] * count, "v": values}, schema=SCHEMA)
+    return a_batch(SCHEMA, id=ids, p="x", v=values)
 
 
 @pytest.mark.parametrize("operation", ["insert", "upsert"])

@@ -7,24 +7,22 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import lakeformat
 from lakeformat import Table
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.model.operation import Operation
+from tests.helpers.tables import a_batch, a_schema, a_table
 
-SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
+SCHEMA = a_schema(id="int64", p="string", v="string")
 
 
 def rows(first: int, last: int) -> pa.Table:
-    ids = list(range(first, last))
-    return pa.table({"id": ids, "p": [f"p{n % 2}" for n in ids], "v": [f"v{n}" for n in ids]}, schema=SCHEMA)
+    ids = range(first, last)
+    return a_batch(SCHEMA, id=ids, p=[f"p{n % 2}" for n in ids], v=[f"v{n}" for n in ids])
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", partition_by="p")
-    table.upsert(rows(0, 100))
-    return table
+    return a_table(tmp_path / "t", rows=rows(0, 100), partition_by="p", operation="upsert")
 
 
 def on_storage(table: Table) -> dict[str, bytes]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import lakeformat
 from lakeformat.config.resolve import resolve
 from lakeformat.write.intake import plan_job
 from lakeformat.write.workload.buckets import tail_bytes
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema({"id": pa.int64(), "v": pa.string()})
+SCHEMA = a_schema(id="int64", v="string")
 MIB = 1 << 20
 SORTED = {"hoodie.bulkinsert.sort.mode": "GLOBAL_SORT"}
 

@@ -19,13 +19,14 @@ from lakeformat.model.operation import Operation
 from lakeformat.write.intake import plan_job
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.session import WrittenFile
-from lakeformat.write.shuffled_session import ShuffledSession, RouteTasks
+from lakeformat.write.shuffled_session import RouteTasks, ShuffledSession
 from lakeformat.write.workload.shuffle_plan import assign_to_tasks, cut_key_ranges
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
-from tests.helpers.local_shuffle import HereExchange, exchanged
+from tests.helpers.local_shuffle import LocalTaskRunner, write_shuffled
+from tests.helpers.tables import a_schema
 
-SCHEMA: Final = pa.schema([("id", pa.int64()), ("part", pa.string()), ("ts", pa.int64()), ("x", pa.float64())])
+SCHEMA: Final = a_schema(id="int64", part="string", ts="int64", x="float64")
 Row = tuple[int, str, int, float | None]
 
 
@@ -111,7 +112,7 @@ def test_staged_and_shuffled_writes_leave_the_same_table(
         operation = last if at and at == len(writes) - 1 else Operation.UPSERT
         combine = operation is Operation.INSERT_OVERWRITE_TABLE
         theirs = staged.write(rows_of([row for rows in tasks for row in rows]), operation, combine=combine)
-        ours = exchanged(moved, [rows_of(rows) for rows in tasks], operation)
+        ours = write_shuffled(moved, [rows_of(rows) for rows in tasks], operation)
         assert ours.report["rows"] == theirs.report["rows"]
         assert contents(moved) == contents(staged)
 
@@ -132,7 +133,7 @@ def test_new_files_have_disjoint_key_ranges(operation: Operation, tmp_path: Path
     table = lakeformat.create(tmp_path, SCHEMA, record_key="id", **{"hoodie.parquet.max.file.size": 8_000})
     mixed = [keys(start, start + 100) for start in (10_900, 10_100, 10_500, 10_000, 10_700)]
     mixed += [keys(start, start + 100) for start in (10_200, 10_400, 10_300, 10_800, 10_600)]
-    exchanged(table, [pa.concat_tables(mixed[:5]), pa.concat_tables(mixed[5:])], operation)
+    write_shuffled(table, [pa.concat_tables(mixed[:5]), pa.concat_tables(mixed[5:])], operation)
     found = ranges(table)
     assert len(found) > 2
     assert all(last < first for (_, last), (first, _) in itertools.pairwise(found))
@@ -141,13 +142,13 @@ def test_new_files_have_disjoint_key_ranges(operation: Operation, tmp_path: Path
 
 def test_delete_without_partition_columns_searches_every_partition(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path, SCHEMA, record_key="id", partition_by="part")
-    exchanged(table, [keys(0, 9), keys(5, 20, "b")], Operation.UPSERT)
-    exchanged(table, [keys(3, 8).select(["id"])], Operation.DELETE)
+    write_shuffled(table, [keys(0, 9), keys(5, 20, "b")], Operation.UPSERT)
+    write_shuffled(table, [keys(3, 8).select(["id"])], Operation.DELETE)
     left = [(part, str(n), n, part, 1, 0.5) for part, rows in (("a", range(9)), ("b", range(5, 20))) for n in rows]
     assert contents(table) == sorted(row for row in left if not 3 <= row[2] < 8)
 
 
-class Interrupted(HereExchange):
+class Interrupted(LocalTaskRunner):
     """Another writer commits while our tasks write; each time it changes one key and adds one."""
 
     def __init__(self, table: lakeformat.Table, job: WriteJob, theirs: list[pa.Table]) -> None:

@@ -14,8 +14,9 @@ from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import append_in_task
 from lakeformat.write.intake import plan_job
 from lakeformat.write.shuffled_session import bucket_places
+from tests.helpers.tables import a_schema
 
-SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string()})
+SCHEMA = a_schema(id="int64", text="string")
 BUCKETS = {
     "table_type": "MERGE_ON_READ",
     "hoodie.index.type": "BUCKET",

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from lakeformat.codec.avro.schema import AvroType
 
-__all__ = ["AvroBytes", "Ints", "columns_of_rows", "decode_columns"]
+__all__ = ["AvroBytes", "Ints", "decode_row_by_row", "decode_columns"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 _Words: TypeAlias = npt.NDArray[np.uint64]
@@ -120,13 +120,13 @@ class AvroBytes:
 
     def floats(self, pos: Ints, size: int) -> npt.NDArray[Any]:
         """Decode floating-point numbers of ``size`` 8 or 4 bytes."""
-        self._check_undo(pos, size)
+        self._check(pos, size)
         word = self._word_at(pos)
         return word.view(np.float64) if size == _WORD else word.astype(np.uint32).view(np.float32)
 
     def matrix(self, pos: Ints, size: int) -> npt.NDArray[np.uint8]:
         """Return a row of ``size`` bytes for each position."""
-        self._check_undo(pos, size)
+        self._check(pos, size)
         if size * len(pos) > self.size:
             raise ValueError("a value runs past the end")
         rows: npt.NDArray[np.uint8] = self._data[pos[:, None] + np.arange(size)]
@@ -166,7 +166,7 @@ _PRIMITIVES: Final = {
 _EXACT: Final = Context(prec=400)
 
 
-def columns_of_rows(
+def decode_row_by_row(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
@@ -200,72 +200,72 @@ def columns_of_rows(
     return pa.Table.from_arrays(list(columns.values()), schema=arrow_schema)
 
 
-def _plain_schema(one: AvroType, ids: Iterator[int]) -> Any:
+def _plain_schema(avro_type: AvroType, ids: Iterator[int]) -> Any:
     """Return the Avro schema of a type, without logical types and with a new name for each named type."""
-    if one.branch is not None:
-        branches: list[Any] = ["null"] * one.branches
-        branches[one.branch] = _plain_branch(one, ids)
+    if avro_type.branch is not None:
+        branches: list[Any] = ["null"] * avro_type.branches
+        branches[avro_type.branch] = _plain_branch(avro_type, ids)
         return branches
-    return _plain_branch(one, ids)
+    return _plain_branch(avro_type, ids)
 
 
-def _plain_branch(one: AvroType, ids: Iterator[int]) -> Any:
+def _plain_branch(avro_type: AvroType, ids: Iterator[int]) -> Any:
     """Return the schema of a type without its union with null."""
-    match one.kind:
+    match avro_type.kind:
         case "record":
-            children = zip(one.names, one.children, strict=True)
+            children = zip(avro_type.names, avro_type.children, strict=True)
             fields = [{"name": name, "type": _plain_schema(child, ids)} for name, child in children]
             return {"type": "record", "name": f"r{next(ids)}", "fields": fields}
         case "array":
-            return {"type": "array", "items": _plain_schema(one.children[0], ids)}
+            return {"type": "array", "items": _plain_schema(avro_type.children[0], ids)}
         case "map":
-            return {"type": "map", "values": _plain_schema(one.children[0], ids)}
+            return {"type": "map", "values": _plain_schema(avro_type.children[0], ids)}
         case "fixed":
-            return {"type": "fixed", "name": f"f{next(ids)}", "size": one.size}
+            return {"type": "fixed", "name": f"f{next(ids)}", "size": avro_type.size}
         case "enum":
-            return {"type": "enum", "name": f"e{next(ids)}", "symbols": list(one.symbols)}
-    return one.kind
+            return {"type": "enum", "name": f"e{next(ids)}", "symbols": list(avro_type.symbols)}
+    return avro_type.kind
 
 
-def _column(one: AvroType, values: list[Any]) -> pa.Array:
-    if pa.types.is_decimal(one.arrow):
+def _column(avro_type: AvroType, values: list[Any]) -> pa.Array:
+    if pa.types.is_decimal(avro_type.arrow):
         numbers = [None if v is None else Decimal(int.from_bytes(v, "big", signed=True)) for v in values]
-        scaled = [None if n is None else n.scaleb(-one.arrow.scale, _EXACT) for n in numbers]
-        return pa.array(scaled, one.arrow)
-    match one.kind:
+        scaled = [None if n is None else n.scaleb(-avro_type.arrow.scale, _EXACT) for n in numbers]
+        return pa.array(scaled, avro_type.arrow)
+    match avro_type.kind:
         case "record":
-            return _struct(one, values)
+            return _struct(avro_type, values)
         case "array":
-            items = _column(one.children[0], list(chain.from_iterable(v or () for v in values)))
-            return _lists(one, values, items)
+            items = _column(avro_type.children[0], list(chain.from_iterable(v or () for v in values)))
+            return _lists(avro_type, values, items)
         case "map":
             pairs = [pair for value in values for pair in (value or {}).items()]
             keys = pa.array([key for key, _ in pairs], pa.string())
-            fields = [one.arrow.key_field, one.arrow.item_field]
-            inner = _column(one.children[0], [item for _, item in pairs])
-            return _lists(one, values, pa.StructArray.from_arrays([keys, inner], fields=fields))
+            fields = [avro_type.arrow.key_field, avro_type.arrow.item_field]
+            inner = _column(avro_type.children[0], [item for _, item in pairs])
+            return _lists(avro_type, values, pa.StructArray.from_arrays([keys, inner], fields=fields))
         case "fixed":
-            return pa.array(values, one.arrow)
-    return pa.array(values, _PRIMITIVES[one.kind]).view(one.arrow)
+            return pa.array(values, avro_type.arrow)
+    return pa.array(values, _PRIMITIVES[avro_type.kind]).view(avro_type.arrow)
 
 
-def _struct(one: AvroType, values: list[Any]) -> pa.Array:
+def _struct(avro_type: AvroType, values: list[Any]) -> pa.Array:
     missing = pa.array([value is None for value in values], pa.bool_())
     arrays = [
         _column(child, [None if value is None else value[name] for value in values])
-        for name, child in zip(one.names, one.children, strict=True)
+        for name, child in zip(avro_type.names, avro_type.children, strict=True)
     ]
     if not arrays:
-        return pa.array(values, one.arrow)
-    return pa.StructArray.from_arrays(arrays, fields=list(one.arrow), mask=missing)
+        return pa.array(values, avro_type.arrow)
+    return pa.StructArray.from_arrays(arrays, fields=list(avro_type.arrow), mask=missing)
 
 
-def _lists(one: AvroType, values: list[Any], children: pa.Array) -> pa.Array:
+def _lists(avro_type: AvroType, values: list[Any], children: pa.Array) -> pa.Array:
     lengths = [0 if value is None else len(value) for value in values]
     offsets = np.cumsum([0, *lengths], dtype=np.int32)
     valid = pa.array([value is not None for value in values], pa.bool_())
     return pa.Array.from_buffers(
-        one.arrow, len(values), [valid.buffers()[1], pa.py_buffer(offsets)], children=[children]
+        avro_type.arrow, len(values), [valid.buffers()[1], pa.py_buffer(offsets)], children=[children]
     )
 
 
@@ -293,7 +293,7 @@ def decode_columns(
     try:
         return _Lockstep(AvroBytes(data)).table(starts, ends, record, wanted)
     except _LongLists:
-        return columns_of_rows(data, starts, ends, record, wanted)
+        return decode_row_by_row(data, starts, ends, record, wanted)
     except (IndexError, pa.ArrowInvalid) as error:
         raise ValueError(f"a value runs past the end, or does not fit its type: {error}") from None
 
@@ -323,77 +323,77 @@ class _Lockstep:
             return pa.table({"": pa.nulls(len(starts))}).select([])
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _step(self, one: AvroType, pos: Ints, want: bool) -> Step:
+    def _step(self, avro_type: AvroType, pos: Ints, want: bool) -> Step:
         if not len(pos):
-            return (pa.array([], one.arrow) if want else None), pos
-        if one.branch is None:
-            return self._values(one, pos, want)
+            return (pa.array([], avro_type.arrow) if want else None), pos
+        if avro_type.branch is None:
+            return self._values(avro_type, pos, want)
         branch, pos = self._data.bytes_at(pos), pos + 1
-        present = branch == 2 * one.branch
+        present = branch == 2 * avro_type.branch
         if present.all():
-            return self._values(one, pos, want)
-        if (branch & 1).any() or (branch >= 2 * one.branches).any():
+            return self._values(avro_type, pos, want)
+        if (branch & 1).any() or (branch >= 2 * avro_type.branches).any():
             raise ValueError("a value is of a branch that its union does not have")
         if not present.any():
-            return (pa.nulls(len(pos), one.arrow) if want else None), pos
-        values, pos[present] = self._values(one, pos[present], want)
+            return (pa.nulls(len(pos), avro_type.arrow) if want else None), pos
+        values, pos[present] = self._values(avro_type, pos[present], want)
         if values is None:
             return None, pos
         return values.take(pa.array(np.cumsum(present) - 1, mask=~present)), pos
 
-    def _values(self, one: AvroType, pos: Ints, want: bool) -> Step:
+    def _values(self, avro_type: AvroType, pos: Ints, want: bool) -> Step:
         """Decode values none of which is null."""
-        match one.kind:
+        match avro_type.kind:
             case "int" | "long":
                 values, pos = self._data.varints(pos)
-                return (_integers(one, values) if want else None), pos
+                return (_integers(avro_type, values) if want else None), pos
             case "string" | "bytes":
                 lengths, pos = self._data.lengths(pos)
-                return (self._text(one, pos, lengths) if want else None), pos + lengths
+                return (self._text(avro_type, pos, lengths) if want else None), pos + lengths
             case "double" | "float":
-                size = 8 if one.kind == "double" else 4
+                size = 8 if avro_type.kind == "double" else 4
                 return (pa.array(self._data.floats(pos, size)) if want else None), pos + size
             case "boolean":
                 return (_booleans(self._data.bytes_at(pos)) if want else None), pos + 1
             case "record":
-                return self._record(one, pos, want)
+                return self._record(avro_type, pos, want)
             case "fixed":
-                return (self._fixed(one, pos) if want else None), pos + one.size
+                return (self._fixed(avro_type, pos) if want else None), pos + avro_type.size
             case "enum":
                 places, pos = self._data.varints(pos)
-                if (places < 0).any() or (places >= len(one.symbols)).any():
+                if (places < 0).any() or (places >= len(avro_type.symbols)).any():
                     raise ValueError("a value is not a symbol of its enum")
-                return (pa.array(one.symbols, one.arrow).take(pa.array(places)) if want else None), pos
-        return self._collection(one, pos, want)
+                return (pa.array(avro_type.symbols, avro_type.arrow).take(pa.array(places)) if want else None), pos
+        return self._collection(avro_type, pos, want)
 
-    def _text(self, one: AvroType, pos: Ints, lengths: Ints) -> pa.Array:
-        if pa.types.is_decimal(one.arrow):
-            return _decimals(self._data.right_aligned(pos, lengths, 16), one.arrow)
-        return self._data.texts(pos, lengths).cast(one.arrow)  # The cast to text checks the UTF-8.
+    def _text(self, avro_type: AvroType, pos: Ints, lengths: Ints) -> pa.Array:
+        if pa.types.is_decimal(avro_type.arrow):
+            return _decimals(self._data.right_aligned(pos, lengths, 16), avro_type.arrow)
+        return self._data.texts(pos, lengths).cast(avro_type.arrow)  # The cast to text checks the UTF-8.
 
-    def _fixed(self, one: AvroType, pos: Ints) -> pa.Array:
-        raw = self._data.matrix(pos, one.size)
-        if not pa.types.is_decimal(one.arrow):
-            return pa.Array.from_buffers(one.arrow, len(pos), [None, pa.py_buffer(raw)])
-        if not one.size:
+    def _fixed(self, avro_type: AvroType, pos: Ints) -> pa.Array:
+        raw = self._data.matrix(pos, avro_type.size)
+        if not pa.types.is_decimal(avro_type.arrow):
+            return pa.Array.from_buffers(avro_type.arrow, len(pos), [None, pa.py_buffer(raw)])
+        if not avro_type.size:
             raise ValueError("a decimal takes no bytes")
         sign = np.where(raw[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
-        if one.size > 16 and (raw[:, : one.size - 16] != sign).any():
+        if avro_type.size > 16 and (raw[:, : avro_type.size - 16] != sign).any():
             raise ValueError("a decimal has more digits than its type")
-        return _decimals(np.concatenate([sign.repeat(max(16 - one.size, 0), 1), raw[:, -16:]], axis=1), one.arrow)
+        return _decimals(np.concatenate([sign.repeat(max(16 - avro_type.size, 0), 1), raw[:, -16:]], axis=1), avro_type.arrow)
 
-    def _record(self, one: AvroType, pos: Ints, want: bool) -> Step:
+    def _record(self, avro_type: AvroType, pos: Ints, want: bool) -> Step:
         arrays, rows = [], len(pos)
-        for child in one.children:
+        for child in avro_type.children:
             array, pos = self._step(child, pos, want)
             arrays.append(array)
         if not want:
             return None, pos
         if not arrays:
-            return pa.Array.from_buffers(one.arrow, rows, [None]), pos
-        return pa.StructArray.from_arrays(arrays, fields=list(one.arrow)), pos
+            return pa.Array.from_buffers(avro_type.arrow, rows, [None]), pos
+        return pa.StructArray.from_arrays(arrays, fields=list(avro_type.arrow)), pos
 
-    def _collection(self, one: AvroType, pos: Ints, want: bool) -> Step:
+    def _collection(self, avro_type: AvroType, pos: Ints, want: bool) -> Step:
         """Decode arrays or maps. Round n decodes the n-th item of a block for all rows whose block has one.
 
         A value is a sequence of blocks and ends with an empty block.
@@ -402,19 +402,19 @@ class _Lockstep:
         rounds = _Rounds(len(pos))
         open_rows = np.arange(len(pos))
         while open_rows.size:
-            left, pos[open_rows] = self._is_committed(pos[open_rows])
+            left, pos[open_rows] = self._counts(pos[open_rows])
             open_rows, left = open_rows[left > 0], left[left > 0]
             if left.sum() > self._data.size:
                 raise ValueError("a list has more items than bytes")
             todo = open_rows
             while todo.size:
                 self._count_round(len(todo))
-                key, at = self._map_key(pos[todo], want) if one.kind == "map" else (None, pos[todo])
-                item, pos[todo] = self._step(one.children[0], at, want)
+                key, at = self._map_key(pos[todo], want) if avro_type.kind == "map" else (None, pos[todo])
+                item, pos[todo] = self._step(avro_type.children[0], at, want)
                 rounds.add(todo, key, item)
                 left = left - 1
                 todo, left = todo[left > 0], left[left > 0]
-        return (rounds.array(one) if want else None), pos
+        return (rounds.to_array(avro_type) if want else None), pos
 
     def _count_round(self, items: int) -> None:
         self._rounds, self._items = self._rounds + 1, self._items + items
@@ -439,29 +439,29 @@ class _Rounds:
     """The items of lists or maps in order of decoding: the first items of all rows, then the second items."""
 
     def __init__(self, rows: int) -> None:
-        self._is_committed = np.zeros(rows, np.int64)
+        self._counts = np.zeros(rows, np.int64)
         self._rows: list[Ints] = []
         self._keys: list[pa.Array] = []
         self._items: list[pa.Array] = []
 
     def add(self, rows: Ints, keys: pa.Array | None, items: pa.Array | None) -> None:
-        self._is_committed[rows] += 1
+        self._counts[rows] += 1
         if items is not None:
             self._rows.append(rows)
             self._items.append(items)
         if keys is not None:
             self._keys.append(keys)
 
-    def array(self, one: AvroType) -> pa.Array:
-        offsets = np.zeros(len(self._is_committed) + 1, np.int32)
-        np.cumsum(self._is_committed, out=offsets[1:])
-        children = self._in_order(self._items, one.children[0].arrow)
-        if one.kind == "map":
-            fields = [one.arrow.key_field, one.arrow.item_field]
-            children = pa.StructArray.from_arrays([self._in_order(self._keys, pa.string()), children], fields=fields)
-        return pa.Array.from_buffers(one.arrow, len(self._is_committed), [None, pa.py_buffer(offsets)], children=[children])
+    def to_array(self, avro_type: AvroType) -> pa.Array:
+        offsets = np.zeros(len(self._counts) + 1, np.int32)
+        np.cumsum(self._counts, out=offsets[1:])
+        children = self._order_items(self._items, avro_type.children[0].arrow)
+        if avro_type.kind == "map":
+            fields = [avro_type.arrow.key_field, avro_type.arrow.item_field]
+            children = pa.StructArray.from_arrays([self._order_items(self._keys, pa.string()), children], fields=fields)
+        return pa.Array.from_buffers(avro_type.arrow, len(self._counts), [None, pa.py_buffer(offsets)], children=[children])
 
-    def _in_order(self, parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    def _order_items(self, parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
         if not parts:
             return pa.array([], kind)
         if len(parts) == 1:
@@ -469,13 +469,13 @@ class _Rounds:
         return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(self._rows), kind="stable")))
 
 
-def _integers(one: AvroType, values: Ints) -> pa.Array:
-    if one.kind == "long":
-        return pa.array(values).view(one.arrow)
+def _integers(avro_type: AvroType, values: Ints) -> pa.Array:
+    if avro_type.kind == "long":
+        return pa.array(values).view(avro_type.arrow)
     narrow = values.astype(np.int32)
     if not np.array_equal(narrow, values):
         raise ValueError("an int takes more than 32 bits")
-    return pa.array(narrow).view(one.arrow)
+    return pa.array(narrow).view(avro_type.arrow)
 
 
 def _booleans(values: npt.NDArray[np.uint8]) -> pa.Array:

@@ -29,16 +29,16 @@ __all__ = [
     "TEXTS",
     "VERSION",
     "RecordReader",
-    "array_of",
+    "array_schema",
     "decode_record",
     "encode_record",
-    "file_of",
+    "file_schema",
     "is_container",
-    "list_of",
-    "map_of",
-    "optional",
-    "record_of",
-    "required",
+    "list_field",
+    "map_schema",
+    "optional_field",
+    "nested_record_schema",
+    "required_field",
 ]
 
 #: Greatest size of a file, packed or unpacked.
@@ -279,36 +279,36 @@ TEXTS: Final = {"type": "array", "items": TEXT}
 VERSION: Final = {"name": "version", "type": ["int", "null"], "default": 1}
 
 
-def record_of(name: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
+def nested_record_schema(name: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of a record inside another record."""
     return {"type": "record", "name": name, "fields": list(fields)}
 
 
-def file_of(name: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
+def file_schema(name: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of the record that a file holds."""
     return {"type": "record", "name": name, "namespace": NAMESPACE, "fields": list(fields)}
 
 
-def required(name: str, avro: Any) -> dict[str, Any]:
+def required_field(name: str, avro: Any) -> dict[str, Any]:
     """Return a field without a default."""
     return {"name": name, "type": avro}
 
 
-def optional(name: str, avro: Any) -> dict[str, Any]:
+def optional_field(name: str, avro: Any) -> dict[str, Any]:
     """Return a field that may be null and is null by default."""
     return {"name": name, "type": ["null", avro], "default": None}
 
 
-def list_of(name: str, items: Any) -> dict[str, Any]:
+def list_field(name: str, items: Any) -> dict[str, Any]:
     """Return a field that is a list, empty by default."""
     return {"name": name, "type": {"type": "array", "items": items, "default": []}, "default": []}
 
 
-def map_of(values: Any) -> dict[str, Any]:
+def map_schema(values: Any) -> dict[str, Any]:
     """Return the schema of a map with text keys."""
     return {"type": "map", "values": values, "avro.java.string": "String"}
 
 
-def array_of(items: Any) -> dict[str, Any]:
+def array_schema(items: Any) -> dict[str, Any]:
     """Return the schema of a list."""
     return {"type": "array", "items": items}

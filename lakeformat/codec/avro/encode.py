@@ -88,7 +88,7 @@ def encode_plain(column: pa.Array, form: str) -> pa.Array:
     """Encode numbers or booleans by a numpy dtype, such as ``<f8``; null if the column is null."""
     zero = False if column.type == pa.bool_() else 0.0
     values = column.fill_null(zero).to_numpy(zero_copy_only=False).astype(form)
-    return _copy_nulls(_cells(values.view(np.uint8).reshape(len(values), values.itemsize)), column)
+    return _copy_nulls(_to_binary_rows(values.view(np.uint8).reshape(len(values), values.itemsize)), column)
 
 
 def encode_varints(numbers: npt.NDArray[np.int64]) -> pa.Array:
@@ -127,7 +127,7 @@ def _fixed(column: pa.Array, size: int) -> pa.Array:
         return column.cast(pa.binary())
     width = column.type.byte_width
     raw = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
-    return _copy_nulls(_cells(raw.reshape(-1, width)[:, size - 1 :: -1]), column)
+    return _copy_nulls(_to_binary_rows(raw.reshape(-1, width)[:, size - 1 :: -1]), column)
 
 
 def _blocks(lists: pa.Array, values: pa.Array) -> pa.Array:
@@ -142,7 +142,7 @@ def _blocks(lists: pa.Array, values: pa.Array) -> pa.Array:
     )
 
 
-def _cells(raw: npt.NDArray[np.uint8]) -> pa.Array:
+def _to_binary_rows(raw: npt.NDArray[np.uint8]) -> pa.Array:
     """Make binary values of the rows of a matrix of bytes."""
     rows, width = raw.shape
     ends = np.arange(rows + 1, dtype=np.int32) * np.int32(width)

@@ -35,7 +35,7 @@ from lakeformat.codec.stored_types import (
     Place,
     refuse_deep,
     refuse_repeated,
-    unstorable,
+    unstorable_type_error,
 )
 from lakeformat.errors import CorruptTableError, SchemaMismatchError, UnsupportedTableError
 from lakeformat.model.record import META_COLUMNS
@@ -172,7 +172,7 @@ def _type_to_avro(data_type: pa.DataType, place: Place) -> Any:
         return {"type": "array", "items": _nullable_to_avro(data_type.value_field, place.element())}
     if pa.types.is_map(data_type) and data_type.key_type == pa.string():
         return {"type": "map", "values": _nullable_to_avro(data_type.item_field, place.element())}
-    raise unstorable(data_type, place)
+    raise unstorable_type_error(data_type, place)
 
 
 class _Parser:
@@ -380,9 +380,9 @@ class _Tree:
 
     def _union(self, avro: list[Any], arrow: pa.DataType, namespace: str) -> AvroType:
         (at,) = (n for n, branch in enumerate(avro) if branch not in ("null", {"type": "null"}))
-        one = self.type_of(avro[at], arrow, namespace)
-        fewest = 1 if len(avro) > 1 else 1 + one.fewest
-        return AvroType(one.kind, one.arrow, at, len(avro), one.children, one.size, one.symbols, fewest)
+        avro_type = self.type_of(avro[at], arrow, namespace)
+        fewest = 1 if len(avro) > 1 else 1 + avro_type.fewest
+        return AvroType(avro_type.kind, avro_type.arrow, at, len(avro), avro_type.children, avro_type.size, avro_type.symbols, fewest)
 
     def _record(self, avro: dict[str, Any], arrow: pa.StructType, full: str) -> AvroType:
         inner = full.rpartition(".")[0]
@@ -400,9 +400,9 @@ class _Tree:
             )
         return AvroType(kind, arrow, children=(item,), fewest=1)
 
-    def _remember(self, avro: dict[str, Any], namespace: str, one: AvroType) -> AvroType:
-        self._named[_full_name(avro, namespace)] = one
-        return one
+    def _remember(self, avro: dict[str, Any], namespace: str, avro_type: AvroType) -> AvroType:
+        self._named[_full_name(avro, namespace)] = avro_type
+        return avro_type
 
 
 def _full_name(avro: dict[str, Any], namespace: str) -> str:

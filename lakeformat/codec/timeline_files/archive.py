@@ -26,9 +26,9 @@ from lakeformat.codec.avro.container import (
     VERSION,
     RecordReader,
     decode_record,
-    file_of,
+    file_schema,
     is_container,
-    optional,
+    optional_field,
 )
 from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, BlockKind, HeaderKey, LogBlock, encode_block, parse_blocks
 from lakeformat.codec.timeline_files.clean import CLEAN_METADATA, CLEAN_PLAN
@@ -48,7 +48,7 @@ from lakeformat.model.commit import CommitMetadata
 __all__ = [
     "HISTORY",
     "ArchivedEntry",
-    "LeavingInstant",
+    "InstantToArchive",
     "encode_archive",
     "history_rows",
     "read_archive",
@@ -60,7 +60,7 @@ _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
 _COMPLETED: Final = frozenset({None, "COMPLETED"})  # Releases that archived only completed instants store no state.
 
-_ENTRY_FIELDS: Final = (optional("commitTime", TEXT), optional("actionType", TEXT), optional("actionState", TEXT))
+_ENTRY_FIELDS: Final = (optional_field("commitTime", TEXT), optional_field("actionType", TEXT), optional_field("actionState", TEXT))
 
 
 def reference_records(schema: Any, defined: set[str]) -> Any:
@@ -84,12 +84,12 @@ def reference_records(schema: Any, defined: set[str]) -> Any:
 
 
 _DEFINED: Final[set[str]] = set()
-_ENTRY: Final = file_of("HoodieArchivedMetaEntry", *_ENTRY_FIELDS)
-_ENTRY_WITH_COMMIT: Final = file_of(
+_ENTRY: Final = file_schema("HoodieArchivedMetaEntry", *_ENTRY_FIELDS)
+_ENTRY_WITH_COMMIT: Final = file_schema(
     "HoodieArchivedMetaEntry",
     *_ENTRY_FIELDS,
-    optional("hoodieCommitMetadata", reference_records(COMMIT_READER, _DEFINED)),
-    optional("hoodieReplaceCommitMetadata", reference_records(REPLACE_READER, _DEFINED)),
+    optional_field("hoodieCommitMetadata", reference_records(COMMIT_READER, _DEFINED)),
+    optional_field("hoodieReplaceCommitMetadata", reference_records(REPLACE_READER, _DEFINED)),
 )
 
 
@@ -191,7 +191,7 @@ _PLANNED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class LeavingInstant:
+class InstantToArchive:
     """A completed instant that is moved from the active timeline to the archive.
 
     Attributes:
@@ -209,7 +209,7 @@ class LeavingInstant:
     name: str
 
 
-def history_rows(instants: Sequence[LeavingInstant]) -> pa.Table:
+def history_rows(instants: Sequence[InstantToArchive]) -> pa.Table:
     """Make the rows of a history file of layout 2, in the given order."""
     return pa.table(
         [
@@ -224,7 +224,7 @@ def history_rows(instants: Sequence[LeavingInstant]) -> pa.Table:
     )
 
 
-def encode_archive(instants: Sequence[LeavingInstant], *, per_block: int) -> bytes:
+def encode_archive(instants: Sequence[InstantToArchive], *, per_block: int) -> bytes:
     """Encode an archive file of layout 1, in the given order.
 
     Args:
@@ -252,19 +252,19 @@ def encode_archive(instants: Sequence[LeavingInstant], *, per_block: int) -> byt
 def _entry_schema() -> tuple[dict[str, Any], Any]:
     defined: set[str] = set()
     fields = dict([*_DONE.values(), *_PLANNED.values()])
-    schema = file_of(
+    schema = file_schema(
         "HoodieArchivedMetaEntry",
-        optional("commitTime", TEXT),
-        optional("actionType", TEXT),
+        optional_field("commitTime", TEXT),
+        optional_field("actionType", TEXT),
         VERSION,
-        optional("actionState", TEXT),
-        optional("stateTransitionTime", TEXT),
-        *(optional(name, reference_records(avro, defined)) for name, avro in fields.items()),
+        optional_field("actionState", TEXT),
+        optional_field("stateTransitionTime", TEXT),
+        *(optional_field(name, reference_records(avro, defined)) for name, avro in fields.items()),
     )
     return schema, fastavro.parse_schema(json.loads(json.dumps(schema)))
 
 
-def _make_records(instant: LeavingInstant) -> list[dict[str, Any]]:
+def _make_records(instant: InstantToArchive) -> list[dict[str, Any]]:
     common = {"commitTime": instant.time, "actionType": instant.action, "stateTransitionTime": instant.completion_time}
     records = []
     if instant.plan and instant.action in _PLANNED:

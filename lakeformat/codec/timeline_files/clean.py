@@ -15,14 +15,14 @@ from lakeformat.codec.avro.container import (
     TEXT,
     TEXTS,
     VERSION,
-    array_of,
+    array_schema,
     decode_record,
     encode_record,
-    file_of,
-    map_of,
-    optional,
-    record_of,
-    required,
+    file_schema,
+    map_schema,
+    optional_field,
+    nested_record_schema,
+    required_field,
 )
 
 __all__ = [
@@ -44,50 +44,50 @@ _NAMES: Final = "filesToBeDeletedPerPartition"
 _NEWEST: Final = {"name": "lastCompletedCommitTimestamp", "type": TEXT, "default": ""}
 
 #: Writer schema of ``<instant>.clean.requested``.
-CLEAN_PLAN: Final = file_of(
+CLEAN_PLAN: Final = file_schema(
     "HoodieCleanerPlan",
-    optional(
+    optional_field(
         "earliestInstantToRetain",
-        record_of(
-            "HoodieActionInstant", required("timestamp", TEXT), required("action", TEXT), required("state", TEXT)
+        nested_record_schema(
+            "HoodieActionInstant", required_field("timestamp", TEXT), required_field("action", TEXT), required_field("state", TEXT)
         ),
     ),
     _NEWEST,
-    required("policy", TEXT),
-    optional(_NAMES, map_of(TEXTS)),
+    required_field("policy", TEXT),
+    optional_field(_NAMES, map_schema(TEXTS)),
     VERSION,
-    optional(
+    optional_field(
         _PATHS,
-        map_of(
-            array_of(
-                record_of("HoodieCleanFileInfo", optional("filePath", TEXT), optional("isBootstrapBaseFile", "boolean"))
+        map_schema(
+            array_schema(
+                nested_record_schema("HoodieCleanFileInfo", optional_field("filePath", TEXT), optional_field("isBootstrapBaseFile", "boolean"))
             )
         ),
     ),
-    optional("partitionsToBeDeleted", TEXTS),
-    optional("extraMetadata", map_of(TEXT)),
+    optional_field("partitionsToBeDeleted", TEXTS),
+    optional_field("extraMetadata", map_schema(TEXT)),
 )
-_PARTITION: Final = record_of(
+_PARTITION: Final = nested_record_schema(
     "HoodieCleanPartitionMetadata",
-    required("partitionPath", TEXT),
-    required("policy", TEXT),
-    required("deletePathPatterns", TEXTS),
-    required("successDeleteFiles", TEXTS),
-    required("failedDeleteFiles", TEXTS),
-    optional("isPartitionDeleted", "boolean"),
+    required_field("partitionPath", TEXT),
+    required_field("policy", TEXT),
+    required_field("deletePathPatterns", TEXTS),
+    required_field("successDeleteFiles", TEXTS),
+    required_field("failedDeleteFiles", TEXTS),
+    optional_field("isPartitionDeleted", "boolean"),
 )
 #: Writer schema of ``<instant>.clean``.
-CLEAN_METADATA: Final = file_of(
+CLEAN_METADATA: Final = file_schema(
     "HoodieCleanMetadata",
-    required("startCleanTime", TEXT),
-    required("timeTakenInMillis", "long"),
-    required("totalFilesDeleted", "int"),
-    required("earliestCommitToRetain", TEXT),
+    required_field("startCleanTime", TEXT),
+    required_field("timeTakenInMillis", "long"),
+    required_field("totalFilesDeleted", "int"),
+    required_field("earliestCommitToRetain", TEXT),
     _NEWEST,
-    required("partitionMetadata", map_of(_PARTITION)),
+    required_field("partitionMetadata", map_schema(_PARTITION)),
     VERSION,
-    optional("bootstrapPartitionMetadata", map_of(f"{NAMESPACE}.HoodieCleanPartitionMetadata")),
-    optional("extraMetadata", map_of(TEXT)),
+    optional_field("bootstrapPartitionMetadata", map_schema(f"{NAMESPACE}.HoodieCleanPartitionMetadata")),
+    optional_field("extraMetadata", map_schema(TEXT)),
 )
 
 

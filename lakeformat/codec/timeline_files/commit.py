@@ -14,14 +14,14 @@ from lakeformat.codec.avro.container import (
     TEXT,
     TEXTS,
     VERSION,
-    array_of,
+    array_schema,
     decode_record,
     encode_record,
-    file_of,
+    file_schema,
     is_container,
-    map_of,
-    optional,
-    record_of,
+    map_schema,
+    optional_field,
+    nested_record_schema,
 )
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata, LogsMerged, WriteStat
@@ -64,7 +64,7 @@ def commit_document(metadata: CommitMetadata, *, replace: bool) -> dict[str, Any
     """Return the fields of ``HoodieCommitMetadata``, or with ``replace`` of ``HoodieReplaceCommitMetadata``."""
     document: dict[str, Any] = {
         "partitionToWriteStats": {
-            partition: [_stat(stat) for stat in stats] for partition, stats in metadata.stats.items()
+            partition: [_encode_stat(stat) for stat in stats] for partition, stats in metadata.stats.items()
         },
         "compacted": metadata.compacted,
         "extraMetadata": dict(metadata.extra),
@@ -75,7 +75,7 @@ def commit_document(metadata: CommitMetadata, *, replace: bool) -> dict[str, Any
     return document
 
 
-def _stat(stat: WriteStat) -> dict[str, Any]:
+def _encode_stat(stat: WriteStat) -> dict[str, Any]:
     log = LogFileName.match(stat.path.rpartition("/")[2])
     delta: dict[str, Any] = {}
     if log is not None:
@@ -186,11 +186,11 @@ def _read_stat(partition: str, stat: Mapping[str, Any]) -> WriteStat:
     )
 
 
-_TIMES: Final = record_of(
+_TIMES: Final = nested_record_schema(
     "HoodieRuntimeStats",
-    optional("totalScanTime", "long"),
-    optional("totalCreateTime", "long"),
-    optional("totalUpsertTime", "long"),
+    optional_field("totalScanTime", "long"),
+    optional_field("totalCreateTime", "long"),
+    optional_field("totalUpsertTime", "long"),
 )
 #: Fields of a write stat, in Hudi's order.
 _STAT: Final[Mapping[str, Any]] = {
@@ -203,7 +203,7 @@ _STAT: Final[Mapping[str, Any]] = {
     "logOffset": "long",
     "baseFile": TEXT,
     "logFiles": {**TEXTS, "default": None},
-    "cdcStats": {**map_of("long"), "default": None},
+    "cdcStats": {**map_schema("long"), "default": None},
     "prevBaseFile": TEXT,
     **dict.fromkeys(("minEventTime", "maxEventTime"), "long"),
     "runtimeStats": _TIMES,
@@ -221,20 +221,20 @@ _READ: Final = (
 
 
 def _metadata(name: str, stat_fields: tuple[str, ...], *more: Mapping[str, Any]) -> dict[str, Any]:
-    stat = record_of("HoodieWriteStat", *(optional(field, _STAT[field]) for field in stat_fields))
-    extra = map_of(TEXT) if more else {**map_of(TEXT), "default": None}  # Hudi's two schemas differ in this default.
-    return file_of(
+    stat = nested_record_schema("HoodieWriteStat", *(optional_field(field, _STAT[field]) for field in stat_fields))
+    extra = map_schema(TEXT) if more else {**map_schema(TEXT), "default": None}  # Hudi's two schemas differ in this default.
+    return file_schema(
         name,
-        optional("partitionToWriteStats", map_of(array_of(stat))),
-        optional("compacted", "boolean"),
-        optional("extraMetadata", extra),
+        optional_field("partitionToWriteStats", map_schema(array_schema(stat))),
+        optional_field("compacted", "boolean"),
+        optional_field("extraMetadata", extra),
         VERSION,
-        optional("operationType", TEXT),
+        optional_field("operationType", TEXT),
         *more,
     )
 
 
-_REPLACED: Final = optional("partitionToReplaceFileIds", map_of(TEXTS))
+_REPLACED: Final = optional_field("partitionToReplaceFileIds", map_schema(TEXTS))
 #: Writer schema of a completed commit or deltacommit, and of the inflight file of any write.
 COMMIT_METADATA: Final = _metadata("HoodieCommitMetadata", tuple(_STAT))
 #: Writer schema of a completed replacecommit.

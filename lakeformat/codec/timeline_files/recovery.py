@@ -16,15 +16,15 @@ from lakeformat.codec.avro.container import (
     TEXT,
     TEXTS,
     VERSION,
-    array_of,
+    array_schema,
     decode_record,
     encode_record,
-    file_of,
-    list_of,
-    map_of,
-    optional,
-    record_of,
-    required,
+    file_schema,
+    list_field,
+    map_schema,
+    optional_field,
+    nested_record_schema,
+    required_field,
 )
 from lakeformat.errors import CorruptTableError
 
@@ -36,7 +36,7 @@ __all__ = [
     "SAVEPOINT",
     "RestoreMetadata",
     "RestorePlan",
-    "Restored",
+    "CompletedRestore",
     "RollbackMetadata",
     "RollbackPartition",
     "RollbackPlan",
@@ -55,67 +55,67 @@ __all__ = [
     "rollback_record",
 ]
 
-_INSTANT: Final = record_of("HoodieInstantInfo", required("commitTime", TEXT), required("action", TEXT))
+_INSTANT: Final = nested_record_schema("HoodieInstantInfo", required_field("commitTime", TEXT), required_field("action", TEXT))
 
 #: Writer schema of ``<instant>.rollback.requested``.
-ROLLBACK_PLAN: Final = file_of(
+ROLLBACK_PLAN: Final = file_schema(
     "HoodieRollbackPlan",
-    optional("instantToRollback", _INSTANT),
-    optional(
+    optional_field("instantToRollback", _INSTANT),
+    optional_field(
         "RollbackRequests",
-        array_of(
-            record_of(
+        array_schema(
+            nested_record_schema(
                 "HoodieRollbackRequest",
-                required("partitionPath", TEXT),
-                optional("fileId", TEXT),
-                optional("latestBaseInstant", TEXT),
-                list_of("filesToBeDeleted", TEXT),
-                optional("logBlocksToBeDeleted", map_of("long")),
+                required_field("partitionPath", TEXT),
+                optional_field("fileId", TEXT),
+                optional_field("latestBaseInstant", TEXT),
+                list_field("filesToBeDeleted", TEXT),
+                optional_field("logBlocksToBeDeleted", map_schema("long")),
             )
         ),
     ),
     VERSION,
 )
 #: Writer schema of ``<instant>.rollback``.
-ROLLBACK_METADATA: Final = file_of(
+ROLLBACK_METADATA: Final = file_schema(
     "HoodieRollbackMetadata",
-    required("startRollbackTime", TEXT),
-    required("timeTakenInMillis", "long"),
-    required("totalFilesDeleted", "int"),
-    required("commitsRollback", TEXTS),
-    required(
+    required_field("startRollbackTime", TEXT),
+    required_field("timeTakenInMillis", "long"),
+    required_field("totalFilesDeleted", "int"),
+    required_field("commitsRollback", TEXTS),
+    required_field(
         "partitionMetadata",
-        map_of(
-            record_of(
+        map_schema(
+            nested_record_schema(
                 "HoodieRollbackPartitionMetadata",
-                required("partitionPath", TEXT),
-                required("successDeleteFiles", TEXTS),
-                required("failedDeleteFiles", TEXTS),
-                optional("rollbackLogFiles", map_of("long")),
-                optional("logFilesFromFailedCommit", map_of("long")),
+                required_field("partitionPath", TEXT),
+                required_field("successDeleteFiles", TEXTS),
+                required_field("failedDeleteFiles", TEXTS),
+                optional_field("rollbackLogFiles", map_schema("long")),
+                optional_field("logFilesFromFailedCommit", map_schema("long")),
             )
         ),
     ),
     VERSION,
-    list_of("instantsRollback", _INSTANT),
+    list_field("instantsRollback", _INSTANT),
 )
 #: Reader schemas with the fields that lakeformat needs.
-_SAVEPOINT_PARTITION: Final = record_of(
+_SAVEPOINT_PARTITION: Final = nested_record_schema(
     "HoodieSavepointPartitionMetadata",
-    required("partitionPath", TEXT),
-    required("savepointDataFile", TEXTS),
+    required_field("partitionPath", TEXT),
+    required_field("savepointDataFile", TEXTS),
 )
-_SAVEPOINT_FIELDS: Final = file_of(
+_SAVEPOINT_FIELDS: Final = file_schema(
     "HoodieSavepointMetadata",
-    required("savepointedBy", TEXT),
-    required("savepointedAt", "long"),
-    required("comments", TEXT),
-    required("partitionMetadata", map_of(_SAVEPOINT_PARTITION)),
+    required_field("savepointedBy", TEXT),
+    required_field("savepointedAt", "long"),
+    required_field("comments", TEXT),
+    required_field("partitionMetadata", map_schema(_SAVEPOINT_PARTITION)),
 )
-_RESTORE_FIELDS: Final = file_of(
+_RESTORE_FIELDS: Final = file_schema(
     "HoodieRestoreMetadata",
-    required("startRestoreTime", TEXT),
-    required("instantsToRollback", TEXTS),
+    required_field("startRestoreTime", TEXT),
+    required_field("instantsToRollback", TEXTS),
 )
 
 
@@ -163,7 +163,7 @@ class RollbackMetadata:
     partitions: tuple[RollbackPartition, ...] = ()
 
     @property
-    def files_deleted(self) -> int:
+    def deleted_file_count(self) -> int:
         """Return the number of deleted files."""
         return sum(len(partition.deleted_files) for partition in self.partitions)
 
@@ -248,7 +248,7 @@ def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
     return {
         "startRollbackTime": metadata.start_time,
         "timeTakenInMillis": metadata.time_taken_ms,
-        "totalFilesDeleted": metadata.files_deleted,
+        "totalFilesDeleted": metadata.deleted_file_count,
         "commitsRollback": [time for time, _ in metadata.instants],
         "partitionMetadata": partitions,
         "version": 1,
@@ -294,42 +294,42 @@ def decode_restore(data: bytes, *, name: str) -> RestoreMetadata:
 _PLAN_FORM: Final = 2
 
 #: Writer schema of ``<instant>.savepoint``.
-SAVEPOINT: Final = file_of(
+SAVEPOINT: Final = file_schema(
     "HoodieSavepointMetadata",
-    required("savepointedBy", TEXT),
-    required("savepointedAt", "long"),
-    required("comments", TEXT),
-    required(
+    required_field("savepointedBy", TEXT),
+    required_field("savepointedAt", "long"),
+    required_field("comments", TEXT),
+    required_field(
         "partitionMetadata",
-        map_of(
-            record_of(
+        map_schema(
+            nested_record_schema(
                 "HoodieSavepointPartitionMetadata",
-                required("partitionPath", TEXT),
-                required("savepointDataFile", TEXTS),
+                required_field("partitionPath", TEXT),
+                required_field("savepointDataFile", TEXTS),
             )
         ),
     ),
     VERSION,
 )
 #: Writer schema of ``<instant>.restore.requested``.
-RESTORE_PLAN: Final = file_of(
+RESTORE_PLAN: Final = file_schema(
     "HoodieRestorePlan",
-    list_of(
+    list_field(
         "instantsToRollback",
-        record_of("HoodieInstantInfo", required("commitTime", TEXT), required("action", TEXT)),
+        nested_record_schema("HoodieInstantInfo", required_field("commitTime", TEXT), required_field("action", TEXT)),
     ),
     VERSION,
-    optional("savepointToRestoreTimestamp", TEXT),
+    optional_field("savepointToRestoreTimestamp", TEXT),
 )
 #: Writer schema of ``<instant>.restore``.
-RESTORE_METADATA: Final = file_of(
+RESTORE_METADATA: Final = file_schema(
     "HoodieRestoreMetadata",
-    required("startRestoreTime", TEXT),
-    required("timeTakenInMillis", "long"),
-    required("instantsToRollback", TEXTS),
-    required("hoodieRestoreMetadata", map_of(array_of(["null", ROLLBACK_METADATA]))),
+    required_field("startRestoreTime", TEXT),
+    required_field("timeTakenInMillis", "long"),
+    required_field("instantsToRollback", TEXTS),
+    required_field("hoodieRestoreMetadata", map_schema(array_schema(["null", ROLLBACK_METADATA]))),
     VERSION,
-    list_of("restoreInstantInfo", f"{NAMESPACE}.HoodieInstantInfo"),
+    list_field("restoreInstantInfo", f"{NAMESPACE}.HoodieInstantInfo"),
 )
 
 
@@ -352,7 +352,7 @@ class RestorePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class CompletedRestore:
     """A completed restore. ``rollbacks`` is instant time -> the rollback that undid the instant."""
 
     start_time: str
@@ -379,7 +379,7 @@ def encode_savepoint(metadata: SavepointMetadata) -> bytes:
 def encode_restore_plan(plan: RestorePlan) -> bytes:
     """Encode ``<instant>.restore.requested``."""
     record = {
-        "instantsToRollback": _infos(plan),
+        "instantsToRollback": _encode_instants(plan),
         "version": _PLAN_FORM,
         "savepointToRestoreTimestamp": plan.target or None,
     }
@@ -397,7 +397,7 @@ def decode_restore_plan(data: bytes, *, name: str) -> RestorePlan:
     return RestorePlan(instants, record["savepointToRestoreTimestamp"] or "")
 
 
-def encode_restore(done: Restored) -> bytes:
+def encode_restore(done: CompletedRestore) -> bytes:
     """Encode ``<instant>.restore``."""
     record: dict[str, Any] = {
         "startRestoreTime": done.start_time,
@@ -405,10 +405,10 @@ def encode_restore(done: Restored) -> bytes:
         "instantsToRollback": [time for time, _ in done.plan.instants],
         "hoodieRestoreMetadata": {time: [rollback_record(one)] for time, one in done.rollbacks.items()},
         "version": 1,
-        "restoreInstantInfo": _infos(done.plan),
+        "restoreInstantInfo": _encode_instants(done.plan),
     }
     return encode_record(RESTORE_METADATA, record)
 
 
-def _infos(plan: RestorePlan) -> list[dict[str, str]]:
+def _encode_instants(plan: RestorePlan) -> list[dict[str, str]]:
     return [{"commitTime": time, "action": action} for time, action in plan.instants]

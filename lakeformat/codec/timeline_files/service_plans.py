@@ -15,14 +15,14 @@ from lakeformat.codec.avro.container import (
     TEXT,
     TEXTS,
     VERSION,
-    array_of,
+    array_schema,
     decode_record,
     encode_record,
-    file_of,
-    map_of,
-    optional,
-    record_of,
-    required,
+    file_schema,
+    map_schema,
+    optional_field,
+    nested_record_schema,
+    required_field,
 )
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.files import FileGroupId
@@ -45,32 +45,32 @@ __all__ = [
     "encode_requested_replace",
 ]
 
-_OPERATION: Final = record_of(
+_OPERATION: Final = nested_record_schema(
     "HoodieCompactionOperation",
     {"name": "baseInstantTime", "type": ["null", TEXT]},
-    optional("deltaFilePaths", TEXTS),
-    optional("dataFilePath", TEXT),
+    optional_field("deltaFilePaths", TEXTS),
+    optional_field("dataFilePath", TEXT),
     {"name": "fileId", "type": ["null", TEXT]},
-    optional("partitionPath", TEXT),
-    optional("metrics", map_of("double")),
-    optional("bootstrapFilePath", TEXT),
+    optional_field("partitionPath", TEXT),
+    optional_field("metrics", map_schema("double")),
+    optional_field("bootstrapFilePath", TEXT),
 )
-_STRATEGY: Final = record_of(
+_STRATEGY: Final = nested_record_schema(
     "HoodieCompactionStrategy",
-    optional("compactorClassName", TEXT),
-    optional("strategyParams", map_of(TEXT)),
+    optional_field("compactorClassName", TEXT),
+    optional_field("strategyParams", map_schema(TEXT)),
     VERSION,
 )
 _FIELDS: Final = (
-    optional("operations", array_of(_OPERATION)),
-    optional("extraMetadata", map_of(TEXT)),
+    optional_field("operations", array_schema(_OPERATION)),
+    optional_field("extraMetadata", map_schema(TEXT)),
     VERSION,
-    optional("strategy", _STRATEGY),
+    optional_field("strategy", _STRATEGY),
     {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
 )
 #: Writer schemas, in Hudi's order: for timeline layout 1, and for layout 2, which has one more field.
-COMPACTION_PLAN: Final = file_of("HoodieCompactionPlan", *_FIELDS)
-_PLAN_2: Final = file_of("HoodieCompactionPlan", *_FIELDS, optional("missingSchedulePartitions", TEXTS))
+COMPACTION_PLAN: Final = file_schema("HoodieCompactionPlan", *_FIELDS)
+_PLAN_2: Final = file_schema("HoodieCompactionPlan", *_FIELDS, optional_field("missingSchedulePartitions", TEXTS))
 #: Version of plans that hold bare names (Hudi: ``CompactionUtils.LATEST_COMPACTION_METADATA_VERSION``).
 _NAMES_VERSION: Final = 2
 #: Key of ``extraMetadata`` for `CompactionPlan.is_auto`.
@@ -137,45 +137,45 @@ def _base_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-_SLICE: Final = record_of(
+_SLICE: Final = nested_record_schema(
     "HoodieSliceInfo",
-    optional("dataFilePath", TEXT),
-    optional("deltaFilePaths", TEXTS),
-    required("fileId", ["null", TEXT]),
-    optional("partitionPath", TEXT),
-    optional("bootstrapFilePath", TEXT),
+    optional_field("dataFilePath", TEXT),
+    optional_field("deltaFilePaths", TEXTS),
+    required_field("fileId", ["null", TEXT]),
+    optional_field("partitionPath", TEXT),
+    optional_field("bootstrapFilePath", TEXT),
     VERSION,
 )
-_CLUSTERING_GROUP: Final = record_of(
+_CLUSTERING_GROUP: Final = nested_record_schema(
     "HoodieClusteringGroup",
-    optional("slices", array_of(_SLICE)),
-    optional("metrics", map_of("double")),
+    optional_field("slices", array_schema(_SLICE)),
+    optional_field("metrics", map_schema("double")),
     {"name": "numOutputFileGroups", "type": ["int", "null"], "default": 1},
-    optional("extraMetadata", map_of(TEXT)),
+    optional_field("extraMetadata", map_schema(TEXT)),
     VERSION,
 )
-_CLUSTERING_STRATEGY: Final = record_of(
+_CLUSTERING_STRATEGY: Final = nested_record_schema(
     "HoodieClusteringStrategy",
-    optional("strategyClassName", TEXT),
-    optional("strategyParams", map_of(TEXT)),
+    optional_field("strategyClassName", TEXT),
+    optional_field("strategyParams", map_schema(TEXT)),
     VERSION,
 )
 #: Writer schema of ``<instant>.replacecommit.requested``.
-REQUESTED_REPLACE: Final = file_of(
+REQUESTED_REPLACE: Final = file_schema(
     "HoodieRequestedReplaceMetadata",
-    optional("operationType", TEXT),
-    optional(
+    optional_field("operationType", TEXT),
+    optional_field(
         "clusteringPlan",
-        record_of(
+        nested_record_schema(
             "HoodieClusteringPlan",
-            optional("inputGroups", array_of(_CLUSTERING_GROUP)),
-            optional("strategy", _CLUSTERING_STRATEGY),
-            optional("extraMetadata", map_of(TEXT)),
+            optional_field("inputGroups", array_schema(_CLUSTERING_GROUP)),
+            optional_field("strategy", _CLUSTERING_STRATEGY),
+            optional_field("extraMetadata", map_schema(TEXT)),
             VERSION,
-            optional("preserveHoodieMetadata", "boolean"),
+            optional_field("preserveHoodieMetadata", "boolean"),
         ),
     ),
-    optional("extraMetadata", map_of(TEXT)),
+    optional_field("extraMetadata", map_schema(TEXT)),
     VERSION,
 )
 

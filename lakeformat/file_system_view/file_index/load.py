@@ -42,8 +42,8 @@ def load_snapshot(
     store: TimelineStore,
     *,
     as_of: str | None = None,
-    unseen: frozenset[str] = frozenset(),
-    wanted: frozenset[str] | None = None,
+    hidden_times: frozenset[str] = frozenset(),
+    needed_times: frozenset[str] | None = None,
     config: TableConfig | None = None,
     timeline: Timeline | None = None,
     use_index: bool = True,
@@ -51,9 +51,9 @@ def load_snapshot(
     """Load the table as it is now, or as it was at instant time ``as_of``.
 
     Args:
-        unseen: times of instants that count as pending, even if they have completed.
-        wanted: times of the commits whose rows are needed, None for all. Files of other commits may have been cleaned.
-        timeline: a timeline from `Engine.timeline`; None loads it here.
+        hidden_times: times of instants that count as pending, even if they have completed.
+        needed_times: times of the commits whose rows are needed, None for all. Files of other commits may have been cleaned.
+        timeline: a timeline from `TableContext.timeline`; None loads it here.
         use_index: whether the file index may replace the listing of every folder. With the index, a file that is
             missing or cut short is noticed only when it is opened.
 
@@ -64,32 +64,32 @@ def load_snapshot(
     config = config or store.config()
     config.check_readable(store.storage.location)
     try:
-        return _load(store, config, as_of, unseen, wanted, use_index, timeline)
+        return _load(store, config, as_of, hidden_times, needed_times, use_index, timeline)
     except (FileNotFoundError, CorruptTableError) as error:  # A restore may have deleted a file.
         if timeline is not None:
             raise
         _LOG.info("%s: archived, moved or undone while the timeline was read, which is read again", error)
-        return _load(store, store.config(), as_of, unseen, wanted, use_index)
+        return _load(store, store.config(), as_of, hidden_times, needed_times, use_index)
 
 
 def _load(
     store: TimelineStore,
     config: TableConfig,
     as_of: str | None,
-    unseen: frozenset[str],
-    wanted: frozenset[str] | None,
+    hidden_times: frozenset[str],
+    needed_times: frozenset[str] | None,
     use_index: bool,
     timeline: Timeline | None = None,
 ) -> Snapshot:
     # Load the timeline before any listing: see `list_snapshot`.
     loaded = timeline or store.load(config.archive_folder if use_index else None)
-    whole = loaded.with_pending(unseen)
+    whole = loaded.with_pending(hidden_times)
     if as_of is not None:
         check_instant_available(store, whole, as_of)
-    ends_in_past = wanted is not None and bool(unseen)  # Only a listing can name the cleaned files.
+    ends_in_past = needed_times is not None and bool(hidden_times)  # Only a listing can name the cleaned files.
     use_index = use_index and config.table_type is TableType.COPY_ON_WRITE and not ends_in_past
     found = _load_indexed(store, config, whole, as_of) if use_index else None
-    return found or list_snapshot(store, config, whole, as_of, travelling=bool(unseen), wanted=wanted)
+    return found or list_snapshot(store, config, whole, as_of, is_time_travel=bool(hidden_times), needed_times=needed_times)
 
 
 def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None) -> Snapshot | None:
@@ -116,7 +116,7 @@ def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as
         try:
             live = list_snapshot(store, config, whole, as_of).live
         except FileNotFoundError:
-            live = list_snapshot(_WithArchived(store, whole), config, whole, as_of, travelling=True).live
+            live = list_snapshot(_WithArchived(store, whole), config, whole, as_of, is_time_travel=True).live
         assert isinstance(live, ListedFiles)  # noqa: S101  Listing a copy-on-write table returns this type.
         return live
 
@@ -129,7 +129,7 @@ class _WithArchived(TimelineStore):
 
     def __init__(self, store: TimelineStore, whole: Timeline) -> None:
         super().__init__(store.storage)
-        archive = store.archived(min(whole.commit_times, default=""))
+        archive = store.read_archived(min(whole.commit_times, default=""))
         gone = [instant for instant in archive.completed_in("") if instant.time in whole.commit_times]
         self._archived = {instant.time: metadata for instant, metadata in archive.commits(gone)}
 
@@ -150,7 +150,7 @@ def _cleaned_since(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
     """Tell whether files of an instant may have been cleaned away. Then a listing is needed, which can name them."""
     for clean in whole.of_action(Action.CLEAN):
         if clean.time > as_of:
-            metadata = store.clean(clean) if clean.state is State.COMPLETED else None
+            metadata = store.read_clean(clean) if clean.state is State.COMPLETED else None
             if metadata is None or not metadata.earliest_commit_to_retain or metadata.earliest_commit_to_retain > as_of:
                 return True
     return False
@@ -176,8 +176,8 @@ def _choose_manifest(
 def _has_shards(manifest: IndexManifest, entries: Sequence[FileInfo]) -> bool:
     """Tell whether all shards exist with their full size, so that the next write need not write them again."""
     there = {(entry.path, entry.size_bytes) for entry in entries}
-    wanted = (manifest.shards.column(name).to_pylist() for name in ("path", "stored_bytes"))
-    return there.issuperset(zip(*wanted, strict=True))
+    promised = (manifest.shards.column(name).to_pylist() for name in ("path", "stored_bytes"))
+    return there.issuperset(zip(*promised, strict=True))
 
 
 def rolled_back_times(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
@@ -187,7 +187,7 @@ def rolled_back_times(store: TimelineStore, timeline: Timeline) -> frozenset[str
     """
     found = set()
     for rollback in timeline.of_action(Action.ROLLBACK):
-        plan = store.rollback_plan(rollback) if rollback.state is State.COMPLETED else None
+        plan = store.read_rollback_plan(rollback) if rollback.state is State.COMPLETED else None
         if plan is not None and plan.action in _UNDONE_FOR_GOOD:
             found.add(plan.instant_time)
     return frozenset(found)

@@ -112,7 +112,7 @@ class IndexedFiles:
         self._list = listed
         self._listed: ListedFiles | None = None
 
-    def _answer(self, ask: Callable[[IndexedFiles], _T], other: Callable[[LiveFiles], _T]) -> _T:
+    def _try_index(self, ask: Callable[[IndexedFiles], _T], other: Callable[[LiveFiles], _T]) -> _T:
         if self._listed is None:
             try:
                 return ask(self)
@@ -146,7 +146,7 @@ class IndexedFiles:
     @property
     def count(self) -> int:
         """Return the number of files."""
-        return self._answer(lambda own: own._totals[0], lambda other: other.count)
+        return self._try_index(lambda own: own._totals[0], lambda other: other.count)
 
     @property
     def has_logs(self) -> bool:
@@ -156,7 +156,7 @@ class IndexedFiles:
     @property
     def size_bytes(self) -> int:
         """Return the bytes of all files."""
-        return self._answer(lambda own: own._totals[1], lambda other: other.size_bytes)
+        return self._try_index(lambda own: own._totals[1], lambda other: other.size_bytes)
 
     @cached_property
     def _totals(self) -> tuple[int, int]:
@@ -170,7 +170,7 @@ class IndexedFiles:
 
     def partitions(self) -> Sequence[str]:
         """Return the partition paths that have files, sorted."""
-        return self._answer(IndexedFiles._partitions, lambda other: other.partitions())
+        return self._try_index(IndexedFiles._partitions, lambda other: other.partitions())
 
     def _partitions(self) -> Sequence[str]:
         found: set[str] = set()
@@ -180,12 +180,12 @@ class IndexedFiles:
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
         """Return the base files of one partition, by file id."""
-        return self._answer(lambda own: own._files_of(partition_path), lambda other: other.of_partition(partition_path))
+        return self._try_index(lambda own: own._read_files_of(partition_path), lambda other: other.of_partition(partition_path))
 
-    def _files_of(self, partition_path: str) -> tuple[BaseFile, ...]:
-        return tuple(file for table in self._tables_of(partition_path, ()) for file in file_objects(table))
+    def _read_files_of(self, partition_path: str) -> tuple[BaseFile, ...]:
+        return tuple(file for table in self._read_tables_of(partition_path, ()) for file in file_objects(table))
 
-    def _tables_of(self, partition_path: str, columns: Sequence[str]) -> list[pa.Table]:
+    def _read_tables_of(self, partition_path: str, columns: Sequence[str]) -> list[pa.Table]:
         starts = self.manifest.shards.column("first").combine_chunks()
         low, high = _find_owners(starts, pa.array([f"{partition_path}\x00", f"{partition_path}\x01"])).tolist()
         mine = [part for part in self.parts if part.at < 0 or low <= part.at <= high]
@@ -196,14 +196,14 @@ class IndexedFiles:
         """Return the bounds of a column in each file of `of_partition`; None if they are not known."""
 
         def ask(own: IndexedFiles) -> ColumnBounds | None:
-            tables = own._tables_of(partition_path, (column,))
+            tables = own._read_tables_of(partition_path, (column,))
             return stored_bounds(concat_files(tables, own.schema), (column,), own.schema).get(column) if tables else None
 
-        return self._answer(ask, lambda other: other.bounds_in(partition_path, column))
+        return self._try_index(ask, lambda other: other.bounds_in(partition_path, column))
 
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
         """Yield all files, a portion per shard; see `LiveFiles`. All needed shards are read before the first yield."""
-        found = self._answer(
+        found = self._try_index(
             lambda own: [
                 Portion(table.select(FILE_COLUMNS.names), stored_bounds(table, columns, own.schema))
                 for _, table in own._read(own._may_match(predicate), columns)

@@ -32,14 +32,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeformat.arrow.conform import read_schema
+from lakeformat.arrow.conform import reader_schema
 from lakeformat.errors import InvalidInputError, StorageError
 from lakeformat.file_system_view.live_files import FILE_COLUMNS, file_columns
 from lakeformat.files.column_stats import FileStats, fold_file_stats
 from lakeformat.files.footer_bounds import is_exact_conversion
 from lakeformat.model.files import BaseFile, FileGroupId
 from lakeformat.model.record import META_COLUMNS
-from lakeformat.predicate import ColumnBounds, resolve
+from lakeformat.predicate import ColumnBounds, resolve_column
 from lakeformat.storage.port import FileInfo, Storage, own_path
 
 __all__ = [
@@ -293,7 +293,7 @@ _SEPARATOR: Final = "\x00"
 
 def bounds_schema(table: pa.Schema) -> pa.Schema:
     """Return the columns that may have bounds, with the types readers see: the meta columns and the table's."""
-    return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *read_schema(table)])
+    return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *reader_schema(table)])
 
 
 def file_table(
@@ -409,7 +409,7 @@ def _unknown(count: int, of: pa.DataType) -> ColumnBounds:
 def _leaf(path: str, schema: pa.Schema) -> pa.DataType | None:
     """Return the type of a leaf column; None if the schema has no such leaf."""
     try:
-        of = resolve(path, schema)[1]
+        of = resolve_column(path, schema)[1]
     except InvalidInputError:
         return None
     return None if pa.types.is_nested(of) else of

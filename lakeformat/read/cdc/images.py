@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 
-from lakeformat.arrow.conform import conform, read_schema
+from lakeformat.arrow.conform import conform, reader_schema
 from lakeformat.codec.bloom import hash_chain
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, nearest
@@ -252,7 +252,7 @@ def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
             raise InvalidInputError(
                 f"unknown column {name!r}{nearest(name, full.names)}; the table has {', '.join(full.names)}"
             )
-    return read_schema(plan.table) if columns is None else pa.schema([full.field(name) for name in columns])
+    return reader_schema(plan.table) if columns is None else pa.schema([full.field(name) for name in columns])
 
 
 def change_images(
@@ -280,22 +280,22 @@ def read_changes(
         id(change) for some in find_shared_key_sets(changes) for change in some
     }  # By identity: a commit may have many changes.
     # Hidden file groups whose rows cannot reappear in another group have only deletes.
-    gone = [change for change in changes if change.after is None and not change.logged and id(change) not in met]
+    gone = [change for change in changes if change.after is None and not change.change_data_logs and id(change) not in met]
     all_go = {id(change) for change in gone}
     rest = [change for change in changes if id(change) not in all_go]
     mixed = [change for change in rest if id(change) in met or change.may_delete]
     others = [change for change in rest if not (id(change) in met or change.may_delete)]
 
-    def images(some: Sequence[GroupChange]) -> Iterator[pa.RecordBatch]:
-        for change in some:
+    def yield_images(group_changes: Sequence[GroupChange]) -> Iterator[pa.RecordBatch]:
+        for change in group_changes:
             yield from _group_images(storage, change, table, columns, by_slices=id(change) in met)
 
     ordered = (
-        order_images(images(mixed), _keyed_schema(columns))
-        if len(mixed) > 1 or any(of.logged for of in mixed)
+        order_images(yield_images(mixed), _keyed_schema(columns))
+        if len(mixed) > 1 or any(of.change_data_logs for of in mixed)
         else None
     )
-    for batch in chain(images(gone), images(mixed) if ordered is None else ordered, images(others)):
+    for batch in chain(yield_images(gone), yield_images(mixed) if ordered is None else ordered, yield_images(others)):
         yield batch.select(names)
 
 
@@ -313,11 +313,11 @@ def _group_images(
         by_slices: whether to read the slices if they exist, because change data need not hold keys.
     """
     rows, shaped = _SliceRows(storage, table, columns), _ImageBuilder(change, columns)
-    use_log = change.logged and not set(columns.names).intersection(META_COLUMNS)
-    if use_log and (change.lost or not by_slices):
+    use_log = change.change_data_logs and not set(columns.names).intersection(META_COLUMNS)
+    if use_log and (change.missing_message or not by_slices):
         yield from _read_change_data(storage, rows, shaped, change)
-    elif change.lost:
-        raise InstantNotAvailableError(change.lost)
+    elif change.missing_message:
+        raise InstantNotAvailableError(change.missing_message)
     elif change.after is None:
         if change.before is not None:
             yield from (shaped.make_deletes(batch) for batch in rows.read_batches(change.before))
@@ -326,7 +326,7 @@ def _group_images(
     elif (found := _compare_by_counts(rows, change, change.before, change.after)) is not None:
         old, written = found
         yield from shaped.make_changes(old, written)
-    elif change.appended:
+    elif change.appended_logs:
         touched, schema, grown = rows.read_appended_keys(change), rows.with_times, change.grown_slice
         if grown is None:
             old, new = (rows.read_matching(part, touched, schema) for part in (change.before, change.after))
@@ -344,15 +344,15 @@ def _group_images(
 
 def _read_change_data(storage: Storage, rows: _SliceRows, shaped: _ImageBuilder, change: GroupChange) -> Iterator[pa.RecordBatch]:
     """Yield the changes from the commit's change data. If it has no rows after, read them from the slice after."""
-    for log in change.logged:
+    for log in change.change_data_logs:
         for batch in read_change_data(storage, log):
             ops = batch.column("op")
             if "after" not in batch.column_names:
                 if change.after is None:
-                    raise InstantNotAvailableError(change.lost)
+                    raise InstantNotAvailableError(change.missing_message)
                 keys = batch.column(_LOGGED_KEY).combine_chunks()
                 found = rows.read_matching(change.after, keys.filter(pc.not_equal(ops, "d").combine_chunks()))
-                at = pc.index_in(keys, value_set=_keys_of(found))
+                at = pc.index_in(keys, value_set=_record_keys(found))
                 after = found.take(at)
             else:
                 after = rows.to_rows(batch.column("after"))
@@ -373,11 +373,11 @@ def _compare_by_counts(rows: _SliceRows, change: GroupChange, before: Part, afte
     came = rows.count_rows(after) - rows.count_rows(before)
     if change.inserts_only and came == written.num_rows:
         return rows.read_table(before, Always(False)), written
-    keys = _keys_of(written)
+    keys = _record_keys(written)
     old = rows.read_matching(before, keys)
-    if _is_doubled(keys) or _is_doubled(_keys_of(old)):
+    if _has_repeated_keys(keys) or _has_repeated_keys(_record_keys(old)):
         return None
-    inserted = pc.sum(pc.invert(pc.is_in(keys, value_set=_keys_of(old)))).as_py() or 0
+    inserted = pc.sum(pc.invert(pc.is_in(keys, value_set=_record_keys(old)))).as_py() or 0
     return (old, written) if came == inserted else None
 
 
@@ -386,19 +386,19 @@ def _compare_versions(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[
 
     A version may be older than the commit: the row that the commit deleted may have hidden it.
     """
-    if _is_doubled(_keys_of(old)) or _is_doubled(_keys_of(new)):
-        return _compare_doubled(instant_time, old, new)
-    keys, times = _keys_of(new), new.column(COMMIT_TIME).combine_chunks()
-    at = pc.index_in(keys, value_set=_keys_of(old))
+    if _has_repeated_keys(_record_keys(old)) or _has_repeated_keys(_record_keys(new)):
+        return _compare_repeated_keys(instant_time, old, new)
+    keys, times = _record_keys(new), new.column(COMMIT_TIME).combine_chunks()
+    at = pc.index_in(keys, value_set=_record_keys(old))
     was = old.column(COMMIT_TIME).combine_chunks().take(at)
     same = pc.and_(pc.fill_null(pc.equal(was, times), False), pc.not_equal(times, instant_time))
-    gone = pc.invert(pc.is_in(_keys_of(old), value_set=keys))
-    return keys.filter(pc.invert(same)), _keys_of(old).filter(gone)
+    gone = pc.invert(pc.is_in(_record_keys(old), value_set=keys))
+    return keys.filter(pc.invert(same)), _record_keys(old).filter(gone)
 
 
-def _compare_doubled(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
+def _compare_repeated_keys(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
     """Return the same for rows that share keys: a key has changed if one of its rows has."""
-    before, after = _keys_of(old), _keys_of(new)
+    before, after = _record_keys(old), _record_keys(new)
     was, now = pair_keys(before, after)
     times = (of.column(COMMIT_TIME).combine_chunks() for of in (old, new))
     one, other = (of.take(pa.array(at)) for of, at in zip(times, (was, now), strict=True))
@@ -410,7 +410,7 @@ def _compare_doubled(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[p
     return changed.filter(is_there), changed.filter(pc.invert(is_there))
 
 
-def _is_doubled(keys: pa.Array) -> bool:
+def _has_repeated_keys(keys: pa.Array) -> bool:
     return bool(pc.count_distinct(keys).as_py() < len(keys))
 
 
@@ -422,7 +422,7 @@ def _commit_time_predicate(instant_time: str) -> Predicate:
     return bind(Comparison(COMMIT_TIME, "=", instant_time), _META)
 
 
-def _keys_of(rows: pa.Table) -> pa.Array:
+def _record_keys(rows: pa.Table) -> pa.Array:
     return pa.concat_arrays([*rows.column(RECORD_KEY).chunks, pa.array([], pa.string())])
 
 
@@ -465,7 +465,7 @@ class _SliceRows:
     def read_appended_keys(self, change: GroupChange) -> pa.Array:
         """Return the record keys in the blocks that a commit appended."""
         found = [pa.array([], pa.string())]
-        for log in change.appended:
+        for log in change.appended_logs:
             blocks = [block for block in read_blocks(self._storage, log) if block.instant_time == change.instant_time]
             data = [block for block in blocks if block.kind.is_data_or_delete]
             for part in decode_blocks(self._storage, data, columns=[RECORD_KEY]):
@@ -518,7 +518,7 @@ class _ImageBuilder:
 
     def make_changes(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield the changes of some keys, given all their rows before and after: deletes, updates, inserts."""
-        was, now = pair_keys(_keys_of(before), _keys_of(after))
+        was, now = pair_keys(_record_keys(before), _record_keys(after))
         left, right = (np.setdiff1d(np.arange(of.num_rows), at) for of, at in ((before, was), (after, now)))
         yield from (self.make_deletes(batch) for batch in before.take(pa.array(left)).to_batches() if batch.num_rows)
         yield from self.make_updates(before.take(pa.array(was)), after.take(pa.array(now)))
@@ -535,9 +535,9 @@ class _ImageBuilder:
         assert rows is not None  # noqa: S101  One of the two is there.
         count, keys = rows.num_rows, rows.column(RECORD_KEY)
         columns = [keys, *(pa.repeat(text, count) for text in (self._partition, op, self._time))]
-        return pa.record_batch([*columns, self._image(before, count), self._image(after, count)], schema=self._schema)
+        return pa.record_batch([*columns, self._make_image(before, count), self._make_image(after, count)], schema=self._schema)
 
-    def _image(self, rows: pa.RecordBatch | None, count: int) -> pa.Array:
+    def _make_image(self, rows: pa.RecordBatch | None, count: int) -> pa.Array:
         field = self._schema.field("after")
         if rows is None:
             return pa.nulls(count, field.type)

@@ -49,9 +49,9 @@ class GroupChange:
         before: the slice before the commit; None if there was none.
         after: the slice after the commit; None if the commit hid the group, or a file of the slice is missing.
         inserts_only: whether the commit's statistics say that it only added rows.
-        logged: files of change data with the images before, or with both images (`LOGGED_MODES`).
-        lost: error message about a file that does not exist any more, so that only the change data is left; else "".
-        appended: the log files, if the commit wrote nothing else. Then only rows of their keys may have changed.
+        change_data_logs: files of change data with the images before, or with both images (`LOGGED_MODES`).
+        missing_message: error message about a file that does not exist any more, so that only the change data is left; else "".
+        appended_logs: the log files, if the commit wrote nothing else. Then only rows of their keys may have changed.
         may_delete, may_insert: False if the commit's statistics say that it deleted, or added, no row.
         bucket: bucket number of the file group; None if its file id does not start with one.
     """
@@ -61,9 +61,9 @@ class GroupChange:
     before: Part | None
     after: Part | None
     inserts_only: bool = False
-    logged: tuple[LogFile, ...] = ()
-    lost: str = ""
-    appended: tuple[LogFile, ...] = ()
+    change_data_logs: tuple[LogFile, ...] = ()
+    missing_message: str = ""
+    appended_logs: tuple[LogFile, ...] = ()
     may_delete: bool = True
     may_insert: bool = True
     bucket: int | None = None
@@ -77,9 +77,9 @@ class GroupChange:
     def grown_slice(self) -> SlicePart | None:
         """Return the slice after the commit if it is the slice before plus the appended log files, else None."""
         before, after = self.before, self.after
-        if not self.appended or before is None or not isinstance(after, SlicePart):
+        if not self.appended_logs or before is None or not isinstance(after, SlicePart):
             return None
-        written, base = {log.path for log in self.appended}, after.slice.base
+        written, base = {log.path for log in self.appended_logs}, after.slice.base
         logs = () if isinstance(before, FilePart) else before.slice.logs
         is_same = base is not None if isinstance(before, FilePart) else before.slice.base == base
         is_same = is_same and (base is None or base.path == before.path)
@@ -164,7 +164,7 @@ def plan_changes(
     bounds: RangeBounds,
     *,
     as_of: str | None = None,
-    unseen: frozenset[str] = frozenset(),
+    hidden_times: frozenset[str] = frozenset(),
 ) -> ChangePlan:
     """Find the slices before and after each commit of a range.
 
@@ -172,7 +172,7 @@ def plan_changes(
     partitions.
 
     Args:
-        as_of, unseen: limits of the visible timeline; see `Engine.snapshot`.
+        as_of, hidden_times: limits of the visible timeline; see `TableContext.snapshot`.
 
     Raises:
         InstantNotAvailableError: commits of the range have been archived, or files cleaned away.
@@ -181,14 +181,14 @@ def plan_changes(
     config.check_readable(context.storage.location)
     check_commit_times(config, context.storage.location)
 
-    def known() -> Timeline:
-        whole = context.timeline(config).with_pending(unseen)
+    def load_timeline() -> Timeline:
+        whole = context.timeline(config).with_pending(hidden_times)
         return cut_before_hollow(context, options, whole if as_of is None else whole.as_of(as_of))[0]
 
     try:
-        return _plan(context, config, known(), bounds)
+        return _plan(context, config, load_timeline(), bounds)
     except FileNotFoundError:  # Archived while the timeline was read.
-        return _plan(context, config, known(), bounds)
+        return _plan(context, config, load_timeline(), bounds)
 
 
 def _plan(context: TableContext, config: TableConfig, whole: Timeline, bounds: RangeBounds) -> ChangePlan:
@@ -207,7 +207,7 @@ def _check_reach(context: TableContext, whole: Timeline, bounds: RangeBounds) ->
     first = min((i.completed_at for i in whole.commits), default=None)
     if first is None or bounds.since >= first:
         return
-    archived = context.store.archived().completed_in(bounds.since, bounds.until)
+    archived = context.store.read_archived().completed_in(bounds.since, bounds.until)
     gone = [instant.completed_at for instant in archived if whole.completion_time(instant.time) is None]
     if gone:
         raise InstantNotAvailableError(
@@ -280,16 +280,16 @@ class _RangeSlices:
             written = [stat for stat in stats[group] if stat.path]
             if not written:
                 continue
-            logged = self._change_data(written)
-            lost = self._find_missing(written, before.slices.get(group))
-            if lost and not logged:
-                raise self._gone_error(lost, instant)
+            logged = self._find_change_data(written)
+            missing = self._find_missing(written, before.slices.get(group))
+            if missing and not logged:
+                raise self._gone_error(missing, instant)
             inserts_only = all(stat.is_base and not stat.num_updates and not stat.num_deletes for stat in written)
-            if self._config.change_logging is ChangeLogging.DATA_BEFORE and not lost:
+            if self._config.change_logging is ChangeLogging.DATA_BEFORE and not missing:
                 logged = ()  # Change data gives the rows after only by key, which is ambiguous if rows share a key.
-            message = str(self._gone_error(lost, instant)) if lost else ""
+            message = str(self._gone_error(missing, instant)) if missing else ""
             new = after.part(group) if all(stat.path in self._paths for stat in written) else None
-            old, appended = before.part(group), self._appended_logs(group, written)
+            old, appended = before.part(group), self._find_appended_logs(group, written)
             # Writers of bucket tables do not look up keys in files, so any row of a log file may be new.
             bucket = _find_bucket(group.file_id)
             counts_inserts = bool(old) and not (appended and bucket is not None)
@@ -302,7 +302,7 @@ class _RangeSlices:
                 logged,
                 message,
                 appended,
-                may_delete=bool(old or lost) and any(stat.num_deletes for stat in written),
+                may_delete=bool(old or missing) and any(stat.num_deletes for stat in written),
                 may_insert=not counts_inserts or any(stat.num_inserts for stat in written),
                 bucket=bucket,
             )
@@ -313,13 +313,13 @@ class _RangeSlices:
         bases = [base for group in groups for base in self._bases.get(group, ())]
         logs = [log for group in groups for log in self._logs.get(group, ())]
         shown = visible_files(bases, timeline, frozenset(), self._file_names)
-        counts_from = make_latest_base(self._context.store, timeline, logs) if logs else lambda _: None
-        slices = build_slices(shown, logs, (), counts_from)
+        latest_base = make_latest_base(self._context.store, timeline, logs) if logs else lambda _: None
+        slices = build_slices(shown, logs, (), latest_base)
         newest = max(timeline.commit_times, default=None)
         snapshot = Snapshot(self._config, timeline, newest, self.schema, ListedFiles(()), self._version_session)
         return _SlicesAt(snapshot, {each.group: each for each in slices})
 
-    def _change_data(self, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
+    def _find_change_data(self, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
         """Return the files of change data of a file group, if they hold images of all its changes; else ()."""
         config = self._config
         if config.change_logging not in LOGGED_MODES or config.drops_partition_columns or self._version_session:
@@ -332,7 +332,7 @@ class _RangeSlices:
         found = [(partition, LogFileName.match(name), size) for partition, name, size in named]
         return tuple(LogFile(partition, name, size) for partition, name, size in found if name is not None)
 
-    def _appended_logs(self, group: FileGroupId, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
+    def _find_appended_logs(self, group: FileGroupId, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
         """Return the log files that a commit wrote to a file group; () if it wrote a base file too."""
         paths = {stat.path for stat in stats}
         found = tuple(log for log in self._logs.get(group, ()) if log.path in paths)
@@ -369,7 +369,7 @@ class _SlicesAt:
         if piece is None:
             return None
         if piece.logs or piece.base is None:
-            return SlicePart(piece, self.snapshot.merging(piece))
+            return SlicePart(piece, self.snapshot.merge_rules(piece))
         return FilePart(piece.base.path, piece.base.size_bytes, shape=self.snapshot.shape(piece.base))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,6 @@ from lakeformat.file_system_view.folder_values import find_misplaced_rows, parti
 from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH
 from lakeformat.predicate import ColumnBounds, Predicate, may_match
-from lakeformat.predicate.nodes import leaves
 
 __all__ = ["prune_by_name"]
 
@@ -23,20 +22,22 @@ Flags = npt.NDArray[np.bool_]
 def prune_by_name(
     files: pa.Table,
     predicate: Predicate,
+    filter_paths: Collection[str],
     keys: KeySettings,
     schema: pa.Schema,
     bounds: Mapping[str, ColumnBounds],
     *,
     meta_columns: bool = True,
-    folders_tell: bool = False,
+    trusts_folders: bool = False,
 ) -> tuple[Flags, Flags]:
     """Decide by partition path, file name and instant which files may hold a match.
 
     Args:
         files: a table of `lakeformat.file_system_view.live_files.FILE_COLUMNS`.
+        filter_paths: paths of the columns of the filter; see `ReadQuery.filter_paths`.
         bounds: known bounds of the filter's columns.
         meta_columns: whether rows have the meta columns.
-        folders_tell: whether rows have the partition values of their folder by definition.
+        trusts_folders: whether rows have the partition values of their folder by definition.
 
     Returns:
         two flags per file: whether it may hold a match, and whether only a partition value leaves it out although it is
@@ -53,13 +54,12 @@ def prune_by_name(
     }
     if not meta_columns:
         names.clear()
-    filter_columns = {leaf.column for leaf in leaves(predicate)}
     found = partition_column_values(folders.dictionary.to_pylist(), keys, schema)
-    values = {name: of.take(folders.indices) for name, of in found.items() if name in filter_columns}
+    values = {name: of.take(folders.indices) for name, of in found.items() if name in filter_paths}
     flags = may_match(predicate, {**names, **{name: _single_value_bounds(of) for name, of in values.items()}}, unknown)
     doubted = np.zeros(count, np.bool_)
     by_value = ~flags & may_match(predicate, names, unknown) if values and not flags.all() else doubted
-    if by_value.any() and not folders_tell:
+    if by_value.any() and not trusts_folders:
         off, known = find_misplaced_rows(values, bounds)
         flags |= by_value & off & known
         doubted = by_value & ~known

@@ -31,9 +31,9 @@ class FilePart:
     shape: StoredShape | None = None
 
     @property
-    def silent(self) -> frozenset[str]:
+    def columns_without_statistics(self) -> frozenset[str]:
         """Return the columns for which the file's statistics are not valid."""
-        return frozenset() if self.shape is None else self.shape.silent(self.instant_time)
+        return frozenset() if self.shape is None else self.shape.columns_without_statistics(self.instant_time)
 
     @property
     def instant_time(self) -> str:

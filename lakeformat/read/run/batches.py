@@ -20,7 +20,6 @@ from lakeformat.files.missing_files import missing_file_error
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.files.slice_skipping import Skipping
 from lakeformat.predicate import Always, mask, may_match, path_parts
-from lakeformat.predicate.nodes import leaves
 from lakeformat.read.plan.splits import FilePart, SlicePart, Split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.storage.port import Storage
@@ -152,14 +151,10 @@ def _rows_of_file(
         raise missing_file_error(storage, part.path) from None
 
 
-def _filter_columns(query: ReadQuery) -> list[str]:
-    return sorted({leaf.column for leaf in leaves(query.predicate)})
-
-
 def _may_match(footer: pq.FileMetaData, part: FilePart, query: ReadQuery, table: pa.Schema) -> Sequence[int]:
     """Return the row groups of the part that may hold a row that the query selects."""
-    silent = part.silent
-    columns = [path for path in _filter_columns(query) if path_parts(path)[0] not in silent]
+    without_statistics = part.columns_without_statistics
+    columns = [path for path in query.filter_paths if path_parts(path)[0] not in without_statistics]
     bounds, rows, _ = row_group_bounds([footer], columns, table, [part.nan_free])
     kept: list[int] = np.flatnonzero(may_match(query.predicate, bounds, rows)).tolist()
     return kept if part.row_groups is None else [group for group in part.row_groups if group in kept]

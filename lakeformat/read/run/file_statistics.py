@@ -200,12 +200,12 @@ def _is_comparable(of: pa.DataType) -> bool:
 
 
 def _concat_bounds(parts: Sequence[ColumnBounds], order: npt.NDArray[np.int64] | None = None) -> ColumnBounds:
-    def one(arrays: Sequence[pa.Array]) -> pa.Array:
+    def concat_in_order(arrays: Sequence[pa.Array]) -> pa.Array:
         whole = pa.concat_arrays(arrays)
         return whole if order is None else whole.take(pa.array(order))
 
     return ColumnBounds(
-        one([part.minimum for part in parts]),
-        one([part.maximum for part in parts]),
-        one([part.null_count.cast(pa.int64()) for part in parts]),
+        concat_in_order([part.minimum for part in parts]),
+        concat_in_order([part.maximum for part in parts]),
+        concat_in_order([part.null_count.cast(pa.int64()) for part in parts]),
     )

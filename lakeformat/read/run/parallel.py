@@ -180,17 +180,17 @@ def _read_all(
     first = list(islice(pieces, 2))
     alone, seen = len(first) < 2 or threads < 2, set[str]()
 
-    def opened(piece: Split, footers: Footers) -> Generator[pa.RecordBatch, None, None]:
+    def open_piece(piece: Split, footers: Footers) -> Generator[pa.RecordBatch, None, None]:
         rows = read_split(storage, piece, query, schema, footers=footers, threads=alone)
         return rows if shown is None else _show_progress(rows, piece, shown, seen)
 
     if alone:
         for piece, footers in chain(first, pieces):
-            yield from opened(piece, footers)
+            yield from open_piece(piece, footers)
         return
-    early = None if heavy is None else opened(Split((heavy,)), {})
+    early = None if heavy is None else open_piece(Split((heavy,)), {})
     streams = (
-        early if early is not None and piece.parts[0] is heavy else opened(piece, footers)
+        early if early is not None and piece.parts[0] is heavy else open_piece(piece, footers)
         for piece, footers in chain(first, pieces)
     )
     yield from read_in_order(

@@ -29,7 +29,6 @@ from lakeformat.files.slice_reader import SliceSelection, inspect_slice
 from lakeformat.files.slice_skipping import Skipping
 from lakeformat.model.files import BaseFile, FileSlice
 from lakeformat.predicate import Always, ColumnBounds, Predicate, columns_of, may_match, path_parts
-from lakeformat.predicate.nodes import leaves
 from lakeformat.public import public
 from lakeformat.read.plan.pruning import prune_by_name
 from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack_splits
@@ -177,7 +176,7 @@ def plan_read(
         bytes=snapshot.live.size_bytes,
         bytes_after_names=found.bytes_by_name,
         bytes_after_stats=sum(each.size_bytes for each in left_over),
-        bytes_after=sum(part.size_bytes for part in parts) - slices.spared_bytes,
+        bytes_after=sum(part.size_bytes for part in parts) - slices.skipped_bytes,
         row_groups=seen + slices.row_groups if counted else None,
         row_groups_after=left + slices.row_groups_left if counted else None,
     )
@@ -239,17 +238,18 @@ def _find_candidates(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, 
         return kept
     full = readable_schema(snapshot.schema, meta_columns=True)
     keys = reading_key_settings(snapshot.config)
-    columns = sorted({leaf.column for leaf in leaves(query.predicate)})
+    columns = query.filter_paths
     tables = [kept.files]
     for portion in snapshot.live.portions(columns, query.predicate):
         flags, doubted = prune_by_name(
             portion.files,
             query.predicate,
+            columns,
             keys,
             full,
             portion.bounds,
             meta_columns=not snapshot.config.has_virtual_keys,
-            folders_tell=snapshot.config.drops_partition_columns,
+            trusts_folders=snapshot.config.drops_partition_columns,
         )
         merged = log_slice_flags(portion)
         if doubted.any():
@@ -293,7 +293,7 @@ def _prune_row_groups(
     """
     if not files or snapshot.schema is None:
         return [], 0, 0
-    columns = sorted({leaf.column for leaf in leaves(query.predicate)}) if filtered else []
+    columns = query.filter_paths if filtered else ()
     full = readable_schema(snapshot.schema, meta_columns=True)
     found: list[list[FilePart]] = []
     seen = left = 0
@@ -303,9 +303,9 @@ def _prune_row_groups(
             footers = list(pool.map(lambda each: read_metadata(storage, each[0]), some))
             bounds, rows, owner = row_group_bounds(footers, columns, full, [part.nan_free for _, part in some])
             flags = may_match(query.predicate, bounds, rows) if filtered else np.ones(len(rows), bool)
-            silent = frozenset[str]().union(*(part.silent for _, part in some))
-            if filtered and silent:
-                known = {path: of for path, of in bounds.items() if path_parts(path)[0] not in silent}
+            without_statistics = frozenset[str]().union(*(part.columns_without_statistics for _, part in some))
+            if filtered and without_statistics:
+                known = {path: of for path, of in bounds.items() if path_parts(path)[0] not in without_statistics}
                 shaped = np.array([part.shape is not None for _, part in some])[owner]
                 flags = np.where(shaped, may_match(query.predicate, known, rows), flags)
             seen, left = seen + len(flags), left + int(flags.sum())
@@ -329,7 +329,7 @@ class _PrunedSlices:
     parts: Sequence[SlicePart]
     row_groups: int = 0
     row_groups_left: int = 0
-    spared_bytes: int = 0
+    skipped_bytes: int = 0
 
 
 def _prune_slices(
@@ -342,7 +342,7 @@ def _prune_slices(
     exact: bool,
 ) -> _PrunedSlices:
     """Return the slices that the filter leaves. If there are very many slices, leave the check to the tasks."""
-    parts = [SlicePart(each, snapshot.merging(each)) for each in slices]
+    parts = [SlicePart(each, snapshot.merge_rules(each)) for each in slices]
     if not filtered or snapshot.schema is None or (len(slices) > _MOST_FOOTERS and not exact):
         return _PrunedSlices(parts)
     skipping = Skipping(query.predicate, readable_schema(snapshot.schema, meta_columns=True))
@@ -353,11 +353,11 @@ def _prune_slices(
 
     with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
         slices_left = list(pool.map(look_at, parts))
-    kept = [(part, of) for part, of in zip(parts, slices_left, strict=True) if of.left is not None]
+    kept = [(part, of) for part, of in zip(parts, slices_left, strict=True) if of.kept_groups is not None]
     return _PrunedSlices(
         [part for part, _ in kept],
         sum(of.row_groups for of in slices_left),
-        sum(len(of.left or ()) for _, of in kept),
+        sum(len(of.kept_groups or ()) for _, of in kept),
         sum(part.size_bytes - of.size_bytes for part, of in kept),
     )
 

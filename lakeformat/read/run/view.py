@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.arrow.conform import read_schema
+from lakeformat.arrow.conform import reader_schema
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -43,7 +43,7 @@ class TableView:
     @property
     def schema(self) -> pa.Schema:
         """Return the columns without the meta columns; no columns if the table was never written."""
-        return read_schema(self._snapshot.schema or pa.schema([]))
+        return reader_schema(self._snapshot.schema or pa.schema([]))
 
     def count(self) -> int:
         """Count the rows: from the footers, or by reading if there are log files."""
@@ -83,7 +83,7 @@ def bind_select(select: Select, schema: pa.Schema) -> Select:
     Raises:
         InvalidInputError: a column is not known, or its type does not have the aggregate.
     """
-    full = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *read_schema(schema)])
+    full = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *reader_schema(schema)])
     for part in select.aggregates:
         if part.column is not None:
             _check_aggregate(part, part.column, full, f"cannot run the query {select.text!r}")

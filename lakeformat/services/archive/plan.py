@@ -55,9 +55,9 @@ def archive_limits(
     """
     least = options[MIN_COMMITS] if requested[0] is None else requested[0]
     most = options[MAX_COMMITS] if requested[1] is None else requested[1]
-    if requested[1] is None and (requested[0] is not None or not options.given(MAX_COMMITS)):
+    if requested[1] is None and (requested[0] is not None or not options.is_set(MAX_COMMITS)):
         most = max(most, least + 1) if requested[0] is None else least + 1
-    if requested == (None, None) and not options.given(MIN_COMMITS):
+    if requested == (None, None) and not options.is_set(MIN_COMMITS):
         least = min(least, most - 1)
     if most <= least or least < 1:
         message = f"{MAX_COMMITS}={most} is not more than {MIN_COMMITS}={least}; give a greater one"

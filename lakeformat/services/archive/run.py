@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from lakeformat.codec.timeline_files.archive import LeavingInstant
+from lakeformat.codec.timeline_files.archive import InstantToArchive
 from lakeformat.config.compaction_options import COMPACTION_COMMITS
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import ARCHIVE_BATCH, CLEANS, HISTORY_BATCH, HISTORY_BYTES, KEPT_MANIFESTS
@@ -155,12 +155,12 @@ class ArchiveSession:
         carry_over(self.store, config, manifest, chosen)
         return chosen, ""
 
-    def _read(self, config: TableConfig, instant: Instant, entries: dict[str, FileInfo]) -> LeavingInstant:
+    def _read(self, config: TableConfig, instant: Instant, entries: dict[str, FileInfo]) -> InstantToArchive:
         layout = self.store.layout
         requests = (each for each in layout.requests(instant) if layout.file_name(each) in entries)
         request = next(requests, None)
         entry = entries[layout.file_name(instant)]
-        return LeavingInstant(
+        return InstantToArchive(
             instant.time,
             instant.completion_time or format_instant_time(entry.modified_ms, config.zone),
             instant.action.value,
@@ -169,9 +169,9 @@ class ArchiveSession:
             f"{self.storage.location}/{self.store.path(instant)}",
         )
 
-    def _write(self, config: TableConfig, instants: Sequence[LeavingInstant]) -> None:
+    def _write(self, config: TableConfig, instants: Sequence[InstantToArchive]) -> None:
         folder, options = config.archive_folder, self.options
-        if not self.store.layout.tells_completion:
+        if not self.store.layout.has_completion_times:
             write_archive_log(self.storage, folder, instants, per_block=options[ARCHIVE_BATCH])
             merge_archive_logs(self.storage, folder)
             return

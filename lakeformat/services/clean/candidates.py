@@ -52,7 +52,7 @@ class LastSearch:
 
     earliest: str = ""
     commits: frozenset[str] | None = None
-    list_savepoints: frozenset[str] = frozenset()
+    savepoints: frozenset[str] = frozenset()
 
 
 def read_last_search(storage: Storage, clean: CleanMetadata | None, retention: Retention) -> LastSearch:
@@ -126,7 +126,7 @@ def read_delete_constraints(store: TimelineStore, timeline: Timeline) -> DeleteC
     compacting: dict[FileGroupId, str] = {}
     for instant in timeline.pending:
         if instant.action in {Action.COMPACTION, Action.LOG_COMPACTION}:
-            plan = store.compaction_plan(instant)
+            plan = store.read_compaction_plan(instant)
             for one in plan.operations if plan else ():
                 compacting[one.group] = min(one.base_instant, compacting.get(one.group, one.base_instant))
     return DeleteConstraints(replaced, saved, compacting)
@@ -170,7 +170,7 @@ def list_partition_files(
 
     One listing per folder. Memory: a folder's entries.
     """
-    slice_rule = _Layout2Rule(store, timeline) if timeline.layout.tells_completion else _make_layout1_rule(timeline)
+    slice_rule = _Layout2Rule(store, timeline) if timeline.layout.has_completion_times else _make_layout1_rule(timeline)
     sort = _SliceSorter(timeline, _cache_written_names(store, timeline), slice_rule)
     if partitions is None:
         listed = _walk_folders(store, "")

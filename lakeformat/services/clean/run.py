@@ -116,7 +116,7 @@ def delete_in_process(storage: Storage, paths: Sequence[str]) -> Mapping[str, st
 def read_last_clean(context: TableContext, timeline: Timeline) -> CleanMetadata | None:
     """Return the metadata of the newest completed clean; None if there is none, or it has none."""
     cleans = [clean for clean in timeline.of_action(Action.CLEAN) if clean.state is State.COMPLETED]
-    return context.store.clean(cleans[-1]) if cleans else None
+    return context.store.read_clean(cleans[-1]) if cleans else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class CleanSession:
                 continue
             if claims.read_claim(self.storage, clean.time) is None:  # Another program's.
                 claims.claim_plan(self.storage, clean.time, token=self.context.ids.token())
-            plan = self.store.clean_plan(clean)
+            plan = self.store.read_clean_plan(clean)
             if clean.state is State.REQUESTED:
                 clean = self._start(clean, plan)  # noqa: PLW2901
             kept = self._needed_files(timeline, plan)
@@ -242,7 +242,7 @@ class CleanSession:
         claim = claims.read_claim(self.storage, clean.time)
         if claim is not None:
             return claims.is_alive(self.store, clean, claim, self.context.clock)
-        return claims.heartbeat_alive(self.store, clean, self.context.clock, without=claims.FOREIGN_GRACE_MS)
+        return claims.has_live_heartbeat(self.store, clean, self.context.clock, grace_ms=claims.FOREIGN_GRACE_MS)
 
     def _search(
         self, config: TableConfig, retention: Retention, only_if_due: bool, *, writes_note: bool = True
@@ -314,7 +314,7 @@ class CleanSession:
         if drop_metadata_table(self.store, self.context.clock):
             _LOG.info("dropped the metadata table: it would list files that clean %s deletes", clean.time)
         # Hudi 0.15 cannot archive a clean of layout 1 whose inflight file is empty.
-        data = None if self.store.layout.tells_completion else encode_clean_plan(plan, self.storage.location)
+        data = None if self.store.layout.has_completion_times else encode_clean_plan(plan, self.storage.location)
         return self.store.start(clean, data)
 
     def _needed_files(self, timeline: Timeline, plan: CleanPlan) -> frozenset[str]:

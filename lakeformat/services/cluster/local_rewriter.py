@@ -55,7 +55,7 @@ def load_groups(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
 
     def to_cluster(group: FileGroupId) -> SliceToCluster:
         piece = live[group]
-        return SliceToCluster(piece, snapshot.merging(piece) if piece.logs else None)
+        return SliceToCluster(piece, snapshot.merge_rules(piece) if piece.logs else None)
 
     groups = []
     for group in plan.groups:
@@ -71,7 +71,7 @@ class GroupRewriter:
 
     Args:
         pool: threads that do the work. Callers of `run` wait for them, so they must not be threads of this pool.
-        shown: progress in bytes of the groups' old files.
+        progress: progress in bytes of the groups' old files.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Final
 
 from lakeformat.config.clustering_options import STRATEGY
 from lakeformat.config.resolve import Options
-from lakeformat.keys.partition_paths import matching_partitions
+from lakeformat.keys.partition_paths import match_partitions
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.service_plans import ClusteringGroup, ClusteringPlan, SliceInfo
 
@@ -32,8 +32,8 @@ class ClusterLimits:
         group_bytes: bytes of the files of one group.
         groups: most groups; None means no limit.
         small_file_bytes: only smaller files are candidates; None means files of any size.
-        single: whether to rewrite a group of one file.
-        again: whether to rewrite files that a clustering with the same parameters has written.
+        includes_single_files: whether to rewrite a group of one file.
+        reclusters: whether to rewrite files that a clustering with the same parameters has written.
     """
 
     target_file_bytes: int
@@ -54,14 +54,14 @@ class ClusterLimits:
         settings = options.clustering
 
         def limit(name: str, value: int) -> int | None:
-            return None if everything and not options.given(STRATEGY + name) else value
+            return None if everything and not options.is_set(STRATEGY + name) else value
 
         return cls(
             settings.target_file_bytes,
             settings.group_bytes,
             limit("max.num.groups", settings.groups),
             limit("small.file.limit", settings.small_file_bytes),
-            includes_single_files=sorts and settings.single,
+            includes_single_files=sorts and settings.rewrites_single_files,
             reclusters=everything,
         )
 
@@ -111,7 +111,7 @@ class PartitionChoice:
             InvalidInputError: none of the named paths matches.
         """
         if self.named is not None:
-            chosen, unmatched = matching_partitions(self.named, paths) if paths else (frozenset[str](), ())
+            chosen, unmatched = match_partitions(self.named, paths) if paths else (frozenset[str](), ())
             if unmatched:
                 _LOG.warning("no partition matches %s", ", ".join(unmatched))
             return sorted(chosen)

@@ -43,7 +43,7 @@ from lakeformat.files.base_file import (
 from lakeformat.files.footers import open_base, open_parquet, read_metadata, row_batches
 from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.files.slice_reader import LOGS_IN_MEMORY, open_merged_slice
-from lakeformat.layout import Curve, Positions, cell_ends, cut
+from lakeformat.layout import Curve, Positions, cell_ends, cut_places
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
@@ -394,7 +394,7 @@ def gather_results(jobs: Sequence[Future[Any]]) -> list[Any]:
 def _file_starts(rows: int, per_file: int, places: Positions | None) -> Ints:
     """Return the first row of every file except the first: evenly spaced, or at the best cuts of the curve."""
     counts = split_evenly(rows, per_file)
-    return np.cumsum(counts)[:-1] if places is None else cut(places, len(counts))
+    return np.cumsum(counts)[:-1] if places is None else cut_places(places, len(counts))
 
 
 def rows_per_file(rows: pa.Table, order: Ints, stored_bytes: int, settings: RewriteSettings) -> int:
@@ -455,7 +455,7 @@ class SpillFile:
     """One spill file. The number of a run is the number of its range."""
 
     path: str
-    split_positions: tuple[Run, ...]
+    runs: tuple[Run, ...]
 
 
 def fit_ranges(source: GroupSource, settings: RewriteSettings) -> CurveRanges:
@@ -467,7 +467,7 @@ def fit_ranges(source: GroupSource, settings: RewriteSettings) -> CurveRanges:
     places = np.sort(curve.positions(sample))
     count = min(-(-source.rows // per_file), max(len(places), 1))
     if ordering.is_curved:
-        return CurveRanges(curve, np.unique(cell_ends(places, cut(places, count))), per_file)
+        return CurveRanges(curve, np.unique(cell_ends(places, cut_places(places, count))), per_file)
     cuts = np.arange(1, count) * len(places) // count
     return CurveRanges(curve, np.unique(places[cuts]), per_file)
 

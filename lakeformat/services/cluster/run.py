@@ -31,7 +31,7 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
 from lakeformat.index.bucket import has_bucket_files
-from lakeformat.layout import Strategy
+from lakeformat.layout import CurveStrategy
 from lakeformat.model.instant import REPLACE_ACTIONS, Instant
 from lakeformat.model.operation import Operation
 from lakeformat.model.service_plans import ClusteringPlan
@@ -83,7 +83,7 @@ def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[I
     plans = {}
     for instant in timeline.pending:
         if instant.action in REPLACE_ACTIONS:
-            requested = store.requested_replace(instant)
+            requested = store.read_requested_replace(instant)
             if requested is not None and requested.plan is not None:
                 plans[instant.time] = instant, requested.plan
     return plans
@@ -120,7 +120,7 @@ def find_clustering_params(store: TimelineStore, timeline: Timeline, instant_tim
         return _read_note(store.storage).get(instant_time)
     if instant.action not in REPLACE_ACTIONS:
         return None
-    requested = store.requested_replace(instant)
+    requested = store.read_requested_replace(instant)
     return requested.plan.params if requested is not None and requested.plan is not None else None
 
 
@@ -154,7 +154,7 @@ def may_be_clustering(store: TimelineStore, instant: Instant) -> bool:
     if instant.action not in REPLACE_ACTIONS:
         return False
     try:
-        requested = store.requested_replace(instant)
+        requested = store.read_requested_replace(instant)
     except CorruptTableError:
         return True
     return requested is not None and requested.plan is not None
@@ -193,7 +193,7 @@ def make_cluster_request(
     """
     columns = (by,) if isinstance(by, str) else by
     several = columns is not None and len(columns) > 1
-    ordering = ordering_of_options(options, columns, curve, chosen=Strategy.HILBERT if several else None)
+    ordering = ordering_of_options(options, columns, curve, chosen=CurveStrategy.HILBERT if several else None)
     if curve is not None and not ordering.columns:
         raise InvalidInputError(f"curve={curve!r} needs columns to sort by; give by=..., or set {SORT_COLUMNS}")
     choice = PartitionChoice.of_options(options)
@@ -244,7 +244,7 @@ class ClusterSession:
         store, location = self.context.store, self.context.storage.location
         ordering = request.ordering
         ordering.check(snapshot.columns(location))
-        if not ordering.columns and ordering.strategy is not Strategy.LINEAR:
+        if not ordering.columns and ordering.strategy is not CurveStrategy.LINEAR:
             strategy = f"{LAYOUT_STRATEGY}={ordering.strategy.value}"
             _LOG.warning("%s sorts nothing without columns; set %s", strategy, SORT_COLUMNS)
         return plan_clustering(
@@ -311,7 +311,7 @@ class ClusterSession:
         with ExitStack() as life:
             with (
                 self.session.transaction.report.step("plan") as counted,
-                self.session.transaction.hold_lock(keeping=instant_time),
+                self.session.transaction.hold_lock(kept_plan=instant_time),
             ):
                 snapshot = self.context.snapshot()
                 found = self._claim_plan(snapshot, instant_time)
@@ -398,7 +398,7 @@ class ClusterSession:
         Sorted files get small row groups, so that a filter can skip parts of a file.
         """
         files = replace(self.session.job.files(schema), max_file_bytes=target_bytes)
-        if not ordering.columns or self.options.given(_ROW_GROUP):
+        if not ordering.columns or self.options.is_set(_ROW_GROUP):
             return files
         return replace(files, row_group_rows=_ORDERED_GROUP_ROWS)
 
@@ -409,7 +409,7 @@ class ClusterSession:
             InvalidInputError: no plan of this time is pending.
             WriteConflictError: the plan is running.
         """
-        with self.session.transaction.hold_lock(keeping=instant_time):
+        with self.session.transaction.hold_lock(kept_plan=instant_time):
             store = self.context.store
             pending = {instant.time: instant for instant in store.load().pending if may_be_clustering(store, instant)}
             if instant_time not in pending:

@@ -21,7 +21,7 @@ from lakeformat.config.clustering_options import (
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.files.base_file import FileSettings
-from lakeformat.layout import Build, Curve, Positions, Strategy, fit
+from lakeformat.layout import CurveBuild, Curve, Positions, CurveStrategy, fit_curve
 from lakeformat.model.service_plans import ClusteringPlan
 from lakeformat.write.rows.bulk_insert_order import sort_order
 
@@ -52,14 +52,14 @@ class Ordering:
     """
 
     columns: tuple[str, ...]
-    strategy: Strategy = Strategy.LINEAR
-    build: Build = Build.SAMPLE
+    strategy: CurveStrategy = CurveStrategy.LINEAR
+    build: CurveBuild = CurveBuild.SAMPLE
     sample_rows: int = 200_000
 
     @property
     def is_curved(self) -> bool:
         """Tell whether rows are ordered by places on a curve, not by the columns themselves."""
-        return bool(self.columns) and self.strategy is not Strategy.LINEAR
+        return bool(self.columns) and self.strategy is not CurveStrategy.LINEAR
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse columns that the table cannot be sorted by.
@@ -72,7 +72,7 @@ class Ordering:
 
     def fit_curve(self, sample: pa.Table) -> Curve:
         """Fit the curve to a sample of rows. The curve of LINEAR only divides rows into ranges."""
-        return fit(self.strategy, self.columns, sample, build=self.build)
+        return fit_curve(self.strategy, self.columns, sample, build=self.build)
 
     def order(self, rows: pa.Table) -> tuple[Ints, Positions | None] | None:
         """Return the rows' order, and their places in that order if they are ordered by a curve.
@@ -134,7 +134,7 @@ class RewriteSettings:
 
 
 def ordering_of_options(
-    options: Options, by: Sequence[str] | None = None, curve: str | None = None, *, chosen: Strategy | None = None
+    options: Options, by: Sequence[str] | None = None, curve: str | None = None, *, chosen: CurveStrategy | None = None
 ) -> Ordering:
     """Return the ordering that arguments and options set.
 
@@ -142,10 +142,10 @@ def ordering_of_options(
         chosen: the strategy if neither the argument nor the option is given; None means the option's default.
     """
     columns = tuple(by) if by is not None else options[SORT_COLUMNS]
-    strategy = Strategy.parse(curve if curve is not None else options[LAYOUT_STRATEGY])
-    if curve is None and chosen is not None and not options.given(LAYOUT_STRATEGY):
+    strategy = CurveStrategy.parse(curve if curve is not None else options[LAYOUT_STRATEGY])
+    if curve is None and chosen is not None and not options.is_set(LAYOUT_STRATEGY):
         strategy = chosen
-    return Ordering(columns, strategy, Build.parse(options[BUILD_METHOD]), options[SAMPLE_SIZE])
+    return Ordering(columns, strategy, CurveBuild.parse(options[BUILD_METHOD]), options[SAMPLE_SIZE])
 
 
 def plan_params(ordering: Ordering, target_file_bytes: int) -> Mapping[str, str]:

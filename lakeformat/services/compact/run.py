@@ -33,7 +33,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.conflict import is_hidden
+from lakeformat.transaction.conflict import would_be_hidden
 from lakeformat.transaction.hooks import Hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
@@ -52,7 +52,7 @@ def pending_compactions(store: TimelineStore, timeline: Timeline) -> dict[str, t
     """
     pending = {}
     for instant in timeline.pending:
-        if instant.action is Action.COMPACTION and (plan := store.compaction_plan(instant)) is not None:
+        if instant.action is Action.COMPACTION and (plan := store.read_compaction_plan(instant)) is not None:
             pending[instant.time] = instant, plan
     return pending
 
@@ -128,7 +128,7 @@ def check_late_files(
         for stat in metadata.all_stats():
             piece = merged.get(FileGroupId(stat.partition_path, stat.file_id))
             known = {one.name for one in piece.logs} if piece else set()
-            if piece and is_hidden(stat, time, instant_time, by_name=by_name) and _log_name(stat) not in known:
+            if piece and would_be_hidden(stat, time, instant_time, by_name=by_name) and _log_name(stat) not in known:
                 raise WriteConflictError(
                     f"compaction {instant_time} has not merged {stat.path}, which commit {time} has added to its file "
                     "group meanwhile; run the compaction again"
@@ -161,7 +161,7 @@ class CompactSession:
         self.context, self._compactor = context, compactor or compact_in_process
         # The batch that the options name has been written by now.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
-        self._by_name = not context.store.layout.tells_completion
+        self._by_name = not context.store.layout.has_completion_times
         job = rewrite_job(snapshot, self.options, Operation.COMPACT, context.ids.token())
         self.session = WriteSession(context, job, Hooks())
         self.transaction = self.session.transaction
@@ -195,7 +195,7 @@ class CompactSession:
             return None
         self._check_no_writer(snapshot.timeline, None)
         layout = self.context.store.layout
-        data = encode_compaction_plan(plan, missing_partitions=layout.tells_completion)
+        data = encode_compaction_plan(plan, missing_partitions=layout.has_completion_times)
         commit = self.service.begin(snapshot.timeline, data)
         _LOG.info("compaction %s scheduled: %d file slices", commit.time, len(plan.operations))
         return commit, plan
@@ -286,13 +286,13 @@ class CompactSession:
         )
         visible = _list_visible_to(snapshot.timeline, None if self._by_name else commit.time)
         slices = [
-            SliceToCompact(at, piece, replace(snapshot.merging(piece), visible=visible.since(piece.earliest)))
+            SliceToCompact(at, piece, replace(snapshot.merge_rules(piece), visible=visible.since(piece.earliest)))
             for at, piece in enumerate(merged.values())
         ]
         with transaction.report.step("rewrite") as counted:
             written = self._compactor(self.context, slices, settings)
             counted["files"] = len(written)
-        with transaction.hold_lock(keeping=commit.time):
+        with transaction.hold_lock(kept_plan=commit.time):
             self.service.check_claim(commit)
             with transaction.report.step("place") as counted:
                 placed = session.place_files(commit, written)
@@ -325,7 +325,7 @@ class CompactSession:
             WriteConflictError: the plan is running, or log files have been written to a slice that it has opened.
         """
         store, storage = self.context.store, self.context.storage
-        with self.transaction.hold_lock(keeping=instant_time):
+        with self.transaction.hold_lock(kept_plan=instant_time):
             timeline = store.load()
             pending = {one.time: one for one in timeline.pending if one.action is Action.COMPACTION}
             if instant_time not in pending:

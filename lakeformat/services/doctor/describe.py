@@ -140,7 +140,7 @@ def describe(context: TableContext, options: Options) -> Description:
     live = sum(each.size_bytes for each in slices)
     limit = options.write.small_bytes
     plans = frozenset(store.pending_clustering(timeline).values())
-    archived = store.archived().columns.column("time")
+    archived = store.read_archived().columns.column("time")
     return Description(
         location=location,
         name=config.name,

@@ -81,7 +81,7 @@ def check_partition(
 
 def _merged_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> Iterator[pa.RecordBatch]:
     table = readable_schema(snapshot.columns(storage.location), meta_columns=True)
-    return read_slice(storage, piece, snapshot.merging(piece), table, [RECORD_KEY], most_rows=_ROWS, most_bytes=_BYTES)
+    return read_slice(storage, piece, snapshot.merge_rules(piece), table, [RECORD_KEY], most_rows=_ROWS, most_bytes=_BYTES)
 
 
 def _check_base(

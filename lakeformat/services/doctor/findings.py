@@ -79,7 +79,7 @@ class Findings(OneLine):
     """Findings in order. Falsy if there are none.
 
     Attributes:
-        did: what `repair` did to the findings, or would do; "" for a check.
+        action: what `repair` did to the findings, or would do; "" for a check.
     """
 
     findings: tuple[Finding, ...] = ()

@@ -67,7 +67,7 @@ def find_orphans(facts: Facts) -> Iterator[Finding]:
     committed = {stat.path for _, stat in facts.stats()}
     pending = {instant.time for instant in timeline.pending}
     newest = timeline.last_time or ""
-    logs: Iterable[LogFile] = facts.listing.logs if timeline.layout.tells_completion else ()
+    logs: Iterable[LogFile] = facts.listing.logs if timeline.layout.has_completion_times else ()
     files: tuple[BaseFile | LogFile, ...] = (*facts.listing.bases, *logs)
     for file in files:
         time = file.name.instant_time

@@ -158,7 +158,7 @@ class DoctorSession:
         done = (i for i in timeline.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED)
         return {
             instant.time: tuple(
-                join_path(path, name) for path, names in self.store.savepoint(instant).files.items() for name in names
+                join_path(path, name) for path, names in self.store.read_savepoint(instant).files.items() for name in names
             )
             for instant in done
         }

@@ -23,11 +23,11 @@ from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, WRITE_ACTIONS
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
-from lakeformat.timeline.archive import LOG_NAME, VERSION_NAME, version_damage
+from lakeformat.timeline.archive import LOG_NAME, VERSION_NAME, find_version_damage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.lost_writes import LostWrite, find_lost_writes, plan_sources
+from lakeformat.transaction.lost_writes import LostWrite, find_lost_writes, read_plan_sources
 
 __all__ = [
     "check_archive",
@@ -69,9 +69,9 @@ def check_instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding
             if instant.action in COMMIT_ACTIONS:
                 store.commit(instant)
             elif instant.action is Action.SAVEPOINT:
-                store.savepoint(instant)
+                store.read_savepoint(instant)
             elif instant.action is Action.CLEAN:
-                store.clean(instant)
+                store.read_clean(instant)
         except CorruptTableError as error:
             yield Finding(Kind.DAMAGED_INSTANT, store.path(instant), str(error))
 
@@ -88,12 +88,12 @@ def check_archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], 
     times: frozenset[str] = frozenset()
     newest: list[tuple[Instant, CommitMetadata]] = []
     try:
-        archived = store.archived()
+        archived = store.read_archived()
         commits = archived.completed_in("")
         times = frozenset(commit.time for commit in commits)
         since = min(sorted(times)[-_NEWEST:], default="")
         newest += (each for each in archived.commits(commits) if each[0].time >= since)
-        if store.layout.tells_completion and (damage := version_damage(store.storage, folder)):
+        if store.layout.has_completion_times and (damage := find_version_damage(store.storage, folder)):
             cure = f"{_BACK}, or let archive() write it again: it {damage}"
             findings.append(Finding(Kind.TORN_ARCHIVE, f"{folder}/{VERSION_NAME}", cure))
     except (LakeformatError, OSError) as error:  # Parquet raises OSError for damaged pages.
@@ -142,7 +142,7 @@ def _is_plan(store: TimelineStore, instant: Instant) -> bool:
     if instant.action is not Action.REPLACE_COMMIT or instant.state is not State.REQUESTED:
         return False
     try:
-        request = store.requested_replace(instant)
+        request = store.read_requested_replace(instant)
     except CorruptTableError:
         return False
     return request is not None and request.plan is not None
@@ -152,7 +152,7 @@ def _is_dead(context: TableContext, instant: Instant) -> bool:
     claim = claims.read_claim(context.storage, instant.time)
     if claim is not None:
         return not claims.is_alive(context.store, instant, claim, context.clock)
-    return not claims.heartbeat_alive(context.store, instant, context.clock, without=claims.FOREIGN_GRACE_MS)
+    return not claims.has_live_heartbeat(context.store, instant, context.clock, grace_ms=claims.FOREIGN_GRACE_MS)
 
 
 def check_metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
@@ -201,9 +201,9 @@ def lost_writes_of_table(
     Args:
         commits: the commits of the timeline and the newest archived ones.
     """
-    sources = plan_sources(store, timeline, timeline.commit_times)
-    lost = find_lost_writes(commits, sources, by_name=not timeline.layout.tells_completion)
-    return [each for each in lost if {each.lost, each.kept} & timeline.commit_times]
+    sources = read_plan_sources(store, timeline, timeline.commit_times)
+    lost = find_lost_writes(commits, sources, by_name=not timeline.layout.has_completion_times)
+    return [each for each in lost if {each.lost_commit, each.hiding_commit} & timeline.commit_times]
 
 
 def describe_lost_writes(lost: Iterable[LostWrite], listing: Listing, storage: Storage | None) -> Iterator[Finding]:
@@ -217,13 +217,13 @@ def describe_lost_writes(lost: Iterable[LostWrite], listing: Listing, storage: S
     for each in lost:
         stat = each.stat
         counts = f"{stat.num_inserts:,} inserted, {stat.num_updates:,} updated, {stat.num_deletes:,} deleted"
-        keys = _keys(storage, bases[stat.path], each.lost) if storage is not None and stat.path in bases else ""
+        keys = _keys(storage, bases[stat.path], each.lost_commit) if storage is not None and stat.path in bases else ""
         where = "they are in this file" if stat.path in present else "the file has been cleaned"
         yield Finding(
             Kind.LOST_WRITE,
             stat.path,
-            f"commit {each.kept} was made beside commit {each.lost} and hides this file: write the rows of commit "
-            f"{each.lost} to this file group again ({counts}{keys}; {where}), with one writer at a time",
+            f"commit {each.hiding_commit} was made beside commit {each.lost_commit} and hides this file: write the rows of commit "
+            f"{each.lost_commit} to this file group again ({counts}{keys}; {where}), with one writer at a time",
             rows=stat.num_inserts + stat.num_updates + stat.num_deletes,
             size_bytes=stat.size_bytes,
         )

@@ -31,7 +31,7 @@ from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit_listeners import drop_metadata_table
 from lakeformat.transaction.rollback import recover
-from lakeformat.transaction.undo import CommitUndo, files_to_undo, remaining_logs
+from lakeformat.transaction.undo import CommitUndo, files_to_undo, list_remaining_logs
 
 __all__ = ["RestoreResult", "RestoreSession", "list_clustering_plans", "snapshot_at", "snapshot_before"]
 
@@ -52,7 +52,7 @@ def snapshot_at(
         InstantNotAvailableError: files of that state have been cleaned, or commits after it have been archived.
     """
     store, location = context.store, context.storage.location
-    archived = store.archived().completed_in(target.completed_at)
+    archived = store.read_archived().completed_in(target.completed_at)
     newer = [instant for instant in archived if instant.time not in timeline.commit_times]
     if newer:
         raise InstantNotAvailableError(
@@ -73,7 +73,7 @@ def snapshot_before(
     if missing is not None:
         raise InstantNotAvailableError(f"cannot {doing}: {missing}; choose a later instant")
     left = timeline.with_pending(frozenset(instant.time for instant in undone))
-    return list_snapshot(store, config, left, travelling=True)
+    return list_snapshot(store, config, left, is_time_travel=True)
 
 
 _LOG: Final = logging.getLogger("lakeformat.services")
@@ -187,7 +187,7 @@ class RestoreSession:
     def _lock(self, *, restoring: str | None = None) -> Iterator[TableConfig]:
         config = self._config()
         with self.storage.lock(self.options.lock_seconds):
-            recover(self.store, config, self.context.clock, restoring=restoring)
+            recover(self.store, config, self.context.clock, restore_target=restoring)
             yield config
 
     def _commit_to_undo(self, timeline: Timeline, instant_time: str | None) -> Instant:
@@ -210,7 +210,7 @@ class RestoreSession:
 
         Files of archived commits count only while the timeline has a commit (Hudi: ``isBeforeTimelineStarts``).
         """
-        if len(timeline.commits) == 1 and self.store.archived().completed_in(""):
+        if len(timeline.commits) == 1 and self.store.read_archived().completed_in(""):
             raise InstantNotAvailableError(
                 f"{self.storage.location}: cannot roll {victim.time} back: all commits before it are archived, and "
                 "their files count only beside one that is not; write again first, or keep more "
@@ -252,7 +252,7 @@ class RestoreSession:
             if instant.time != target.time or instant.state is not State.COMPLETED:
                 continue
             present = {(file.partition_path, str(file.name)) for file in list_files(self.storage).bases}
-            for partition, names in self.store.savepoint(instant).files.items():
+            for partition, names in self.store.read_savepoint(instant).files.items():
                 for name in names:
                     if BaseFileName.match(name) and (partition, name) not in present:
                         raise InstantNotAvailableError(
@@ -261,7 +261,7 @@ class RestoreSession:
                         )
 
     def _list_remaining_logs(self, timeline: Timeline, undone: Sequence[Instant]) -> frozenset[str]:
-        return remaining_logs(self.store, timeline, frozenset(instant.time for instant in undone))
+        return list_remaining_logs(self.store, timeline, frozenset(instant.time for instant in undone))
 
     def _check_logs(self, timeline: Timeline, undone: Sequence[Instant]) -> None:
         """Check, before anything is undone, that no log file mixes rows of undone and of remaining commits."""

@@ -19,7 +19,7 @@ from typing import Final
 from lakeformat.model import table_config as names
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
-from lakeformat.model.table_config import TableConfig, extractor_of, key_generator_of, layout_of_version, merging_of
+from lakeformat.model.table_config import TableConfig, extractor_properties, key_generator_properties, layout_properties, merge_properties
 from lakeformat.timeline.timeline_layout import TimelineLayout
 
 __all__ = ["FileMove", "completion_times", "convert_properties", "list_moves"]
@@ -53,7 +53,7 @@ def list_moves(
 
 def _moves_to_layout(one: Instant, to: TimelineLayout, clusterings: Collection[str], ends: Mapping[str, str]) -> Instant:
     if one.state is State.COMPLETED:
-        return replace(one, completion_time=ends[one.time] if to.tells_completion else None)
+        return replace(one, completion_time=ends[one.time] if to.has_completion_times else None)
     is_clustering = one.action is Action.CLUSTERING or (one.action is Action.REPLACE_COMMIT and one.time in clusterings)
     return replace(one, action=to.clustering) if is_clustering else one
 
@@ -113,7 +113,7 @@ def convert_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[
         UnsupportedTableError: the table's merge mode or payload class is not known.
     """
     payload = config.get(names.PAYLOAD) or config.get(names.LEGACY_PAYLOAD)
-    layout = layout_of_version(to)
+    layout = layout_properties(to)
     layout[names.INITIAL_VERSION] = str(config.version)
     if to == 6:
         layout.pop(names.INITIAL_VERSION)
@@ -123,10 +123,10 @@ def convert_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[
     values: Mapping[str, str] = {
         **{key: text for key, text in config.values.items() if key not in _REWRITTEN},
         **{key: text for key, text in layout.items() if key not in _KEPT or key not in config.values},
-        **merging_of(to, config.merge_mode, payload),
-        **key_generator_of(to, keys.kind),
+        **merge_properties(to, config.merge_mode, payload),
+        **key_generator_properties(to, keys.kind),
         **({ordering: ",".join(config.ordering_fields)} if config.ordering_fields else {}),
         names.PARTITION_FIELDS: ",".join(fields),
     }
-    extractor = extractor_of(to, len(keys.partition_fields), hive_style=config.hive_style)
+    extractor = extractor_properties(to, len(keys.partition_fields), hive_style=config.hive_style)
     return {**extractor, **values}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from lakeformat.codec.timeline_files.archive import LeavingInstant
+from lakeformat.codec.timeline_files.archive import InstantToArchive
 from lakeformat.codec.timeline_files.commit import commit_to_avro, commit_to_json
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
@@ -174,7 +174,7 @@ class VersionSession:
             if not entry.is_folder and (one := old.parse(entry.name)) is not None
         ]
         ends: dict[str, str] = {}
-        if new.tells_completion:
+        if new.has_completion_times:
             self.storage.delete_folder(new.folder)  # Files of another attempt, or of an earlier move.
             done = ((one, entry) for one, entry in entries if one.state is State.COMPLETED)
             ends = completion_times({i.time: format_instant_time(e.modified_ms, config.zone) for i, e in done})
@@ -182,13 +182,13 @@ class VersionSession:
         planned_moves = list_moves(
             (one for one, _ in entries), new, clusterings=self._clusterings([i for i, _ in entries]), completed_at=ends
         )
-        recode = commit_to_avro if new.tells_completion else commit_to_json
+        recode = commit_to_avro if new.has_completion_times else commit_to_json
         for move in planned_moves:
             data, path = self.storage.read(old.path(move.old)), old.path(move.old)
             if move.old.action in COMMIT_ACTIONS and move.old.state is not State.REQUESTED:
                 replaces = move.old.action is Action.REPLACE_COMMIT and move.old.state is State.COMPLETED
                 data = recode(data, replace=replaces, name=f"{self.storage.location}/{path}")
-            elif move.old.action is Action.CLEAN and not data and not new.tells_completion:
+            elif move.old.action is Action.CLEAN and not data and not new.has_completion_times:
                 # Hudi 0.15 archives the plan from both files.
                 data = self.storage.read(old.path(move.old.at(State.REQUESTED)))
             self.storage.create(new.path(move.new), data)
@@ -210,15 +210,15 @@ class VersionSession:
             else:
                 write_archive_log(self.storage, new, portion, per_block=_PER_BLOCK)
 
-    def _read_leaving(self, instant: Instant, metadata: CommitMetadata) -> LeavingInstant:
+    def _read_leaving(self, instant: Instant, metadata: CommitMetadata) -> InstantToArchive:
         data = LAYOUT_2.encode_commit(metadata, replace=instant.action is Action.REPLACE_COMMIT)
         name = f"{self.storage.location} (archived instant {instant.time})"
-        return LeavingInstant(instant.time, instant.completed_at, instant.action.value, data, b"", name)
+        return InstantToArchive(instant.time, instant.completed_at, instant.action.value, data, b"", name)
 
     def _clusterings(self, instants: list[Instant]) -> frozenset[str]:
         """Return the times of the replacecommits that have a clustering plan."""
         requested = (i for i in instants if i.action is Action.REPLACE_COMMIT and i.state is State.REQUESTED)
-        requests = ((i.time, self.store.requested_replace(i)) for i in requested)
+        requests = ((i.time, self.store.read_requested_replace(i)) for i in requested)
         return frozenset(time for time, request in requests if request is not None and request.plan is not None)
 
     def _remove_old_layout(self, config: TableConfig) -> None:

@@ -159,7 +159,7 @@ def read_rows(
 ) -> DataFrame:
     """Read a table as `read` does: without the option ``meta_columns`` the frame has no meta columns."""
     check_limit(limit)
-    if not options.given("meta_columns"):
+    if not options.is_set("meta_columns"):
         options = options.with_values(meta_columns=False)
     frame = read_table(spark, context, options, where=where, columns=columns, as_of=as_of, via=via)
     return frame if limit is None else frame.limit(limit)
@@ -191,7 +191,7 @@ def read_table(
     plain = options.with_values(where=None)
     names = make_query(snapshot, context.storage.location, plain, columns=columns).schema.names
     full = readable_schema(snapshot.columns(context.storage.location), meta_columns=True)
-    whole = ReadQuery(full, implied(where, full), options.read.skipping).limit_to(snapshot)
+    whole = ReadQuery(full, implied(where, full), options.read.skipping).restrict_to_range(snapshot)
     frame = _frame(spark, context, plain, snapshot, whole, None, via).where(where)
     return frame.select(*(column_of(column_path([name])) for name in names))
 
@@ -208,7 +208,7 @@ def _frame(
     location, secrets = context.storage.location, storage_secrets(context)
     via = SOURCE if via is None and secrets else via
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
-    given: dict[str, Any] = {key: options[key] for key in _PASSED if options.given(key)}
+    given: dict[str, Any] = {key: options[key] for key in _PASSED if options.is_set(key)}
     given |= {"where": where, TIME_ZONE: options.read.time_zone if where else None, **_pinned(snapshot), **secrets}
     unplanned = Known(snapshot.live.count, pushes=pushes, said=via)
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES):

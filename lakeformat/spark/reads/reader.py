@@ -67,7 +67,7 @@ __all__ = [
     "make_image_reader",
     "make_reader",
     "read_images",
-    "table_schema",
+    "read_columns_schema",
     "zoned_question",
 ]
 
@@ -100,7 +100,7 @@ def image_partitions(
     """Return the changes of a range, divided into tasks. ``since`` and ``until`` as in `lakeformat.Table.changes`."""
     check_image_options(options)
     config = context.store.config()
-    known: dict[str, Any] = {} if relation is None else {"as_of": relation.as_of, "unseen": relation.unseen}
+    known: dict[str, Any] = {} if relation is None else {"as_of": relation.as_of, "hidden_times": relation.hidden_times}
     plan: ChangePlan = plan_changes(context, options, config, parse_range_bounds(since, until, config), **known)
     columns = image_columns(plan, options.read.columns)
     portions = plan.pack(options.read.split_bytes)
@@ -331,14 +331,14 @@ class LakehouseReader(DataSourceReader):
         return {**self.__dict__, "_snapshot": None}
 
 
-def table_schema(options: Mapping[str, str], relation: Relation | None = None) -> StructType:
+def read_columns_schema(options: Mapping[str, str], relation: Relation | None = None) -> StructType:
     """Return the columns of a read. An incremental query without a begin has the columns of a stream."""
     with plain_errors():
         context, resolved = requested_context(unmarked(options), reads=True)
         if wants_images(resolved):
             return IMAGE_SCHEMA
         if resolved[QUERY_TYPE] == INCREMENTAL and resolved[BEGIN] is None:
-            snapshot = context.snapshot(relation.as_of, unseen=relation.unseen) if relation else context.snapshot()
+            snapshot = context.snapshot(relation.as_of, hidden_times=relation.hidden_times) if relation else context.snapshot()
         else:
             context, snapshot, resolved = open_snapshot(options, relation)
         schema = spark_schema(make_query(snapshot, context.storage.location, resolved).schema)

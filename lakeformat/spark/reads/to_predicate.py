@@ -33,7 +33,7 @@ from lakeformat.predicate import (
     column_path,
     parse_where,
     path_parts,
-    resolve,
+    resolve_column,
 )
 
 __all__ = ["implied", "to_predicate"]
@@ -143,12 +143,12 @@ def _same_kinds(predicate: Predicate, schema: pa.Schema) -> bool:
         case IsNull():
             return True
         case Comparison(path, _, value):
-            return _same_kind(value, resolve(path, schema)[1])
+            return _same_kind(value, resolve_column(path, schema)[1])
         case In(path, values):
-            kind = resolve(path, schema)[1]
+            kind = resolve_column(path, schema)[1]
             return all(_same_kind(value, kind) for value in values)
         case StartsWith(path) | EndsWith(path) | Contains(path):
-            return bool(pa.types.is_string(resolve(path, schema)[1]))
+            return bool(pa.types.is_string(resolve_column(path, schema)[1]))
     return False
 
 

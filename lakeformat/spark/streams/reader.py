@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lakeformat.arrow.conform import read_schema
+from lakeformat.arrow.conform import reader_schema
 from lakeformat.config.read_options import CHANGE_DATA, END_COLUMNS, FORMAT, FULL_SCAN, QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
@@ -142,7 +142,7 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
-        return ReadMaxFiles(self._limits.files or 1) if self._limits.any else ReadAllAvailable()
+        return ReadMaxFiles(self._limits.files or 1) if self._limits.is_limited else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Let the run end with the newest commit of this moment."""
@@ -168,7 +168,7 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 return image_partitions(context, self._parsed, begin, last)
             snapshot = incremental_snapshot(context, self._parsed, since=begin, until=last)
             snapshot = self._with_stream_columns(snapshot)
-            query = self._query.limit_to(snapshot)
+            query = self._query.restrict_to_range(snapshot)
             split_bytes = self._parsed["lakeformat.read.split.bytes"]
             plan = plan_read(context.storage, snapshot, query, split_bytes=split_bytes, at_least=_TASKS)
             return [StreamPartition(split, query.predicate) for split in plan.splits]
@@ -181,8 +181,8 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         if snapshot.schema is None or snapshot.schema.equals(self._table):
             return snapshot
-        known, stored = read_schema(self._table), read_schema(snapshot.schema)
-        if self._parsed.given("columns"):
+        known, stored = reader_schema(self._table), reader_schema(snapshot.schema)
+        if self._parsed.is_set("columns"):
             wanted = set(self._query.file_columns())
             known, stored = (pa.schema([field for field in of if field.name in wanted]) for of in (known, stored))
         if not _fits(known, stored):
@@ -246,9 +246,9 @@ def make_stream_reader(
             )
         # Rows whose files were cleaned while the stream was down have changed since; a later batch has them as they are
         # then.
-        whatever_is_there = {} if parsed.given(FULL_SCAN) else {FULL_SCAN: True}
+        whatever_is_there = {} if parsed.is_set(FULL_SCAN) else {FULL_SCAN: True}
         parsed = parsed.with_values(**{QUERY_TYPE: "snapshot", END_COLUMNS: True}, **whatever_is_there)
-        snapshot = context.snapshot(relation.as_of, unseen=relation.unseen) if relation else context.snapshot()
+        snapshot = context.snapshot(relation.as_of, hidden_times=relation.hidden_times) if relation else context.snapshot()
         location = context.storage.location
         table = snapshot.columns(location)
         query, zoned = zoned_question(snapshot, location, parsed)

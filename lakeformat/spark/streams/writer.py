@@ -114,7 +114,7 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         table = Table(self._storage, options)
         context = table.context
         config = open_or_create(context.store, options, incoming_schema(rows), context.clock)
-        said = options.write.operation if options.given(_OPERATION) else None
+        said = options.write.operation if options.is_set(_OPERATION) else None
         operation = choose_operation(said, options, has_key=bool(config.record_fields), overwrite=self._overwrite)
         identifier = options[SINK_IDENTIFIER] or query
         stream = {"id": query, "name": self._query_name, "batch": batch_id}
@@ -169,7 +169,7 @@ def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite
         context, parsed = requested_context(options)
         arrow_schema(schema)
         for name in (BATCH_APP, BATCH_ID):
-            if parsed.given(name):
+            if parsed.is_set(name):
                 raise InvalidOptionError(f"a stream names its batches by itself; leave out {name}")
         name = next((value for key, value in options.items() if key.lower() == "queryname"), "")
         return LakehouseStreamWriter(context, parsed, schema, overwrite, name)

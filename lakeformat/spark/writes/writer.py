@@ -20,7 +20,7 @@ from lakeformat.services.after_write import run_due_services, check_services
 from lakeformat.spark.host import plain_errors, requested_context
 from lakeformat.spark.types import arrow_schema
 from lakeformat.transaction import claims
-from lakeformat.transaction.claims import Pulse
+from lakeformat.transaction.claims import HeartbeatThread
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
@@ -54,7 +54,7 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
         else:
             config = open_or_create(context.store, resolved, incoming_schema(rows), context.clock)
         snapshot = context.snapshot(config=config)
-        said = resolved.given("hoodie.datasource.write.operation")
+        said = resolved.is_set("hoodie.datasource.write.operation")
         if overwrite and not said and config.record_fields:
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})
         job = plan_job(context.store, snapshot, resolved, rows, context.ids, overwrite=overwrite)
@@ -123,12 +123,12 @@ class StagedWriter(DataSourceArrowWriter):
             storage = self._context.storage
             with StageReader(storage, [m.staged for m in tasks], self._job.prepare) as reader:
                 session.run_staged(reader.read_partitions(), arrived, self._known)
-            session.transaction.forget_stage()
+            session.transaction.delete_stage()
             run_due_services(self._context, self._job.options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the stage, on the driver. A failed ``commit()`` has undone itself."""
-        WriteSession(self._context, self._job).transaction.forget_stage()
+        WriteSession(self._context, self._job).transaction.delete_stage()
 
 
 @dataclass
@@ -158,7 +158,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write base files into the stage folder, and a stage file for the rest, in a task."""
-        alive = Pulse(self._context.storage, self._commit.time)
+        alive = HeartbeatThread(self._context.storage, self._commit.time)
         with plain_errors(), reuse_memory(), alive, ThreadPoolExecutor(1) as pool:
             task, attempt = _task()
             task_context = TaskContext.get()
@@ -228,7 +228,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
             written = [file for m in done for file in m.written]
             arrived = sum(m.rows for m in done)
             layout = self._job.layout
-            waiting = Pulse(self._context.storage, self._commit.time)  # Others may hold the lock for long.
+            waiting = HeartbeatThread(self._context.storage, self._commit.time)  # Others may hold the lock for long.
             with waiting, session.transaction.hold_lock(), session.transaction.run_under_lock(self._commit):
                 if layout is not None and layout.across_tasks:
                     with session.transaction.report.step("sort") as counted:
@@ -280,7 +280,7 @@ class AppendingWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write a log file for each bucket that has rows in the task."""
-        with plain_errors(), reuse_memory(), Pulse(self._context.storage, self._commit.time):
+        with plain_errors(), reuse_memory(), HeartbeatThread(self._context.storage, self._commit.time):
             task, attempt = _task()
             handles = HandleSettings.of(self._job, self._commit.time, self._schema)
             handles = replace(handles, folder=task_folder(self._job))
@@ -296,7 +296,7 @@ class AppendingWriter(DataSourceArrowWriter):
             session = WriteSession(self._context, self._job)
             written = [file for m in done for file in m.written]
             arrived = sum(m.rows for m in done)
-            waiting = Pulse(self._context.storage, self._commit.time)  # Others may hold the lock for long.
+            waiting = HeartbeatThread(self._context.storage, self._commit.time)  # Others may hold the lock for long.
             with waiting, session.transaction.hold_lock(), session.transaction.run_under_lock(self._commit):
                 publish_appended(session, self._commit, self._schema, self._places, written, arrived)
             run_due_services(self._context, self._job.options)
@@ -314,7 +314,7 @@ def _undo(context: TableContext, job: WriteJob, commit: OpenCommit) -> None:
     except LakeformatError as error:
         _LOG.warning("instant %s is left for the next writer to roll back: %s", commit.time, error)
     else:
-        session.transaction.forget_stage()
+        session.transaction.delete_stage()
 
 
 @dataclass

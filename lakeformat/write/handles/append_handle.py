@@ -25,7 +25,7 @@ from lakeformat.files.base_file import (
     stored_schema,
 )
 from lakeformat.files.log_writer import BaseRows, encode_delete_block, encode_parquet_block
-from lakeformat.keys.record_keys import field_column, seqnos
+from lakeformat.keys.record_keys import field_column, make_seqnos
 from lakeformat.merge.versions import are_unconditional
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
@@ -133,7 +133,7 @@ def _append_rows(
     if not len(kept) and not len(gone):
         return None
     kept, gone = _sort_in_base_order(kept, bucket), _sort_in_base_order(gone, bucket)
-    numbers = pa.chunked_array([seqnos(settings.instant_time, task, 0, len(bucket.rows))])
+    numbers = pa.chunked_array([make_seqnos(settings.instant_time, task, 0, len(bucket.rows))])
     with _log_file(storage, bucket, place, task, settings) as file:
         for part in incoming.split_into_runs(kept, ROW_GROUP_ROWS):
             rows = stamp_rows_with(

@@ -35,8 +35,8 @@ from lakeformat.files.base_file import (
     stored_schema,
 )
 from lakeformat.files.footers import parse_key_footer, open_base, open_parquet
-from lakeformat.keys.record_keys import field_column, seqnos
-from lakeformat.merge import MergeRule, deleted_rows, stored_wins
+from lakeformat.keys.record_keys import field_column, make_seqnos
+from lakeformat.merge import MergeRule, flag_deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFile, BaseFileName, LogFileName, join_path
 from lakeformat.model.operation import Operation
@@ -111,16 +111,16 @@ class HandleSettings:
         instant_time: the commit's instant.
         files: settings of base files.
         rule: how a stored row and an incoming one are merged.
-        delete: whether the rows are keys to delete.
+        is_delete: whether the rows are keys to delete.
         folder: where files are written if they are moved to their partitions later; None writes to the partitions.
         write_token: part of the files' names, unique to this attempt; None makes one from the bucket's number.
         mark: digits in a token made from the bucket's number that no other writer of the same log file has; "0" if a
             lock excludes other writers.
         idle_cores: whether there are fewer buckets than cores, so that a merge may decode and encode on two cores.
-        merger: makes the merger that changes the rows of base files; None for upserts and deletes by key.
+        make_merger: makes the merger that changes the rows of base files; None for upserts and deletes by key.
         ordering: the column by which readers of log files choose between versions; None if they take the last version.
-        fills: whether readers of log files fill nulls of the newer version.
-        logs: how changes of base files are logged; None if they are not.
+        fills_nulls: whether readers of log files fill nulls of the newer version.
+        change_log: how changes of base files are logged; None if they are not.
     """
 
     instant_time: str
@@ -243,7 +243,7 @@ def merge(
         storage.delete(target)
         return None
     stat = replace(stat, cdc_stats=log.stats(bucket.partition_path) if log else ())
-    return WrittenFile(target, stat, writer.facts, unmatched=merger.unmatched)
+    return WrittenFile(target, stat, writer.facts, unmatched_lookups=merger.unmatched_lookups)
 
 
 @contextmanager
@@ -278,15 +278,15 @@ class KeyMerger:
         self.updates = self.deletes = 0
         count = len(bucket.rows)
         self._keys = self.incoming.column(RECORD_KEY, bucket.lookups)
-        self._deleted = mask_of_deletes(self.incoming, settings)
-        self._deleted[: bucket.moved_rows] = True
-        self._seqnos = pa.chunked_array([seqnos(settings.instant_time, task, 0, count)])
+        self._find_deletes = mask_of_deletes(self.incoming, settings)
+        self._find_deletes[: bucket.moved_rows] = True
+        self._seqnos = pa.chunked_array([make_seqnos(settings.instant_time, task, 0, count)])
         self._found = np.zeros(count, bool)
         self._first_at = np.zeros(count, np.int64)
         self._next_seqno = count
 
     @property
-    def unmatched(self) -> int:
+    def unmatched_lookups(self) -> int:
         """Return the number of looked-up rows that no batch so far held; see `Merger.missed`."""
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
@@ -310,7 +310,7 @@ class KeyMerger:
         if self.settings.rule.keeps_whole_rows:
             hit[np.flatnonzero(hit)[newer]] = False
             rows, is_repeat, newer = rows[~newer], is_repeat[~newer], newer[~newer]
-        gone = self._deleted[rows]
+        gone = self._find_deletes[rows]
         dropped, replaced = hit.copy(), hit.copy()
         dropped[np.flatnonzero(hit)[~gone]] = False
         replaced[np.flatnonzero(hit)[gone]] = False
@@ -365,7 +365,7 @@ class KeyMerger:
         if not copies:
             return taken
         at = taken.schema.get_field_index(COMMIT_SEQNO)
-        fresh = seqnos(self.settings.instant_time, self.task, self._next_seqno, copies)
+        fresh = make_seqnos(self.settings.instant_time, self.task, self._next_seqno, copies)
         self._next_seqno += copies
         numbers = pc.replace_with_mask(taken.column(at).combine_chunks(), pa.array(is_repeat), fresh)
         return taken.set_column(at, COMMIT_SEQNO, numbers)
@@ -390,7 +390,7 @@ class KeyMerger:
 
     def emit_inserts(self) -> Iterator[pa.Table]:
         """Yield the rows that no stored row matched, without deletes."""
-        left = np.flatnonzero(~(self._found | self._deleted))
+        left = np.flatnonzero(~(self._found | self._find_deletes))
         for part in self.incoming.split_into_runs(left, ROW_GROUP_ROWS):
             yield check_inserts(self._stamp_rows(part), self.settings)
 
@@ -402,7 +402,7 @@ def mask_of_deletes(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.
     if isinstance(rows, pa.Table):
         return deleted_rows_of(rows)
     flags = rows.column(IS_DELETED, rows.num_rows) if IS_DELETED in rows.rows.schema.names else None
-    return deleted_rows(flags, rows.num_rows)
+    return flag_deleted_rows(flags, rows.num_rows)
 
 
 def check_inserts(rows: pa.Table, settings: HandleSettings) -> pa.Table:

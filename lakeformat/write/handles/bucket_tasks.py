@@ -209,7 +209,7 @@ class BucketSettings:
 
     Attributes:
         buckets: all buckets of the write, by number.
-        combine: whether the rows are reduced to one per key, across stage files.
+        needs_combining: whether the rows are reduced to one per key, across stage files.
         handles: settings of the handles, with the stage folder as ``folder``.
         first_task: added to a bucket's number in sequence numbers.
     """
@@ -313,7 +313,7 @@ def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, append_rules: AppendR
     rule, prepare_settings = job.rule, job.prepare
     if not append_rules.opens_logs or job.dup_policy != "none" or prepare_settings.searches_all_partitions:
         return False
-    if append_rules.reads_stored or rule.fills_nulls or prepare_settings.keys.generated:
+    if append_rules.reads_stored or rule.fills_nulls or prepare_settings.keys.generates_keys:
         return False
     # An old version may outlive its delete, so a write that brings a newer version must read stored rows.
     return job.operation is Operation.DELETE or not any(

@@ -43,7 +43,7 @@ class HandleMerger(Protocol):
         """Return the number of rows dropped so far."""
 
     @property
-    def unmatched(self) -> int:
+    def unmatched_lookups(self) -> int:
         """Return the number of looked-up rows that no batch so far held."""
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
@@ -107,7 +107,7 @@ class ChangeLog:
         self._storage, self._target, self._time, self._files = storage, target, instant_time, files
         self._settings = settings
         self._sink: Any = None
-        self._image = pa.struct(list(settings.columns))
+        self._make_image = pa.struct(list(settings.columns))
         self._held: list[pa.Table] = []
         self._held_bytes = self.size_bytes = 0
 
@@ -157,7 +157,7 @@ class ChangeLog:
 
     def _images(self, rows: Any, count: int) -> pa.Array:
         if rows is None:
-            return pa.nulls(count, self._image)
+            return pa.nulls(count, self._make_image)
         shaped = conform(rows, self._settings.columns)
         if isinstance(shaped, pa.Table):
             shaped = shaped.combine_chunks()
@@ -180,8 +180,8 @@ class _LoggingMerger:
         return self._merger.deletes
 
     @property
-    def unmatched(self) -> int:
-        return self._merger.unmatched
+    def unmatched_lookups(self) -> int:
+        return self._merger.unmatched_lookups
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         deletes = self.deletes

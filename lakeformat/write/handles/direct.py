@@ -74,7 +74,7 @@ class DirectSettings:
         write_token: a token that is unique to the attempt.
         tail_bytes: if a partition's remaining rows have fewer bytes of Arrow, they are returned, not written.
         buffer_bytes: memory for rows that wait for a file.
-        closed: partitions that take no rows -> the reason.
+        closed_partitions: partitions that take no rows -> the reason.
     """
 
     folder: str
@@ -135,7 +135,7 @@ class DirectWriter:
         self._partitions: dict[str, _Partition] = {}
         self._written: list[WrittenFile] = []
         self._counter = 0
-        generated = prepare_settings.keys.generated
+        generated = prepare_settings.keys.generates_keys
         self._new_keys = GeneratedKeys(settings.instant_time, settings.task) if generated else None
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -336,7 +336,7 @@ def stage_runs(
     layout: Layout,
 ) -> StagedTask:
     """Write a stream of rows as sorted runs into one stage file. Memory: the settings' buffer."""
-    keys = GeneratedKeys(settings.instant_time, settings.task) if prepared.keys.generated else None
+    keys = GeneratedKeys(settings.instant_time, settings.task) if prepared.keys.generates_keys else None
     half = settings.buffer_bytes // 2  # The sorted copy of a run is in memory together with the run.
     with StageWriter(storage, path, prepared, combined=False, buffer_bytes=half, layout=layout, new_keys=keys) as stage:
         for batch in batches:

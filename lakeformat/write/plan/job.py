@@ -25,7 +25,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.record import IS_DELETED, RECORD_KEY
 from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, TableConfig
 from lakeformat.transaction.hooks import check_hooks
-from lakeformat.transaction.settings import TransactionSettings, transaction_settings
+from lakeformat.transaction.settings import TransactionSettings, make_transaction_settings
 from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.prepare import PrepareSettings
 from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schema, mark_required
@@ -102,7 +102,7 @@ class WriteJob:
     """A planned write. Picklable.
 
     Attributes:
-        combine: whether the input is reduced to one row per key.
+        needs_combining: whether the input is reduced to one row per key.
         prepare: how input rows become prepared rows.
         write_id: the name of the stage folder, the seed of the file ids and the commit's token.
         layout: how bulk_insert orders rows and files; None keeps the input order.
@@ -167,7 +167,7 @@ class WriteJob:
     @property
     def transaction_settings(self) -> TransactionSettings:
         """Return the part of the job that its transaction needs."""
-        return transaction_settings(self.operation, self.config, self.options, self.write_id)
+        return make_transaction_settings(self.operation, self.config, self.options, self.write_id)
 
     def final_schema(self, snapshot: Snapshot) -> pa.Schema:
         """Return the table's schema after this write.
@@ -190,11 +190,11 @@ class WriteJob:
             schema,
             to_avro(with_meta(schema), table_name=self.config.name),
             write_options.codec,
-            not self.options.given(_CODEC),
+            not self.options.is_set(_CODEC),
             (RECORD_KEY, *self._key_copy(schema)),
             write_options.bloom_fpp,
             write_options.file_bytes,
-            settings.index.indexed(schema) if settings.keeps_index else settings.index.partition_columns(schema),
+            settings.index.list_indexed_columns(schema) if settings.keeps_index else settings.index.partition_columns(schema),
             write_options.row_group_rows,
             write_options.row_group_bytes,
         )

@@ -28,11 +28,11 @@ from lakeformat.model.table_config import (
     ChangeLogging,
     MergeMode,
     TableConfig,
-    extractor_of,
-    key_generator_of,
-    layout_of_version,
-    merging_of,
-    ordering_of,
+    extractor_properties,
+    key_generator_properties,
+    layout_properties,
+    merge_properties,
+    ordering_properties,
     table_checksum,
 )
 from lakeformat.write.plan.merging import merge_mode, payload_name
@@ -88,21 +88,21 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
         names.NAME: name,
         names.DATABASE: database,
         names.TYPE: options[_TYPE],
-        **layout_of_version(version),
+        **layout_properties(version),
         names.CHECKSUM: table_checksum(name, database),
         "hoodie.table.base.file.format": "PARQUET",
         names.PARTITION_FIELDS: ",".join(f"{p.name}:{p.kind.value}" if types else p.name for p in partitions),
-        **key_generator_of(version, kind),
-        **extractor_of(version, len(partitions), hive_style=options[names.HIVE_STYLE]),
+        **key_generator_properties(version, kind),
+        **extractor_properties(version, len(partitions), hive_style=options[names.HIVE_STYLE]),
         "hoodie.populate.meta.fields": "true",
         **flags,
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.partition.metafile.use.base.format": "false",
         names.ZONE: "UTC",
         **({names.CDC_MODE: options[names.CDC_MODE]} if flags[names.CDC] == "true" else {}),
-        **merging_of(version, mode, payload_name(options.merge.payload) if version != 6 else ""),
+        **merge_properties(version, mode, payload_name(options.merge.payload) if version != 6 else ""),
         **_stored_marker(version, options),
-        **ordering_of(version, ordering or ""),
+        **ordering_properties(version, ordering or ""),
         names.CREATE_SCHEMA: to_avro(schema, table_name=name),
     }
     if record_fields:
@@ -204,7 +204,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         names.CDC_MODE: config.get(names.CDC_MODE).upper() or ChangeLogging.DATA_BEFORE_AFTER.value,
     }
     for key, value in given.items():
-        if options.given(key) and value != stored[key]:
+        if options.is_set(key) and value != stored[key]:
             _refuse_contradiction(key, value, stored[key], location)
     generator, stored_generator = _generator(options), config.key_generator
     if generator is not None and stored_generator and generator is not KeyGeneratorKind.parse(stored_generator):

@@ -113,7 +113,7 @@ def slice_batches(
     yield from read_slice(
         storage,
         piece,
-        snapshot.merging(piece),
+        snapshot.merge_rules(piece),
         table,
         [RECORD_KEY, *(name for name in columns.names if name != RECORD_KEY)],
         most_rows=most_rows,

@@ -17,7 +17,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.keys.partition_paths import partition_paths
 from lakeformat.keys.record_keys import field_column, record_keys
-from lakeformat.merge import MergeRule, deleted_rows, fold_rows, latest_rows, marked_rows
+from lakeformat.merge import MergeRule, flag_deleted_rows, fold_rows, latest_rows, marked_rows
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.merge_settings import MergeSettings
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
@@ -107,7 +107,7 @@ def delete_marker(
 
 def deleted_rows_of(rows: pa.Table) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows whose ``_hoodie_is_deleted`` is true."""
-    return deleted_rows(rows.column(IS_DELETED) if IS_DELETED in rows.schema.names else None, rows.num_rows)
+    return flag_deleted_rows(rows.column(IS_DELETED) if IS_DELETED in rows.schema.names else None, rows.num_rows)
 
 
 #: Partition path of rows that may be in any partition, so that all partitions are searched.
@@ -122,9 +122,9 @@ class PrepareSettings:
         schema: the columns to store, from `incoming_schema`; empty for deletes, which need only keys.
         keys: how keys and partition paths are made.
         rule: how rows with the same key are merged.
-        search_all: whether the rows name no partition (deletes without partition columns).
+        searches_all_partitions: whether the rows name no partition (deletes without partition columns).
         marker: a column value that marks a row as a delete; marked rows are flagged in ``_hoodie_is_deleted``.
-        whole: whether the key alone identifies a row (global indexes). Then rows of all partitions stay together under
+        is_global: whether the key alone identifies a row (global indexes). Then rows of all partitions stay together under
             `ANY_PARTITION`, in order of arrival, and carry their partition path as a column.
     """
 

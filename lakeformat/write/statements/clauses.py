@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.arrow.conform import read_schema
+from lakeformat.arrow.conform import reader_schema
 from lakeformat.config.foreign_names import unknown_clause
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
@@ -32,7 +32,7 @@ from lakeformat.predicate import (
     columns_of,
     parse_where,
     path_parts,
-    resolve,
+    resolve_column,
     where_type_error,
 )
 from lakeformat.public import public
@@ -165,8 +165,8 @@ def bind_clauses(
     if not clauses:
         raise InvalidInputError("the merge has no clause; add when_matched_update(), when_matched_delete() or another")
     sides = {
-        "source": read_schema(source),
-        "target": pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *read_schema(table)]),
+        "source": reader_schema(source),
+        "target": pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *reader_schema(table)]),
     }
     bound: list[BoundClause] = []
     unconditional: dict[bool, Kind] = {}
@@ -290,7 +290,7 @@ def _qualified_name(column: str, visible: Mapping[str, pa.Schema], sides: Mappin
         raise InvalidInputError(
             f"column {parts[0]!r} is not in the {side}{hint or nearest(parts[0], visible[side].names)}"
         )
-    top, *inner = path_parts(resolve(column_path(parts), visible[side])[0])
+    top, *inner = path_parts(resolve_column(column_path(parts), visible[side])[0])
     return column_path([f"{side}.{top}", *inner])
 
 

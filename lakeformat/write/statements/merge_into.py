@@ -18,13 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.arrow.conform import conform, read_schema
+from lakeformat.arrow.conform import conform, reader_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS, stamp_rows
-from lakeformat.keys.record_keys import seqnos
+from lakeformat.keys.record_keys import make_seqnos
 from lakeformat.merge import MergeRule
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.operation import Operation
@@ -70,8 +70,8 @@ class MergePlan:
         matched: the clauses for matched rows, in order.
         unmatched: the clauses that select source rows to insert.
         source_columns, target_columns: the columns that conditions and functions use.
-        anywhere: whether the key alone identifies a row, whatever its partition.
-        exact: whether each source row must change exactly one row of the table.
+        is_global: whether the key alone identifies a row, whatever its partition.
+        requires_one_match: whether each source row must change exactly one row of the table.
     """
 
     schema: pa.Schema
@@ -90,7 +90,7 @@ class MergePlan:
     def source(self, rows: pa.Table) -> pa.Table:
         """Return the source's columns that clauses use, with the record key, named ``source.x``."""
         chosen = rows.select([RECORD_KEY, *self.source_columns])
-        read: pa.Table = conform(chosen, read_schema(chosen.schema))
+        read: pa.Table = conform(chosen, reader_schema(chosen.schema))
         return read.rename_columns([SOURCE + name for name in read.schema.names])
 
     def filter_inserts(self, rows: pa.Table) -> Flags:
@@ -133,7 +133,7 @@ def plan_merge(
         check_unpartitioned(snapshot, location)
     check_hooks(options, table)
     keys = probe_keys(store.storage, snapshot.each_file(), key_settings(config, options), options)
-    if keys.generated:
+    if keys.generates_keys:
         keys = replace(keys, record_fields=(STORED_KEY,), single_key_prefixed=False)
     else:
         check_key_types(table, source, columns_stored_as_text(keys))
@@ -228,7 +228,7 @@ def merge_into(
 
     Args:
         rows: partition path -> prepared rows of the source, each key once.
-        arrived: number of source rows, for the report.
+        input_rows: number of source rows, for the report.
         source_snapshot: the snapshot that the source was computed from. A commit that has touched the same files since is a
             conflict.
 
@@ -312,7 +312,7 @@ class _ClauseMerger:
         self._target = pa.schema([field for field in reader_columns(plan.schema) if field.name in wanted])
 
     @property
-    def unmatched(self) -> int:
+    def unmatched_lookups(self) -> int:
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
@@ -364,7 +364,7 @@ class _ClauseMerger:
     ) -> pa.Table:
         changed = np.zeros(table.num_rows, bool)
         changed[at] = True
-        columns = {COMMIT_SEQNO: seqnos(self.settings.instant_time, self.task, self.updates, len(at))}
+        columns = {COMMIT_SEQNO: make_seqnos(self.settings.instant_time, self.task, self.updates, len(at))}
         self.updates += len(at)
         (batch,) = pairs.combine_chunks().to_batches()
         columns.update({each.field.name: each.values(batch) for each in assignments})

@@ -15,11 +15,11 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.arrow.conform import conform, read_schema
+from lakeformat.arrow.conform import conform, reader_schema
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import constant_column
-from lakeformat.keys.record_keys import seqnos
+from lakeformat.keys.record_keys import make_seqnos
 from lakeformat.model.record import COMMIT_SEQNO, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Predicate, columns_of, mask
 from lakeformat.read.run.session import Matches
@@ -156,7 +156,7 @@ def convert_for_readers(batch: pa.RecordBatch, bucket: Bucket, schema: pa.Schema
 
 def reader_columns(schema: pa.Schema) -> pa.Schema:
     """Return the meta columns and the table's columns, with the types that readers get."""
-    return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *read_schema(schema)])
+    return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *reader_schema(schema)])
 
 
 class _RewriteMerger:
@@ -164,7 +164,7 @@ class _RewriteMerger:
 
     def __init__(self, change: Rewrite, bucket: Bucket, task: int, settings: HandleSettings) -> None:
         self.change, self.bucket, self.task, self.settings = change, bucket, task, settings
-        self.updates = self.deletes = self.unmatched = 0
+        self.updates = self.deletes = self.unmatched_lookups = 0
         self._readable = reader_columns(change.schema)
         wanted = {RECORD_KEY, *columns_of(change.predicate)}  # The key is there for filters without columns.
         self._filtered = pa.schema([field for field in self._readable if field.name in wanted])
@@ -184,7 +184,7 @@ class _RewriteMerger:
         if not self.change.assignments:
             self.deletes += count
             return drop_rows(table, hit)
-        columns = {COMMIT_SEQNO: seqnos(self.settings.instant_time, self.task, self.updates, count)}
+        columns = {COMMIT_SEQNO: make_seqnos(self.settings.instant_time, self.task, self.updates, count)}
         self.updates += count
         rows = convert_for_readers(batch.filter(pa.array(hit)), self.bucket, self._readable)
         columns.update({each.field.name: each.values(rows) for each in self.change.assignments})

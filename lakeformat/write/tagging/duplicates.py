@@ -71,15 +71,15 @@ def drop_stored_rows(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged],
 
 def find_stored_keys(found: Tagged) -> Ints:
     """Return the positions of the keys that some slice holds a row of."""
-    return np.unique(found.keys if found.gone is None else found.keys[~found.gone])
+    return np.unique(found.keys if found.is_deleted is None else found.keys[~found.is_deleted])
 
 
 def _drop_keys(found: Tagged, stored: Ints) -> Tagged:
     """Return the location without the stored keys, with one pair for each key that is left."""
     kept_pairs = np.flatnonzero(~np.isin(found.keys, stored))
     kept_pairs = kept_pairs[np.unique(found.keys[kept_pairs], return_index=True)[1]]
-    kept_gone = None if found.gone is None else found.gone[kept_pairs]
-    return replace(found, keys=found.keys[kept_pairs], files=found.files[kept_pairs], gone=kept_gone, base_rows=None)
+    kept_gone = None if found.is_deleted is None else found.is_deleted[kept_pairs]
+    return replace(found, keys=found.keys[kept_pairs], files=found.files[kept_pairs], is_deleted=kept_gone, base_rows=None)
 
 
 def _partition_text(partition: str) -> str:

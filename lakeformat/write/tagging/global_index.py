@@ -45,7 +45,7 @@ class RoutingSettings:
         schema: the table's columns after this write.
         rule: the merge rule; it decides whether a newer stored row keeps its place.
         partition_fields: the columns that make the partition path.
-        moves: whether a row goes to the partition that it names. If not, it goes where its key is stored.
+        follows_input: whether a row goes to the partition that it names. If not, it goes where its key is stored.
     """
 
     schema: pa.Schema
@@ -162,14 +162,14 @@ def _drop_deleted(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
 
     There the new version goes to the slice of the old one, so that no index finds the key in two places.
     """
-    if tagged.gone is None:
+    if tagged.is_deleted is None:
         return tagged
-    candidates = np.flatnonzero(~tagged.gone | is_own)
+    candidates = np.flatnonzero(~tagged.is_deleted | is_own)
     is_kept = np.zeros(len(tagged.keys), bool)
-    is_kept[candidates[select_one_place(tagged.keys[candidates], tagged.gone[candidates])]] = True
+    is_kept[candidates[select_one_place(tagged.keys[candidates], tagged.is_deleted[candidates])]] = True
     left = np.setdiff1d(tagged.keys, tagged.keys[is_kept])
     new = np.concatenate([tagged.new, left]) if has_paths else tagged.new
-    return replace(tagged, keys=tagged.keys[is_kept], files=tagged.files[is_kept], new=new, gone=None, base_rows=None)
+    return replace(tagged, keys=tagged.keys[is_kept], files=tagged.files[is_kept], new=new, is_deleted=None, base_rows=None)
 
 
 def _merge_moving(

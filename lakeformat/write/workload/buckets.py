@@ -111,10 +111,10 @@ class LogPlace:
         named_after: the instant in the log file's name; None for the commit's instant.
         version: the version number in the log file's name.
         opened_at: the instant that opened the slice; None if this commit opens it.
-        piece: the slice; None if this commit opens it.
+        file_slice: the slice; None if this commit opens it.
         merging: how the slice's files are merged into rows; None if the write does not read stored rows.
-        deleting: the slice's log files that may delete rows.
-        is_closing: whether a pending compaction will write the slice's base file.
+        deleting_logs: the slice's log files that may delete rows.
+        is_compacting: whether a pending compaction will write the slice's base file.
     """
 
     named_after: str | None = None
@@ -170,8 +170,8 @@ class Bucket:
         base: base file of the slice that takes the rows; None for a slice without one, and for a new file group.
         rows: positions of its rows among the partition's rows; the first ``lookups`` rows may be in the base file.
         lookups: the number of rows that may be in the base file.
-        leaving: the number of rows that move to another partition; they come first, and are deletes in this bucket.
-        onto: where the rows are appended; None writes a base file.
+        moved_rows: the number of rows that move to another partition; they come first, and are deletes in this bucket.
+        log_place: where the rows are appended; None writes a base file.
         base_rows: for each of the first ``lookups`` rows its row number in the base file, -1 if unknown; None if no
             number is known.
     """
@@ -465,16 +465,16 @@ class AppendRules:
     """How one write treats the slices of a table.
 
     Attributes:
-        is_on: whether the table takes log files at all.
+        takes_logs: whether the table takes log files at all.
         has_buckets: whether a bucket index decides the file group.
         opens_logs: whether new file groups begin with a log file.
         by_commit: whether log files are named by the commit that writes them, as from table version 8 on.
         compacting: file groups for which a pending compaction has opened a new slice -> the compaction's instant.
-        looks: whether stored rows are read before anything is appended.
-        orders: whether an ordering column decides between versions, so that an old version may outlive its delete.
-        fills: whether readers fill nulls of the newer version from the older one, even if the older one was deleted.
+        reads_stored: whether stored rows are read before anything is appended.
+        orders_versions: whether an ordering column decides between versions, so that an old version may outlive its delete.
+        fills_nulls: whether readers fill nulls of the newer version from the older one, even if the older one was deleted.
         upserting: paths of log files that delete nothing, according to their commits.
-        merging: returns how a slice's files are merged into rows.
+        merging_of: returns how a slice's files are merged into rows.
     """
 
     takes_logs: bool = False

@@ -80,7 +80,7 @@ def assign_buckets(
         snapshot: the table.
         schema: the table's columns after this write.
         report: takes the counts and seconds of the step.
-        appending: how the write treats the slices; see `make_append_rules`.
+        append_rules: how the write treats the slices; see `make_append_rules`.
         closed: file groups that a pending clustering will replace; they take no inserts.
     """
     with report.step("profile") as counted:
@@ -124,7 +124,7 @@ def make_append_rules(
         takes_logs=True,
         has_buckets=(has_buckets := job.index_settings.has_buckets),
         opens_logs=has_buckets and job.operation.uses_existing_groups,
-        by_commit=snapshot.timeline.layout.tells_completion,
+        by_commit=snapshot.timeline.layout.has_completion_times,
         compacting=compacting,
         reads_stored=reads_stored
         or job.rule.merger is not None
@@ -225,7 +225,7 @@ def _buckets(
 def false_positives(job: WriteJob, written: Iterable[WrittenFile]) -> Mapping[str, int]:
     """Return the count of keys that filters let through and merges did not find; empty if no filter is used."""
     asks = job.needs_tagging and not job.index_settings.has_buckets
-    return {"false_positives": sum(file.unmatched for file in written)} if asks else {}
+    return {"false_positives": sum(file.unmatched_lookups for file in written)} if asks else {}
 
 
 def workload_profile(

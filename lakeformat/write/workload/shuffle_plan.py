@@ -164,7 +164,7 @@ def plan_units(
         sizing: how new files are cut; None if there are no inserts.
         closed: file groups that take no inserts.
         unit_bytes: most bytes of files in a unit.
-        appending: how slices are treated. If rows are appended, the lookup must be exact.
+        append_rules: how slices are treated. If rows are appended, the lookup must be exact.
         logs_of: returns the log files of a slice that may hold keys of their own.
     """
     units: list[TagUnit] = []
