@@ -91,7 +91,7 @@ def command_line() -> str:
     return shlex.join([*settings, "python", "-m", "benchmarks", *sys.argv[1:]])
 
 
-def kept_as(arguments: argparse.Namespace) -> str:
+def result_name(arguments: argparse.Namespace) -> str:
     """Return the name under which the results of a run are stored."""
     kind = "reads-" if arguments.reads else "logs-" if arguments.logs else ""
     return kind + Variant(arguments.rows, arguments.keys).name
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
             found.engines[name] = runner.run(ENGINES[name], steps)
         except SetupError as failure:
             found.engines[name] = EngineResult(failure=str(failure))
-    save_results(RESULTS, load_results(RESULTS) | {kept_as(arguments): found})
+    save_results(RESULTS, load_results(RESULTS) | {result_name(arguments): found})
     print(reads_section(found) if arguments.reads else section(found))
     problems = contradictions(runner.dataset, found.engines)
     problems += [f"{name} failed: {result.failure}" for name, result in found.engines.items() if result.failure]
@@ -139,7 +139,7 @@ def main() -> int:
             print(mistake, file=sys.stderr)
             return 2
     runs = load_results(RESULTS)
-    name = kept_as(arguments)
+    name = result_name(arguments)
     if name not in runs:
         print(f"no results for {name}; run `python -m benchmarks` first", file=sys.stderr)
         return 2

@@ -14,7 +14,7 @@ Answer = int | list[int] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StepResult:
     """An answer with figures or with a time of its own.
 
     Attributes:

@@ -69,7 +69,7 @@ def make(dataset: Dataset, path: Path, log_format: str) -> None:
     spark.stop()
 
 
-def by_us(path: Path) -> dict[str, float]:
+def measure_lakeformat(path: Path) -> dict[str, float]:
     """Read all columns with plain Python, batch by batch. Return the seconds by query type, and the number of rows."""
     import lakeformat
 
@@ -81,7 +81,7 @@ def by_us(path: Path) -> dict[str, float]:
     return {**{kind: fastest(lambda kind=kind: read(kind)) for kind in kinds}, "rows": read("snapshot")}
 
 
-def by_hudi_rs(path: Path) -> dict[str, float]:
+def measure_hudi_rs(path: Path) -> dict[str, float]:
     """Read all columns with hudi-rs, which cannot read base files alone. Return the seconds and the number of rows."""
     from hudi import HudiReadOptions, HudiTableBuilder
 
@@ -113,7 +113,7 @@ def main() -> int:
         command = [str(python_for(ENGINES["hudi"])), "-m", "benchmarks.log_files", "--rows", str(arguments.rows)]
         done = subprocess.run([*command, "--make", log_format], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
         theirs = json.loads(done.stdout.splitlines()[-1])
-        found = {"lakeformat": by_us(path), "hudi-rs": by_hudi_rs(path), "Hudi on Spark": theirs}
+        found = {"lakeformat": measure_lakeformat(path), "hudi-rs": measure_hudi_rs(path), "Hudi on Spark": theirs}
         for engine, seconds in found.items():
             alone = seconds.get("read_optimized")
             cells = [f"{seconds['snapshot']:.2f} s", f"{alone:.2f} s" if alone else ""]

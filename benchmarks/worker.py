@@ -18,14 +18,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine import Answer, Engine, StepUnavailableError, Told
+from benchmarks.engine import Answer, Engine, StepUnavailableError, StepResult
 from benchmarks.engines import ENGINES
 from benchmarks.process_tree import bytes_read, cpu_seconds, peak_bytes, reset_peak
 from benchmarks.steps import STEP_BY_NAME, Kind, Step
 from benchmarks.workload import Dataset, Variant
 
 
-def operation(engine: Engine, step: Step, dataset: Dataset, table: Path, run: int) -> Callable[[], Answer | Told]:
+def operation(engine: Engine, step: Step, dataset: Dataset, table: Path, run: int) -> Callable[[], Answer | StepResult]:
     """Return the call to time, with the arguments of this run."""
     samples = step.sample_names()
     match step.kind:
@@ -37,11 +37,11 @@ def operation(engine: Engine, step: Step, dataset: Dataset, table: Path, run: in
         case Kind.DELETE:
             return lambda: engine.delete(dataset.sample(samples[run]))
         case _:
-            method: Callable[..., Answer | Told] = getattr(engine, step.method)
+            method: Callable[..., Answer | StepResult] = getattr(engine, step.method)
             return (lambda: method(dataset.sample(samples[run]))) if samples else method
 
 
-def mapped_away(engine: Engine, step: Step) -> Callable[[], object] | None:
+def unmapped_call(engine: Engine, step: Step) -> Callable[[], object] | None:
     """Return the call of the step on files that are not mapped, because the system does not count mapped bytes.
 
     Return None if the engine maps no files or the step takes a sample.
@@ -76,7 +76,7 @@ def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, 
                 tell("left out", step=step.name, reason=str(missing))
                 break
             seconds = time.perf_counter() - started
-            told = returned if isinstance(returned, Told) else Told(returned, {})
+            told = returned if isinstance(returned, StepResult) else StepResult(returned, {})
             seconds = seconds if told.seconds is None else told.seconds
             tell(
                 "end",
@@ -89,7 +89,7 @@ def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, 
                 answer=told.answer,
                 figures=dict(told.figures),
             )
-            if step.kind is Kind.READ and run == step.runs - 1 and (calls := mapped_away(engine, step)):
+            if step.kind is Kind.READ and run == step.runs - 1 and (calls := unmapped_call(engine, step)):
                 tell("read", step=step.name, read=_bytes_of(calls))
             if step.kind is Kind.LOAD and run:
                 shutil.rmtree(_loaded(table, run), ignore_errors=True)

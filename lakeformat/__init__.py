@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from lakeformat.services.upgrade.run import VersionChange
     from lakeformat.sql_statements.run import sql
     from lakeformat.table import Schema, Table, create, exists
-    from lakeformat.table import open_table as open
+    from lakeformat.table import open_table as open  # noqa: A004  The public verb; nothing here opens files.
     from lakeformat.timeline.history import History, HistoryEntry
     from lakeformat.transaction.hooks import CommitMessage, HookArguments, ProposedWrite
     from lakeformat.transaction.result import FileCounts, RowCounts, WriteResult

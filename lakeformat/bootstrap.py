@@ -365,7 +365,9 @@ def _has_unfinished_adoption(table: Table) -> bool:
         return False
     if storage.info(_NOTE) is not None:
         token = json.loads(storage.read(_NOTE))["token"]
-        if any(commit.extra.get(_ADOPTED) == token for commit in map(table.context.store.commit, timeline.commits)):
+        if any(
+            commit.extra.get(_ADOPTED) == token for commit in map(table.context.store.read_commit, timeline.commits)
+        ):
             return True
     raise InvalidInputError(f"{storage.location} is a Hudi table already; open it")
 

@@ -52,7 +52,9 @@ def update(
     schema = snapshot.columns(context.storage.location)
     nullable_schema = make_nested_nullable(schema)
     change = Rewrite(
-        nullable_schema, bind_condition(where, schema, options), plan_assignments(values, nullable_schema, snapshot.config)
+        nullable_schema,
+        bind_condition(where, schema, options),
+        plan_assignments(values, nullable_schema, snapshot.config),
     )
     return _run_rewrite(context, options, snapshot, Operation.UPSERT, change, runner, hooks)
 
@@ -84,13 +86,15 @@ def merge_rows(
     """Run `lakeformat.Merge.execute`. Memory: that of `prepare_input`, plus two row groups per thread.
 
     Args:
-        source_snapshot: the snapshot that the rows were computed from. If another writer has changed the rows' files since, it is
-            a conflict.
+        source_snapshot: the snapshot that the rows were computed from. If another writer has changed the rows' files
+            since, it is a conflict.
         requires_one_match: whether each row must change exactly one row of the table.
     """
     snapshot = source_snapshot or context.writable_snapshot()
     rows = fit_to_table(rows, snapshot.schema)
-    job, plan = plan_merge(context.store, snapshot, options, rows.schema, clauses, context.ids, requires_one_match=requires_one_match)
+    job, plan = plan_merge(
+        context.store, snapshot, options, rows.schema, clauses, context.ids, requires_one_match=requires_one_match
+    )
     session = _open_session(context, job, snapshot, plan.schema, hooks, "merge")
     with reuse_memory(), prepare_input(context.storage, job, rows) as (prepared, input_rows):
         check_distinct(prepared, is_global=plan.is_global, context=context, source_snapshot=source_snapshot)

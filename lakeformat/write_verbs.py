@@ -154,7 +154,7 @@ class WriteVerbs(Generic[RowsT]):
         """Add the rows as new files. Keys are not looked up.
 
         In plain Python rows are streamed: memory does not grow with the input. In Spark each task writes its own
-        files, and only rows that are too few for a file are exchanged.
+        files, and only rows that are too few for a file are shuffled.
 
         Args:
             rows: as in `upsert`.

@@ -1,4 +1,4 @@
-"""The public face: what a user imports is there, documented and in one place."""
+"""The public API: every name can be imported, is documented and has one module."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def source_files(root: Path) -> Iterator[tuple[str, Path]]:
     for package in sorted(PACKAGES):
         for file in sorted((root / package).rglob("*")):
             name = file.relative_to(root)
-            if file.is_file() and file.suffix != ".pyc" and NOT_SOURCES.isdisjoint(name.parts):
+            if file.is_file() and file.suffix not in {".pyc", ".md"} and NOT_SOURCES.isdisjoint(name.parts):
                 yield name.as_posix(), file
 
 

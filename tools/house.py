@@ -222,16 +222,17 @@ def unclear_phrases(module: Module) -> Iterator[str]:
 
 def problems(root: Path) -> Iterator[str]:
     """Yield all violations, one line each."""
-    project_modules, tests = modules(root, *PACKAGES), modules(root, "tests")
+    project_modules, tests, benchmarks = (modules(root, *names) for names in (PACKAGES, ("tests",), ("benchmarks",)))
     used = imports(project_modules)
     for module in project_modules:
         yield from too_long(module, MODULE_LINES)
         yield from wrong_exports(module, used.get(module.name, frozenset()))
         yield from listed_names(module)
-        yield from unclear_phrases(module)
     for module in tests:
         yield from too_long(module, TEST_LINES)
         yield from set_constants(module)
+    for module in (*project_modules, *tests, *benchmarks):
+        yield from unclear_phrases(module)
     outside = (module for module in project_modules if not module.name.startswith("lakeformat.config"))
     looked_up = sum(options_by_text(module) for module in outside)
     if looked_up > OPTIONS_BY_TEXT:

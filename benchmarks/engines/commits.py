@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.engine import Answer, Told
+from benchmarks.engine import Answer, StepResult
 from benchmarks.steps import FIRST_FIVE, LAST_FIVE, LIVE_FILES
 from benchmarks.workload import COMMITS
 
 
 def insert_in_commits(
     rows: pa.Table, insert: Callable[[pa.Table], Any], files: Callable[[], int], count: Callable[[], Answer]
-) -> Told:
+) -> StepResult:
     """Insert the rows in `COMMITS` parts of the same size.
 
     Answer ``count()``, the table's number of rows afterwards.
@@ -27,4 +27,4 @@ def insert_in_commits(
         insert(rows.slice(commit * part, part))
         seconds.append(time.perf_counter() - started)
     figures = {FIRST_FIVE: sum(seconds[:5]) / 5, LAST_FIVE: sum(seconds[-5:]) / 5, LIVE_FILES: files()}
-    return Told(count(), figures)
+    return StepResult(count(), figures)

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from benchmarks.engine import Told
+from benchmarks.engine import StepResult
 from benchmarks.engines.commits import insert_in_commits
 from benchmarks.engines.floor import POINT
 from benchmarks.workload import CORES, SCHEMA, ZORDER_FILE_BYTES, Content, Dataset
@@ -40,7 +40,7 @@ class DeltaRs:
     def zorder(self) -> None:
         self._delta().optimize.z_order(["x", "y"], target_size=ZORDER_FILE_BYTES)
 
-    def inserts50(self, rows: Path) -> Told:
+    def inserts50(self, rows: Path) -> StepResult:
         table = str(self._table.with_name("inserts50"))
         return insert_in_commits(
             pq.read_table(rows),

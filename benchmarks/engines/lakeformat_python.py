@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import lakeformat
-from benchmarks.engine import Told
+from benchmarks.engine import StepResult
 from benchmarks.engines.commits import insert_in_commits
 from benchmarks.engines.read_calls import open_by_read_calls
 from benchmarks.engines.rounds import InRounds
@@ -48,19 +48,19 @@ class Lakeformat(InRounds):
     def keys(self) -> int:
         return sum(batch.num_rows for batch in self._open().to_batches(columns=[RECORD_KEY]))
 
-    def tag(self, rows: Path) -> Told:
+    def tag(self, rows: Path) -> StepResult:
         return self._tag(rows)
 
-    def tag_auto(self, rows: Path) -> Told:
+    def tag_auto(self, rows: Path) -> StepResult:
         return self._tag(rows, "AUTO")
 
-    def tag_bloom(self, rows: Path) -> Told:
+    def tag_bloom(self, rows: Path) -> StepResult:
         return self._tag(rows, "BLOOM")
 
-    def tag_simple(self, rows: Path) -> Told:
+    def tag_simple(self, rows: Path) -> StepResult:
         return self._tag(rows, "SIMPLE")
 
-    def inserts50(self, rows: Path) -> Told:
+    def inserts50(self, rows: Path) -> StepResult:
         created = self._create(self._table.with_name("inserts50"))
         return insert_in_commits(
             pq.read_table(rows),
@@ -108,7 +108,7 @@ class Lakeformat(InRounds):
             return open_by_read_calls(self._table)
         return lakeformat.open(str(self._table), **options)
 
-    def _tag(self, rows: Path, index: str = "") -> Told:
+    def _tag(self, rows: Path, index: str = "") -> StepResult:
         """Plan an upsert and return the time and the figures of its tagging.
 
         Tagging goes from keys to their files and includes the read of footers.
@@ -116,7 +116,7 @@ class Lakeformat(InRounds):
         table = self._open(**({"hoodie.index.type": index} if index else {}))
         tagging = table.plan_upsert(pq.read_table(rows)).tagging
         figures = {name: value for name, value in tagging.items() if name not in {"step", "seconds"}}
-        return Told(None, figures, tagging["seconds"])
+        return StepResult(None, figures, tagging["seconds"])
 
 
 def open_engine(dataset: Dataset, table: Path) -> Lakeformat:

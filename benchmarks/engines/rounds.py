@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks.engine import Told
+from benchmarks.engine import StepResult
 from benchmarks.steps import COMPACTING, EARLY_COMMITS, LATE_COMMITS, READING, UPSERTING
 from benchmarks.workload import DELTACOMMITS, ROUNDS, Dataset
 
@@ -32,7 +32,7 @@ class InRounds:
     _dataset: Dataset
     _table: Path
 
-    def u20(self, rows: Path) -> Told:
+    def u20(self, rows: Path) -> StepResult:
         """Do `ROUNDS` upserts, each followed by a read of all columns or of two (in turn), then one compaction."""
         other = self._beside("u20")
         writing = reading = compacting = 0.0
@@ -42,9 +42,9 @@ class InRounds:
         if hasattr(other, "compact"):
             compacting = _seconds(other.compact)
         figures = {UPSERTING: writing, READING: reading, COMPACTING: compacting}
-        return Told(other.content().rows, figures, writing + reading + compacting)
+        return StepResult(other.content().rows, figures, writing + reading + compacting)
 
-    def dc50(self, rows: Path) -> Told:
+    def dc50(self, rows: Path) -> StepResult:
         """Do `DELTACOMMITS` upserts without compaction."""
         other = self._beside("dc50")
         other.write_options = _UNCOMPACTED
@@ -53,7 +53,7 @@ class InRounds:
             EARLY_COMMITS: statistics.median(seconds[_EARLY]),
             LATE_COMMITS: statistics.median(seconds[_LATE]),
         }
-        return Told(other.content().rows, figures, sum(seconds))
+        return StepResult(other.content().rows, figures, sum(seconds))
 
     def _beside(self, name: str) -> Any:
         """Return the same engine on a new table with the base rows."""

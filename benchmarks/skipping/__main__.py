@@ -62,7 +62,7 @@ def lay_out(engine: str, cases: list[Case], folder: Path, timeout_seconds: float
         raise SetupError(f"{engine} failed with exit code {done.returncode}; see {log}")
 
 
-def judged(case: Case, engine: str, rows: int, folder: Path, *, boxes: int = _BOXES) -> dict[str, Any]:
+def judge_engine(case: Case, engine: str, rows: int, folder: Path, *, boxes: int = _BOXES) -> dict[str, Any]:
     """Judge the files of an engine by ``boxes`` filters of each kind.
 
     Return the number of files, seconds and verdicts.
@@ -117,7 +117,7 @@ def _cell(judgement: Mapping[str, Any]) -> str:
     return f"{100 * read:.2f} ({100 * matching:.2f}), {judgement['files']} files"
 
 
-def behind(found: Found) -> list[str]:
+def find_better_peers(found: Found) -> list[str]:
     """Return one line for each case in which a peer reads no more files than the better curve of lakeformat."""
     lines = []
     for name, by_engine in found.items():
@@ -131,7 +131,7 @@ def behind(found: Found) -> list[str]:
     return lines
 
 
-def lagging(found: Found) -> list[str]:
+def find_slow_doubles(found: Found) -> list[str]:
     """Return one line for each engine that reads too many files of doubles.
 
     The limit is `_MOST_OF_INTEGERS` times the files that it reads of the same numbers as integers.
@@ -180,7 +180,7 @@ def main() -> int:
             if not arguments.judge_only:
                 lay_out(engine, cases, WORK, arguments.timeout)
             for case in cases:
-                found[case.name][engine] = judged(case, engine, arguments.rows, WORK)
+                found[case.name][engine] = judge_engine(case, engine, arguments.rows, WORK)
         except (SetupError, ValueError, subprocess.TimeoutExpired) as failure:
             problems.append(str(failure))
     setting = f"PEERS={asked} " if asked else ""
@@ -189,7 +189,7 @@ def main() -> int:
     print(details(found, engines))
     if arguments.readme:
         update_block(ROOT / "docs" / "benchmarks.md", _MARK, text)
-    problems += behind(found) + lagging(found)
+    problems += find_better_peers(found) + find_slow_doubles(found)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

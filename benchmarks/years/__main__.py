@@ -31,7 +31,7 @@ TARGET: Final = 1.2
 INSTANTS: Final = 30
 
 
-def lived(engine: str, kind: str, count: int) -> Iterator[Look]:
+def run_life(engine: str, kind: str, count: int) -> Iterator[Look]:
     """Run a table's life in a process of its own and yield the looks that it prints."""
     path = ROOT / ".work" / "years" / f"{engine}-{kind}" / "table"
     shutil.rmtree(path.parent, ignore_errors=True)
@@ -49,24 +49,24 @@ def lived(engine: str, kind: str, count: int) -> Iterator[Look]:
     shutil.rmtree(path.parent, ignore_errors=True)
 
 
-def early_and_late(looks: Sequence[Look]) -> tuple[float, float]:
+def commit_seconds(looks: Sequence[Look]) -> tuple[float, float]:
     """Return the CPU seconds of a commit: the median of those around the 50th, and of the last."""
     seconds = [second for each in looks for second in each.seconds]
     return statistics.median(seconds[50 - WINDOW // 2 : 50 + WINDOW // 2]), statistics.median(seconds[-WINDOW:])
 
 
-def opened(looks: Sequence[Look]) -> tuple[float, float]:
+def opening_seconds(looks: Sequence[Look]) -> tuple[float, float]:
     """Return the CPU seconds of opening: the medians of the first and of the last looks; 0 without a measurement."""
     seconds = [each.opening or 0.0 for each in looks]
     half = min(20, len(seconds) // 2)
     return statistics.median(seconds[:half]), statistics.median(seconds[-half:])
 
 
-def told(title: str, looks: Sequence[Look]) -> str:
+def table_row(title: str, looks: Sequence[Look]) -> str:
     """Return one row of the result table."""
-    early, late = early_and_late(looks)
+    early, late = commit_seconds(looks)
     last = looks[-1]
-    first, later = opened(looks)
+    first, later = opening_seconds(looks)
     opening = "" if last.opening is None else f"{first * 1000:.1f} / {later * 1000:.1f} ms"
     cells = (
         title,
@@ -81,10 +81,10 @@ def told(title: str, looks: Sequence[Look]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def missed(looks: Sequence[Look]) -> list[str]:
+def missed_targets(looks: Sequence[Look]) -> list[str]:
     """Return the targets that lakeformat missed."""
-    early, late = early_and_late(looks)
-    first, later = opened(looks)
+    early, late = commit_seconds(looks)
+    first, later = opening_seconds(looks)
     return [
         *(["a commit"] if late > TARGET * early else []),
         *(["opening"] if later > TARGET * first else []),
@@ -114,10 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = {}
     short = []
     for title, engine, kind, count in lives:
-        found[title] = list(lived(engine, kind, count))
-        print(told(title, found[title]), flush=True)
+        found[title] = list(run_life(engine, kind, count))
+        print(table_row(title, found[title]), flush=True)
         if engine == "lakeformat":
-            short += [f"{title}: {what}" for what in missed(found[title])]
+            short += [f"{title}: {what}" for what in missed_targets(found[title])]
     if asked.picture:
         draw(found, asked.picture)
     print("all targets are met" if not short else f"missed: {'; '.join(short)}")

@@ -147,7 +147,9 @@ def _gather_column(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...
 def _gather_parts(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _ChunkPositions]) -> list[pa.Array]:
     lengths = tuple(map(len, column.chunks))
     if lengths not in spots:
-        spots[lengths] = _ChunkPositions.of(lengths, at) if len(lengths) != 1 else _ChunkPositions([(0, pa.array(at))], None)
+        spots[lengths] = (
+            _ChunkPositions.of(lengths, at) if len(lengths) != 1 else _ChunkPositions([(0, pa.array(at))], None)
+        )
     split = spots[lengths]
     parts = [gather_array(column.chunk(owner), places) for owner, places in split.parts]
     if split.back is None:

@@ -20,9 +20,9 @@ __all__ = [
     "StorageOptionPairs",
     "TablePath",
     "Where",
+    "open_table",
     "parse_pairs",
     "split_names",
-    "open_table",
 ]
 
 TablePath: TypeAlias = Annotated[str, typer.Argument(help="Folder or URL of the table.", show_default=False)]

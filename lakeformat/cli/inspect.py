@@ -16,11 +16,11 @@ from lakeformat.cli.arguments import (
     StorageOptionPairs,
     TablePath,
     Where,
+    open_table,
     parse_pairs,
     split_names,
-    open_table,
 )
-from lakeformat.cli.output import to_plain, print_remark, show_json, show_rows
+from lakeformat.cli.output import print_remark, show_json, show_rows, to_plain
 from lakeformat.errors import InvalidInputError
 
 __all__ = ["describe", "history", "layout_report", "plan", "read"]

@@ -23,12 +23,12 @@ __all__ = [
     "exit_code",
     "exits_text",
     "human_bytes",
-    "to_plain",
     "print_remark",
     "show_json",
     "show_pairs",
     "show_result",
     "show_rows",
+    "to_plain",
 ]
 
 

@@ -152,7 +152,7 @@ def _ask(question: str) -> None:
 
     Raises:
         InvalidInputError: there is no terminal to ask on.
-        click.Abort: the answer is no.
+        click.Abort: the user does not answer yes.
     """
     if not sys.stdin.isatty():
         raise InvalidInputError(f"{question} there is no terminal to ask on; give --yes")

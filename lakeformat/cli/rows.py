@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
-from lakeformat.cli.output import to_plain, print_remark, show_rows
+from lakeformat.cli.output import print_remark, show_rows, to_plain
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeformat.cli.arguments import AsJson, OptionPairs, StorageOptionPairs, TablePath, split_names, open_table
-from lakeformat.cli.output import human_bytes, to_plain, print_remark, show_json, show_result
+from lakeformat.cli.arguments import AsJson, OptionPairs, StorageOptionPairs, TablePath, open_table, split_names
+from lakeformat.cli.output import human_bytes, print_remark, show_json, show_result, to_plain
 from lakeformat.errors import InvalidInputError
 
 __all__ = ["archive", "clean", "cluster", "compact", "expire_partitions", "upgrade"]

@@ -71,7 +71,7 @@ def commit(
     matches = [each for each in store.load().commits if each.time == instant_time]
     if not matches:
         raise _not_on_timeline("completed commit", instant_time)
-    metadata = store.commit(matches[0])
+    metadata = store.read_commit(matches[0])
     if as_json:
         show_json(metadata)
         return

@@ -13,9 +13,9 @@ from lakeformat.cli.arguments import (
     StorageOptionPairs,
     TablePath,
     Where,
+    open_table,
     parse_pairs,
     split_names,
-    open_table,
 )
 from lakeformat.cli.output import print_remark, show_json, show_result
 from lakeformat.errors import InvalidInputError

@@ -338,7 +338,7 @@ class Positions:
 
     Attributes:
         rows: Ascending row numbers.
-        by_lakeformat: Whether lakeformat wrote them, so that they count in the slice's base file; see `encode_positions`.
+        by_lakeformat: Whether lakeformat wrote them. Then they count in the slice's base file; see `encode_positions`.
     """
 
     rows: Ints
@@ -349,9 +349,9 @@ def encode_positions(positions: Ints, *, by_lakeformat: bool = False) -> str:
     """Encode ascending row numbers below 2**32.
 
     Args:
-        by_lakeformat: Whether to append an empty bitmap as a mark. Other writers never append one, and readers ignore it. The
-            mark is needed in table version 6, where no header says which base file the numbers count in: the numbers
-            of other writers may count in an older base file.
+        by_lakeformat: Whether to append an empty bitmap as a mark. Other writers never append one, and readers ignore
+            it. The mark is needed in table version 6, where no header says which base file the numbers count in: the
+            numbers of other writers may count in an older base file.
     """
     uppers, starts, counts = np.unique(positions >> 16, return_index=True, return_counts=True)
     table = np.stack([uppers, counts - 1], 1).astype("<u2").tobytes()

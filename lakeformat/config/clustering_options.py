@@ -9,15 +9,15 @@ from typing import Any, Final
 from lakeformat.config.option import (
     Effect,
     Option,
-    clustering_execution,
-    clustering_plan,
-    count,
-    fields,
-    flag,
-    layout_strategy,
-    one_of,
-    pattern,
-    positive,
+    make_choice_parser,
+    parse_count,
+    parse_execution_strategy,
+    parse_flag,
+    parse_layout_strategy,
+    parse_names,
+    parse_pattern,
+    parse_plan_strategy,
+    parse_positive,
 )
 from lakeformat.errors import InvalidOptionError
 
@@ -60,23 +60,23 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
         INLINE,
         "Cluster after a write if there are enough commits since the last clustering.",
         Effect.WRITE,
-        flag,
+        parse_flag,
         False,
         ("hoodie.datasource.clustering.inline.enable",),
     ),
-    Option(INLINE_COMMITS, "Commits from one inline clustering to the next.", Effect.WRITE, positive, 4),
+    Option(INLINE_COMMITS, "Commits from one inline clustering to the next.", Effect.WRITE, parse_positive, 4),
     Option(
         SCHEDULE_INLINE,
         "Plan a clustering after a write by the same count, without running it.",
         Effect.WRITE,
-        flag,
+        parse_flag,
         False,
     ),
     Option(
         SORT_COLUMNS,
         "Columns by which clustering sorts, separated by commas; without columns it only joins small files.",
         Effect.WRITE,
-        fields,
+        parse_names,
         (),
     ),
     Option(
@@ -84,54 +84,58 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
         "Order of clustered rows: linear, z-order or hilbert. Table.cluster uses hilbert for several columns unless "
         "this option is given.",
         Effect.WRITE,
-        layout_strategy,
+        parse_layout_strategy,
         "linear",
     ),
     Option(
         BUILD_METHOD,
         "How values become steps of a curve: sample uses their ranks in a sample, direct their leading bits.",
         Effect.WRITE,
-        one_of("sample", "direct"),
+        make_choice_parser("sample", "direct"),
         "sample",
     ),
-    Option(SAMPLE_SIZE, "Rows of the sample for the curve.", Effect.WRITE, positive, 200000),
+    Option(SAMPLE_SIZE, "Rows of the sample for the curve.", Effect.WRITE, parse_positive, 200000),
     Option(
         STRATEGY + "small.file.limit",
         "Files below this many bytes are clustered; Table.cluster with columns takes all files.",
         Effect.WRITE,
-        count,
+        parse_count,
         314572800,
     ),
-    Option(TARGET_FILE_BYTES, "Bytes of the files that clustering writes.", Effect.WRITE, positive, 1073741824),
+    Option(TARGET_FILE_BYTES, "Bytes of the files that clustering writes.", Effect.WRITE, parse_positive, 1073741824),
     Option(
         STRATEGY + "max.bytes.per.group",
         "Most bytes of files that are sorted together, as one group.",
         Effect.WRITE,
-        positive,
+        parse_positive,
         2147483648,
     ),
     Option(
         STRATEGY + "max.num.groups",
         "Most groups in one clustering; Table.cluster with columns takes all groups.",
         Effect.WRITE,
-        positive,
+        parse_positive,
         30,
     ),
     Option(
         STRATEGY + "single.group.clustering.enabled",
         "Also sort a group of one file; without sort columns such a group stays unchanged.",
         Effect.WRITE,
-        flag,
+        parse_flag,
         True,
     ),
     Option(
-        STRATEGY + "partition.selected", "Partition paths to cluster, separated by commas.", Effect.WRITE, fields, ()
+        STRATEGY + "partition.selected",
+        "Partition paths to cluster, separated by commas.",
+        Effect.WRITE,
+        parse_names,
+        (),
     ),
     Option(
         STRATEGY + "partition.regex.pattern",
         "Regular expression: if no partitions are selected, cluster those whose whole path matches.",
         Effect.WRITE,
-        pattern,
+        parse_pattern,
     ),
     Option(
         PLAN_CLASS,
@@ -139,7 +143,7 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
         "SparkSelectedPartitionsClusteringPlanStrategy, which choose partitions as the filter mode below does; "
         "SparkSingleFileSortPlanStrategy, which sorts each file by itself.",
         Effect.WRITE,
-        clustering_plan,
+        parse_plan_strategy,
         "SizeBasedClusteringPlanStrategy",
     ),
     Option(
@@ -147,28 +151,28 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
         "SparkSortAndSizeExecutionStrategy; or SparkSingleFileSortExecutionStrategy, which makes one file of each file "
         "and needs SparkSingleFileSortPlanStrategy.",
         Effect.WRITE,
-        clustering_execution,
+        parse_execution_strategy,
         "SortAndSizeExecutionStrategy",
     ),
     Option(
         FILTER_MODE,
         "Which of these partitions are clustered: NONE all, RECENT_DAYS the greatest, SELECTED_PARTITIONS a range.",
         Effect.WRITE,
-        one_of("NONE", "RECENT_DAYS", "SELECTED_PARTITIONS"),
+        make_choice_parser("NONE", "RECENT_DAYS", "SELECTED_PARTITIONS"),
         "NONE",
     ),
     Option(
         STRATEGY + "daybased.lookback.partitions",
         "RECENT_DAYS: number of partitions; 0 takes all.",
         Effect.WRITE,
-        count,
+        parse_count,
         2,
     ),
     Option(
         STRATEGY + "daybased.skipfromlatest.partitions",
         "RECENT_DAYS: number of the greatest partitions to leave out.",
         Effect.WRITE,
-        count,
+        parse_count,
         0,
     ),
     Option(STRATEGY + "cluster.begin.partition", "SELECTED_PARTITIONS: the least path.", Effect.WRITE),
@@ -177,7 +181,7 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
         SORT_BUFFER,
         "Memory in bytes for sorting, shared by all groups that run at once; larger groups are sorted on storage.",
         Effect.WRITE,
-        positive,
+        parse_positive,
         1 << 30,
     ),
 )
@@ -203,11 +207,11 @@ class ClusteringOptions:
         group_bytes: most bytes of files that are rewritten together; 0 rewrites each file alone.
         groups: most groups.
         small_file_bytes: only files below this size are candidates.
-        single: whether a group of one file is rewritten.
-        selected, matching: partition paths, and a pattern of whole paths.
+        rewrites_single_files: whether a group of one file is rewritten.
+        selected_partitions, partition_pattern: partition paths, and a pattern of whole paths.
         filter_mode: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``.
-        first, last: bounds of SELECTED_PARTITIONS.
-        skipped, taken: numbers of partitions that RECENT_DAYS leaves out and takes.
+        first_partition, last_partition: bounds of SELECTED_PARTITIONS.
+        skipped_partitions, taken_partitions: numbers of partitions that RECENT_DAYS leaves out and takes.
     """
 
     target_file_bytes: int
@@ -215,13 +219,13 @@ class ClusteringOptions:
     groups: int
     small_file_bytes: int
     rewrites_single_files: bool
-    selected: tuple[str, ...]
-    matching: str | None
+    selected_partitions: tuple[str, ...]
+    partition_pattern: str | None
     filter_mode: str
-    first: str | None
-    last: str | None
-    skipped: int
-    taken: int
+    first_partition: str | None
+    last_partition: str | None
+    skipped_partitions: int
+    taken_partitions: int
 
     @classmethod
     def of(cls, value: Callable[[str], Any], given: Callable[[str], bool]) -> ClusteringOptions:
@@ -253,11 +257,11 @@ class ClusteringOptions:
             groups=value(STRATEGY + "max.num.groups"),
             small_file_bytes=value(STRATEGY + "small.file.limit"),
             rewrites_single_files=alone or value(STRATEGY + "single.group.clustering.enabled"),
-            selected=value(STRATEGY + "partition.selected"),
-            matching=value(STRATEGY + "partition.regex.pattern"),
+            selected_partitions=value(STRATEGY + "partition.selected"),
+            partition_pattern=value(STRATEGY + "partition.regex.pattern"),
             filter_mode=by_class or mode,
-            first=value(STRATEGY + "cluster.begin.partition"),
-            last=value(STRATEGY + "cluster.end.partition"),
-            skipped=value(STRATEGY + "daybased.skipfromlatest.partitions"),
-            taken=value(STRATEGY + "daybased.lookback.partitions"),
+            first_partition=value(STRATEGY + "cluster.begin.partition"),
+            last_partition=value(STRATEGY + "cluster.end.partition"),
+            skipped_partitions=value(STRATEGY + "daybased.skipfromlatest.partitions"),
+            taken_partitions=value(STRATEGY + "daybased.lookback.partitions"),
         )

@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lakeformat.config.option import Effect, Option, count, flag, one_of, pattern, positive
+from lakeformat.config.option import (
+    Effect,
+    Option,
+    make_choice_parser,
+    parse_count,
+    parse_flag,
+    parse_pattern,
+    parse_positive,
+)
 
 __all__ = [
     "COMPACTION_COMMITS",
@@ -60,7 +68,7 @@ STRATEGIES: Final = (
 _PACKAGE: Final = "org.apache.hudi.table.action.compact.strategy."
 
 
-def _strategy(text: str) -> str:
+def _parse_strategy(text: str) -> str:
     """Parse the name of a strategy of Hudi, with or without its package."""
     name = text.strip().removeprefix(_PACKAGE)
     if name not in STRATEGIES:
@@ -109,29 +117,29 @@ COMPACTION_OPTIONS: Final[tuple[Option, ...]] = (
         "have many log files, or log files larger than the base file and than 64 MB. This is done only on storage with "
         "locks, if no other program writes, and if no option of Hudi says when to compact.",
         Effect.WRITE,
-        flag,
+        parse_flag,
         True,
     ),
-    Option(_AUTO_LOG_FILES, "Number of log files of a slice that count as many.", Effect.WRITE, positive, 32),
+    Option(_AUTO_LOG_FILES, "Number of log files of a slice that count as many.", Effect.WRITE, parse_positive, 32),
     Option(
         _AUTO_MEGABYTES,
         "Megabytes that an automatic compaction reads and writes; the file slice that exceeds the limit is its last.",
         Effect.WRITE,
-        positive,
+        parse_positive,
         2048,
     ),
     Option(
         INLINE,
         "Compact a merge-on-read table after a write when a compaction is due; pending plans are run first.",
         Effect.WRITE,
-        flag,
+        parse_flag,
         False,
     ),
     Option(
         SCHEDULE_INLINE,
         "Plan a compaction after a write when it is due, unless one is pending, without running it.",
         Effect.WRITE,
-        flag,
+        parse_flag,
         False,
     ),
     Option(
@@ -139,50 +147,52 @@ COMPACTION_OPTIONS: Final[tuple[Option, ...]] = (
         "When a compaction is due: NUM_COMMITS, NUM_COMMITS_AFTER_LAST_REQUEST, TIME_ELAPSED, NUM_AND_TIME or "
         "NUM_OR_TIME.",
         Effect.WRITE,
-        one_of("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME"),
+        make_choice_parser(
+            "NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME"
+        ),
         "NUM_COMMITS",
     ),
-    Option(COMPACTION_COMMITS, "Deltacommits from one compaction to the next.", Effect.WRITE, positive, 5),
-    Option(INLINE_SECONDS, "Seconds from one compaction to the next.", Effect.WRITE, positive, 3600),
+    Option(COMPACTION_COMMITS, "Deltacommits from one compaction to the next.", Effect.WRITE, parse_positive, 5),
+    Option(INLINE_SECONDS, "Seconds from one compaction to the next.", Effect.WRITE, parse_positive, 3600),
     Option(
         STRATEGY,
         "Hudi's class that chooses and orders the file slices of a compaction, with or without its package.",
         Effect.WRITE,
-        _strategy,
+        _parse_strategy,
         STRATEGIES[0],
     ),
     Option(
         TARGET_IO,
         "Megabytes that one compaction reads and writes; the file slice that exceeds the limit is its last.",
         Effect.WRITE,
-        count,
+        parse_count,
         500 * 1024,
     ),
     Option(
         LOG_SIZE,
         "LogFileSizeBasedCompactionStrategy: bytes of log files from which a file slice is compacted.",
         Effect.WRITE,
-        count,
+        parse_count,
         0,
     ),
     Option(
         LOG_COUNT,
         "LogFileNumBasedCompactionStrategy: number of log files from which a file slice is compacted.",
         Effect.WRITE,
-        count,
+        parse_count,
         0,
     ),
     Option(
         DAYS,
         "Strategies by day: number of partitions (DayBased), or of days back from today (partition-aware).",
         Effect.WRITE,
-        positive,
+        parse_positive,
         10,
     ),
     Option(
         PARTITION_PATTERN,
         "PartitionRegexBasedCompactionStrategy: a regular expression for whole partition paths.",
         Effect.WRITE,
-        pattern,
+        parse_pattern,
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakeformat.config.option import Effect, Option, count, fields, flag, positive
+from lakeformat.config.option import Effect, Option, parse_count, parse_flag, parse_names, parse_positive
 
 __all__ = [
     "FILE_INDEX",
@@ -27,28 +27,34 @@ FILE_INDEX_OPTIONS: Final[tuple[Option, ...]] = (
         "Keep a file index beside the table: its live files with rows and column statistics, for planning without "
         "listing folders or opening footers; false also reads without it.",
         Effect.WRITE,
-        flag,
+        parse_flag,
         True,
     ),
     Option(
         INDEX_COLUMNS,
         "Columns, or leaves of structs, whose statistics the file index keeps; by default all columns up to a limit.",
         Effect.WRITE,
-        fields,
+        parse_names,
     ),
     Option(
         INDEX_COLUMNS_LIMIT,
         "Number of leaf columns whose statistics the file index keeps if no columns are named.",
         Effect.WRITE,
-        count,
+        parse_count,
         32,
     ),
     Option(
         INDEX_COMMITS,
         "Number of commits after which the file index merges its entries for single commits into one snapshot.",
         Effect.WRITE,
-        positive,
+        parse_positive,
         16,
     ),
-    Option(INDEX_SHARD_FILES, "Most files that one file of the file index describes.", Effect.WRITE, positive, 100_000),
+    Option(
+        INDEX_SHARD_FILES,
+        "Most files that one file of the file index describes.",
+        Effect.WRITE,
+        parse_positive,
+        100_000,
+    ),
 )

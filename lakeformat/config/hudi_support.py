@@ -25,13 +25,13 @@ __all__ = [
     "OPTIONS_END",
     "TIMESTAMP_PREFIXES",
     "Answer",
-    "HudiOption",
     "AnswerKind",
+    "HudiOption",
+    "describe_open_families",
     "find_answer",
     "hudi_names",
     "hudi_options",
     "hudi_page",
-    "describe_open_families",
 ]
 
 
@@ -121,7 +121,7 @@ def find_answer(name: str) -> Answer | None:
     """Return the answer to an option by any of its names, in lower case; None if the name is unknown.
 
     >>> find_answer("hoodie.upsert.shuffle.parallelism").kind
-    <Kind.IGNORED: 'ignored'>
+    <AnswerKind.IGNORED: 'ignored'>
     """
     own_option, hudi_option = BY_NAME.get(name), hudi_names().get(name)
     if own_option is not None:

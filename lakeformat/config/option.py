@@ -23,26 +23,26 @@ __all__ = [
     "Effect",
     "Option",
     "callable_name",
-    "clustering_execution",
-    "clustering_plan",
-    "codec",
-    "count",
-    "dup_policy",
-    "fields",
-    "flag",
-    "function",
     "import_callable",
-    "index",
-    "layout_strategy",
-    "merge_strategy",
-    "mergers",
-    "one_of",
-    "partial",
-    "partitioner_class",
-    "pattern",
-    "positive",
-    "share",
-    "zone",
+    "make_choice_parser",
+    "parse_codec",
+    "parse_count",
+    "parse_dup_policy",
+    "parse_execution_strategy",
+    "parse_flag",
+    "parse_function_name",
+    "parse_index",
+    "parse_layout_strategy",
+    "parse_merge_strategy",
+    "parse_mergers",
+    "parse_names",
+    "parse_partial_columns",
+    "parse_partitioner",
+    "parse_pattern",
+    "parse_plan_strategy",
+    "parse_positive",
+    "parse_share",
+    "parse_zone",
 ]
 
 WRITE: Final = "hoodie.datasource.write."
@@ -69,7 +69,7 @@ class Effect(enum.Enum):
     READ = "read"
 
 
-def flag(text: str) -> bool:
+def parse_flag(text: str) -> bool:
     """Parse true or false."""
     lowered = text.strip().lower()
     if lowered not in {"true", "false"}:
@@ -77,12 +77,12 @@ def flag(text: str) -> bool:
     return lowered == "true"
 
 
-def fields(text: str) -> tuple[str, ...]:
+def parse_names(text: str) -> tuple[str, ...]:
     """Parse names separated by commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _at_least(least: int, text: str) -> int:
+def _parse_at_least(least: int, text: str) -> int:
     with suppress(ValueError):
         value = int(text.strip())
         if value >= least:
@@ -90,17 +90,17 @@ def _at_least(least: int, text: str) -> int:
     raise ValueError(f"write a whole number from {least} up")
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """Parse a whole number from 0 up."""
-    return _at_least(0, text)
+    return _parse_at_least(0, text)
 
 
-def positive(text: str) -> int:
+def parse_positive(text: str) -> int:
     """Parse a whole number from 1 up."""
-    return _at_least(1, text)
+    return _parse_at_least(1, text)
 
 
-def share(text: str) -> float:
+def parse_share(text: str) -> float:
     """Parse a number between 0 and 1."""
     with suppress(ValueError):
         value = float(text)
@@ -109,7 +109,7 @@ def share(text: str) -> float:
     raise ValueError("write a number between 0 and 1")
 
 
-def zone(text: str) -> str:
+def parse_zone(text: str) -> str:
     """Parse a time zone's name."""
     try:
         time_zone(text.strip())
@@ -118,7 +118,7 @@ def zone(text: str) -> str:
     return text.strip()
 
 
-def one_of(*choices: str) -> Callable[[str], str]:
+def make_choice_parser(*choices: str) -> Callable[[str], str]:
     """Make a parser that accepts one of the choices, in any case."""
 
     def parse(text: str) -> str:
@@ -130,31 +130,31 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-def index(text: str) -> str:
+def parse_index(text: str) -> str:
     """Parse an index type that lakeformat has."""
     if text.strip().upper() in _UNBUILT_INDEXES:
         raise ValueError(f"that index is not built; write one of {', '.join(INDEX_TYPES)}")
-    return one_of(*INDEX_TYPES)(text)
+    return make_choice_parser(*INDEX_TYPES)(text)
 
 
-def partial(text: str) -> tuple[str, ...]:
+def parse_partial_columns(text: str) -> tuple[str, ...]:
     """Parse column names. ``true`` means every column of the input and returns ``*``; ``false`` returns none."""
     lowered = text.strip().lower()
     if lowered in {"true", "*"}:
         return ("*",)
-    names = fields(text)
+    names = parse_names(text)
     if not names:  # An empty list is a mistake: it must not overwrite all columns.
         raise ValueError("write true, false or the names of columns")
     return () if lowered == "false" else names
 
 
-def dup_policy(text: str) -> str:
+def parse_dup_policy(text: str) -> str:
     """Parse a policy. Accept also the older switch's true and false, and SQL's ``insert`` for none."""
     older = {"true": "drop", "false": "none", "insert": "none"}
-    return older.get(text.strip().lower()) or one_of("none", "drop", "fail")(text)
+    return older.get(text.strip().lower()) or make_choice_parser("none", "drop", "fail")(text)
 
 
-def partitioner_class(text: str) -> str:
+def parse_partitioner(text: str) -> str:
     """Parse the name of Hudi's partitioner by sort columns. Refuse other Java classes."""
     name = text.strip().rpartition(".")[2]
     if name not in {"RowCustomColumnsSortPartitioner", "RDDCustomColumnsSortPartitioner"}:
@@ -165,7 +165,7 @@ def partitioner_class(text: str) -> str:
     return name
 
 
-def function(text: str) -> str:
+def parse_function_name(text: str) -> str:
     """Check the form ``package.module:function``."""
     module, colon, name = text.strip().partition(":")
     if not (module and colon and name):
@@ -173,7 +173,7 @@ def function(text: str) -> str:
     return text.strip()
 
 
-def merge_strategy(text: str) -> str:
+def parse_merge_strategy(text: str) -> str:
     """Return the merge mode for the id of a strategy; "" if the id leaves the mode open."""
     ids = {
         "ce9acb64-bde0-424c-9b91-f6ebba25356d": "COMMIT_TIME_ORDERING",
@@ -186,7 +186,7 @@ def merge_strategy(text: str) -> str:
     return ids[text.strip().lower()]
 
 
-def mergers(text: str) -> tuple[str, ...]:
+def parse_mergers(text: str) -> tuple[str, ...]:
     """Parse class names. All of them must be mergers of Hudi."""
     known = {
         "HoodieAvroRecordMerger",
@@ -195,25 +195,25 @@ def mergers(text: str) -> tuple[str, ...]:
         "DefaultSparkRecordMerger",
         "OverwriteWithLatestSparkRecordMerger",
     }
-    target_found = fields(text)
-    for name in target_found:
+    names = parse_names(text)
+    for name in names:
         package, _, short = name.rpartition(".")
         if short not in known or not f"{package}.".startswith(("org.apache.hudi.", ".")):
             raise ValueError(f"the merger {name} cannot run here: leave it out and {_SET_MODE}")
-    return target_found
+    return names
 
 
-def clustering_plan(text: str) -> str:
+def parse_plan_strategy(text: str) -> str:
     """Parse the plan strategy, which chooses the files of a clustering: one of Hudi's that lakeformat has."""
-    return _strategy(text, _PLAN_STRATEGIES, "plan")
+    return _parse_strategy(text, _PLAN_STRATEGIES, "plan")
 
 
-def clustering_execution(text: str) -> str:
+def parse_execution_strategy(text: str) -> str:
     """Parse the execution strategy of a clustering: one of Hudi's that lakeformat has."""
-    return _strategy(text, _EXECUTION_STRATEGIES, "execution")
+    return _parse_strategy(text, _EXECUTION_STRATEGIES, "execution")
 
 
-def _strategy(text: str, built: tuple[str, ...], what: str) -> str:
+def _parse_strategy(text: str, built: tuple[str, ...], what: str) -> str:
     """Return the class name without its package and the prefix of its engine."""
     short = re.sub(r"^(org\.apache\.hudi\.[\w.]*\.)?(Spark|Java|Flink)", "", text.strip())
     if short not in built:
@@ -222,12 +222,12 @@ def _strategy(text: str, built: tuple[str, ...], what: str) -> str:
     return short
 
 
-def layout_strategy(text: str) -> str:
+def parse_layout_strategy(text: str) -> str:
     """Parse a layout strategy by Hudi's older or newer name."""
-    return "z-order" if text.strip().lower() == "zorder" else one_of("linear", "z-order", "hilbert")(text)
+    return "z-order" if text.strip().lower() == "zorder" else make_choice_parser("linear", "z-order", "hilbert")(text)
 
 
-def pattern(text: str) -> str:
+def parse_pattern(text: str) -> str:
     """Check a regular expression."""
     try:
         re.compile(text.strip())
@@ -236,9 +236,9 @@ def pattern(text: str) -> str:
     return text.strip()
 
 
-def codec(text: str) -> str:
+def parse_codec(text: str) -> str:
     """Parse a codec and return Arrow's name for it."""
-    name = one_of("zstd", "snappy", "gzip", "uncompressed")(text)
+    name = make_choice_parser("zstd", "snappy", "gzip", "uncompressed")(text)
     return "none" if name == "uncompressed" else name
 
 
@@ -270,16 +270,16 @@ def import_callable(target: Any) -> Callable[..., Any]:
         ImportError: the module fails or lacks the function; the message is ``<class>: <reason>``.
         TypeError: the target cannot be called; the message is its type's name.
     """
-    target_found = target
+    value = target
     if isinstance(target, str):
         module, _, name = target.partition(":")
         try:
-            target_found = attrgetter(name)(importlib.import_module(module))
+            value = attrgetter(name)(importlib.import_module(module))
         except Exception as error:  # The module is the user's: it may raise anything.
             raise ImportError(f"{type(error).__name__}: {error}") from error
-    if not callable(target_found):
-        raise TypeError(type(target_found).__name__)
-    return cast("Callable[..., Any]", target_found)
+    if not callable(value):
+        raise TypeError(type(value).__name__)
+    return cast("Callable[..., Any]", value)
 
 
 def callable_name(function: Callable[..., Any]) -> str:

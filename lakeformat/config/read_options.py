@@ -6,7 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lakeformat.config.option import Effect, Option, count, fields, flag, one_of, zone
+from lakeformat.config.option import (
+    Effect,
+    Option,
+    make_choice_parser,
+    parse_count,
+    parse_flag,
+    parse_names,
+    parse_zone,
+)
 from lakeformat.config.stream_options import MAX_BYTES, MAX_COMMITS, MAX_FILES, START_OFFSET
 
 __all__ = [
@@ -48,7 +56,7 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         "snapshot: the merged rows; read_optimized: only the base files of merge-on-read tables, all rows of "
         "copy-on-write tables; incremental: the rows that the commits of a range wrote.",
         Effect.READ,
-        one_of("snapshot", "read_optimized", INCREMENTAL),
+        make_choice_parser("snapshot", "read_optimized", INCREMENTAL),
         "snapshot",
         ("hoodie.datasource.view.type",),
     ),
@@ -64,7 +72,7 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         "latest_state: each row that changed in the range, once, in its state at the end of the range; cdc: each "
         "change, with the row before and after it. cdc also works for tables that do not log changes.",
         Effect.READ,
-        one_of("latest_state", CHANGE_DATA),
+        make_choice_parser("latest_state", CHANGE_DATA),
         "latest_state",
     ),
     Option(
@@ -72,14 +80,14 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         "If the table's state at the end of the range is no longer available, read the newest rows of its commits "
         "instead of failing.",
         Effect.READ,
-        flag,
+        parse_flag,
         False,
     ),
     Option(
         END_COLUMNS,
         "Give the rows of a range with an end the columns of its end; by default they have the current columns.",
         Effect.READ,
-        flag,
+        parse_flag,
         False,
     ),
     Option(
@@ -87,7 +95,7 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         "What an incremental query of version 6 does about a pending commit with later completed commits: BLOCK ends "
         "the range before it, FAIL raises an error.",
         Effect.READ,
-        one_of("BLOCK", "FAIL"),
+        make_choice_parser("BLOCK", "FAIL"),
         "BLOCK",
     ),
     Option(
@@ -100,32 +108,38 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         "Time zone of texts and times without a zone that the condition compares with timestamps; by default the "
         "session's zone under Spark, UTC in plain Python.",
         Effect.READ,
-        zone,
+        parse_zone,
     ),
-    Option("columns", "Columns to read, separated by commas.", Effect.READ, fields, None),
+    Option("columns", "Columns to read, separated by commas.", Effect.READ, parse_names, None),
     Option(
         "meta_columns",
         "Return the five _hoodie_ columns first; plain Python returns them only if this option is set.",
         Effect.READ,
-        flag,
+        parse_flag,
         True,
     ),
     Option(
         "hoodie.enable.data.skipping",
         "Leave out files and row groups whose statistics rule out a match.",
         Effect.READ,
-        flag,
+        parse_flag,
         True,
     ),
     Option(
         "lakeformat.read.verify",
         "Also read the files and row groups that skipping leaves out, and fail if one of their rows matches.",
         Effect.READ,
-        flag,
+        parse_flag,
         False,
         ("verify",),
     ),
-    Option("lakeformat.read.split.bytes", "Compressed bytes that one Spark task reads.", Effect.READ, count, 128 << 20),
+    Option(
+        "lakeformat.read.split.bytes",
+        "Compressed bytes that one Spark task reads.",
+        Effect.READ,
+        parse_count,
+        128 << 20,
+    ),
 )
 
 

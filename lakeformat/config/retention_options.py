@@ -6,7 +6,15 @@ import enum
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from lakeformat.config.option import Effect, Option, count, fields, flag, one_of, positive
+from lakeformat.config.option import (
+    Effect,
+    Option,
+    make_choice_parser,
+    parse_count,
+    parse_flag,
+    parse_names,
+    parse_positive,
+)
 from lakeformat.errors import InvalidInputError
 
 __all__ = [
@@ -28,8 +36,8 @@ __all__ = [
     "MIN_COMMITS",
     "TTL_OPTIONS",
     "VERSIONS_RETAINED",
-    "Expiry",
     "AgeStart",
+    "Expiry",
     "Values",
     "expires_inline",
     "make_expiry",
@@ -53,12 +61,18 @@ HISTORY_BYTES: Final = "hoodie.timeline.compaction.target.file.max.bytes"
 KEPT_MANIFESTS: Final = "hoodie.timeline.manifest.retained.versions"
 
 LIFE_OPTIONS: Final[tuple[Option, ...]] = (
-    Option(CLEANS, "After a write, delete files that only older versions of the table need.", Effect.WRITE, flag, True),
+    Option(
+        CLEANS,
+        "After a write, delete files that only older versions of the table need.",
+        Effect.WRITE,
+        parse_flag,
+        True,
+    ),
     Option(
         CLEAN_POLICY,
         "What cleaning keeps: KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS or KEEP_LATEST_FILE_VERSIONS.",
         Effect.WRITE,
-        one_of("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"),
+        make_choice_parser("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"),
         "KEEP_LATEST_COMMITS",
         ("hoodie.cleaner.policy",),
     ),
@@ -66,7 +80,7 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
         COMMITS_RETAINED,
         "KEEP_LATEST_COMMITS: number of commits that time travel can still read.",
         Effect.WRITE,
-        positive,
+        parse_positive,
         10,
         ("hoodie.cleaner.commits.retained",),
     ),
@@ -74,7 +88,7 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
         HOURS_RETAINED,
         "KEEP_LATEST_BY_HOURS: number of hours whose commits time travel can still read.",
         Effect.WRITE,
-        positive,
+        parse_positive,
         24,
         ("hoodie.cleaner.hours.retained",),
     ),
@@ -82,7 +96,7 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
         VERSIONS_RETAINED,
         "KEEP_LATEST_FILE_VERSIONS: number of versions of each file group that stay.",
         Effect.WRITE,
-        positive,
+        parse_positive,
         3,
         ("hoodie.cleaner.fileversions.retained",),
     ),
@@ -90,14 +104,14 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
         "hoodie.clean.trigger.strategy",
         "Rule by which a clean is due.",
         Effect.WRITE,
-        one_of("NUM_COMMITS"),
+        make_choice_parser("NUM_COMMITS"),
         "NUM_COMMITS",
     ),
     Option(
         CLEAN_AFTER,
         "Commits from one automatic clean to the next.",
         Effect.WRITE,
-        positive,
+        parse_positive,
         1,
         ("hoodie.clean.max.commits",),
     ),
@@ -105,53 +119,57 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
         CLEAN_INCREMENTALLY,
         "Look only at partitions that have changed since the last clean.",
         Effect.WRITE,
-        flag,
+        parse_flag,
         True,
         ("hoodie.cleaner.incremental.mode",),
     ),
-    Option(ARCHIVES, "After a write, move old commits from the timeline into the archive.", Effect.WRITE, flag, True),
-    Option(MIN_COMMITS, "Least number of commits that archiving leaves on the timeline.", Effect.WRITE, positive, 20),
+    Option(
+        ARCHIVES, "After a write, move old commits from the timeline into the archive.", Effect.WRITE, parse_flag, True
+    ),
+    Option(
+        MIN_COMMITS, "Least number of commits that archiving leaves on the timeline.", Effect.WRITE, parse_positive, 20
+    ),
     Option(
         MAX_COMMITS,
         "Archiving starts if the timeline has more commits, cleans and rollbacks than this.",
         Effect.WRITE,
-        positive,
+        parse_positive,
         30,
     ),
-    Option(ARCHIVE_BATCH, "Instants in a block of the archive (table version 6).", Effect.WRITE, positive, 10),
+    Option(ARCHIVE_BATCH, "Instants in a block of the archive (table version 6).", Effect.WRITE, parse_positive, 10),
     Option(
         BEYOND_SAVEPOINT,
         "Also archive commits after a savepoint: only the savepointed commits themselves stay on the timeline.",
         Effect.WRITE,
-        flag,
+        parse_flag,
         False,
     ),
     Option(
         BLOCKED_BY_CLEAN,
         "Archive only commits older than the oldest commit that the last clean kept completely.",
         Effect.WRITE,
-        flag,
+        parse_flag,
         False,
     ),
     Option(
         HISTORY_BATCH,
         "Number of files of one level of the archive that are merged into one (table versions 8 and 9).",
         Effect.WRITE,
-        positive,
+        parse_positive,
         10,
     ),
     Option(
         HISTORY_BYTES,
         "Most bytes of archive files that are merged into one (table versions 8 and 9).",
         Effect.WRITE,
-        positive,
+        parse_positive,
         1048576000,
     ),
     Option(
         KEPT_MANIFESTS,
         "Number of older manifests of the archive that are kept for readers (table versions 8 and 9).",
         Effect.WRITE,
-        count,
+        parse_count,
         3,
     ),
 )
@@ -165,7 +183,7 @@ _PARTITIONS: Final = "hoodie.partition.ttl.strategy.partition.selected"
 _MOST: Final = "hoodie.partition.ttl.strategy.max.delete.partitions"
 
 
-def _ttl_class(text: str) -> str:
+def _parse_ttl_class(text: str) -> str:
     """Parse the class of one of Hudi's two strategies. Refuse others."""
     names = {"": "", "KeepByTimeStrategy": "KEEP_BY_TIME", "KeepByCreationTimeStrategy": "KEEP_BY_CREATION_TIME"}
     found = names.get(text.strip().rpartition(".")[2])
@@ -174,7 +192,7 @@ def _ttl_class(text: str) -> str:
     return found
 
 
-def _days(text: str) -> int:
+def _parse_days(text: str) -> int:
     """Parse a whole number of days; -1 means never."""
     try:
         return int(text.strip())
@@ -183,18 +201,18 @@ def _days(text: str) -> int:
 
 
 TTL_OPTIONS: Final[tuple[Option, ...]] = (
-    Option(_INLINE, "After a write, delete partitions that have expired.", Effect.WRITE, flag, False),
+    Option(_INLINE, "After a write, delete partitions that have expired.", Effect.WRITE, parse_flag, False),
     Option(
         _TYPE,
         "Start of a partition's age: KEEP_BY_TIME (its newest commit) or KEEP_BY_CREATION_TIME (its first commit).",
         Effect.WRITE,
-        one_of("KEEP_BY_TIME", "KEEP_BY_CREATION_TIME"),
+        make_choice_parser("KEEP_BY_TIME", "KEEP_BY_CREATION_TIME"),
         "KEEP_BY_TIME",
     ),
-    Option(_CLASS, "The same by Hudi's class; it takes precedence.", Effect.WRITE, _ttl_class, ""),
-    Option(_DAYS, "Days after which a partition expires; -1 for never.", Effect.WRITE, _days, -1),
-    Option(_PARTITIONS, "Partition paths that may expire; all by default.", Effect.WRITE, fields, ()),
-    Option(_MOST, "Most partitions that expire at once, the oldest first.", Effect.WRITE, positive, 1000),
+    Option(_CLASS, "The same by Hudi's class; it takes precedence.", Effect.WRITE, _parse_ttl_class, ""),
+    Option(_DAYS, "Days after which a partition expires; -1 for never.", Effect.WRITE, _parse_days, -1),
+    Option(_PARTITIONS, "Partition paths that may expire; all by default.", Effect.WRITE, parse_names, ()),
+    Option(_MOST, "Most partitions that expire at once, the oldest first.", Effect.WRITE, parse_positive, 1000),
 )
 
 

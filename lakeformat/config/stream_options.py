@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakeformat.config.option import Effect, Option, count, positive
+from lakeformat.config.option import Effect, Option, parse_count, parse_positive
 
 __all__ = [
     "BATCH_APP",
@@ -32,7 +32,10 @@ STREAM_OPTIONS: Final[tuple[Option, ...]] = (
         Effect.WRITE,
     ),
     Option(
-        BATCH_ID, "Number of the batch; only batches with a number above the last one are written.", Effect.WRITE, count
+        BATCH_ID,
+        "Number of the batch; only batches with a number above the last one are written.",
+        Effect.WRITE,
+        parse_count,
     ),
     Option(
         SINK_IDENTIFIER,
@@ -51,7 +54,7 @@ STREAM_OPTIONS: Final[tuple[Option, ...]] = (
         MAX_COMMITS,
         "Most commits in a batch of a stream; by default all new commits.",
         Effect.READ,
-        positive,
+        parse_positive,
         None,
         ("maxcommitspertrigger",),
     ),
@@ -59,7 +62,7 @@ STREAM_OPTIONS: Final[tuple[Option, ...]] = (
         MAX_FILES,
         "Most files written by the commits of a stream's batch; a single commit is never split.",
         Effect.READ,
-        positive,
+        parse_positive,
         None,
         ("maxfilespertrigger",),
     ),
@@ -67,7 +70,7 @@ STREAM_OPTIONS: Final[tuple[Option, ...]] = (
         MAX_BYTES,
         "Most bytes of these files; a single commit is never split.",
         Effect.READ,
-        positive,
+        parse_positive,
         None,
         ("maxbytespertrigger",),
     ),

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lakeformat.config.option import WRITE, Effect, Option, fields, flag, merge_strategy, mergers, one_of
+from lakeformat.config.option import (
+    WRITE,
+    Effect,
+    Option,
+    make_choice_parser,
+    parse_flag,
+    parse_merge_strategy,
+    parse_mergers,
+    parse_names,
+)
 from lakeformat.errors import InvalidOptionError
 
 __all__ = ["MODE", "PAYLOAD", "TABLE_OPTIONS", "MergeOptions"]
@@ -23,7 +32,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         WRITE + "recordkey.field",
         "Columns that identify a row, separated by commas, with dots for fields of structs; none for generated keys.",
         Effect.TABLE,
-        fields,
+        parse_names,
         (),
         ("recordkey", "record_key", "hoodie.table.recordkey.fields"),
     ),
@@ -31,7 +40,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         WRITE + "partitionpath.field",
         "Columns whose values make the partition folders; none for one folder.",
         Effect.TABLE,
-        fields,
+        parse_names,
         (),
         ("partitionpath", "partition_by", "hoodie.table.partition.fields"),
     ),
@@ -59,12 +68,19 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         Effect.TABLE,
         aliases=("hoodie.table.keygenerator.type",),
     ),
-    Option(WRITE + "hive_style_partitioning", "Name folders column=value.", Effect.TABLE, flag, False, ("hive_style",)),
+    Option(
+        WRITE + "hive_style_partitioning",
+        "Name folders column=value.",
+        Effect.TABLE,
+        parse_flag,
+        False,
+        ("hive_style",),
+    ),
     Option(
         WRITE + "partitionpath.urlencode",
         "Escape special characters of partition values.",
         Effect.TABLE,
-        flag,
+        parse_flag,
         False,
         ("url_encode",),
     ),
@@ -73,7 +89,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         "COPY_ON_WRITE: changed files are written again; MERGE_ON_READ: updates and deletes are appended to log files, "
         "which readers merge.",
         Effect.TABLE,
-        one_of("COPY_ON_WRITE", "MERGE_ON_READ"),
+        make_choice_parser("COPY_ON_WRITE", "MERGE_ON_READ"),
         "COPY_ON_WRITE",
         ("table_type", "hoodie.datasource.write.storage.type", "hoodie.table.type"),
     ),
@@ -81,7 +97,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         "hoodie.write.table.version",
         "Table version of a new table: 6 (Hudi 0.14 to 1.2 read it), 8 (1.0 and later) or 9 (1.1 and later).",
         Effect.TABLE,
-        one_of("6", "8", "9"),
+        make_choice_parser("6", "8", "9"),
         "6",
         ("hoodie.table.version",),
     ),
@@ -90,7 +106,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         "Form of the key if the complex generator has one key field: true writes the value alone, false field:value. "
         "Existing tables keep their form.",
         Effect.TABLE,
-        flag,
+        parse_flag,
         None,
     ),
     Option(
@@ -106,7 +122,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         "COMMIT_TIME_ORDERING: the incoming row wins; EVENT_TIME_ORDERING (the "
         "default with an ordering column): the greater ordering value wins; on a tie, the incoming row wins.",
         Effect.TABLE,
-        one_of("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"),
+        make_choice_parser("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"),
         None,
         ("merge_mode", "hoodie.record.merge.mode"),
     ),
@@ -115,7 +131,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         "The same by Hudi's ids. The id of commit-time ordering selects it; the ids of event-time ordering and of "
         "payload classes leave the choice to the ordering column and the payload class.",
         Effect.TABLE,
-        merge_strategy,
+        parse_merge_strategy,
         None,
         (
             WRITE + "record.merger.strategy",
@@ -128,7 +144,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         "Hudi's own mergers, whose rules are supported: HoodieAvroRecordMerger, HoodieSparkRecordMerger, "
         "DefaultSparkRecordMerger, OverwriteWithLatestSparkRecordMerger; the rule is chosen by the options above.",
         Effect.TABLE,
-        mergers,
+        parse_mergers,
         (),
         (WRITE + "record.merger.impls",),
     ),
@@ -137,7 +153,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         "Log the changes of each commit row by row, beside the base files that it writes again. Changes can also be "
         "read without this log.",
         Effect.TABLE,
-        flag,
+        parse_flag,
         False,
     ),
     Option(
@@ -145,7 +161,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         "Contents of the log for each row: DATA_BEFORE_AFTER (the row before and after), DATA_BEFORE or OP_KEY_ONLY; "
         "readers find the rest in base files.",
         Effect.TABLE,
-        one_of("DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY"),
+        make_choice_parser("DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY"),
         "DATA_BEFORE_AFTER",
     ),
 )

@@ -15,7 +15,7 @@ from lakeformat.config.hudi_support import BY_NAME, TIMESTAMP_PREFIXES, Answer, 
 from lakeformat.config.option import WRITE, Effect, Option
 from lakeformat.errors import nearest_name
 
-__all__ = ["OptionOutcome", "Judgement", "Verdict", "foreign_hint", "judge"]
+__all__ = ["Judgement", "OptionOutcome", "Verdict", "foreign_hint", "judge"]
 
 #: Name in lakeformat -> names of delta-rs, Delta's Spark source, pyiceberg, polars, pandas and databases, lower case,
 #: without ``_``, ``-`` and ``.``.
@@ -110,7 +110,7 @@ _LIST: Final = "`lakeformat options` lists all"
 
 
 class OptionOutcome(enum.Enum):
-    """The fate of an option."""
+    """The outcome for an option: obeyed, ignored, refused or misspelt."""
 
     OBEYED = "obeyed"
     IGNORED = "ignored"
@@ -125,7 +125,7 @@ class Verdict:
     Attributes:
         name: the name that the user gave.
         text: the value as text; secrets are hidden.
-        fate: the fate of the option.
+        outcome: whether the option is obeyed, ignored, refused or misspelt.
         explanation: what the option does, what happens instead, or why it is refused.
         cure: what to do about a refusal.
         meant: the name that was probably meant by a misspelt one.
@@ -167,7 +167,7 @@ def judge(raw: Mapping[str, Any], *, effects: frozenset[Effect] = frozenset(Effe
     Args:
         effects: options with other effects are skipped.
     """
-    judged, first_given, other_options = Judgement(), dict[str, tuple[str, str]](), list[tuple[str, str]]()
+    judgement, first_given, other_options = Judgement(), dict[str, tuple[str, str]](), list[tuple[str, str]]()
     given = [(str(name), value) for name, value in raw.items() if value is not None]
     prefix = next((_format_text(value) for name, value in given if name.lower() == _PREFIX), "_").lower()
     for name, value in given:
@@ -175,21 +175,21 @@ def judge(raw: Mapping[str, Any], *, effects: frozenset[Effect] = frozenset(Effe
         if option is None:
             other_options.append((name, _format_text(value)))
         elif option.effect in effects:
-            judged.verdicts.append(_judge_known(judged, first_given, option, name, value))
-    missing = [role for role, (key, _) in _ROLES.items() if Effect.TABLE in effects and not judged.values.get(key)]
+            judgement.verdicts.append(_judge_known(judgement, first_given, option, name, value))
+    missing = [role for role, (key, _) in _ROLES.items() if Effect.TABLE in effects and not judgement.values.get(key)]
     for name, text in other_options:
         lower = name.lower()
         if prefix and lower.startswith(prefix):
-            judged.extra_metadata[lower] = _redact(lower, text)
+            judgement.extra_metadata[lower] = _redact(lower, text)
             explanation = "It goes into the commit's extra metadata."
-            judged.verdicts.append(Verdict(name, judged.extra_metadata[lower], OptionOutcome.OBEYED, explanation))
+            judgement.verdicts.append(Verdict(name, judgement.extra_metadata[lower], OptionOutcome.OBEYED, explanation))
         else:
-            judged.verdicts.append(_judge_other(judged, name, text, missing))
-    return judged
+            judgement.verdicts.append(_judge_other(judgement, name, text, missing))
+    return judgement
 
 
 def _judge_known(
-    judged: Judgement, first_given: dict[str, tuple[str, str]], option: Option, name: str, value: Any
+    judgement: Judgement, first_given: dict[str, tuple[str, str]], option: Option, name: str, value: Any
 ) -> Verdict:
     """Judge an option of lakeformat and store its value."""
     lower, text = name.lower(), _format_text(value)
@@ -201,20 +201,22 @@ def _judge_known(
     except ValueError as problem:
         error = f"option {lower}={text!r} is not valid: {problem}"
         return Verdict(name, text, OptionOutcome.REFUSED, "the value is not valid", str(problem), error=error)
-    if option.key in judged.values and judged.values[option.key] != parsed:
+    if option.key in judgement.values and judgement.values[option.key] != parsed:
         other, other_text = first_given[option.key]
         error = f"options {other}={other_text!r} and {lower}={text!r} mean the same and differ; give one of them"
-        return Verdict(name, text, OptionOutcome.REFUSED, f"{other}={other_text} contradicts it", "give one", error=error)
-    judged.values[option.key], first_given[option.key] = parsed, (lower, text)
+        return Verdict(
+            name, text, OptionOutcome.REFUSED, f"{other}={other_text} contradicts it", "give one", error=error
+        )
+    judgement.values[option.key], first_given[option.key] = parsed, (lower, text)
     return Verdict(name, _redact(lower, text), OptionOutcome.OBEYED, option.doc)
 
 
-def _judge_other(judged: Judgement, name: str, text: str, missing: Iterable[str]) -> Verdict:
+def _judge_other(judgement: Judgement, name: str, text: str, missing: Iterable[str]) -> Verdict:
     """Judge an option that is not one of lakeformat's: an option of Hudi or Spark, or an unknown one."""
     lower = name.lower()
     answer, shown = find_answer(lower), _redact(lower, text)
     if lower.startswith(TIMESTAMP_PREFIXES):
-        return _judge_timestamp(judged, name, text, answer)
+        return _judge_timestamp(judgement, name, text, answer)
     if answer is None:
         return _judge_unknown(name, text, missing)
     harmless = text.strip().lower() in answer.harmless
@@ -224,8 +226,10 @@ def _judge_other(judged: Judgement, name: str, text: str, missing: Iterable[str]
         return Verdict(name, shown, OptionOutcome.IGNORED, answer.explanation)
     if answer.kind is AnswerKind.WARNED:
         if not harmless:
-            judged.without_effect.setdefault(answer.explanation, []).append(lower)
-        return Verdict(name, shown, OptionOutcome.IGNORED, answer.explanation if not harmless else "this value requests nothing")
+            judgement.without_effect.setdefault(answer.explanation, []).append(lower)
+        return Verdict(
+            name, shown, OptionOutcome.IGNORED, answer.explanation if not harmless else "this value requests nothing"
+        )
     if harmless:
         return Verdict(name, shown, OptionOutcome.OBEYED, "This value is the behaviour of lakeformat.")
     cure = f"leave it out{f' and {answer.cure}' if answer.cure else ''}"
@@ -233,15 +237,22 @@ def _judge_other(judged: Judgement, name: str, text: str, missing: Iterable[str]
     return Verdict(name, shown, OptionOutcome.REFUSED, answer.explanation, cure, error=error)
 
 
-def _judge_timestamp(judged: Judgement, name: str, text: str, answer: Answer | None) -> Verdict:
+def _judge_timestamp(judgement: Judgement, name: str, text: str, answer: Answer | None) -> Verdict:
     """Judge an option of the timestamp-based key generator. Refuse unknown ones: they would change partition paths."""
     lower = name.lower()
     if answer is not None:
-        judged.timestamp[lower] = text
+        judgement.timestamp[lower] = text
         return Verdict(name, text, OptionOutcome.OBEYED, answer.explanation)
     meant = nearest_name(lower, [known for known in hudi_names() if known.startswith(TIMESTAMP_PREFIXES)])
     error = f"unknown option {name!r}{_format_hint(meant)}; {_LIST}"
-    return Verdict(name, text, OptionOutcome.MISSPELT if meant else OptionOutcome.REFUSED, "it is not known", meant=meant, error=error)
+    return Verdict(
+        name,
+        text,
+        OptionOutcome.MISSPELT if meant else OptionOutcome.REFUSED,
+        "it is not known",
+        meant=meant,
+        error=error,
+    )
 
 
 def _judge_unknown(name: str, text: str, missing: Iterable[str]) -> Verdict:
@@ -258,8 +269,8 @@ def _judge_unknown(name: str, text: str, missing: Iterable[str]) -> Verdict:
             meant = nearest_name(lower, BY_NAME, _ALIKE)
             hint = _format_hint(meant)
         error = f"unknown option {name!r}{hint}; {_LIST}"
-        fate = OptionOutcome.MISSPELT if meant else OptionOutcome.REFUSED
-        return Verdict(name, shown, fate, "it is not known", hint.lstrip("; "), meant, error)
+        outcome = OptionOutcome.MISSPELT if meant else OptionOutcome.REFUSED
+        return Verdict(name, shown, outcome, "it is not known", hint.lstrip("; "), meant, error)
     squeezed = lower.replace(".", "").replace("_", "")
     for role in missing:
         key, stems = _ROLES[role]
@@ -272,8 +283,8 @@ def _judge_unknown(name: str, text: str, missing: Iterable[str]) -> Verdict:
 
 def _warn_no_effect(name: str, text: str, meant: str) -> Verdict:
     warning = f"option {name.lower()} is not known and has no effect{_format_hint(meant)}"
-    fate = OptionOutcome.MISSPELT if meant else OptionOutcome.IGNORED
-    return Verdict(name, text, fate, "it is not known and has no effect", meant=meant, warning=warning)
+    outcome = OptionOutcome.MISSPELT if meant else OptionOutcome.IGNORED
+    return Verdict(name, text, outcome, "it is not known and has no effect", meant=meant, warning=warning)
 
 
 def _nearest_name(name: str) -> str:

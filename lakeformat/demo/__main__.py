@@ -30,7 +30,7 @@ from lakeformat.spark import register
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["checksum", "format_value", "indent", "report_text", "text_table"]
+__all__ = ["checksum", "format_value", "indent", "main", "report_text", "text_table"]
 
 _NUMBERS = (int, float)
 

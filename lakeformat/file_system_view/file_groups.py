@@ -101,8 +101,8 @@ def visible_files(
         listed: all base files found.
         timeline: the timeline, cut at the wanted instant.
         replaced: file groups that replacecommits of the timeline hide.
-        file_names: instant time -> file group -> file name, from the statistics of an active commit. A file that they do
-            not name does not belong to the table: a failed task attempt or writer left it behind.
+        file_names: instant time -> file group -> file name, from the statistics of an active commit. A file that they
+            do not name does not belong to the table: a failed task attempt or writer left it behind.
     """
     active = timeline.commit_times
     newest: dict[FileGroupId, BaseFile] = {}

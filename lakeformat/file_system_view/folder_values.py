@@ -30,10 +30,10 @@ from lakeformat.predicate import ColumnBounds, column_path
 __all__ = [
     "OFF_FOLDER",
     "dropped_column_values",
-    "find_misplaced_rows",
-    "partition_column_values",
     "find_folder_proven_files",
     "find_folder_proven_logs",
+    "find_misplaced_rows",
+    "partition_column_values",
     "reading_key_settings",
     "virtual_key_settings",
 ]

@@ -62,7 +62,9 @@ def add_log_facts(
     return ListedSlices(slices, frozenset(known[_UPDATING]), frozenset(known[_UPSERTING]))
 
 
-def _make_base_file_test(bases: Mapping[FileGroupId, BaseFile], completion_time: Callable[[str], str | None] | None) -> SawBaseFile:
+def _make_base_file_test(
+    bases: Mapping[FileGroupId, BaseFile], completion_time: Callable[[str], str | None] | None
+) -> SawBaseFile:
     def saw_base_file(time: str, stat: WriteStat) -> bool:
         base = bases.get(FileGroupId(stat.partition_path, stat.file_id))
         if base is None or stat.base_name or completion_time is None:

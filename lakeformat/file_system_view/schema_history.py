@@ -15,7 +15,7 @@ from lakeformat.files.stored_shape import SchemaVersion
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.storage.port import HOODIE, Storage
 
-__all__ = ["schema_versions", "compare_schemas"]
+__all__ = ["compare_schemas", "schema_versions"]
 
 FOLDER: Final = f"{HOODIE}/.schema"
 _ENDING: Final = ".schemacommit"

@@ -16,7 +16,7 @@ from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName
 
-__all__ = ["LatestBase", "find_absent_logs", "check_logs", "build_slices"]
+__all__ = ["LatestBase", "build_slices", "check_logs", "find_absent_logs"]
 
 #: Returns the greatest instant of a base file that a log file may belong to; None if the log file does not count.
 LatestBase: TypeAlias = Callable[[LogFile], str | None]

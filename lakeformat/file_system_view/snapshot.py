@@ -26,7 +26,7 @@ from lakeformat.file_system_view.live_files import (
 )
 from lakeformat.file_system_view.log_file_stats import add_log_facts
 from lakeformat.file_system_view.schema_history import schema_versions
-from lakeformat.file_system_view.slices import LatestBase, find_absent_logs, check_logs, build_slices
+from lakeformat.file_system_view.slices import LatestBase, build_slices, check_logs, find_absent_logs
 from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.open_slice import SliceMergeRules
@@ -238,7 +238,7 @@ def list_snapshot(
     """
     location, is_time_travel = store.storage.location, is_time_travel or as_of is not None
     timeline = whole if as_of is None else whole.as_of(as_of)
-    commits = [(instant.time, store.commit(instant)) for instant in timeline.commits]
+    commits = [(instant.time, store.read_commit(instant)) for instant in timeline.commits]
     replaced = frozenset(
         FileGroupId(partition, file_id)
         for _, metadata in commits
@@ -247,7 +247,7 @@ def list_snapshot(
     )
     promised = [(time, metadata) for time, metadata in commits if needed_times is None or time in needed_times]
     listing = list_files(store.storage)
-    later = [(i, store.commit(i)) for i in whole.commits if i.time not in timeline.commit_times]
+    later = [(i, store.read_commit(i)) for i in whole.commits if i.time not in timeline.commit_times]
     missing = find_missing_before(later, listing, location) if later else None
     if missing is not None:
         raise InstantNotAvailableError(f"cannot read {location} as of {as_of}: {missing}; ask for a later instant")
@@ -294,7 +294,7 @@ def make_latest_base(store: TimelineStore, timeline: Timeline, logs: Iterable[Lo
     times = {log.name.instant_time for log in logs}
     if timeline.layout.has_completion_times:
         # Version 6 named log files after pending compactions; an upgrade leaves them, and Hudi then loses their rows.
-        planned = times.intersection(store.pending_compactions(timeline).values())
+        planned = times.intersection(store.read_compaction_groups(timeline).values())
         known = {time: time for time in planned}
         known |= store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})
     else:
@@ -367,7 +367,7 @@ def _find_schema(
 ) -> pa.Schema | None:
     location = store.storage.location
     for instant in reversed(commits):
-        text = store.commit(instant).schema_text
+        text = store.read_commit(instant).schema_text
         if text:
             return without_meta(from_avro(text, name=f"{location}/{store.path(instant)}"))
     created = config.get(CREATE_SCHEMA)

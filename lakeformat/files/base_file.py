@@ -41,12 +41,12 @@ __all__ = [
     "copied_schema",
     "dictionary_columns",
     "estimate_filter_bytes",
+    "find_dictionary_texts",
     "inherit_filter_and_range",
     "leaf_columns",
+    "make_growable_filter",
     "parquet_writer",
     "read_copied_batches",
-    "find_dictionary_texts",
-    "make_growable_filter",
     "stamp_rows",
     "stamp_rows_with",
     "stored_schema",
@@ -159,7 +159,7 @@ class FileSettings:
     """Settings that all files of one write share.
 
     Attributes:
-        spares: whether columns that hardly shrink stay uncompressed.
+        skips_compression: whether columns that hardly shrink stay uncompressed.
         key_texts: the record key, and the column of which it is a copy, if there is one.
         fpp: false-positive rate of the filter.
         indexed_paths: paths of the leaf columns whose statistics the file index keeps.
@@ -323,7 +323,9 @@ class BaseFileWriter:
         writer.add_key_value_metadata(footer)
         writer.close()
         self._closed_bytes = int(self.sink.tell())
-        self.facts = collect_file_stats(writer.writer.metadata, self._schema, self.settings.indexed_paths, self._nans.by_path)
+        self.facts = collect_file_stats(
+            writer.writer.metadata, self._schema, self.settings.indexed_paths, self._nans.by_path
+        )
 
     def __enter__(self) -> BaseFileWriter:
         return self
@@ -462,7 +464,9 @@ def find_dictionary_texts(footers: Sequence[Any], texts: Collection[str]) -> fro
                 if chunk.path_in_schema in texts:
                     chunks.setdefault(chunk.path_in_schema, []).append(chunk)
     groups = sum(metadata.num_row_groups for metadata in footers)
-    return frozenset(name for name, found in chunks.items() if len(found) == groups and all(map(_has_small_dictionary, found)))
+    return frozenset(
+        name for name, found in chunks.items() if len(found) == groups and all(map(_has_small_dictionary, found))
+    )
 
 
 def _has_small_dictionary(chunk: Any) -> bool:

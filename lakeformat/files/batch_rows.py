@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.arrow.row_bytes import decoded_bytes, value_ends
 
-__all__ = ["MOST_BYTES", "OpenParquet", "leaf_positions", "choose_batch_rows"]
+__all__ = ["MOST_BYTES", "OpenParquet", "choose_batch_rows", "leaf_positions"]
 
 #: Decoded bytes of a batch, about, unless the caller says otherwise.
 MOST_BYTES: Final = 128 << 20

@@ -25,10 +25,10 @@ from lakeformat.codec.avro.columns import decode_columns
 from lakeformat.codec.avro.schema import AvroType, from_avro, record_type
 from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, HeaderKey, LogBlock
 from lakeformat.errors import CorruptTableError, LakeformatError, SchemaMismatchError, UnsupportedTableError
-from lakeformat.files.batch_rows import OpenParquet, leaf_positions, choose_batch_rows
+from lakeformat.files.batch_rows import OpenParquet, choose_batch_rows, leaf_positions
 from lakeformat.merge.versions import LogDeletes, LogRows
 
-__all__ = ["decode_avro_rows", "damaged_block_error", "decode_deletes", "decode_parquet_rows"]
+__all__ = ["damaged_block_error", "decode_avro_rows", "decode_deletes", "decode_parquet_rows"]
 
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")

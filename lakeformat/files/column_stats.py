@@ -62,7 +62,7 @@ class FileStats:
     leaves: tuple[LeafStats, ...] = ()
 
     @classmethod
-    def of_dict(cls, found: Mapping[str, Any]) -> FileStats:
+    def of_dict(cls, document: Mapping[str, Any]) -> FileStats:
         """Make the object from the result of ``dataclasses.asdict``, also if JSON has made lists of its tuples."""
         leaves = [
             LeafStats(
@@ -74,9 +74,9 @@ class FileStats:
                 tuple(leaf["null_counts"]),
                 leaf.get("nan_count"),
             )
-            for leaf in found["leaves"]
+            for leaf in document["leaves"]
         ]
-        return cls(tuple(found["group_rows"]), tuple(leaves))
+        return cls(tuple(document["group_rows"]), tuple(leaves))
 
     @property
     def rows(self) -> int:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.predicate import ColumnBounds, path_parts, resolve_column
 
-__all__ = ["BoundsCollector", "Raw", "is_exact_conversion", "fold_files", "row_group_bounds", "stored_type"]
+__all__ = ["BoundsCollector", "Raw", "fold_files", "is_exact_conversion", "row_group_bounds", "stored_type"]
 
 _TIME_UNITS: Final[Mapping[str, str]] = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _PLAIN: Final[Mapping[str, pa.DataType]] = {
@@ -160,7 +160,9 @@ def row_group_bounds(
     )
 
 
-def _observe(collector: BoundsCollector, place: _LeafPlace, row_group: pq.RowGroupMetaData, nan_count: int | None) -> None:
+def _observe(
+    collector: BoundsCollector, place: _LeafPlace, row_group: pq.RowGroupMetaData, nan_count: int | None
+) -> None:
     statistics = None if place.index is None else row_group.column(place.index).statistics
     if statistics is not None and statistics.has_null_count:
         null_count = statistics.null_count

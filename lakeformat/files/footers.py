@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError, StorageError
-from lakeformat.files.batch_rows import MOST_BYTES, OpenParquet, leaf_positions, choose_batch_rows
+from lakeformat.files.batch_rows import MOST_BYTES, OpenParquet, choose_batch_rows, leaf_positions
 from lakeformat.files.missing_files import missing_file_error
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
@@ -30,14 +30,14 @@ __all__ = [
     "OLD_BLOOM",
     "KeyFooter",
     "KeyRange",
+    "choose_dictionary_reads",
     "group_bytes",
-    "parse_key_footer",
     "open_base",
     "open_parquet",
+    "parse_key_footer",
     "read_key_footer",
     "read_key_footers",
     "read_metadata",
-    "choose_dictionary_reads",
     "row_batches",
 ]
 
@@ -88,10 +88,10 @@ class KeyFooter:
         if not self.filter_bytes:
             return None
         metadata = self.metadata or read_metadata(storage, self.file)
-        found = metadata.metadata or {}
-        kind = found.get(BLOOM_TYPE)
+        entries = metadata.metadata or {}
+        kind = entries.get(BLOOM_TYPE)
         try:
-            return BloomFilter.decode(_filter_text(found), kind.decode("utf-8", "replace") if kind else None)
+            return BloomFilter.decode(_filter_text(entries), kind.decode("utf-8", "replace") if kind else None)
         except CorruptTableError as error:
             _LOG.warning("bloom filter of %s cannot be used, its keys are read instead: %s", self.file.path, error)
             return None
@@ -205,15 +205,15 @@ def read_key_footer(storage: Storage, file: BaseFile) -> KeyFooter:
 
 def parse_key_footer(file: BaseFile, metadata: pq.FileMetaData) -> KeyFooter:
     """Return the facts about the keys in a footer that is already read."""
-    found = metadata.metadata or {}
-    minimum, maximum = _key_range(metadata, found)
+    entries = metadata.metadata or {}
+    minimum, maximum = _key_range(metadata, entries)
     return KeyFooter(
-        file, metadata.num_rows, minimum, maximum, len(_filter_text(found)), metadata.serialized_size, metadata
+        file, metadata.num_rows, minimum, maximum, len(_filter_text(entries)), metadata.serialized_size, metadata
     )
 
 
-def _filter_text(found: dict[bytes, bytes]) -> bytes:
-    return found.get(BLOOM) or found.get(OLD_BLOOM, b"")
+def _filter_text(entries: dict[bytes, bytes]) -> bytes:
+    return entries.get(BLOOM) or entries.get(OLD_BLOOM, b"")
 
 
 def read_key_footers(storage: Storage, files: Sequence[BaseFile], pool: Executor) -> list[KeyFooter]:
@@ -228,11 +228,11 @@ def read_key_footers(storage: Storage, files: Sequence[BaseFile], pool: Executor
     return footers
 
 
-def _key_range(metadata: pq.FileMetaData, found: dict[bytes, bytes]) -> tuple[str | None, str | None]:
+def _key_range(metadata: pq.FileMetaData, entries: dict[bytes, bytes]) -> tuple[str | None, str | None]:
     """Return the footer's key range, widened by the statistics of the key column, so that neither can hide a key."""
-    if MIN_KEY not in found or MAX_KEY not in found:
+    if MIN_KEY not in entries or MAX_KEY not in entries:
         return None, None
-    ranges = [(found[MIN_KEY], found[MAX_KEY])]
+    ranges = [(entries[MIN_KEY], entries[MAX_KEY])]
     column = metadata.schema.names.index(RECORD_KEY) if RECORD_KEY in metadata.schema.names else -1
     for group in range(metadata.num_row_groups if column >= 0 else 0):
         statistics = metadata.row_group(group).column(column).statistics

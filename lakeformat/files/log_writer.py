@@ -25,7 +25,14 @@ from lakeformat.codec.avro.encode import (
 from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, BlockKind, HeaderKey, encode_block, encode_positions
 from lakeformat.errors import SchemaMismatchError
 
-__all__ = ["BaseRows", "encode_change_block", "encode_delete_block", "fits_delete_blocks", "encode_parquet_block", "encode_rollback_block"]
+__all__ = [
+    "BaseRows",
+    "encode_change_block",
+    "encode_delete_block",
+    "encode_parquet_block",
+    "encode_rollback_block",
+    "fits_delete_blocks",
+]
 
 #: Branches of an ordering value's union, as Avro writes them.
 _INT, _LONG, _STRING, _DECIMAL, _ARRAY = (bytes([2 * branch]) for branch in (2, 3, 7, 9, 12))

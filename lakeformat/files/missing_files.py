@@ -63,7 +63,7 @@ def _is_replaced(store: TimelineStore, timeline: Timeline, path: str) -> bool:
         if other is not None and is_newer and timeline.is_committed(other.instant_time):
             return True
     for instant in timeline.commits:
-        metadata = store.commit(instant)
+        metadata = store.read_commit(instant)
         if group.file_id in metadata.replaced.get(folder, ()):
             return True
         newer_base_files = (

@@ -17,10 +17,16 @@ from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.codec.log_blocks import LogBlock
 from lakeformat.files.batch_rows import OpenParquet
 from lakeformat.files.footer_bounds import row_group_bounds
-from lakeformat.files.footers import open_parquet, choose_dictionary_reads, row_batches
+from lakeformat.files.footers import choose_dictionary_reads, open_parquet, row_batches
 from lakeformat.files.log_reader import decode_blocks, has_row_numbers, plan_blocks
 from lakeformat.files.missing_files import missing_file_error
-from lakeformat.files.slice_skipping import SliceFooters, Skipping, read_block_footers, choose_row_groups, groups_with_keys
+from lakeformat.files.slice_skipping import (
+    Skipping,
+    SliceFooters,
+    choose_row_groups,
+    groups_with_keys,
+    read_block_footers,
+)
 from lakeformat.files.stored_shape import StoredShape
 from lakeformat.merge.fold import fold_parts
 from lakeformat.merge.rules import ReadRule

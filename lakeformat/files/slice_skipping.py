@@ -27,7 +27,7 @@ from lakeformat.predicate import ColumnBounds, Predicate, columns_of, mask, may_
 from lakeformat.predicate.nodes import leaves
 from lakeformat.storage.port import Storage
 
-__all__ = ["SliceFooters", "Skipping", "read_block_footers", "choose_row_groups", "groups_with_keys", "may_hold_match"]
+__all__ = ["Skipping", "SliceFooters", "choose_row_groups", "groups_with_keys", "may_hold_match", "read_block_footers"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -61,7 +61,7 @@ class SliceFooters:
     Attributes:
         base: footer of the base file; None if there is none.
         blocks: footers of the data blocks; None if one of them has no footer, as Avro blocks.
-        mixes: whether one row may combine fields of base and log rows.
+        combines_fields: whether one row may combine fields of base and log rows.
         without_statistics: columns whose statistics cannot be used.
     """
 

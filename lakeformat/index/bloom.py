@@ -20,7 +20,7 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import ColumnBounds
 from lakeformat.storage.port import Storage
 
-__all__ = ["GlobalIndex", "PartitionIndex", "point_to_slices", "find_possible_files"]
+__all__ = ["GlobalIndex", "PartitionIndex", "find_possible_files", "point_to_slices"]
 
 #: With fewer files, all footers are read at once.
 _MANY_FILES: Final = 8

@@ -104,8 +104,10 @@ class Tagged:
         new: positions of keys that no file holds, in key order.
         searched: the slices that were searched.
         new_buckets: for each new key its bucket; None if the index has no buckets.
-        leaving: for each entry whether the row moves to another partition, so that this file loses it; None if none do.
-        gone: for each entry whether log files have deleted the row that the base file still holds; None if none are.
+        is_leaving: for each entry whether the row moves to another partition, so that this file loses it; None if no
+            row moves.
+        is_deleted: for each entry whether log files have deleted the row that the base file still holds; None if no
+            row is deleted.
         base_rows: for each entry the row number in the slice's base file, -1 if the key has several rows; None if row
             numbers are unknown.
     """
@@ -116,7 +118,7 @@ class Tagged:
     counts: TagCounts = field(default_factory=TagCounts)
     searched: tuple[FileSlice, ...] = ()
     new_buckets: Ints | None = None
-    leaving: npt.NDArray[np.bool_] | None = None
+    is_leaving: npt.NDArray[np.bool_] | None = None
     is_deleted: npt.NDArray[np.bool_] | None = None
     base_rows: Ints | None = None
 

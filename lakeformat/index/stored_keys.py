@@ -47,9 +47,9 @@ __all__ = [
     "Wanted",
     "add_keys_of_logs",
     "add_log_keys",
-    "flag_deleted_pairs",
-    "find_deleting_slices",
     "drop_deleted_places",
+    "find_deleting_slices",
+    "flag_deleted_pairs",
     "locate_keys",
     "logs_with_keys",
     "mark_deleted_rows",
@@ -114,7 +114,11 @@ class SortedKeys:
 
 def overlapping_groups(metadata: pq.FileMetaData, column: int, wanted: Wanted) -> list[int]:
     """Return the row groups that may hold a wanted key by the key column's statistics; without statistics, all."""
-    return [at for at in range(metadata.num_row_groups) if _may_hold_wanted_key(metadata.row_group(at).column(column), wanted)]
+    return [
+        at
+        for at in range(metadata.num_row_groups)
+        if _may_hold_wanted_key(metadata.row_group(at).column(column), wanted)
+    ]
 
 
 def _may_hold_wanted_key(chunk: pq.ColumnChunkMetaData, wanted: Wanted) -> bool:
@@ -177,7 +181,8 @@ def locate_keys(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[tup
     hits = np.searchsorted(places, ends)
     parts = zip(columns, ends.tolist(), hits.tolist(), hits[1:].tolist(), strict=False)
     return [
-        _distinct(at[first:last], column.row_numbers(places[first:last] - start)) for column, start, first, last in parts
+        _distinct(at[first:last], column.row_numbers(places[first:last] - start))
+        for column, start, first, last in parts
     ]
 
 
@@ -313,7 +318,9 @@ class DeletingSlice:
     columns: pa.Schema
 
 
-def find_deleting_slices(storage: Storage, snapshot: Snapshot, slices: Sequence[FileSlice]) -> Mapping[int, DeletingSlice]:
+def find_deleting_slices(
+    storage: Storage, snapshot: Snapshot, slices: Sequence[FileSlice]
+) -> Mapping[int, DeletingSlice]:
     """Return the slices, by position, with log files that may delete rows: no commit says that they delete nothing."""
     upserting = snapshot.live.upserting if isinstance(snapshot.live, ListedSlices) else frozenset()
     found = [at for at, each in enumerate(slices) if any(log.path not in upserting for log in each.logs)]

@@ -31,9 +31,9 @@ from lakeformat.model.keys import KeySettings, PartitionField, PartitionKind, Ti
 __all__ = [
     "DEFAULT_PARTITION",
     "distinct_partitions",
+    "find_nested_pair",
     "folders_above",
     "match_partitions",
-    "find_nested_pair",
     "partition_paths",
     "partition_values",
 ]

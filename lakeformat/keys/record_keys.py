@@ -16,7 +16,7 @@ from lakeformat.codec.java import java_text
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 
-__all__ = ["GENERATED_KEY", "GeneratedKeys", "field_column", "record_keys", "make_seqnos"]
+__all__ = ["GENERATED_KEY", "GeneratedKeys", "field_column", "make_seqnos", "record_keys"]
 
 #: The last four digits of numbers, as text.
 _LAST_DIGITS: Final = (np.arange(10_000)[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8)

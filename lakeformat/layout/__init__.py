@@ -1,5 +1,5 @@
 """Layouts: the order of rows in files, chosen so that a filter on any of some columns reads few files."""
 
-from lakeformat.layout.curve import CurveBuild, Curve, Positions, CurveStrategy, cell_ends, cut_places, fit_curve
+from lakeformat.layout.curve import Curve, CurveBuild, CurveStrategy, Positions, cell_ends, cut_places, fit_curve
 
-__all__ = ["CurveBuild", "Curve", "Positions", "CurveStrategy", "cell_ends", "cut_places", "fit_curve"]
+__all__ = ["Curve", "CurveBuild", "CurveStrategy", "Positions", "cell_ends", "cut_places", "fit_curve"]

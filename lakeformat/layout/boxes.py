@@ -20,8 +20,8 @@ __all__ = [
     "Boxes",
     "Estimate",
     "Estimates",
-    "RankArray",
     "FileRanges",
+    "RankArray",
     "boxes_around",
     "boxes_of_files",
     "format_percent",
@@ -40,7 +40,7 @@ class FileRanges:
 
     Attributes:
         low, high: one value per file, null if it is unknown; of the column's type.
-        blank: files that hold no value: only nulls, or no rows.
+        is_empty: files that hold no value: only nulls, or no rows.
     """
 
     low: pa.Array
@@ -233,8 +233,8 @@ class Estimates:
         least = next(layout for layout in others if layout.name == self.best)
         by = ", ".join(f'"{column}"' for column in self.columns)
         return (
-            f"{least.name} reads {format_percent(least.read)} of the files where {format_percent(now.read)} are read now; run "
-            f'table.cluster(by=[{by}], curve="{least.name}")'
+            f"{least.name} reads {format_percent(least.read)} of the files where {format_percent(now.read)} are read "
+            f'now; run table.cluster(by=[{by}], curve="{least.name}")'
         )
 
 

@@ -21,7 +21,18 @@ import pyarrow as pa
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.layout.ranks import Boundaries, Ranks, Words, fit_boundaries, fit_ranks, leaf_column, leaf_type
 
-__all__ = ["SLACK", "CurveBuild", "Curve", "Positions", "CurveStrategy", "cell_ends", "cut_places", "fit_curve", "hilbert", "interleave"]
+__all__ = [
+    "SLACK",
+    "Curve",
+    "CurveBuild",
+    "CurveStrategy",
+    "Positions",
+    "cell_ends",
+    "cut_places",
+    "fit_curve",
+    "hilbert",
+    "interleave",
+]
 
 Cells: TypeAlias = npt.NDArray[np.uint64]
 
@@ -260,7 +271,9 @@ class Curve:
         return (hilbert if self.strategy is CurveStrategy.HILBERT else interleave)(cells, self.bits)
 
 
-def fit_curve(strategy: CurveStrategy, columns: Sequence[str], sample: pa.Table, *, build: CurveBuild = CurveBuild.SAMPLE) -> Curve:
+def fit_curve(
+    strategy: CurveStrategy, columns: Sequence[str], sample: pa.Table, *, build: CurveBuild = CurveBuild.SAMPLE
+) -> Curve:
     """Fit a curve to a sample, for rows with the same columns.
 
     Args:
@@ -335,7 +348,7 @@ def cut_places(places: Positions, files: int) -> npt.NDArray[np.int64]:
 
 
 def cell_ends(places: Positions, starts: npt.NDArray[np.int64]) -> Positions:
-    """Return for each cut of `cut_places` the last place before it, which also divides rows that are not in ``places``."""
+    """Return for each cut of `cut_places` the last place before it. It also divides rows that are not in ``places``."""
     before = places[starts - 1]
     filled = before ^ places[starts]
     for shift in (1, 2, 4, 8, 16, 32):

@@ -26,14 +26,14 @@ from lakeformat.layout.boxes import (
     Boxes,
     Estimate,
     Estimates,
-    RankArray,
     FileRanges,
+    RankArray,
     boxes_around,
     boxes_of_files,
     format_percent,
     share_read,
 )
-from lakeformat.layout.curve import Positions, CurveStrategy, cut_places, fit_curve
+from lakeformat.layout.curve import CurveStrategy, Positions, cut_places, fit_curve
 from lakeformat.model.one_line import OneLine
 from lakeformat.public import public
 
@@ -84,7 +84,8 @@ def draw_layouts(report: Estimates, plane: Sequence[str] = (), after: Estimates 
     subtitle = report.advice
     if after is not None:
         # The last line keeps the titles of the panels apart.
-        subtitle = f"{format_percent(report.layouts[0].read)} of the files before, {format_percent(after.layouts[0].read)} after\n"
+        shares = [format_percent(each.layouts[0].read) for each in (report, after)]
+        subtitle = f"{shares[0]} of the files before, {shares[1]} after\n"
     figure.suptitle(f"{head}\n{subtitle}", fontsize=12, color=_TEXT)
     figure.legend(
         handles=[
@@ -270,14 +271,17 @@ class LayoutReport(OneLine, Estimates):
         """Return the HTML for notebooks: the shares of files that filters skip, a column per layout, and the advice."""
         kinds = [*(f"on {column}" for column in self.columns), "on all together"]
         rows = [
-            (kind, *(format_percent([*layout.skipped.values(), layout.skipped_together][at]) for layout in self.layouts))
+            (
+                kind,
+                *(format_percent([*layout.skipped.values(), layout.skipped_together][at]) for layout in self.layouts),
+            )
             for at, kind in enumerate(kinds if len(self.columns) > 1 else kinds[:1])
         ]
         head = f"Share of the files that a filter for {format_percent(self.selectivity)} of the rows skips"
         return html_rows(("", *(layout.name for layout in self.layouts)), rows, caption=head, note=self.advice)
 
     def figure(self, plane: Sequence[str] = (), *, after: LayoutReport | None = None) -> Any:
-        """Draw a matplotlib figure of what files span in the plane of two columns, with a panel for each layout.
+        """Draw a matplotlib figure of the boxes that files span in the plane of two columns, one panel per layout.
 
         Args:
             plane: two of the columns; the first two by default. A single column is drawn against the order of files.
@@ -319,7 +323,8 @@ def estimate_layouts(
 
     def estimate(name: str, boxes: Boxes) -> Estimate:
         skipped = {
-            column: 1 - share_read(boxes.select_dimension(at), alone[at]) if len(boxes) else 0.0 for at, column in enumerate(names)
+            column: 1 - share_read(boxes.select_dimension(at), alone[at]) if len(boxes) else 0.0
+            for at, column in enumerate(names)
         }
         return Estimate(name, len(boxes), skipped, 1 - share_read(boxes, together), boxes)
 

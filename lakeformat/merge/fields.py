@@ -119,7 +119,7 @@ class KeyRuns:
         return self.positions[np.where(replacing >= 0, replacing, chosen)]
 
     def first(self, wanted: Mask) -> Ints:
-        """Return for each run the first place in ``positions`` that is wanted, or the length of ``positions`` if there is none."""
+        """Return for each run the first wanted place in ``positions``, or the length of ``positions`` if none is."""
         return self._last_place(np.flatnonzero(wanted)[::-1], len(self.positions))
 
     def last(self, wanted: Mask) -> Ints:

@@ -54,7 +54,9 @@ def fold_parts(
         keep: called with the remaining rows after each fold; returns them, from memory or from a file.
         base_rows: as for `fold_versions`.
     """
-    held = [make_versions(_NO_DELETES, rule, schema, stored)]  # The folded versions, then parts that are not folded yet.
+    held = [
+        make_versions(_NO_DELETES, rule, schema, stored)
+    ]  # The folded versions, then parts that are not folded yet.
     count = size = rows = size_folded = 0
     for part in parts:
         held.append(make_versions(part, rule, schema, stored))

@@ -111,7 +111,8 @@ class Merger:
 
     Attributes:
         target: the function, or ``package.module:function``, which is imported when it is used.
-        fixed_columns: columns, or fields of structs, whose values the function must not change: those of key and partition.
+        fixed_columns: columns, or fields of structs, whose values the function must not change: those of key and
+            partition.
     """
 
     target: MergeFunction | str

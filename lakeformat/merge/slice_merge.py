@@ -56,8 +56,8 @@ class MergeCounts:
 class SliceMerge:
     """The merge of one base file's batches with the slice's log files.
 
-    Batches may come in any order and from several threads. All batches of a slice go through one object: `log_only_rows`
-    yields the rows that only the log files have after the last batch has been merged.
+    Batches may come in any order and from several threads. All batches of a slice go through one object. After
+    the last batch has been merged, `log_only_rows` yields the rows that only the log files have.
 
     Args:
         logs: one version of each record, as `fold_parts` returns them.
@@ -199,7 +199,11 @@ class SliceMerge:
                 cells = latest
             else:
                 cells = whole if base_known is log_known is None else pairs.cells(base_known, log_known)
-            columns.append(pairs.select_kept(column) if cells is None else cells.replace_values(column, self._logs.rows.column(name)))
+            columns.append(
+                pairs.select_kept(column)
+                if cells is None
+                else cells.replace_values(column, self._logs.rows.column(name))
+            )
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 

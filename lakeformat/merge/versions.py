@@ -33,8 +33,8 @@ __all__ = [
     "deleting_rows",
     "field_values",
     "known_values",
-    "marked_rows",
     "make_versions",
+    "marked_rows",
 ]
 
 

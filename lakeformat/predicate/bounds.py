@@ -320,7 +320,8 @@ def _test_not_prefix(prefix: str, column: ColumnBounds) -> Flags:
     if not _has_usable_text_bounds(column):
         return _unknown(column)
     return ~(
-        _is_true(pc.starts_with(column.minimum, pattern=prefix)) & _is_true(pc.starts_with(column.maximum, pattern=prefix))
+        _is_true(pc.starts_with(column.minimum, pattern=prefix))
+        & _is_true(pc.starts_with(column.maximum, pattern=prefix))
     )
 
 

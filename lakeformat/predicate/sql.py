@@ -49,9 +49,9 @@ __all__ = [
     "Select",
     "ZonedCondition",
     "check_escapes",
+    "node_to_predicate",
     "parse_select",
     "parse_where",
-    "node_to_predicate",
     "zoned_condition",
 ]
 

@@ -5,8 +5,8 @@ time of a row says which commit wrote it last. So only the files of the snapshot
 clustering and compaction keep commit times, and an archived begin loses nothing. In slices with log files, base rows
 and log records are chosen before they are merged.
 
-If a range begins at a commit that has been undone since, `warn_of_undone_commits` logs a warning: the changes do not include
-the rows that the rollback or restore brought back.
+If a range begins at a commit that has been undone since, `warn_of_undone_commits` logs a warning: the changes do not
+include the rows that the rollback or restore brought back.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = [
     "EVERYTHING",
     "RangeBounds",
-    "parse_range_bounds",
     "check_commit_times",
     "cut_before_hollow",
     "incremental_snapshot",
+    "parse_range_bounds",
     "warn_of_undone_commits",
 ]
 
@@ -159,7 +159,7 @@ def _load_range_end(
 
 def _with_newest_columns(context: TableContext, snapshot: Snapshot, whole: Timeline) -> Snapshot:
     """Return the snapshot with the table's present columns (Hudi: ``HoodieBaseRelation``)."""
-    commits = [(instant.time, context.store.commit(instant)) for instant in whole.commits]
+    commits = [(instant.time, context.store.read_commit(instant)) for instant in whole.commits]
     schema = table_schema(context.store, snapshot.config, whole.commits, ())
     if schema is None:
         return snapshot
@@ -198,7 +198,7 @@ def cut_before_hollow(context: TableContext, options: Options, whole: Timeline) 
     Returns:
         the timeline, and the times of the commits that were cut off.
     """
-    plans = frozenset(context.store.pending_clustering(whole).values())
+    plans = frozenset(context.store.read_clustering_groups(whole).values())
     hollow = whole.hollow_commit(plans)
     if hollow is None:
         return whole, frozenset()

@@ -27,9 +27,9 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = [
     "ReadQuery",
     "apply_query_type",
+    "load_requested_snapshot",
     "make_query",
     "readable_schema",
-    "load_requested_snapshot",
     "resolve_query",
     "wants_images",
     "warn_before_first",
@@ -158,7 +158,9 @@ def make_query(
         location: location of the table, for messages.
     """
     table = snapshot.columns(location)
-    return resolve_query(table, _hide_meta_columns(options, snapshot), columns=columns, where=where).restrict_to_range(snapshot)
+    return resolve_query(table, _hide_meta_columns(options, snapshot), columns=columns, where=where).restrict_to_range(
+        snapshot
+    )
 
 
 def resolve_query(

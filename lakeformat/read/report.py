@@ -147,7 +147,7 @@ def _draw_sample(
         return pa.table([*leaves, path], schema=schema)
 
     with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
-        return pa.concat_tables(pool.map(rows_of, drawn.tolist(), times.tolist()))
+        return pa.concat_tables(pool.map(read_rows, drawn.tolist(), times.tolist()))
 
 
 def _leaf(rows: pa.Table, path: str) -> pa.ChunkedArray:

@@ -44,8 +44,8 @@ __all__ = [
     "ReadArguments",
     "Scan",
     "check_limit",
-    "list_files_table",
     "count_known_rows",
+    "list_files_table",
     "make_scan",
 ]
 

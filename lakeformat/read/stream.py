@@ -20,7 +20,7 @@ from lakeformat.model.instant import Action, State, parse_as_of
 from lakeformat.read.incremental import EVERYTHING, cut_before_hollow
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["BEGINNING", "BatchLimits", "BatchEnd", "StreamPositions", "check_stream_options", "find_batch_end"]
+__all__ = ["BEGINNING", "BatchEnd", "BatchLimits", "StreamPositions", "check_stream_options", "find_batch_end"]
 
 #: Position before every commit.
 BEGINNING: Final = "0" * 17
@@ -66,19 +66,19 @@ class BatchEnd:
     bytes: int
 
 
-def find_batch_end(start: str, offers: Sequence[BatchEnd], limits: BatchLimits, earliest_retained: str = "") -> str:
+def find_batch_end(start: str, candidates: Sequence[BatchEnd], limits: BatchLimits, earliest_retained: str = "") -> str:
     """Return the end of the batch after ``start``; ``start`` if there is nothing new.
 
     Args:
-        offers: commits after ``start``, in the order of their positions.
+        candidates: commits after ``start``, in the order of their positions.
         earliest_retained: oldest position at which the table can still be read as it was; no batch ends before it.
     """
     end, commits, files, size_bytes = start, 0, 0, 0
-    for offer in offers:
-        commits, files, size_bytes = commits + 1, files + offer.files, size_bytes + offer.bytes
+    for candidate in candidates:
+        commits, files, size_bytes = commits + 1, files + candidate.files, size_bytes + candidate.bytes
         if end > start and end >= earliest_retained and not limits.allow(commits, files, size_bytes):
             break
-        end = offer.position
+        end = candidate.position
     return end
 
 
@@ -136,12 +136,12 @@ class StreamPositions:
             return start
         if not limits.is_limited:
             return found[-1].completed_at
-        store, offers = self._context.store, []
+        store, candidates = self._context.store, []
         for instant in found:
-            commit = store.commit(instant)
+            commit = store.read_commit(instant)
             stats = () if commit.compacted or commit.operation in _NO_NEW_ROWS else tuple(commit.all_stats())
-            offers.append(BatchEnd(instant.completed_at, len(stats), sum(stat.size_bytes for stat in stats)))
-        return find_batch_end(start, offers, limits, self._find_earliest_retained(readable))
+            candidates.append(BatchEnd(instant.completed_at, len(stats), sum(stat.size_bytes for stat in stats)))
+        return find_batch_end(start, candidates, limits, self._find_earliest_retained(readable))
 
     def _readable(self) -> Timeline:
         return cut_before_hollow(self._context, self._options, self._context.store.load())[0]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
     from typing_extensions import Unpack
 
-__all__ = ["ReadVerbs", "ArrowReadVerbs"]
+__all__ = ["ArrowReadVerbs", "ReadVerbs"]
 
 
 @public

@@ -29,10 +29,16 @@ from lakeformat.services.archive.plan import archive_limits
 from lakeformat.services.archive.run import ArchiveSession
 from lakeformat.services.clean.plan import choose_retention
 from lakeformat.services.clean.run import CleanSession, Deleter
-from lakeformat.services.cluster.run import ClusterSession, Rewriter, pending_plans, make_cluster_request, index_binds_rows
+from lakeformat.services.cluster.run import (
+    ClusterSession,
+    Rewriter,
+    index_binds_rows,
+    list_pending_clusterings,
+    make_cluster_request,
+)
 from lakeformat.services.compact.plan import are_all_marked, may_run, may_show_outgrown
 from lakeformat.services.compact.rewrite import Compactor
-from lakeformat.services.compact.run import CompactSession, pending_compactions
+from lakeformat.services.compact.run import CompactSession, list_pending_compactions
 from lakeformat.services.ttl import ExpireSession
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -43,10 +49,10 @@ from lakeformat.transaction.result import WriteResult
 __all__ = [
     "Executors",
     "Trigger",
-    "run_due_services",
     "check_services",
     "commits_since_clustering",
     "is_due",
+    "run_due_services",
     "run_services_after_write",
 ]
 
@@ -149,7 +155,9 @@ class Executors:
     deleter: Deleter | None = None
 
 
-def run_due_services(context: TableContext, options: Options, executors: Executors | None = None) -> dict[str, Any] | None:
+def run_due_services(
+    context: TableContext, options: Options, executors: Executors | None = None
+) -> dict[str, Any] | None:
     """Run the services that are due: compaction, clustering, expiry of partitions, cleaning, archiving, in this order.
 
     Returns:
@@ -225,7 +233,7 @@ def _compact(context: TableContext, options: Options, compactor: Compactor | Non
     if is_due(Trigger.of_options(options), timeline, context.clock.now_ms(), config.zone):
         if options[compaction.INLINE]:
             results.append(str(CompactSession(context, options, compactor).run(plans=True)))
-        elif not pending_compactions(context.store, timeline):
+        elif not list_pending_compactions(context.store, timeline):
             planned = CompactSession(context, options, compactor).schedule()
             results.append(f"scheduled {planned}" if planned else "nothing to schedule")
     return "; ".join(results) or None
@@ -248,9 +256,9 @@ def _compact_outgrown(
     ]
     if not deltas or not may_run(pending):
         return None
-    if not pending and not may_show_outgrown(store.commit(deltas[-1]), auto):
+    if not pending and not may_show_outgrown(store.read_commit(deltas[-1]), auto):
         return None
-    if not are_all_marked(map(store.commit, timeline.commits), REPORT_KEY) or context.storage.list(HEARTBEATS):
+    if not are_all_marked(map(store.read_commit, timeline.commits), REPORT_KEY) or context.storage.list(HEARTBEATS):
         return None
     result = CompactSession(context, options.with_values(**auto.as_options()), compactor).run(plans=True)
     return None if result.skipped else str(result)
@@ -269,10 +277,10 @@ def run_services_after_write(
 def commits_since_clustering(store: TimelineStore) -> int:
     """Count the completed commits since the last clustering that is completed or pending."""
     timeline = store.load()
-    last = max(pending_plans(store, timeline), default="")
+    last = max(list_pending_clusterings(store, timeline), default="")
     count = 0
     for instant in reversed(timeline.commits):
-        if instant.time < last or store.commit(instant).operation == "CLUSTER":
+        if instant.time < last or store.read_commit(instant).operation == "CLUSTER":
             break
         count += 1
     return count

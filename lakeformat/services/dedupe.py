@@ -34,7 +34,7 @@ from lakeformat.public import public
 from lakeformat.services.cluster.local_rewriter import Group
 from lakeformat.services.cluster.plan import EXECUTION_CLASS, clustering_group
 from lakeformat.services.cluster.rewrite import FileMaker, GroupSource, SliceToCluster, open_group
-from lakeformat.services.cluster.run import ClusterRequest, ClusterSession, make_cluster_request, index_binds_rows
+from lakeformat.services.cluster.run import ClusterRequest, ClusterSession, index_binds_rows, make_cluster_request
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.scheduled_service import list_planned_groups
 from lakeformat.timeline.history import DEDUPE
@@ -254,9 +254,9 @@ def _decode(column: pa.Array) -> pa.Array:
 class _DedupeCommit(ClusterSession):
     """A clustering of the file groups with surplus rows that leaves these rows out."""
 
-    def __init__(self, context: TableContext, options: Options, found: _Duplicates) -> None:
+    def __init__(self, context: TableContext, options: Options, duplicates: _Duplicates) -> None:
         super().__init__(context, options, self._rewrite_without_surplus, Hooks().with_verb(DEDUPE))
-        self._found = found
+        self._found = duplicates
 
     def plan(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:
         """Plan the file groups with surplus rows.

@@ -18,7 +18,7 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
 from lakeformat.public import public
-from lakeformat.services.restore.plan import instants_after, find_target
+from lakeformat.services.restore.plan import find_target, list_instants_after
 from lakeformat.services.restore.run import snapshot_at
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.rollback import recover
@@ -84,8 +84,8 @@ class SavepointSession:
             cleaning = next((i for i in timeline.pending if i.action is Action.CLEAN), None)
             if cleaning is not None:
                 raise WriteConflictError(
-                    f"{self.store.path(cleaning)} is pending in {self.context.storage.location}, which may delete files "
-                    "of the savepoint; wait for it, or call clean(), which finishes it"
+                    f"{self.store.path(cleaning)} is pending in {self.context.storage.location}, which may delete "
+                    "files of the savepoint; wait for it, or call clean(), which finishes it"
                 )
             files = self._files(config, timeline, target)
             metadata = SavepointMetadata(user, self.context.clock.now_ms(), comment, files)
@@ -118,17 +118,17 @@ class SavepointSession:
     def _target(self, timeline: Timeline, instant_time: str | None) -> Instant:
         location = self.context.storage.location
         if instant_time is not None:
-            return find_target(timeline, instant_time, location, doing="make a savepoint")
+            return find_target(timeline, instant_time, location, activity="make a savepoint")
         if not timeline.commits:
             raise InstantNotAvailableError(f"{location} has no commit yet: there is nothing to make a savepoint of")
         return timeline.commits[-1]
 
     def _files(self, config: TableConfig, timeline: Timeline, target: Instant) -> Mapping[str, tuple[str, ...]]:
         """Return, by partition, the names of all files that a snapshot at the commit reads."""
-        live = snapshot_at(self.context, config, timeline, target, doing="make a savepoint").live
+        live = snapshot_at(self.context, config, timeline, target, activity="make a savepoint").live
         slices = live.slices if isinstance(live, ListedSlices) else ()
         bases = live.files if isinstance(live, ListedFiles) else ()
-        later = {instant.time for instant in instants_after(timeline, target)}
+        later = {instant.time for instant in list_instants_after(timeline, target)}
         names_by_path: dict[str, list[str]] = {}
         for file in (*bases, *(file for piece in slices for file in piece.files)):
             if file.name.instant_time not in later:  # Skip log files of slices that later plans opened.

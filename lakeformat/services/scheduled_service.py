@@ -28,7 +28,7 @@ from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.rollback import revert_run
 from lakeformat.transaction.transaction import Transaction
 
-__all__ = ["ScheduledService", "list_planned_groups", "newest_schema_text", "not_pending_error"]
+__all__ = ["ScheduledService", "find_newest_schema_text", "list_planned_groups", "not_pending_error"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 _COMPACTIONS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
@@ -48,7 +48,7 @@ def list_planned_groups(store: TimelineStore, timeline: Timeline) -> frozenset[F
     Raises:
         CorruptTableError: a plan cannot be read.
     """
-    groups = set(store.pending_clustering(timeline))
+    groups = set(store.read_clustering_groups(timeline))
     for instant in timeline.pending:
         if instant.action in _COMPACTIONS and (plan := store.read_compaction_plan(instant)) is not None:
             groups.update(operation.group for operation in plan.operations)
@@ -209,10 +209,10 @@ class ScheduledService:
             self.transaction.undo(commit)
 
 
-def newest_schema_text(context: TableContext, snapshot: Snapshot) -> str:
+def find_newest_schema_text(context: TableContext, snapshot: Snapshot) -> str:
     """Return the newest schema text, unchanged; "" if there is none, or it contains meta columns."""
     for instant in reversed(snapshot.timeline.commits):
-        text = context.store.commit(instant).schema_text
+        text = context.store.read_commit(instant).schema_text
         if text:
             return "" if COMMIT_TIME in text else text
     return ""

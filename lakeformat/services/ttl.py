@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.properties import decode
 from lakeformat.config.resolve import Options
-from lakeformat.config.retention_options import Expiry, AgeStart
+from lakeformat.config.retention_options import AgeStart, Expiry
 from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -163,7 +163,7 @@ class ExpireSession:
         if self.expiry.days < 1:
             return (), "no partition expires; set hoodie.partition.ttl.strategy.days.retain"
         now = format_instant_time(self.context.clock.now_ms(), config.zone)
-        closed = {group.partition_path for group in self.context.store.pending_clustering(snapshot.timeline)}
+        closed = {group.partition_path for group in self.context.store.read_clustering_groups(snapshot.timeline)}
         live = {each.path: each for each in _partitions(snapshot) if each.path not in closed}
         age_from: Callable[[ExpiredPartition], str] = partial(self._last_write_time, snapshot, now)
         if self.expiry.strategy is AgeStart.CREATION:

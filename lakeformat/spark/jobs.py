@@ -39,9 +39,9 @@ __all__ = [
     "group_tasks",
     "has_executors",
     "numbered_tasks",
-    "task_numbers",
-    "task_errors",
     "parse_written_file",
+    "task_errors",
+    "task_numbers",
 ]
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]

@@ -24,10 +24,24 @@ from typing import TYPE_CHECKING, Any, Final
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.services.clean.run import Deleter, delete_in_process
 from lakeformat.services.cluster.local_rewriter import Group, GroupRewriter, rewrite_in_process
-from lakeformat.services.cluster.rewrite import CurveRanges, SliceToCluster, SpillFile, fit_ranges, merge_range, open_group, write_spill_file
+from lakeformat.services.cluster.rewrite import (
+    CurveRanges,
+    SliceToCluster,
+    SpillFile,
+    fit_ranges,
+    merge_range,
+    open_group,
+    write_spill_file,
+)
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.services.compact.rewrite import Compactor, CompactSettings, SliceToCompact, compact_in_process, compact_slice
+from lakeformat.services.compact.rewrite import (
+    Compactor,
+    CompactSettings,
+    SliceToCompact,
+    compact_in_process,
+    compact_slice,
+)
 from lakeformat.spark.host import plain_errors
 from lakeformat.spark.jobs import (
     ANSWER,

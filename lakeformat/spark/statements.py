@@ -331,7 +331,8 @@ class _Runner:
             CLAUSE_NUMBER, functions.expr(self.prepared(clause_number(whens, has_source=source is not None)))
         )
         # An update must not change the key and partition columns; a row whose update would is marked.
-        marked = f"case when {moved_condition(whens, fixed, source)} then {MOVED} else {CLAUSE_NUMBER} end as {CLAUSE_NUMBER}"
+        moved = moved_condition(whens, fixed, source)
+        marked = f"case when {moved} then {MOVED} else {CLAUSE_NUMBER} end as {CLAUSE_NUMBER}"
         inserts = [When(when.on, None, "delete") if when.action == "update" else when for when in whens]
         values = [
             f"{value_of(inserts if name in fixed else whens, name, kept[name], source, kinds[name])} as `{name}`"

@@ -34,7 +34,7 @@ from lakeformat.spark.register import use_this_python
 from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
 from lakeformat.spark.table_info import SparkReading
 from lakeformat.spark.types import arrow_schema
-from lakeformat.spark.writes.shuffle import SparkExchange
+from lakeformat.spark.writes.shuffle import SparkShuffle
 from lakeformat.statements import bind_condition, delete_where, update
 from lakeformat.table import Table, table_options
 from lakeformat.timeline.path_probe import check_free
@@ -197,11 +197,11 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
 
     def _run_services(self, result: WriteResult) -> WriteResult:
         """Run the table services that are due after a write, and return the result with theirs."""
-        hands = Executors(self._rewriter(), self._compactor(), self._deleter())
-        return run_services_after_write(result, self.context, self.options, hands)
+        executors = Executors(self._rewriter(), self._compactor(), self._deleter())
+        return run_services_after_write(result, self.context, self.options, executors)
 
     def _runner(self, job: WriteJob) -> BucketWriter:
-        return SparkExchange(self._spark, self.context, job).rewrite
+        return SparkShuffle(self._spark, self.context, job).rewrite
 
     def _update_computed(
         self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
@@ -247,7 +247,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         session = WriteSession(context, job, hooks)
         try:
             with reuse_memory():
-                staged = SparkExchange(self._spark, context, job).stage(rows)
+                staged = SparkShuffle(self._spark, context, job).stage(rows)
                 with StageReader(context.storage, staged, job.prepare) as reader:
                     partitions = reader.read_partitions()
                     check_distinct(partitions, is_global=plan.is_global, context=context, source_snapshot=seen)
@@ -281,30 +281,30 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
 
     def _write_rows(self, rows: DataFrame, job: WriteJob, snapshot: Snapshot, hooks: Hooks) -> WriteResult:
         """Write the rows by the way that the operation and the index allow."""
-        exchange = SparkExchange(self._spark, self.context, job)
+        shuffle = SparkShuffle(self._spark, self.context, job)
         if needs_all := _needs_all_keys(job):
-            _LOG.warning("%s is not exchanged: this process merges the rows alone", needs_all)
-            return self._write_in_driver(rows, exchange, job, snapshot, hooks)
-        session = ShuffledSession(self.context, job, exchange, hooks=hooks)
+            _LOG.warning("%s is not shuffled: this process merges the rows alone", needs_all)
+            return self._write_in_driver(rows, shuffle, job, snapshot, hooks)
+        session = ShuffledSession(self.context, job, shuffle, hooks=hooks)
         if not job.needs_staging and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generates_keys):
-            return self._write_direct(rows, session, exchange, job)
+            return self._write_direct(rows, session, shuffle, job)
         with (
             session.session.transaction.delete_stage_on_failure(),
             session.session.transaction.report.step("stage") as counted,
         ):
-            staged = exchange.stage(rows)
+            staged = shuffle.stage(rows)
             counted["files"] = sum(bool(task.path) for task in staged)
         known = snapshot.timeline.commit_times
         return session.run(staged, sum(task.rows for task in staged), known)
 
     def _write_in_driver(
-        self, rows: DataFrame, exchange: SparkExchange, job: WriteJob, snapshot: Snapshot, hooks: Hooks
+        self, rows: DataFrame, shuffle: SparkShuffle, job: WriteJob, snapshot: Snapshot, hooks: Hooks
     ) -> WriteResult:
         """Let tasks stage the rows, and merge them in this process."""
         session = WriteSession(self.context, job, hooks)
         try:
             with reuse_memory():
-                staged = exchange.stage(rows)
+                staged = shuffle.stage(rows)
                 known = snapshot.timeline.commit_times
                 with StageReader(self.context.storage, staged, job.prepare) as reader:
                     return session.run_staged(reader.read_partitions(), sum(task.rows for task in staged), known)
@@ -312,7 +312,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
             session.transaction.delete_stage()
 
     def _write_direct(
-        self, rows: DataFrame, session: ShuffledSession, exchange: SparkExchange, job: WriteJob
+        self, rows: DataFrame, session: ShuffledSession, shuffle: SparkShuffle, job: WriteJob
     ) -> WriteResult:
         with (
             session.session.transaction.delete_stage_on_failure(),
@@ -322,11 +322,11 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
             schema, closed = job.final_schema(snapshot), find_closed_partitions(session.session, snapshot)
             report = session.session.transaction.report
             with report.step("encode") as counted:
-                written, staged, arrived = exchange.write_direct(rows, commit, schema, closed)
+                written, staged, arrived = shuffle.write_direct(rows, commit, schema, closed)
                 counted["files"] = len(written)
             if job.layout is not None and job.layout.across_tasks:
                 with report.step("sort") as counted:
-                    written, staged = exchange.write_runs(staged, commit, schema, job.layout), []
+                    written, staged = shuffle.write_runs(staged, commit, schema, job.layout), []
                     counted["files"] = len(written)
             report.rows["incoming"] = arrived
             return session.publish(commit, written, staged, snapshot)

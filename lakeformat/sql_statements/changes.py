@@ -1,7 +1,7 @@
 """Spark expressions that compute the rows which an ``update``, ``delete`` or ``merge`` changes. Pure.
 
-Each row that changes has the number of its clause in the column `CLAUSE_NUMBER`, which is computed once. The number is `MOVED`
-if the row would get another key or partition.
+Each row that changes has the number of its clause in the column `CLAUSE_NUMBER`, which is computed once. The number is
+`MOVED` if the row would get another key or partition.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.sql_statements.parse import When
 from lakeformat.write.statements.clauses import Clause, Kind
 
-__all__ = ["CLAUSE_NUMBER", "IN_SOURCE", "IN_TARGET", "MOVED", "clause_number", "make_clauses", "moved_condition", "value_of"]
+__all__ = [
+    "CLAUSE_NUMBER",
+    "IN_SOURCE",
+    "IN_TARGET",
+    "MOVED",
+    "clause_number",
+    "make_clauses",
+    "moved_condition",
+    "value_of",
+]
 
 #: Names of columns: the number of the row's clause, whether the row is matched, and whether the source has it.
 CLAUSE_NUMBER, IN_TARGET, IN_SOURCE = "lakeformat_clause", "lakeformat_in_target", "lakeformat_in_source"
@@ -36,7 +45,9 @@ def _when_condition(when: When, has_source: bool) -> str:
     return f"{sides[when.on]}{condition}"
 
 
-def value_of(whens: Sequence[When], column: str, old_value: str, source: tuple[str, Sequence[str]] | None, kind: str) -> str:
+def value_of(
+    whens: Sequence[When], column: str, old_value: str, source: tuple[str, Sequence[str]] | None, kind: str
+) -> str:
     """Return the expression for a column's new value.
 
     Args:

@@ -15,7 +15,7 @@ from lakeformat.sql_statements.parse import (
     Dialect,
     TableName,
     column_of_node,
-    depths,
+    count_depths,
     quote_sql,
     syntax_tree,
     table_of_node,
@@ -198,7 +198,7 @@ class DropPartitions:
 def _split_off_query(text: str) -> tuple[str, str | None]:
     """Cut off the query, which is in the host's SQL, and put ``select 1`` in its place, which sqlglot can parse."""
     tokens = tokenize(text, Dialect.SPARK)
-    for at, (token, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
+    for at, (token, depth) in enumerate(zip(tokens, count_depths(tokens), strict=True)):
         if depth == 0 and token.lower == "as" and at + 1 < len(tokens):
             return f"{text[: token.end]} select 1", text[tokens[at + 1].at :]
     return text, None

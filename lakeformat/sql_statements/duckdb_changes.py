@@ -25,7 +25,7 @@ from lakeformat.write.statements.assign import fit_to_column
 from lakeformat.write.statements.clauses import Clause, Kind
 from lakeformat.write.statements.merge_into import STORED_KEY
 
-__all__ = ["Changes", "TableCopy", "make_copy", "find_changes", "fit_rows", "run_change"]
+__all__ = ["Changes", "TableCopy", "find_changes", "fit_rows", "make_copy", "run_change"]
 
 _ACTION: Final = "lakeformat_does"
 _DELETED, _UPDATED, _INSERTED = 0, 1, 2
@@ -103,7 +103,9 @@ def make_copy(
     session.run(f"create table {_STORED} as select rowid as {_ROW}, * from {copy_name}")
     if not record:
         session.run(f"alter table {copy_name} drop column {quote_name(RECORD_KEY)}")
-    return TableCopy(session, copy_name, columns, fixed, identity, session.read_number(f"select count(*) from {_STORED}"))
+    return TableCopy(
+        session, copy_name, columns, fixed, identity, session.read_number(f"select count(*) from {_STORED}")
+    )
 
 
 def _check_names(columns: pa.Schema) -> None:

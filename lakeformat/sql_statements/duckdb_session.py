@@ -79,7 +79,7 @@ class DuckDBSession:
         self._failed: list[Exception] = []
 
     def record_error(self, error: Exception) -> None:
-        """Remember an error of a read. `errors` raises it instead of duckdb's error."""
+        """Remember an error of a read. `translate_errors` raises it instead of duckdb's error."""
         self._failed.append(error)
 
     def register(self, name: str, rows: Any) -> None:

@@ -37,9 +37,9 @@ __all__ = [
     "Update",
     "When",
     "column_of_node",
-    "depths",
-    "find_end_of_name",
+    "count_depths",
     "find_close",
+    "find_end_of_name",
     "first_word",
     "quote_sql",
     "read_call",
@@ -119,7 +119,7 @@ def tokenize(text: str, dialect: Dialect) -> list[Token]:
         assert match is not None  # noqa: S101  The last sign pattern matches any character.
         end, group = match.end(), match.lastgroup
         if group == "comment":
-            end = _after_comment(text, at)
+            end = _skip_comment(text, at)
         elif group != "skip":
             found.append(_token(match, group or ""))
         at = end
@@ -142,7 +142,7 @@ def _token(match: re.Match[str], group: str) -> Token:
     return Token(kind, value, match.start(), match.end())
 
 
-def _after_comment(text: str, at: int) -> int:
+def _skip_comment(text: str, at: int) -> int:
     """Return the position after a comment. Comments may be nested."""
     depth = 0
     for found in _COMMENT.finditer(text, at):
@@ -152,7 +152,7 @@ def _after_comment(text: str, at: int) -> int:
     return len(text)
 
 
-def depths(tokens: Sequence[Token]) -> list[int]:
+def count_depths(tokens: Sequence[Token]) -> list[int]:
     """Return, for each token, how many parentheses, brackets and ``case ... end`` enclose it."""
     found: list[int] = []
     stack: list[str] = []
@@ -170,7 +170,7 @@ def depths(tokens: Sequence[Token]) -> list[int]:
 
 def find_close(tokens: Sequence[Token], at: int) -> int:
     """Return the index of the token that closes the parenthesis at ``at``; the number of tokens if none does."""
-    deep = depths(tokens)
+    deep = count_depths(tokens)
     return next((n for n in range(at + 1, len(tokens)) if deep[n] == deep[at] and tokens[n].value == ")"), len(tokens))
 
 

@@ -1,8 +1,8 @@
 """The parts of ``merge``, ``update``, ``delete`` and ``insert`` statements. Pure: expressions stay as written.
 
-Also the conditions of a ``delete`` that every engine evaluates alike (`find_plain_where`). Such a condition compares columns
-of integers, texts or booleans with literals of the same type, or tests for null; comparisons are joined by ``and``.
-Times, floats, casts and functions are left to the host, because engines evaluate them differently.
+Also the conditions of a ``delete`` that every engine evaluates alike (`find_plain_where`). Such a condition compares
+columns of integers, texts or booleans with literals of the same type, or tests for null; comparisons are joined by
+``and``. Times, floats, casts and functions are left to the host, because engines evaluate them differently.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from lakeformat.sql_statements.parse import (
     Token,
     Update,
     When,
-    depths,
-    find_end_of_name,
+    count_depths,
     find_close,
+    find_end_of_name,
     quote_sql,
     table_of,
     tokenize,
@@ -101,7 +101,7 @@ def _find_verb(tokens: tuple[Token, ...]) -> int | None:
         return 0
     if not tokens or tokens[0].lower != "with":
         return None
-    for at, (token, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
+    for at, (token, depth) in enumerate(zip(tokens, count_depths(tokens), strict=True)):
         if depth == 0 and token.lower in {*_VERBS, *_QUERIES} - {"with", "("}:
             if at + 1 < len(tokens) and tokens[at + 1].lower in {"as", "("}:
                 continue  # This is a name in the WITH list.
@@ -127,7 +127,7 @@ class _Parts:
 
     def __init__(self, change: Change) -> None:
         self.change, self.tokens, self.end = change, change.tokens, len(change.tokens)
-        self.depths = depths(change.tokens)
+        self.depths = count_depths(change.tokens)
         self.prefix = f"{change.text_between(0, change.verb)} " if change.verb else ""
 
     def fail(self) -> NoReturn:

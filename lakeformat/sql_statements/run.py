@@ -19,11 +19,17 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import public
 from lakeformat.services.after_write import run_services_after_write
 from lakeformat.sql_statements.ddl import CreateTable, DropTable
-from lakeformat.sql_statements.duckdb_changes import make_copy, find_changes, fit_rows, run_change
+from lakeformat.sql_statements.duckdb_changes import find_changes, fit_rows, make_copy, run_change
 from lakeformat.sql_statements.duckdb_session import DuckDBSession, LazyScan, duckdb_session, quote_name
 from lakeformat.sql_statements.maintenance import ShowTables
 from lakeformat.sql_statements.parse import Call, Dialect, Insert, Query, TableName
-from lakeformat.sql_statements.read_changes import Change, find_change, find_named_columns, find_plain_where, read_change
+from lakeformat.sql_statements.read_changes import (
+    Change,
+    find_change,
+    find_named_columns,
+    find_plain_where,
+    read_change,
+)
 from lakeformat.sql_statements.recognize import AnyStatement, recognize
 from lakeformat.sql_statements.run_ddl import PROCESS_TABLES, KnownTable, create_table, drop_table
 from lakeformat.sql_statements.run_maintenance import find_called_table, run_call, run_on_table
@@ -181,18 +187,18 @@ class _Runner:
 
     def query(self, text: str) -> pa.Table:
         """Compute a query."""
-        plain, found = self._replace_tables(text)
+        plain, found_tables = self._replace_tables(text)
         with duckdb_session(self.time_zone) as session:
             session.check_query(plain)
-            session.register_named(plain, lambda name: self._source(session, name, found))
+            session.register_named(plain, lambda name: self._source(session, name, found_tables))
             return session.read_all(plain)
 
     def _replace_tables(self, text: str) -> tuple[str, dict[str, FoundTable]]:
         return replace_tables(text, Dialect.DUCKDB, self._is_table, exists)
 
-    def _source(self, session: DuckDBSession, name: str, found: Mapping[str, FoundTable]) -> Any:
+    def _source(self, session: DuckDBSession, name: str, found_tables: Mapping[str, FoundTable]) -> Any:
         """Return the rows that a word of the statement names; None if it is not a table."""
-        each = found.get(name)
+        each = found_tables.get(name)
         if each is None:
             rows = self.tables.get(name, PROCESS_TABLES.get(name))
             if isinstance(rows, KnownTable) and not exists(rows.path):
@@ -226,20 +232,20 @@ class _Runner:
         table = self.table(change.target)
         if any(token.lower == "returning" for token in change.tokens):
             raise InvalidInputError("returning is not supported; the result counts the rows, and a select shows them")
-        plain, found = self._replace_tables(change.text)
+        plain, found_tables = self._replace_tables(change.text)
         now = find_change(plain, Dialect.DUCKDB)
         assert now is not None  # noqa: S101  Only names have changed.
         with duckdb_session(self.time_zone) as session:
             if now.action == "insert":
-                return self._insert(session, table, now, found)
+                return self._insert(session, table, now, found_tables)
             where = find_plain_where(now, table.schema)
             if where is not None:
                 session.statement_kind(plain)
                 return table.delete(where=where)
-            return self._merge(session, table, now, found)
+            return self._merge(session, table, now, found_tables)
 
     def _insert(
-        self, session: DuckDBSession, table: Table, change: Change, found: Mapping[str, FoundTable]
+        self, session: DuckDBSession, table: Table, change: Change, found_tables: Mapping[str, FoundTable]
     ) -> WriteResult:
         """Insert the rows into an empty duckdb table of the same columns, so that duckdb's rules apply. Then
         write them.
@@ -255,7 +261,7 @@ class _Runner:
             assert isinstance(parts, Insert)  # noqa: S101
             overwrite, text = parts.overwrite, _insert_text(name, parts, columns)
         session.statement_kind(text)
-        session.register_named(text, lambda word: self._source(session, word, found))
+        session.register_named(text, lambda word: self._source(session, word, found_tables))
         session.run(text)
         rows = fit_rows(session.stream(f"from {name}"), columns)
         if not overwrite:
@@ -263,7 +269,7 @@ class _Runner:
         return table.insert_overwrite(rows) if table.config.partition_fields else table.overwrite(rows)
 
     def _merge(
-        self, session: DuckDBSession, table: Table, change: Change, found: Mapping[str, FoundTable]
+        self, session: DuckDBSession, table: Table, change: Change, found_tables: Mapping[str, FoundTable]
     ) -> WriteResult:
         """Run the statement on a copy of the rows in duckdb. Then merge the rows that differ, as one commit."""
         read_snapshot = table.context.writable_snapshot()
@@ -279,9 +285,11 @@ class _Runner:
             columns = narrow if len(narrow) else pa.schema([columns.field(0)])
         session.statement_kind(change.text)
         session.register_named(
-            change.text, lambda word: None if word == name.lower() else self._source(session, word, found)
+            change.text, lambda word: None if word == name.lower() else self._source(session, word, found_tables)
         )
-        rows = LazyScan(table.context.storage, read_snapshot, table.options, session.record_error, with_key=not config.record_fields)
+        rows = LazyScan(
+            table.context.storage, read_snapshot, table.options, session.record_error, with_key=not config.record_fields
+        )
         session.register("lakeformat_rows", rows)
         is_global = table.options.write.index.startswith("GLOBAL_")
         copied = make_copy(session, name, "lakeformat_rows", columns, config, is_global=is_global)
@@ -290,7 +298,9 @@ class _Runner:
         )
         run_change(copied, change.text, match_verb=change.action if is_match else None)
         changes = find_changes(copied, change.action)
-        result = merge_rows(table.context, table.options, changes.rows, changes.clauses, read_snapshot, requires_one_match=True)
+        result = merge_rows(
+            table.context, table.options, changes.rows, changes.clauses, read_snapshot, requires_one_match=True
+        )
         return run_services_after_write(result, table.context, table.options)
 
 

@@ -104,7 +104,7 @@ class _Place:
         return self.table is not None and self.table.snapshot().instant_time is not None
 
 
-def create_table(statement: CreateTable, known: KnownTables, host: Host) -> pa.Table | WriteResult:
+def create_table(statement: CreateTable, registry: KnownTables, host: Host) -> pa.Table | WriteResult:
     """Create a table, with the rows of a query if there is one, and register its name.
 
     If a table exists at the location, only the name is registered. Its columns and settings must equal those of the
@@ -114,7 +114,7 @@ def create_table(statement: CreateTable, known: KnownTables, host: Host) -> pa.T
         InvalidInputError: if the name is taken, or no columns or path are given.
         InvalidOptionError, SchemaMismatchError: if the statement contradicts the existing table, or itself.
     """
-    name, place = statement.target.name, _place(statement, known, host)
+    name, place = statement.target.name, _place(statement, registry, host)
     if place.is_taken and statement.if_not_exists:
         return _make_answer(name, place.path, "is there already")
     if place.is_taken and not statement.or_replace:
@@ -139,7 +139,7 @@ def create_table(statement: CreateTable, known: KnownTables, host: Host) -> pa.T
     elif statement.or_replace and place.has_commits and place.table is not None:
         result = place.table.overwrite(place.table.schema.empty_table())
     if statement.target.path is None:
-        known.put(name, new_table)
+        registry.put(name, new_table)
     return result
 
 
@@ -149,7 +149,7 @@ def _defaults(statement: CreateTable) -> dict[str, str]:
     return {"hoodie.datasource.write.hive_style_partitioning": "true", **named}
 
 
-def _place(statement: CreateTable, known: KnownTables, host: Host) -> _Place:
+def _place(statement: CreateTable, registry: KnownTables, host: Host) -> _Place:
     target = statement.target
     if target.path is not None:
         if statement.location not in {None, target.path}:
@@ -158,7 +158,7 @@ def _place(statement: CreateTable, known: KnownTables, host: Host) -> _Place:
         return _Place(target.path, existing, existing is not None)
     if not re.fullmatch(r"\w+", target.name):
         raise InvalidInputError(f"{target.name!r}: names have no database here; use letters, digits and _ alone")
-    named = known.get(target.name)
+    named = registry.get(target.name)
     existing = _open_existing(named.path) if named is not None else None
     if named is not None and existing is not None:
         if statement.or_replace and statement.location not in {None, named.path}:
@@ -190,7 +190,7 @@ def _check_same(columns: pa.Schema | None, place: _Place) -> None:
         )
 
 
-def drop_table(statement: DropTable, known: KnownTables) -> pa.Table:
+def drop_table(statement: DropTable, registry: KnownTables) -> pa.Table:
     """Remove a table's name. No file is deleted.
 
     Raises:
@@ -203,12 +203,12 @@ def drop_table(statement: DropTable, known: KnownTables) -> pa.Table:
             f"drop table of a path is not supported: no file is deleted by SQL; truncate table "
             f"lakehouse.`{target.path}` empties it, and the storage's own tools delete the folder"
         )
-    named = known.get(target.name)
+    named = registry.get(target.name)
     if named is None:
         if statement.if_exists:
             return _make_answer(target.name, None, "not known").append_column("files", pa.nulls(1, pa.string()))
         raise TableNotFoundError(f"no table is known as {target.name!r}; drop table if exists ignores an unknown name")
-    known.forget(target.name)
+    registry.forget(target.name)
     return _make_answer(target.name, named.path, "forgotten").append_column("files", pa.array(["kept"]))
 
 

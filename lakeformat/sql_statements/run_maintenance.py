@@ -27,15 +27,15 @@ from lakeformat.sql_statements.maintenance import (
 )
 from lakeformat.sql_statements.parse import Call, TableName
 from lakeformat.sql_statements.recognize import TableStatement
-from lakeformat.sql_statements.time_travel import commit_times, resolve_as_of
+from lakeformat.sql_statements.time_travel import list_commit_times, resolve_as_of
 from lakeformat.table import Table
 from lakeformat.write.plan.table_settings import key_settings
 
 __all__ = [
-    "find_called_table",
     "describe_columns",
     "describe_detail",
     "describe_history",
+    "find_called_table",
     "result_row",
     "run_call",
     "run_on_table",
@@ -136,7 +136,9 @@ def _commits(table: Any, arguments: Mapping[str, Any]) -> pa.Table:
     )
 
 
-def _make_procedure(name: str, argument: str, *, is_required: bool = True) -> Callable[[Any, Mapping[str, Any]], pa.Table]:
+def _make_procedure(
+    name: str, argument: str, *, is_required: bool = True
+) -> Callable[[Any, Mapping[str, Any]], pa.Table]:
     def run(table: Any, arguments: Mapping[str, Any]) -> pa.Table:
         if not hasattr(table, name):
             raise UnsupportedTableError(f"{name} is not built yet; Apache Hudi's own tools do it on these tables")
@@ -211,7 +213,7 @@ def describe_history(table: Table, limit: int | None) -> pa.Table:
     restores and savepoints, which have no version.
     """
     entries = table.history(limit, actions=True)
-    versions = {time: version for version, time in enumerate(commit_times(table.context.store))}
+    versions = {time: version for version, time in enumerate(list_commit_times(table.context.store))}
     counts = [(each.report or {}).get("rows", {}) for each in entries]
     return pa.table(
         {
@@ -381,7 +383,10 @@ def _partition_values_table(paths: Sequence[str], keys: KeySettings, schema: pa.
             "cluster(partitions=[...])"
         )
     return pa.table(
-        [pa.array([row[field.name].as_py() for row in known], field.type) for field in reader_schema(pa.schema(fields))],
+        [
+            pa.array([row[field.name].as_py() for row in known], field.type)
+            for field in reader_schema(pa.schema(fields))
+        ],
         names=[field.name for field in fields],
     )
 

@@ -14,10 +14,27 @@ from typing import Final, TypeAlias
 
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError
 from lakeformat.model.instant import AsOf
-from lakeformat.sql_statements.parse import Dialect, Kind, TableName, Token, find_end_of_name, find_close, table_of, tokenize
+from lakeformat.sql_statements.parse import (
+    Dialect,
+    Kind,
+    TableName,
+    Token,
+    find_close,
+    find_end_of_name,
+    table_of,
+    tokenize,
+)
 from lakeformat.timeline.store import TimelineStore
 
-__all__ = ["ChangedTable", "FoundTable", "PastTable", "PathTable", "commit_times", "replace_tables", "resolve_as_of"]
+__all__ = [
+    "ChangedTable",
+    "FoundTable",
+    "PastTable",
+    "PathTable",
+    "list_commit_times",
+    "replace_tables",
+    "resolve_as_of",
+]
 
 _CHANGES: Final = "hudi_table_changes"
 _VERSION_WORDS: Final = frozenset({"version", "system_version", "timestamp", "system_time"})
@@ -118,7 +135,7 @@ def _read_table(
     past = _read_as_of(tokens, end)
     if past is not None and (target.path is not None or is_known(target.name)):
         after, kind, point = past
-        return after, PastTable(target, kind, point), _needed_alias(tokens, after, target)
+        return after, PastTable(target, kind, point), _make_alias(tokens, after, target)
     if target.path is not None:
         before = tokens[at - 1].lower if at else ""
         is_single_token = end == at + 1
@@ -141,7 +158,7 @@ def _read_as_of(tokens: Sequence[Token], at: int) -> tuple[int, str, str] | None
     return at + 4, "version" if "version" in words[0] else "timestamp", point.value
 
 
-def _needed_alias(tokens: Sequence[Token], at: int, target: TableName) -> str:
+def _make_alias(tokens: Sequence[Token], at: int, target: TableName) -> str:
     has_one = at < len(tokens) and tokens[at].is_name and tokens[at].lower not in _NO_ALIAS
     return "" if has_one or target.path else f" as {target.qualifier}"
 
@@ -162,7 +179,7 @@ def _read_changes_call(arguments: Sequence[Token], is_known: Callable[[str], boo
     return ChangedTable(target, values[1].lower() == "cdc", since, values[3] if len(values) == 4 else None)
 
 
-def commit_times(store: TimelineStore) -> list[str]:
+def list_commit_times(store: TimelineStore) -> list[str]:
     """Return the instant times of all commits, including archived ones, oldest first. An index is a commit's
     version.
     """
@@ -179,7 +196,7 @@ def resolve_as_of(store: TimelineStore, kind: str, point: str) -> AsOf:
     """
     if kind == "timestamp" or not point.isdigit() or int(point) > _MOST_VERSIONS:
         return point
-    times = commit_times(store)
+    times = list_commit_times(store)
     if int(point) >= len(times):
         available = f"versions 0 to {len(times) - 1}" if times else "no commit yet"
         raise InstantNotAvailableError(f"{store.storage.location} has no version {point}; it has {available}")

@@ -97,8 +97,8 @@ def _wait_for_lock(handle: int, timeout_seconds: float, what: str) -> None:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise LockTimeoutError(
-                    f"another writer held the lock of {what} for {timeout_seconds:g} s{_read_owner(handle)}; run the write "
-                    "again, or raise hoodie.write.lock.wait_time_ms"
+                    f"another writer held the lock of {what} for {timeout_seconds:g} s{_read_owner(handle)}; run the "
+                    "write again, or raise hoodie.write.lock.wait_time_ms"
                 ) from None
             time.sleep(_POLL_SECONDS)
         else:

@@ -20,7 +20,7 @@ from typing import Final
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.port import Storage
 
-__all__ = ["change_scratch", "open_mapped_storage", "make_scratch", "temporary_folder", "temporary_storage"]
+__all__ = ["change_scratch", "make_scratch", "open_mapped_storage", "temporary_folder", "temporary_storage"]
 
 _LIFETIME_S: Final = 7 * 86400
 

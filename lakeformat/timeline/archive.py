@@ -29,7 +29,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeformat.codec.timeline_files.archive import HISTORY, InstantToArchive, encode_archive, history_rows, read_archive
+from lakeformat.codec.timeline_files.archive import (
+    HISTORY,
+    InstantToArchive,
+    encode_archive,
+    history_rows,
+    read_archive,
+)
 from lakeformat.codec.timeline_files.commit import decode_commit, decode_json
 from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.model.commit import CommitMetadata
@@ -45,12 +51,12 @@ __all__ = [
     "HistorySettings",
     "Manifest",
     "compact_history",
+    "find_version_damage",
     "merge_archive_logs",
     "open_history",
     "read_archive_logs",
     "read_lsm_history",
     "read_manifest",
-    "find_version_damage",
     "write_archive_log",
     "write_history",
 ]
@@ -521,14 +527,14 @@ def _publish(storage: Storage, folder: str, number: int, files: Sequence[Mapping
     storage.replace(f"{folder}/{VERSION_NAME}", str(number).encode())
 
 
-def _delete_unused(storage: Storage, folder: str, kept: int) -> None:
+def _delete_unused(storage: Storage, folder: str, kept_manifests: int) -> None:
     """Delete manifests except the newest ``kept + 1``, then data files that none of these names."""
     entries = storage.list(folder)
     numbers = sorted((int(m[1]) for entry in entries if (m := MANIFEST_NAME.fullmatch(entry.name))), reverse=True)
-    for number in numbers[kept + 1 :]:
+    for number in numbers[kept_manifests + 1 :]:
         storage.delete(f"{folder}/manifest_{number}")
     used: set[str] = set()
-    for number in numbers[: kept + 1]:
+    for number in numbers[: kept_manifests + 1]:
         path = f"{folder}/manifest_{number}"
         used.update(str(file["fileName"]) for file in decode_json(storage.read(path), name=path)["files"])
     for entry in entries:

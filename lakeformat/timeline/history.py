@@ -14,7 +14,7 @@ from lakeformat.model.one_line import OneLine
 from lakeformat.public import public
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.timeline.write_report import read_report, format_steps, format_summary
+from lakeformat.timeline.write_report import format_steps, format_summary, read_report
 
 __all__ = ["DEDUPE", "STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history"]
 
@@ -125,13 +125,13 @@ def read_history(store: TimelineStore, limit: int | None = None, *, actions: boo
         actions: Whether to list cleans, rollbacks, restores and savepoints too.
     """
     timeline = store.load()
-    done = [i for i in timeline.instants if i.state is State.COMPLETED and i.action in _ACTIONS]
-    active = sorted([*timeline.commits, *(done if actions else ())], key=_order, reverse=True)[:limit]
+    completed = [i for i in timeline.instants if i.state is State.COMPLETED and i.action in _ACTIONS]
+    active = sorted([*timeline.commits, *(completed if actions else ())], key=_order, reverse=True)[:limit]
     entries = [_active_entry(store, instant) for instant in active]
     if limit is None or len(entries) < limit:
         left = None if limit is None else limit - len(entries)
-        entries += _archived_entries(store, timeline, left, done if actions else None)
-    counts = {action.value: sum(i.action is action for i in done) for action in _ACTIONS}
+        entries += _archived_entries(store, timeline, left, completed if actions else None)
+    counts = {action.value: sum(i.action is action for i in completed) for action in _ACTIONS}
     return History(entries, {} if actions else {name: count for name, count in counts.items() if count})
 
 
@@ -143,21 +143,21 @@ def _order(instant: Instant) -> tuple[str, bool]:
 def _active_entry(store: TimelineStore, instant: Instant) -> HistoryEntry:
     if instant.action in _ACTIONS:
         return _other_entry(instant, _describe_detail(store, instant))
-    return _entry(instant, store.commit(instant))
+    return _entry(instant, store.read_commit(instant))
 
 
 def _archived_entries(
-    store: TimelineStore, timeline: Timeline, limit: int | None, done: Collection[Instant] | None
+    store: TimelineStore, timeline: Timeline, limit: int | None, completed: Collection[Instant] | None
 ) -> list[HistoryEntry]:
     """Read archived entries. For actions that are not commits, the archive has no details.
 
     Args:
-        done: Completed actions on the active timeline that are not commits; None to list only commits.
+        completed: Completed actions on the active timeline that are not commits; None to list only commits.
     """
     archive = store.read_archived()
     older = [each for each in archive.completed_in("") if each.time not in timeline.commit_times]
-    if done is not None:
-        known = {(each.time, each.action) for each in done}
+    if completed is not None:
+        known = {(each.time, each.action) for each in completed}
         older += [each for each in archive.of_actions(_ACTIONS) if (each.time, each.action) not in known]
     older = sorted(older, key=_order, reverse=True)[:limit]
     commits = [each for each in older if each.action not in _ACTIONS]

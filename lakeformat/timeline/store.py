@@ -330,7 +330,7 @@ class TimelineStore:
         """Read the bytes of an instant's file."""
         return self.storage.read(self.path(instant))
 
-    def commit(self, instant: Instant) -> CommitMetadata:
+    def read_commit(self, instant: Instant) -> CommitMetadata:
         """Return the metadata of a completed commit, from the cache if possible.
 
         Raises:
@@ -355,13 +355,13 @@ class TimelineStore:
 
     def read_requested_replace(self, instant: Instant) -> RequestedReplace | None:
         """Read the requested file of a replacecommit or clustering; return None if it is empty or gone."""
-        for requested in self.layout.requests(instant):
+        for requested in self.layout.list_requests(instant):
             if requested.action in REPLACE_ACTIONS:
                 with suppress(FileNotFoundError):
                     return decode_requested_replace(self.read(requested), name=self.layout.file_name(requested))
         return None
 
-    def pending_clustering(self, timeline: Timeline) -> Mapping[FileGroupId, str]:
+    def read_clustering_groups(self, timeline: Timeline) -> Mapping[FileGroupId, str]:
         """Return file group -> instant time of the pending clustering plan that will replace it."""
         groups: dict[FileGroupId, str] = {}
         for instant in timeline.pending:
@@ -381,7 +381,7 @@ class TimelineStore:
         data = self.read(requested)
         return decode_compaction_plan(data, name=self.path(requested)) if data else None
 
-    def pending_compactions(self, timeline: Timeline) -> Mapping[FileGroupId, str]:
+    def read_compaction_groups(self, timeline: Timeline) -> Mapping[FileGroupId, str]:
         """Return file group -> instant time of the pending compaction that has opened a new slice in it."""
         groups: dict[FileGroupId, str] = {}
         for instant in timeline.pending:
@@ -429,7 +429,9 @@ class TimelineStore:
             since: Read only the archive files that may have commits from this instant time on.
         """
         folder = check_path(self.config().archive_folder)
-        return (read_lsm_history if self.layout.has_completion_times else read_archive_logs)(self.storage, folder, since)
+        return (read_lsm_history if self.layout.has_completion_times else read_archive_logs)(
+            self.storage, folder, since
+        )
 
     def read_unseen_archived(self, timeline: Timeline, known: frozenset[str]) -> list[tuple[str, CommitMetadata]]:
         """Return (instant time, metadata) of archived commits that are neither in ``known`` nor on the timeline.
@@ -502,10 +504,10 @@ class TimelineStore:
             done = replace(done, completion_time=self._next_completion_time(done, clock))
         return done, self._encode(done, metadata)
 
-    def _encode(self, done: Instant, metadata: Completed) -> bytes:
+    def _encode(self, completed: Instant, metadata: Completed) -> bytes:
         match metadata:
             case CommitMetadata():
-                return self.layout.encode_commit(metadata, replace=done.action is Action.REPLACE_COMMIT)
+                return self.layout.encode_commit(metadata, replace=completed.action is Action.REPLACE_COMMIT)
             case CleanMetadata():
                 return encode_clean(metadata)
             case SavepointMetadata():
@@ -514,12 +516,12 @@ class TimelineStore:
                 return encode_restore(metadata)
         return encode_rollback(metadata)
 
-    def _next_completion_time(self, done: Instant, clock: Clock) -> str:
+    def _next_completion_time(self, completed: Instant, clock: Clock) -> str:
         config, timeline = self.config(), self.load()
         for instant in timeline.instants:
-            if (instant.time, instant.action, instant.state) == (done.time, done.action, done.state):
+            if (instant.time, instant.action, instant.state) == (completed.time, completed.action, completed.state):
                 raise FileExistsError(self.path(instant))
-        return next_instant_time(clock.now_ms(), max(timeline.last_time or "", done.time), config.zone)
+        return next_instant_time(clock.now_ms(), max(timeline.last_time or "", completed.time), config.zone)
 
     def remove(self, instant: Instant) -> None:
         """Remove a completed instant from the timeline. Its pending files go first, so that it never looks pending.

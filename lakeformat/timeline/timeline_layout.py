@@ -76,7 +76,7 @@ class TimelineLayout:
         """Return the action of a clustering that has not completed."""
         return Action.CLUSTERING if self.has_completion_times else Action.REPLACE_COMMIT
 
-    def requests(self, instant: Instant) -> tuple[Instant, ...]:
+    def list_requests(self, instant: Instant) -> tuple[Instant, ...]:
         """Return the requested instants that this instant may have had; a completed one may come from a plan."""
         own = instant.at(State.REQUESTED)
         if instant.state is not State.COMPLETED:
@@ -90,13 +90,13 @@ class TimelineLayout:
 
 
 @lru_cache(maxsize=1 << 16)  # A write lists the timeline several times, and most names stay the same.
-def _parse(name: str, tells_completion: bool) -> Instant | None:
+def _parse(name: str, has_completion_times: bool) -> Instant | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
     time, completion, bare, action, state = match.groups()
     is_completed = not bare and not state
-    if bool(completion) != (tells_completion and is_completed):
+    if bool(completion) != (has_completion_times and is_completed):
         return None
     if bare:
         return Instant(time, Action.COMMIT, State.INFLIGHT)

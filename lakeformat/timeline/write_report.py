@@ -15,7 +15,16 @@ from typing import Any, Final
 from lakeformat.errors import InvalidInputError
 from lakeformat.storage.port import Clock
 
-__all__ = ["REPORT_KEY", "Report", "Stage", "draw_funnel", "read_report", "make_stages", "format_steps", "format_summary"]
+__all__ = [
+    "REPORT_KEY",
+    "Report",
+    "Stage",
+    "draw_funnel",
+    "format_steps",
+    "format_summary",
+    "make_stages",
+    "read_report",
+]
 
 #: Key of the commit's ``extraMetadata`` that holds the report as JSON.
 REPORT_KEY: Final = "lakeformat.report"

@@ -19,7 +19,7 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["BATCHES_KEY", "BatchId", "batch_of", "read_last_batches", "make_batches_entry"]
+__all__ = ["BATCHES_KEY", "BatchId", "batch_of", "make_batches_entry", "read_last_batches"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def read_last_batches(store: TimelineStore, timeline: Timeline, app: str | None 
         app: an app that must be in the result if it ever wrote. If no active commit holds it, the archive is searched,
             because commits of other programs do not copy the ids.
     """
-    last = _collect_greatest_ids(store.commit(instant) for instant in timeline.commits)
+    last = _collect_greatest_ids(store.read_commit(instant) for instant in timeline.commits)
     if app is None or app in last:
         return last
     archive = store.read_archived()

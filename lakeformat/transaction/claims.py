@@ -40,14 +40,14 @@ __all__ = [
     "claim_path",
     "claim_plan",
     "has_live_heartbeat",
+    "has_process_lock",
     "is_alive",
     "keep_alive",
+    "list_stale_claims",
     "read_claim",
     "release",
     "remove_heartbeat",
     "renew_heartbeat",
-    "has_process_lock",
-    "list_stale_claims",
 ]
 
 #: The kind of a claim whose writer is one process. It starts to hold the claim before it releases the table's lock.
@@ -88,7 +88,7 @@ def claim_path(instant_time: str) -> str:
     return own_path("pending", instant_time)
 
 
-def _heartbeat(instant_time: str) -> str:
+def _heartbeat_path(instant_time: str) -> str:
     return f"{HEARTBEATS}/{instant_time}"
 
 
@@ -172,12 +172,12 @@ def read_claim(storage: Storage, instant_time: str) -> Claim | None:
 
 def renew_heartbeat(storage: Storage, instant_time: str) -> None:
     """Renew the heartbeat."""
-    storage.touch(_heartbeat(instant_time))
+    storage.touch(_heartbeat_path(instant_time))
 
 
 def remove_heartbeat(storage: Storage, instant_time: str) -> None:
     """Remove the heartbeat file."""
-    storage.delete(_heartbeat(instant_time))
+    storage.delete(_heartbeat_path(instant_time))
 
 
 def has_process_lock(storage: Storage, claim: Claim) -> bool:
@@ -205,7 +205,7 @@ def has_live_heartbeat(store: TimelineStore, instant: Instant, clock: Clock, *, 
     Args:
         grace_ms: milliseconds for which an instant without a heartbeat file counts as alive.
     """
-    found = store.storage.info(_heartbeat(instant.time))
+    found = store.storage.info(_heartbeat_path(instant.time))
     if found is not None:
         return clock.now_ms() - found.modified_ms < DEAD_AFTER_MS
     instant_info = store.info(instant)
@@ -230,7 +230,9 @@ def list_stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -
             continue
         claim = read_claim(storage, entry.name)
         is_young = clock.now_ms() - entry.modified_ms < DEAD_AFTER_MS and not _is_given_up(storage, entry.name)
-        if claim is not None and (not is_young or (has_process_lock(storage, claim) and not storage.is_held(entry.path))):
+        if claim is not None and (
+            not is_young or (has_process_lock(storage, claim) and not storage.is_held(entry.path))
+        ):
             stale[entry.name] = claim
     return stale
 

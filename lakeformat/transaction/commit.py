@@ -87,16 +87,16 @@ def put_completed(
     before_put()
     if store.storage.has_lock:
         return _complete(store, commit, lambda: store.complete(_inflight(commit), metadata, clock))
-    seen, note, done = _put_checked_note(store, clock, commit, metadata, check, seen)
+    seen, note, completed = _put_checked_note(store, clock, commit, metadata, check, seen)
 
     def put() -> Instant:
         put_once(store.storage, note.path, note.data)
-        return done
+        return completed
 
-    done = _complete(store, commit, put)
+    completed = _complete(store, commit, put)
     drop_note(store.storage, commit.time)
-    check_late_commits(store, done, metadata, seen, check_new_keys)
-    return done
+    check_late_commits(store, completed, metadata, seen, check_new_keys)
+    return completed
 
 
 def load_if_pending(store: TimelineStore, commit: OpenCommit) -> Timeline:
@@ -129,12 +129,12 @@ def _put_checked_note(
     """
     try:
         while True:
-            done, data = store.encode_completed(_inflight(commit), metadata, clock)
-            note = Note(store.path(done), fingerprint(checked), data)
+            completed, data = store.encode_completed(_inflight(commit), metadata, clock)
+            note = Note(store.path(completed), fingerprint(checked), data)
             put_note(store.storage, commit.time, note)
             now = load_if_pending(store, commit)
             if _conflict_instants(now) == _conflict_instants(checked):
-                return now, note, done
+                return now, note, completed
             checked = check()
     except FileExistsError:
         drop_note(store.storage, commit.time)
@@ -179,7 +179,7 @@ def _read_own_completed(store: TimelineStore, commit: OpenCommit) -> Instant | N
             current = store.load().find(commit.time)
             if current is None or current.state is not State.COMPLETED:
                 return None
-            return current if store.commit(current).extra.get(TOKEN_KEY) == commit.token else None
+            return current if store.read_commit(current).extra.get(TOKEN_KEY) == commit.token else None
         except FileNotFoundError:
             return None
         except (StorageError, CorruptTableError) as error:

@@ -29,9 +29,9 @@ __all__ = [
     "drop_note",
     "fingerprint",
     "give_up",
+    "occupy_noted_name",
     "put_note",
     "read_note",
-    "occupy_noted_name",
 ]
 
 
@@ -57,14 +57,14 @@ def fingerprint(timeline: Timeline) -> str:
     return hashlib.blake2b("\n".join(sorted(timeline.commit_times)).encode(), digest_size=16).hexdigest()
 
 
-def _path(instant_time: str) -> str:
+def _note_path(instant_time: str) -> str:
     return own_path("publishing", instant_time)
 
 
 def put_note(storage: Storage, instant_time: str, note: Note) -> None:
     """Write the note of a commit."""
     head = {"path": note.path, "seen": note.checked_commits, "given_up": note.is_given_up}
-    storage.replace(_path(instant_time), json.dumps(head).encode() + b"\n" + note.data)
+    storage.replace(_note_path(instant_time), json.dumps(head).encode() + b"\n" + note.data)
 
 
 def read_note(storage: Storage, instant_time: str) -> Note | None:
@@ -72,7 +72,7 @@ def read_note(storage: Storage, instant_time: str) -> Note | None:
     if storage.has_lock:
         return None
     try:
-        head, _, data = storage.read(_path(instant_time)).partition(b"\n")
+        head, _, data = storage.read(_note_path(instant_time)).partition(b"\n")
         fields = json.loads(head)
         return Note(check_path(fields["path"]), str(fields["seen"]), data, fields["given_up"] is True)
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def give_up(storage: Storage, instant_time: str) -> None:
 def drop_note(storage: Storage, instant_time: str) -> None:
     """Remove the note, if there is one."""
     if not storage.has_lock:
-        storage.delete(_path(instant_time))
+        storage.delete(_note_path(instant_time))
 
 
 #: Key of ``extraMetadata`` that marks an empty commit, which occupies the name of an undone one.
@@ -145,7 +145,7 @@ def occupy_noted_name(store: TimelineStore, instant_time: str) -> bool:
 def _encode_empty(store: TimelineStore, note: Note) -> bytes:
     """Encode the noted commit without its files, with the columns of the newest commit."""
     noted = decode_commit(note.data, name=note.path)
-    texts = (store.commit(instant).schema_text for instant in reversed(store.load().commits))
+    texts = (store.read_commit(instant).schema_text for instant in reversed(store.load().commits))
     schema = next((text for text in texts if text), "")
     extra = {VOID_KEY: "true", **({"schema": schema} if schema else {})}
     empty = replace(noted, stats={}, replaced={}, compacted=False, extra=extra)

@@ -9,7 +9,14 @@ from lakeformat.errors import WriteConflictError
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, LogFileName
 
-__all__ = ["OverlapError", "check_conflicts", "check_plans", "would_be_hidden", "reduce_compactions", "list_touched_groups"]
+__all__ = [
+    "OverlapError",
+    "check_conflicts",
+    "check_plans",
+    "list_touched_groups",
+    "reduce_compactions",
+    "would_be_hidden",
+]
 
 
 class OverlapError(WriteConflictError):

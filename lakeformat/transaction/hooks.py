@@ -48,8 +48,8 @@ __all__ = [
     "check_validators",
     "hooks_of",
     "load_callable",
-    "notify",
     "make_proposed_snapshot",
+    "notify",
     "run_validators",
     "validators_of",
     "with_statement",
@@ -181,7 +181,9 @@ def validators_of(options: Options, functions: Sequence[Callable[[ProposedWrite]
     for name, (option, kind) in _SQL.items():
         if (name in names) != bool(options[option]):
             raise InvalidOptionError(f"{option} and {_CLASSES}={_PACKAGE}{name} need each other; give both or none")
-        found += [_make_sql_validator(name, text, option, single=kind == "result") for text in _split_queries(options[option])]
+        found += [
+            _make_sql_validator(name, text, option, single=kind == "result") for text in _split_queries(options[option])
+        ]
     option = "lakeformat.transaction.validators"
     places = [load_callable(place, option=option) for place in options[option]]
     return (*found, *(PythonValidator(function) for function in (*places, *functions)))

@@ -34,8 +34,8 @@ __all__ = [
     "check_late_commits",
     "find_lost_writes",
     "find_overlaps",
-    "read_plan_sources",
     "list_read_slices",
+    "read_plan_sources",
     "warn_of_missing_lock",
 ]
 
@@ -165,7 +165,9 @@ def _origin(bases: Mapping[str, WriteStat], time: str) -> str | None:
     return before if before is not None and before.isdigit() and before < time else None
 
 
-def _find_replaced_files(history: _History, plans: Sequence[tuple[str, ReadSlice]], *, by_name: bool) -> Iterator[_Found]:
+def _find_replaced_files(
+    history: _History, plans: Sequence[tuple[str, ReadSlice]], *, by_name: bool
+) -> Iterator[_Found]:
     """Find files of a replaced group that are newer than the replacement, or that the replacing plan did not read."""
     for by in history.replaced:
         read_slice = next((each for time, each in plans if time == by and each.replaces), None)
@@ -258,7 +260,7 @@ def check_late_commits(
     if not late:
         return
     by_name = not store.layout.has_completion_times
-    commits = {i.time: (i, metadata if i.time == ours.time else store.commit(i)) for i in now.commits}
+    commits = {i.time: (i, metadata if i.time == ours.time else store.read_commit(i)) for i in now.commits}
     late_times = {instant.time for instant in late}
     found = find_lost_writes(commits.values(), read_plan_sources(store, now, late_times), by_name=by_name)
     lost = [each for each in found if {each.lost_commit, each.hiding_commit} & late_times]
@@ -284,7 +286,7 @@ def _began_before(store: TimelineStore, other: Instant, ours: Instant, checked: 
     if any(instant.time == other.time for instant in checked.pending):
         return True
     done = store.info(ours)
-    began = [info for request in store.layout.requests(other) if (info := store.info(request)) is not None]
+    began = [info for request in store.layout.list_requests(other) if (info := store.info(request)) is not None]
     return done is not None and any(info.modified_ms <= done.modified_ms for info in began)
 
 
@@ -305,11 +307,11 @@ def read_plan_sources(store: TimelineStore, timeline: Timeline, times: Collectio
     return found
 
 
-def _loss_message(location: str, lost: str, kept: str, found: Iterable[LostWrite]) -> str:
-    groups = sorted({each.group for each in found})
+def _loss_message(location: str, lost: str, hiding_commit: str, lost_files: Iterable[LostWrite]) -> str:
+    groups = sorted({each.group for each in lost_files})
     named = ", ".join(group.file_id for group in groups[:_MOST_NAMED]) + (", ..." if len(groups) > _MOST_NAMED else "")
     return (
-        f"commits {lost} and {kept} of {location} were made at the same time from the same files, and {kept} hides "
-        f"what {lost} wrote to {len(groups)} file group(s) ({named}): this storage is for one writer at a time; stop "
-        f"the other writer, then write the rows of commit {lost} again (check() names its files)"
+        f"commits {lost} and {hiding_commit} of {location} were made at the same time from the same files, and "
+        f"{hiding_commit} hides what {lost} wrote to {len(groups)} file group(s) ({named}): this storage is for one "
+        f"writer at a time; stop the other writer, then write the rows of commit {lost} again (check() names its files)"
     )

@@ -10,10 +10,10 @@ from lakeformat.model.files import PARTITION_MARKER, LogFileName, join_path
 from lakeformat.storage.port import HOODIE, Storage
 from lakeformat.timeline.timeline_layout import TimelineLayout
 
-__all__ = ["MarkerKind", "put_marker", "list_marked_logs", "marker_kind", "prepare_partition", "remove_markers"]
+__all__ = ["MarkerKind", "list_marked_logs", "marker_kind", "prepare_partition", "put_marker", "remove_markers"]
 
 
-def _folder(instant_time: str) -> str:
+def _marker_folder(instant_time: str) -> str:
     return f"{HOODIE}/.temp/{instant_time}"
 
 
@@ -39,12 +39,12 @@ def marker_kind(path: str, layout: TimelineLayout, *, merges: bool) -> MarkerKin
 
 def put_marker(storage: Storage, instant_time: str, path: str, kind: MarkerKind) -> None:
     """Put the marker of one data file; ``path`` is relative to the table."""
-    storage.touch(f"{_folder(instant_time)}/{path}.marker.{kind.value}")
+    storage.touch(f"{_marker_folder(instant_time)}/{path}.marker.{kind.value}")
 
 
 def list_marked_logs(storage: Storage, instant_time: str) -> Iterator[str]:
     """Yield the paths of the log files that an instant may have appended to: those with markers of kind APPEND."""
-    yield from _find_marked(storage, _folder(instant_time), len(_folder(instant_time)) + 1)
+    yield from _find_marked(storage, _marker_folder(instant_time), len(_marker_folder(instant_time)) + 1)
 
 
 def _find_marked(storage: Storage, folder: str, skipped: int) -> Iterator[str]:
@@ -58,7 +58,7 @@ def _find_marked(storage: Storage, folder: str, skipped: int) -> Iterator[str]:
 
 def remove_markers(storage: Storage, instant_time: str) -> None:
     """Remove an instant's markers, after its commit or rollback."""
-    storage.delete_folder(_folder(instant_time))
+    storage.delete_folder(_marker_folder(instant_time))
 
 
 def prepare_partition(storage: Storage, partition_path: str, instant_time: str) -> None:

@@ -12,10 +12,15 @@ import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError
 from lakeformat.file_system_view.file_index.stored import bounds_schema
-from lakeformat.file_system_view.folder_values import OFF_FOLDER, find_misplaced_rows, partition_column_values, reading_key_settings
+from lakeformat.file_system_view.folder_values import (
+    OFF_FOLDER,
+    find_misplaced_rows,
+    partition_column_values,
+    reading_key_settings,
+)
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.column_stats import fold_file_stats
-from lakeformat.keys.partition_paths import folders_above, find_nested_pair
+from lakeformat.keys.partition_paths import find_nested_pair, folders_above
 from lakeformat.model.files import PARTITION_MARKER, join_path
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Storage

@@ -21,7 +21,7 @@ from lakeformat.transaction.nested_partitions import check_nesting, make_off_fol
 from lakeformat.transaction.settings import TransactionSettings
 from lakeformat.transaction.written_file import WrittenFile
 
-__all__ = ["Outcome", "make_publish_check", "make_commit_metadata", "count_rows", "validate_write"]
+__all__ = ["Outcome", "count_rows", "make_commit_metadata", "make_publish_check", "validate_write"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def make_commit_metadata(
     Args:
         stats: the statistics of the files written.
         replaced: partition path -> file ids to hide.
-        batches: the entries that remember batches; see `with_batch`.
+        batches: the entries that remember batches; see `make_batches_entry`.
     """
     config, schema = settings.config, outcome.schema
     by_partition: dict[str, list[WriteStat]] = {}

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from lakeformat.display import html_rows
 from lakeformat.model.one_line import OneLine
 from lakeformat.public import public
-from lakeformat.timeline.write_report import draw_funnel, make_stages, format_steps, format_summary
+from lakeformat.timeline.write_report import draw_funnel, format_steps, format_summary, make_stages
 
 T = TypeVar("T", "RowCounts", "FileCounts")
 

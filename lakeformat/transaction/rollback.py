@@ -38,7 +38,7 @@ from lakeformat.storage.port import Clock, Storage, check_path, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.commit_notes import complete_noted_commit, read_note, occupy_noted_name
+from lakeformat.transaction.commit_notes import complete_noted_commit, occupy_noted_name, read_note
 from lakeformat.transaction.markers import list_marked_logs, remove_markers
 from lakeformat.transaction.undo import CommitUndo, finish_restores, give_up_or_finish
 from lakeformat.transaction.written_file import stage_folder

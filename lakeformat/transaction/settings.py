@@ -76,7 +76,7 @@ class TransactionSettings:
 def make_transaction_settings(
     operation: Operation, config: TableConfig, options: Options, write_id: str
 ) -> TransactionSettings:
-    """Return the purpose of a write from its operation and the options.
+    """Return the settings of a transaction from its operation and the options.
 
     Raises:
         InvalidOptionError: only one of app and id of the batch is given.

@@ -23,7 +23,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import Report
 from lakeformat.transaction import claims
-from lakeformat.transaction.batch_ids import read_last_batches, make_batches_entry
+from lakeformat.transaction.batch_ids import make_batches_entry, read_last_batches
 from lakeformat.transaction.claims import PROCESS, advise_on_plan, keep_alive
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit, load_if_pending, put_completed
 from lakeformat.transaction.commit_listeners import (
@@ -37,7 +37,7 @@ from lakeformat.transaction.conflict import check_conflicts, check_plans, reduce
 from lakeformat.transaction.hooks import CommitMessage, Hooks
 from lakeformat.transaction.lost_writes import warn_of_missing_lock
 from lakeformat.transaction.markers import remove_markers
-from lakeformat.transaction.publish import Outcome, make_publish_check, make_commit_metadata, count_rows, validate_write
+from lakeformat.transaction.publish import Outcome, count_rows, make_commit_metadata, make_publish_check, validate_write
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import recover, roll_back
 from lakeformat.transaction.settings import TransactionSettings
@@ -112,11 +112,11 @@ class Transaction:
     def retry_under_lock(self, attempt: Callable[[], _Result]) -> _Result:
         """Run as `retry` does, and hold the lock during each whole attempt."""
 
-        def locked() -> _Result:
+        def attempt_under_lock() -> _Result:
             with self.hold_lock():
                 return attempt()
 
-        return self.retry(locked)
+        return self.retry(attempt_under_lock)
 
     def skip_known_batch(self, snapshot: Snapshot) -> WriteResult | None:
         """Return the result for a batch that is in the table already, else None. Call it under the lock."""
@@ -205,12 +205,12 @@ class Transaction:
         Raises:
             WriteConflictError: the message says what to do.
         """
-        planned = {group: time for group, time in self.store.pending_clustering(timeline).items() if time != ours}
+        planned = {group: time for group, time in self.store.read_clustering_groups(timeline).items() if time != ours}
         check_plans(touched, planned, partial(advise_on_plan, self.store))
 
     def find_closed_partitions(self, snapshot: Snapshot) -> Mapping[str, str]:
         """Return the partitions that cannot be replaced because a pending clustering rewrites their files -> why."""
-        planned = {group.partition_path for group in self.store.pending_clustering(snapshot.timeline)}
+        planned = {group.partition_path for group in self.store.read_clustering_groups(snapshot.timeline)}
         closed: dict[str, str] = {}
         for path in sorted(planned):
             live = frozenset(piece.group for piece in snapshot.slices.get(path, ()))
@@ -292,9 +292,7 @@ class Transaction:
         stats, replaced = outcome.stats, outcome.replaced_ids
         opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
         count_rows(self.settings.operation, self.report, stats, len(opened), replaced)
-        validate_write(
-            self.context, self.settings, self.hooks, self.report, commit, outcome.schema, stats, replaced
-        )
+        validate_write(self.context, self.settings, self.hooks, self.report, commit, outcome.schema, stats, replaced)
         merged = (
             {FileGroupId(s.partition_path, s.file_id) for s in stats}
             if not self.settings.operation.allows_appends
@@ -307,9 +305,7 @@ class Transaction:
             # Load again: commits that the write started from may have been archived.
             last = read_last_batches(self.store, self.store.load(), batch.app if batch else None)
             batches = make_batches_entry(last, batch)
-            metadata = make_commit_metadata(
-                self.settings, self.hooks, self.report, outcome, stats, replaced, batches
-            )
+            metadata = make_commit_metadata(self.settings, self.hooks, self.report, outcome, stats, replaced, batches)
             check_new_keys = make_publish_check(outcome, frozenset(stat.partition_path for stat in opened))
             instant = self._put_completed(commit, metadata, frozenset(merged | hidden), outcome, check_new_keys)
         published = PublishedCommit(
@@ -349,7 +345,7 @@ class Transaction:
 
         def check() -> Timeline:
             timeline = load_if_pending(self.store, commit)
-            completed = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
+            completed = [(i.time, self.store.read_commit(i)) for i in timeline.completed_since(commit.known)]
             completed += self.store.read_unseen_archived(timeline, commit.known)
             by_name = not self.store.layout.has_completion_times
             others = reduce_compactions(commit.time, metadata, completed, by_name=by_name)

@@ -49,7 +49,7 @@ _LOG: Final = logging.getLogger("lakeformat.services")
 
 
 def files_to_undo(
-    victim: Instant, metadata: CommitMetadata | None, listing: Listing, kept: frozenset[str]
+    victim: Instant, metadata: CommitMetadata | None, listing: Listing, kept_paths: frozenset[str]
 ) -> Mapping[str, tuple[str, ...]]:
     """Return the files to delete with an instant: partition path -> bare names.
 
@@ -57,7 +57,7 @@ def files_to_undo(
     that lost, and log files of a slice that it opened.
 
     Args:
-        kept: paths of the log files that remaining commits name.
+        kept_paths: paths of the log files that remaining commits name.
 
     Raises:
         UnsupportedTableError: the instant has appended to a log file of a remaining commit.
@@ -68,7 +68,7 @@ def files_to_undo(
             if not path:
                 continue
             folder, _, name = check_path(path).rpartition("/")
-            if path in kept:
+            if path in kept_paths:
                 raise UnsupportedTableError(
                     f"commit {victim.time} has appended to {path}, which holds rows of commits that stay; use Apache "
                     "Hudi to go back"
@@ -92,7 +92,7 @@ def list_remaining_logs(store: TimelineStore, timeline: Timeline, undone: frozen
         stat.path
         for commit in timeline.commits
         if commit.time not in undone
-        for stat in store.commit(commit).all_stats()
+        for stat in store.read_commit(commit).all_stats()
         if LogFileName.match(stat.path.rpartition("/")[2])
     )
 
@@ -142,7 +142,7 @@ class CommitUndo:
             instants=((plan.instant_time, plan.action),),
             partitions=tuple(RollbackPartition(path, names) for path, names in deleted.items()),
         )
-        self._forget(plan)  # Before the rollback completes: without it the rest would look like a foreign write.
+        self._erase_commit(plan)  # Before the rollback completes: without it the rest would look like a foreign write.
         with suppress(FileExistsError):
             store.complete(rollback, metadata, self.clock)
         claims.release(store.storage, rollback.time)
@@ -192,10 +192,10 @@ class CommitUndo:
                 pass
         return deleted
 
-    def _forget(self, plan: RollbackPlan) -> None:
+    def _erase_commit(self, plan: RollbackPlan) -> None:
         """Erase the rest of the commit from the timeline, and release its claim."""
         for victim in self._instants_at(plan.instant_time):
-            for request in self.store.layout.requests(victim.at(State.COMPLETED)):
+            for request in self.store.layout.list_requests(victim.at(State.COMPLETED)):
                 self.store.erase(request)
             self.store.erase(victim)
         claims.release(self.store.storage, plan.instant_time)
@@ -221,8 +221,8 @@ class CommitUndo:
                 if victim is None:
                     continue
                 listing = listing or list_files(store.storage)
-                rollback = self.begin(victim, self._files(victim, plan, listing))
-            done[time] = self._rolled_back(rollback)
+                rollback = self.begin(victim, self._choose_files(victim, plan, listing))
+            done[time] = self._finish_rollback(rollback)
         metadata = CompletedRestore(restore.time, self.clock.now_ms() - started, plan, done)
         with suppress(FileExistsError):
             store.complete(restore, metadata, self.clock)
@@ -230,13 +230,13 @@ class CommitUndo:
             store.remove(rollback)
         claims.release(store.storage, restore.time)
 
-    def _files(self, victim: Instant, plan: RestorePlan, listing: Listing) -> Mapping[str, tuple[str, ...]]:
-        metadata = self.store.commit(victim) if victim.state is State.COMPLETED else None
+    def _choose_files(self, victim: Instant, plan: RestorePlan, listing: Listing) -> Mapping[str, tuple[str, ...]]:
+        metadata = self.store.read_commit(victim) if victim.state is State.COMPLETED else None
         return files_to_undo(
             victim, metadata, listing, list_remaining_logs(self.store, self.store.load(as_stored=True), plan.times)
         )
 
-    def _rolled_back(self, rollback: Instant) -> RollbackMetadata:
+    def _finish_rollback(self, rollback: Instant) -> RollbackMetadata:
         if rollback.state is not State.COMPLETED:
             return self.roll_back(rollback)
         claims.release(self.store.storage, rollback.time)

@@ -214,7 +214,7 @@ def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySetting
     for file in files:
         rows = _first_row(storage, file, columns)
         if rows is not None:
-            return _settings_of_stored(file, rows, settings, options)
+            return _match_stored_key(file, rows, settings, options)
     return settings
 
 
@@ -228,7 +228,7 @@ def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.T
     return pa.Table.from_batches([batch]) if batch is not None and batch.num_rows else None
 
 
-def _settings_of_stored(file: BaseFile, rows: pa.Table, settings: KeySettings, options: Options) -> KeySettings:
+def _match_stored_key(file: BaseFile, rows: pa.Table, settings: KeySettings, options: Options) -> KeySettings:
     stored = rows.column(RECORD_KEY)[0].as_py()
     if settings.generates_keys:
         if GENERATED_KEY.fullmatch(stored):

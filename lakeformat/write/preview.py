@@ -15,7 +15,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.operation import Operation
 from lakeformat.public import public
-from lakeformat.timeline.write_report import Report, draw_funnel, make_stages, format_steps
+from lakeformat.timeline.write_report import Report, draw_funnel, format_steps, make_stages
 from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.arrow_input import Rows, arrow_reader, fit_to_table
 from lakeformat.write.rows.arrow_pool import reuse_memory

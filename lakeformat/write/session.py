@@ -26,14 +26,20 @@ from lakeformat.model.files import join_path
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
 from lakeformat.transaction.hooks import Hooks, hooks_of
-from lakeformat.transaction.markers import put_marker, marker_kind, prepare_partition
+from lakeformat.transaction.markers import marker_kind, prepare_partition, put_marker
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import Transaction
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.append_handle import append, log_file_name
 from lakeformat.write.handles.base_file_handles import HandleSettings, create, merge
-from lakeformat.write.handles.direct import DirectSettings, DirectWriter, choose_small_files, read_files_back, write_rows
+from lakeformat.write.handles.direct import (
+    DirectSettings,
+    DirectWriter,
+    choose_small_files,
+    read_files_back,
+    write_rows,
+)
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.tagging.key_checks import make_commit_check, warn_of_moved_keys
 from lakeformat.write.tagging.steps import check_new_partitions, plan_buckets
@@ -67,7 +73,7 @@ class WriteSession:
         rows: Mapping[str, pa.Table],
         input_rows: int,
         known: frozenset[str] | None = None,
-        planned: Snapshot | None = None,
+        planned_snapshot: Snapshot | None = None,
     ) -> WriteResult:
         """Merge prepared rows into the table and publish.
 
@@ -75,7 +81,8 @@ class WriteSession:
             rows: partition path -> prepared rows, in memory or from mapped stage files.
             input_rows: number of input rows before any rows were combined, for the report.
             known: commits completed when the user's write began; only overwrites use it.
-            planned: the snapshot that the job was planned on. If the table has not changed since, it is used again.
+            planned_snapshot: the snapshot that the job was planned on. If the table has not changed since, it is used
+                again.
 
         Raises:
             WriteConflictError: if the write still conflicts after the number of tries that the options allow.
@@ -87,7 +94,7 @@ class WriteSession:
             nonlocal is_first
             # A second try starts from the table's state at that time.
             known_commits, is_first = known if is_first else None, False
-            return self._run_staged_once(rows, input_rows, known_commits, planned, plans)
+            return self._run_staged_once(rows, input_rows, known_commits, planned_snapshot, plans)
 
         result = self.transaction.retry_under_lock(attempt)
         for plan, snapshot in plans[-1:]:
@@ -136,11 +143,11 @@ class WriteSession:
         rows: Mapping[str, pa.Table],
         input_rows: int,
         known: frozenset[str] | None,
-        planned: Snapshot | None,
+        planned_snapshot: Snapshot | None,
         plans: list[tuple[BucketPlan, Snapshot]],
     ) -> WriteResult:
         """Run steps 3 to 8 for staged rows once. Append the plan and the snapshot that it was made on to ``plans``."""
-        snapshot = self.context.snapshot_since(planned)
+        snapshot = self.context.snapshot_since(planned_snapshot)
         if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
             return skipped
         schema = self.job.final_schema(snapshot)
@@ -180,7 +187,7 @@ class WriteSession:
         def write_bucket(at: int) -> WrittenFile | None:
             bucket, task = plan.buckets[at], first_task + at
             rewrites = bucket.base is not None if bucket.log_place is None else bucket.log_place.merging is not None
-            if rewrites and (logged := handles.change_data(bucket, task)) is not None:
+            if rewrites and (logged := handles.change_data_path(bucket, task)) is not None:
                 self._put_marker(handles.instant_time, logged, merges=False)
             rows = plan.rows[bucket.partition_path]
             if bucket.log_place is not None:

@@ -34,14 +34,21 @@ from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BucketPlaces, BucketSettings, check_places, may_append_in_tasks
 from lakeformat.write.plan.job import WriteJob
-from lakeformat.write.rows.stage import StagedTask, rows_by_partition, read_staged_batches
+from lakeformat.write.rows.stage import StagedTask, read_staged_batches, rows_by_partition
 from lakeformat.write.session import AFTER_TASKS, WriteSession
 from lakeformat.write.tagging.key_checks import make_bucket_check, make_new_file_check
 from lakeformat.write.tagging.steps import check_new_partitions
 from lakeformat.write.tagging.tag_units import TagFile
 from lakeformat.write.workload.buckets import FileSizing, encoded_bytes, file_sizing, measure_row_bytes
 from lakeformat.write.workload.profile import false_positives, make_append_rules, workload_profile
-from lakeformat.write.workload.shuffle_plan import RoutePlan, TagResult, TagUnit, assign_to_tasks, plan_routes, plan_units
+from lakeformat.write.workload.shuffle_plan import (
+    RoutePlan,
+    TagResult,
+    TagUnit,
+    assign_to_tasks,
+    plan_routes,
+    plan_units,
+)
 
 __all__ = ["TASK_BYTES", "RouteTasks", "ShuffledSession", "TaskRunner", "bucket_places", "publish_appended"]
 
@@ -61,15 +68,15 @@ class RouteTasks:
     """The plan by which tasks turn staged rows into files.
 
     Attributes:
-        staged: all stage files, by number.
-        tags: for each stage file the hits of the tag step.
+        stage_tasks: all stage files, by number.
+        tag_files: for each stage file the hits of the tag step.
         plan: all buckets and routes.
         tasks: for each bucket the task that writes it.
         buckets: settings of the tasks that write buckets.
     """
 
-    staged: tuple[StagedTask, ...]
-    tags: tuple[tuple[TagFile, ...], ...]
+    stage_tasks: tuple[StagedTask, ...]
+    tag_files: tuple[tuple[TagFile, ...], ...]
     plan: RoutePlan
     tasks: tuple[int, ...]
     buckets: BucketSettings
@@ -79,7 +86,7 @@ class TaskRunner(Protocol):
     """A runner of tasks. A task may run several times, even at the same time; the result of one run counts."""
 
     @property
-    def width(self) -> int:
+    def least_tasks(self) -> int:
         """Return the least number of tasks to make, if there is enough work."""
 
     def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
@@ -163,7 +170,7 @@ class ShuffledSession:
             if plan.buckets:
                 first = AFTER_TASKS if written else 0
                 buckets = BucketSettings(plan.buckets, job.prepare, job.needs_combining, handles, first)
-                tasks = assign_to_tasks(_weights(plan), task_weight=TASK_BYTES, at_least=self.runner.width)
+                tasks = assign_to_tasks(_weights(plan), task_weight=TASK_BYTES, at_least=self.runner.least_tasks)
                 tags = _tag_files_by_stage(len(staged), units, results)
                 written += self.runner.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
@@ -183,22 +190,22 @@ class ShuffledSession:
         job, report = self.job, self.session.transaction.report
         incoming = rows_by_partition(staged)
         slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if job.uses_existing_groups else {}
-        append_rules = make_append_rules(job, snapshot, self.store.pending_compactions(snapshot.timeline))
+        append_rules = make_append_rules(job, snapshot, self.store.read_compaction_groups(snapshot.timeline))
         sizing = self._sizing(staged, schema)
-        closed = frozenset(self.store.pending_clustering(snapshot.timeline))
+        closed = frozenset(self.store.read_clustering_groups(snapshot.timeline))
         with report.step("tag") as counted:
             units = plan_units(
                 incoming,
                 slices,
                 looks_up_keys=job.operation.needs_tagging,
                 sizing=sizing,
-                closed=closed,
+                closed_groups=closed,
                 unit_bytes=self._unit_bytes,
                 append_rules=append_rules,
                 logs_of=partial(logs_with_keys, snapshot),
             )
             weights = [sum(piece.size_bytes for piece in unit.slices) for unit in units]
-            tasks = assign_to_tasks(weights, task_weight=_TAG_TASK_BYTES, at_least=self.runner.width)
+            tasks = assign_to_tasks(weights, task_weight=_TAG_TASK_BYTES, at_least=self.runner.least_tasks)
             results = self.runner.tag(units, tasks, staged) if units else []
             counted.update(TagCounts.total(result.counts for result in results))
             counted["units"] = len(units)
@@ -252,7 +259,7 @@ def bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> Bucket
         InvalidOptionError, UnsupportedTableError, CorruptTableError: if the table's files do not match the bucket
             index.
     """
-    append_rules = make_append_rules(job, snapshot, TimelineStore(storage).pending_compactions(snapshot.timeline))
+    append_rules = make_append_rules(job, snapshot, TimelineStore(storage).read_compaction_groups(snapshot.timeline))
     if not may_append_in_tasks(job, snapshot, append_rules):
         return None
     return BucketPlaces.of(snapshot, append_rules, BucketIndex(job.index_settings).rule(storage, snapshot))
@@ -281,7 +288,7 @@ def publish_appended(
     job, snapshot = session.job, session.context.snapshot()
     session.transaction.report.rows["incoming"] = input_rows
     if not session.context.store.layout.has_completion_times:
-        append_rules = make_append_rules(job, snapshot, session.context.store.pending_compactions(snapshot.timeline))
+        append_rules = make_append_rules(job, snapshot, session.context.store.read_compaction_groups(snapshot.timeline))
         check_places(written, places, BucketPlaces.of(snapshot, append_rules, places.rule))
     opened = [file for file in written if file.stat.prev_commit == commit.time]
     check_new_partitions(session.storage, snapshot, (), opened)

@@ -24,7 +24,7 @@ WRITES = OPERATIONS[:-1]
 TWO_WAYS = ("upsert", "bulk_insert")
 
 
-def changed(name: str, values: Any, kind: pa.DataType | None = None) -> pa.Table:
+def with_column(name: str, values: Any, kind: pa.DataType | None = None) -> pa.Table:
     """Return `ROWS` with another column of this name."""
     column = values if isinstance(values, pa.Array) else pa.array(values, kind)
     return ROWS.set_column(ROWS.schema.get_field_index(name), name, column)
@@ -37,12 +37,12 @@ def broken_text() -> pa.Array:
 
 BAD_KEYS: dict[str, tuple[pa.Table, type[LakeformatError], tuple[str, ...]]] = {
     "missing": (ROWS.drop_columns(["id"]), SchemaMismatchError, ("'id'", "add it")),
-    "null": (changed("id", ["a", None]), InvalidInputError, ("'id' is null at row 1", "give every row a key")),
-    "empty": (changed("id", ["", "b"]), InvalidInputError, ("'id' is empty at row 0", "give every row a key")),
-    "struct": (changed("id", [{"a": 1}] * 2), SchemaMismatchError, ("'id'", "struct", "convert it")),
-    "binary": (changed("id", [b"a", b"b"]), SchemaMismatchError, ("'id'", "binary", "convert it")),
-    "double": (changed("id", [1.0, 2.0]), SchemaMismatchError, ("'id'", "double", "string", "convert it")),
-    "not UTF-8": (changed("id", broken_text()), InvalidInputError, ("'id'", "Invalid UTF8", "correct")),
+    "null": (with_column("id", ["a", None]), InvalidInputError, ("'id' is null at row 1", "give every row a key")),
+    "empty": (with_column("id", ["", "b"]), InvalidInputError, ("'id' is empty at row 0", "give every row a key")),
+    "struct": (with_column("id", [{"a": 1}] * 2), SchemaMismatchError, ("'id'", "struct", "convert it")),
+    "binary": (with_column("id", [b"a", b"b"]), SchemaMismatchError, ("'id'", "binary", "convert it")),
+    "double": (with_column("id", [1.0, 2.0]), SchemaMismatchError, ("'id'", "double", "string", "convert it")),
+    "not UTF-8": (with_column("id", broken_text()), InvalidInputError, ("'id'", "Invalid UTF8", "correct")),
 }
 
 
@@ -137,7 +137,7 @@ def test_key_type_with_another_text_form_is_refused(
 
 def test_wider_integer_keys_match_the_stored_keys(tmp_path: Path) -> None:
     table = new_table(tmp_path, record_key="n", partition_by=(), ordering=None)
-    table.upsert(changed("n", [2, 2**40], pa.int64()))
+    table.upsert(with_column("n", [2, 2**40], pa.int64()))
     assert sorted(table.to_arrow()["n"].to_pylist()) == [1, 2, 2**40]
     table.delete(pa.table({"n": pa.array([1], pa.int8())}))
     table.delete(pa.table({"n": ["2"]}))
@@ -199,7 +199,7 @@ def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     for operation in WRITES:
         with refused(table, InvalidInputError, "'p'", "Invalid UTF8", "correct them"):
-            getattr(table, operation)(changed("p", broken_text()))
+            getattr(table, operation)(with_column("p", broken_text()))
 
 
 def test_delete_flag_that_is_not_boolean_is_refused(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_nanoseconds_that_would_be_truncated_are_refused(tmp_path: Path) -> None
             getattr(table, operation)(ROWS.append_column("at", pa.array([1, 1001], pa.timestamp("ns", "UTC"))))
 
 
-def required(table: Table, column: str) -> Table:
+def require_column(table: Table, column: str) -> Table:
     """Return the same table with a column that is never null, as Spark makes such columns."""
     storage = table.context.storage
     data = properties.decode(storage.read(".hoodie/hoodie.properties"), name="hoodie.properties")
@@ -227,11 +227,11 @@ def required(table: Table, column: str) -> Table:
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
 def test_null_in_a_required_column_is_refused(operation: str, tmp_path: Path) -> None:
-    table = required(new_table(tmp_path, rows=None), "v")
+    table = require_column(new_table(tmp_path, rows=None), "v")
     table.upsert(ROWS)
     assert not table.snapshot().schema.field("v").nullable
     with refused(table, InvalidInputError, "'v' may not be null"):
-        getattr(table, operation)(changed("v", [None, 1.0], pa.float64()))
+        getattr(table, operation)(with_column("v", [None, 1.0], pa.float64()))
     filling = lakeformat.open(tmp_path / "table", **{"hoodie.write.set.null.for.missing.columns": True})
     with refused(filling, SchemaMismatchError, "no column 'v'", "may not be null", "add it"):
         getattr(filling, operation)(ROWS.drop_columns(["v"]))
@@ -239,7 +239,7 @@ def test_null_in_a_required_column_is_refused(operation: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("value", [None, lambda rows: pa.nulls(len(rows))], ids=["literal", "function"])
 def test_update_of_a_required_column_to_null_is_refused(value: Any, tmp_path: Path) -> None:
-    table = required(new_table(tmp_path, rows=None), "v")
+    table = require_column(new_table(tmp_path, rows=None), "v")
     table.upsert(ROWS)
     with refused(table, InvalidInputError, "'v' may not be null"):
         table.update({"v": value}, where="id = 'a'")
@@ -270,7 +270,7 @@ PARTITIONS: dict[str, tuple[str, ...]] = {
 def test_partition_value_that_cannot_be_a_folder_name_is_refused(value: str, operation: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with refused(table, InvalidInputError, "partition path", "change the values", *PARTITIONS[value]):
-        getattr(table, operation)(changed("p", ["x", value]))
+        getattr(table, operation)(with_column("p", ["x", value]))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["table"]
 
 
@@ -293,9 +293,9 @@ def test_value_that_the_timestamp_generator_cannot_read_is_refused(tmp_path: Pat
         "hoodie.keygen.timebased.output.dateformat": "yyyy/MM",
         "keygenerator": "TimestampBasedKeyGenerator",
     }
-    table = new_table(tmp_path, rows=changed("p", ["2024-01-02", "2024-02-03"]), **options)
+    table = new_table(tmp_path, rows=with_column("p", ["2024-01-02", "2024-02-03"]), **options)
     with refused(table, InvalidInputError, "'p'", "someday"):
-        table.upsert(changed("p", ["2024-01-02", "someday"]))
+        table.upsert(with_column("p", ["2024-01-02", "someday"]))
 
 
 def no_batches() -> Iterator[pa.RecordBatch]:

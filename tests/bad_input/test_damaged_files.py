@@ -288,7 +288,7 @@ def test_damaged_page_stops_the_merge_of_its_file(index: str, tmp_path: Path) ->
     assert table.to_arrow().equals(rows)
 
 
-def refooted(base: Path, change: dict[bytes, bytes | None]) -> None:
+def rewrite_footer(base: Path, change: dict[bytes, bytes | None]) -> None:
     """Write the base file with other key-values in its footer, and update its size in the commit."""
     found = pq.ParquetFile(base)
     rows, footer = found.read(), {**found.metadata.metadata, **change}
@@ -314,7 +314,7 @@ def test_damaged_bloom_filter_costs_only_a_read_of_the_keys(
     change: dict[bytes, bytes | None], index: str, tmp_path: Path
 ) -> None:
     new_table(tmp_path)
-    refooted(base_file(tmp_path / "table"), change)
+    rewrite_footer(base_file(tmp_path / "table"), change)
     table = lakeformat.open(tmp_path / "table", **{"hoodie.index.type": index})
     result = table.upsert(ROWS)
     assert result.report["rows"] == {"incoming": 2, "inserted": 0, "updated": 2, "deleted": 0}
@@ -324,7 +324,7 @@ def test_damaged_bloom_filter_costs_only_a_read_of_the_keys(
 HOSTILE = ["..", "../../outside", "/etc", "a/../..", "x\0y", "C:\\x"]
 
 
-def outside(tmp_path: Path) -> tuple[Path, bytes]:
+def make_outside_file(tmp_path: Path) -> tuple[Path, bytes]:
     """Return a file beside the table that a path with dots would reach, and its content."""
     victim = tmp_path / "outside" / "z-0_0-0-0_20240101000000000.parquet"
     victim.parent.mkdir(exist_ok=True)
@@ -338,7 +338,7 @@ def test_paths_in_a_commit_never_lead_out_of_the_table(place: str, path: str, tm
     """Paths in a commit are only compared with a listing: no file is opened or deleted by them."""
     table = new_table(tmp_path, **LISTED)
     rows = table.to_arrow()
-    victim, content = outside(tmp_path)
+    victim, content = make_outside_file(tmp_path)
     commit = newest_commit(tmp_path / "table")
     document = json.loads(commit.read_text())
     stats = [stat for part in document["partitionToWriteStats"].values() for stat in part]
@@ -384,7 +384,7 @@ def pending_rollback(table: Table, partition: str, names: tuple[str, ...]) -> st
 @pytest.mark.parametrize("partition", ["..", "../outside", "/etc", "x/../../outside", "a\0b"])
 def test_partitions_in_a_rollback_plan_never_lead_out_of_the_table(partition: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    victim, content = outside(tmp_path)
+    victim, content = make_outside_file(tmp_path)
     pending_rollback(table, partition, (victim.name,))
     rows = table.to_arrow()
     with pytest.raises(LakeformatError) as caught:
@@ -396,7 +396,7 @@ def test_partitions_in_a_rollback_plan_never_lead_out_of_the_table(partition: st
 
 def test_files_in_a_rollback_plan_must_be_plain_names(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    victim, content = outside(tmp_path)
+    victim, content = make_outside_file(tmp_path)
     orphan = tmp_path / "table/x" / victim.name
     orphan.write_bytes(b"left by the dead writer")
     pending_rollback(table, "x", (f"../../outside/{victim.name}", str(victim)))

@@ -22,7 +22,7 @@ SCHEMA = a_schema(id="int64", p="string", ts="int64")
 SHORT = {"hoodie.keep.min.commits": 4, "hoodie.keep.max.commits": 5, "hoodie.clean.commits.retained": 3}
 
 
-def grown(path: Path, version: int, kind: str) -> Path:
+def grow_table(path: Path, version: int, kind: str) -> Path:
     table = lakeformat.create(
         path,
         SCHEMA,
@@ -73,7 +73,7 @@ def damages(data: bytes) -> dict[str, bytes]:
 def test_damage_in_the_hoodie_folder_is_never_silent(
     version: int, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = grown(tmp_path / "t", version, kind)
+    path = grow_table(tmp_path / "t", version, kind)
     whole = {name: ask() for name, ask in questions(path).items()}
     outcomes = defaultdict[str, int](int)
     for number, file in enumerate(files_by_kind(path)):

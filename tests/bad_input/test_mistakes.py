@@ -66,9 +66,9 @@ MISTAKES: dict[str, tuple[Act, type[Exception], str]] = {
         InvalidOptionError,
         "lakeformat.open(path",
     ),
-    "an unknown index": (lambda t: reopened(t, **{"hoodie.index.type": "HASH"}), InvalidOptionError, "write one of"),
+    "an unknown index": (lambda t: reopen(t, **{"hoodie.index.type": "HASH"}), InvalidOptionError, "write one of"),
     "an option under half its name": (
-        lambda t: reopened(t, index="BLOOM"),
+        lambda t: reopen(t, index="BLOOM"),
         InvalidOptionError,
         "mean 'hoodie.index.type'?",
     ),
@@ -120,7 +120,7 @@ MISTAKES: dict[str, tuple[Act, type[Exception], str]] = {
 }  # fmt: skip
 
 
-def reopened(table: lakeformat.Table, **options: Any) -> None:
+def reopen(table: lakeformat.Table, **options: Any) -> None:
     lakeformat.open(table.context.storage.location, **options)
 
 

@@ -49,7 +49,7 @@ def test_secret_options_appear_in_no_message_log_or_history(
 def test_commit_metadata_masks_a_secret_option(tmp_path: Path) -> None:
     table = new_table(tmp_path, **{"_password": SECRET, "_job": "nightly"})
     store = table.context.store
-    extra = store.commit(store.load().commits[-1]).extra
+    extra = store.read_commit(store.load().commits[-1]).extra
     assert (extra["_job"], extra["_password"]) == ("nightly", "***")
 
 

@@ -15,7 +15,7 @@ from benchmarks.engines.lakeformat_python import Lakeformat
 from benchmarks.engines.read_calls import open_by_read_calls
 from benchmarks.process_tree import bytes_read
 from benchmarks.report import ReadmeError, update_block
-from benchmarks.skipping.__main__ import behind, judged, lagging, mean, table
+from benchmarks.skipping.__main__ import find_better_peers, find_slow_doubles, judge_engine, mean, table
 from benchmarks.skipping.data import CASES, NAMES, Case, columns_of, filters_of, write_input
 from benchmarks.skipping.judge import files_of
 from benchmarks.skipping.layouts import FILES, run
@@ -66,7 +66,7 @@ def test_hilbert_layout_reads_far_fewer_files_than_arrival_order(tmp_path: Path)
     case = Case("zipf", 2)
     write_input(case, 2 * ROWS, tmp_path / case.name / "input")
     run("lakeformat-hilbert", tmp_path, [case])
-    found = judged(case, "lakeformat-hilbert", 2 * ROWS, tmp_path, boxes=20)
+    found = judge_engine(case, "lakeformat-hilbert", 2 * ROWS, tmp_path, boxes=20)
     read, matching = mean(found)
     assert found["files"] == pytest.approx(FILES, rel=0.3)  # In files this small, the footer is the larger part.
     assert matching < read < 0.3
@@ -78,15 +78,15 @@ def test_hilbert_layout_reads_far_fewer_files_than_arrival_order(tmp_path: Path)
 
 def test_report_lists_cases_in_which_a_peer_reads_fewer_files() -> None:
     ours, theirs = ({"verdicts": {"all": (read, 0.1)}} for read in (0.3, 0.2))
-    assert len(behind({"zipf-2": {"lakeformat-hilbert": ours, "delta": theirs}})) == 1
-    assert behind({"zipf-2": {"lakeformat-hilbert": theirs, "delta": ours}}) == []
+    assert len(find_better_peers({"zipf-2": {"lakeformat-hilbert": ours, "delta": theirs}})) == 1
+    assert find_better_peers({"zipf-2": {"lakeformat-hilbert": theirs, "delta": ours}}) == []
 
 
 def test_report_lists_doubles_that_skip_less_than_integers() -> None:
     few, many = ({"verdicts": {"all": (read, 0.1)}} for read in (0.2, 0.25))
     found = {"uniform-2": {"lakeformat-hilbert": few, "delta": few}, "doubles-2": {"lakeformat-hilbert": many}}
-    assert len(lagging(found)) == 1
-    assert lagging({**found, "doubles-2": {"lakeformat-hilbert": few, "delta": many}}) == []
+    assert len(find_slow_doubles(found)) == 1
+    assert find_slow_doubles({**found, "doubles-2": {"lakeformat-hilbert": few, "delta": many}}) == []
 
 
 def test_figures_replace_the_block_between_the_markers(tmp_path: Path) -> None:

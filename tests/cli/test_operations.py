@@ -114,7 +114,7 @@ def test_restore_without_a_terminal_asks_for_the_yes_flag(run: Any, table: Table
 def test_restore_checks_the_instant_before_it_asks(run: Any, table: Table) -> None:
     for yes in ((), ("--yes",)):
         bogus = run("restore", table.location, "bogus", *yes)
-        assert (bogus.code, "bogus is no commit" in bogus.err, "undo" in bogus.err) == (8, True, False)
+        assert (bogus.code, "bogus is not a commit" in bogus.err, "undo" in bogus.err) == (8, True, False)
     newest = table.history()[0].instant_time
     nothing = run("restore", table.location, newest)
     assert (nothing.code, "nothing to undo" in nothing.out) == (0, True)

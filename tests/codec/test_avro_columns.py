@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeformat.codec.avro.columns import decode_row_by_row, decode_columns
+from lakeformat.codec.avro.columns import decode_columns, decode_row_by_row
 from lakeformat.codec.avro.schema import record_type
 
 EPOCH = datetime(1970, 1, 1)
@@ -66,7 +66,7 @@ SIMPLE: list[tuple[Any, st.SearchStrategy[Any]]] = [
 
 
 @st.composite
-def typed(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any]]:
+def draw_type(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any]]:
     """Draw an Avro type and a strategy for its values."""
     kind = draw(st.sampled_from(["simple"] * 4 + ["record", "array", "map"] * bool(depth)))
     if kind == "simple":
@@ -74,7 +74,7 @@ def typed(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any]]
     elif kind == "record":
         avro, values = draw(records(depth - 1))
     else:
-        inner, items = draw(typed(depth - 1))
+        inner, items = draw(draw_type(depth - 1))
         if kind == "array":
             avro, values = {"type": "array", "items": inner}, st.lists(items, max_size=5)
         else:
@@ -91,7 +91,7 @@ def typed(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any]]
 
 @st.composite
 def records(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any]]:
-    fields = draw(st.lists(typed(depth), min_size=1, max_size=4))
+    fields = draw(st.lists(draw_type(depth), min_size=1, max_size=4))
     avro = {
         "type": "record",
         "name": "R",
@@ -100,20 +100,20 @@ def records(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any
     return avro, st.fixed_dictionaries({f"f{n}": values for n, (_, values) in enumerate(fields)})
 
 
-def distinct(avro: Any, ids: Any) -> Any:
+def with_distinct_names(avro: Any, ids: Any) -> Any:
     """Return the schema with a unique name for each named type."""
     if isinstance(avro, list):
-        return [distinct(one, ids) for one in avro]
+        return [with_distinct_names(one, ids) for one in avro]
     if isinstance(avro, dict):
         named = {"name": f"N{next(ids)}"} if avro["type"] in ("record", "fixed", "enum") else {}
-        below = {key: distinct(avro[key], ids) for key in ("items", "values") if key in avro}
+        below = {key: with_distinct_names(avro[key], ids) for key in ("items", "values") if key in avro}
         if "fields" in avro:
-            below["fields"] = [{**field, "type": distinct(field["type"], ids)} for field in avro["fields"]]
+            below["fields"] = [{**field, "type": with_distinct_names(field["type"], ids)} for field in avro["fields"]]
         return {**avro, **named, **below}
     return avro
 
 
-def encoded(avro: Any, rows: list[Any]) -> tuple[Any, Any, Any]:
+def encode_records(avro: Any, rows: list[Any]) -> tuple[Any, Any, Any]:
     """Return the records as bytes, with a byte between any two, and where each record starts and ends."""
     file, starts, ends, schema = io.BytesIO(), [], [], fastavro.parse_schema(avro)
     for row in rows:
@@ -124,23 +124,23 @@ def encoded(avro: Any, rows: list[Any]) -> tuple[Any, Any, Any]:
     return np.frombuffer(file.getvalue(), np.uint8), np.array(starts, np.int64), np.array(ends, np.int64)
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return the value with maps as sorted pairs and uuids as text."""
     if isinstance(value, dict):
-        return sorted((str(key), plain(one)) for key, one in value.items())
+        return sorted((str(key), to_plain(one)) for key, one in value.items())
     if isinstance(value, (list, tuple)):
-        return sorted(map(plain, value)) if value and isinstance(value[0], tuple) else [plain(one) for one in value]
+        return sorted(map(to_plain, value)) if value and isinstance(value[0], tuple) else [to_plain(one) for one in value]
     return str(value) if type(value).__name__ == "UUID" else value
 
 
 def read_back(avro: Any, data: Any, starts: Any, ends: Any) -> list[Any]:
     schema = fastavro.parse_schema(avro)
     pieces = [data[start:end].tobytes() for start, end in zip(starts, ends, strict=True)]
-    return [plain(fastavro.schemaless_reader(io.BytesIO(piece), schema, None)) for piece in pieces]
+    return [to_plain(fastavro.schemaless_reader(io.BytesIO(piece), schema, None)) for piece in pieces]
 
 
 def as_pairs(value: Any) -> Any:
-    """Return a value of `pa.Table.to_pylist` in the form of `plain`."""
+    """Return a value of `pa.Table.to_pylist` in the form of `to_plain`."""
     if isinstance(value, dict):
         return sorted((key, as_pairs(one)) for key, one in value.items())
     if isinstance(value, list):
@@ -154,8 +154,8 @@ def as_pairs(value: Any) -> Any:
 @given(st.data())
 def test_decoded_columns_equal_the_records_of_fastavro(data: st.DataObject) -> None:
     avro, values = data.draw(records())
-    avro = distinct(avro, count())
-    bytes_, starts, ends = encoded(avro, data.draw(st.lists(values, min_size=1, max_size=12)))
+    avro = with_distinct_names(avro, count())
+    bytes_, starts, ends = encode_records(avro, data.draw(st.lists(values, min_size=1, max_size=12)))
     record = record_type(json.dumps(avro), name="a test")
     found = decode_columns(bytes_, starts, ends, record)
     found.validate(full=True)
@@ -171,8 +171,8 @@ def test_decoded_columns_equal_the_records_of_fastavro(data: st.DataObject) -> N
 @given(st.data())
 def test_damaged_records_are_refused_or_decode_to_whole_columns(data: st.DataObject) -> None:
     avro, values = data.draw(records())
-    avro = distinct(avro, count())
-    whole, starts, ends = encoded(avro, data.draw(st.lists(values, min_size=1, max_size=6)))
+    avro = with_distinct_names(avro, count())
+    whole, starts, ends = encode_records(avro, data.draw(st.lists(values, min_size=1, max_size=6)))
     damaged = whole.copy()
     damaged[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     record = record_type(json.dumps(avro), name="a test")
@@ -194,7 +194,7 @@ def test_named_type_is_resolved_on_second_use() -> None:
         {"first": {"x": 1}, "second": None, "third": [{"x": 2}, {"x": 3}]},
         {"first": {"x": 4}, "second": {"x": 5}, "third": []},
     ]
-    found = decode_columns(*encoded(avro, rows), record_type(json.dumps(avro), name="a test"))
+    found = decode_columns(*encode_records(avro, rows), record_type(json.dumps(avro), name="a test"))
     assert found.to_pylist() == rows
 
 
@@ -209,7 +209,7 @@ def test_very_long_lists_are_decoded(items: Any, value: list[Any]) -> None:
     fields = [{"name": "a", "type": {"type": "array", "items": items}}, {"name": "b", "type": "long"}]
     avro = {"type": "record", "name": "R", "fields": fields}
     rows = [{"a": value, "b": 1}, {"a": [], "b": 2}]
-    places, record = encoded(avro, rows), record_type(json.dumps(avro), name="a test")
+    places, record = encode_records(avro, rows), record_type(json.dumps(avro), name="a test")
     assert decode_columns(*places, record).to_pylist() == rows
     assert decode_columns(*places, record, ["b"]).to_pylist() == [{"b": 1}, {"b": 2}]
     assert decode_columns(*places, record, []).shape == (2, 0)
@@ -262,7 +262,7 @@ def test_bytes_that_do_not_fit_the_schema_are_refused(kind: str, data: str) -> N
 def test_timestamps_beyond_the_calendar_of_python_are_kept() -> None:
     avro = {"type": "record", "name": "R", "fields": [{"name": "t", "type": "long"}]}
     far = (datetime(9999, 12, 31) - EPOCH) // timedelta(microseconds=1) * 20
-    data, starts, ends = encoded(avro, [{"t": far}])
+    data, starts, ends = encode_records(avro, [{"t": far}])
     as_time = json.dumps(avro).replace('"long"', json.dumps(logical("long", "timestamp-micros")))
     found = decode_columns(data, starts, ends, record_type(as_time, name="a test"))
     assert found.column("t").cast(pa.int64()).to_pylist() == [far]

@@ -71,7 +71,7 @@ def without_docs(schema: Any) -> Any:
     return schema
 
 
-def written(schema: dict[str, Any], record: Any, codec_name: str = "null") -> bytes:
+def write_container(schema: dict[str, Any], record: Any, codec_name: str = "null") -> bytes:
     file = io.BytesIO()
     fastavro.writer(file, schema, [record], codec=codec_name)
     return file.getvalue()
@@ -173,12 +173,12 @@ def test_empty_requested_replace_decodes_to_none() -> None:
     assert service_plans.decode_requested_replace(b"", name="x") is None
 
 
-def plain(schema: Any) -> Any:
+def strip_docs(schema: Any) -> Any:
     """Return a schema without docs and defaults, with types by their unqualified names."""
     if isinstance(schema, dict):
-        return {key: plain(value) for key, value in schema.items() if key not in {"doc", "default"}}
+        return {key: strip_docs(value) for key, value in schema.items() if key not in {"doc", "default"}}
     if isinstance(schema, list):
-        return [plain(branch) for branch in schema]
+        return [strip_docs(branch) for branch in schema]
     return schema.rpartition(".")[2] if isinstance(schema, str) else schema
 
 
@@ -193,7 +193,7 @@ def test_cleans_equal_the_oracle(path: str) -> None:
     rest = {"version", "bootstrapPartitionMetadata"}  # Fields of old releases or of bootstrapped tables.
     ours = oracle(clean_files.encode_clean(clean))
     assert {**ours, **dict.fromkeys(rest)} == {**truth, **dict.fromkeys(rest)}
-    assert plain(header_of(clean_files.encode_clean(clean))) == plain(header_of(FILES[path]))
+    assert strip_docs(header_of(clean_files.encode_clean(clean))) == strip_docs(header_of(FILES[path]))
 
 
 @pytest.mark.parametrize("path", files_of("HoodieCleanerPlan"))
@@ -205,7 +205,7 @@ def test_clean_plans_are_written_as_hudi_does(path: str) -> None:
     location = paths[0].removesuffix(f"/{names[0]}").removesuffix(f"/{partition}").removeprefix("file:")
     ours = clean_files.encode_clean_plan(plan, location)
     assert oracle(ours) == truth
-    assert plain(header_of(ours)) == plain(header_of(FILES[path]))
+    assert strip_docs(header_of(ours)) == strip_docs(header_of(FILES[path]))
 
 
 @pytest.mark.parametrize("path", [*files_of("HoodieSavepointMetadata"), *files_of("HoodieRestoreMetadata")])
@@ -247,7 +247,7 @@ SAVEPOINT = record_schema(
 def test_savepoints_equal_the_oracle() -> None:
     parts = {"p=a": {"partitionPath": "p=a", "savepointDataFile": ["f1.parquet", "f2.parquet"]}}
     record = {"savepointedBy": "me", "savepointedAt": 17, "comments": "", "partitionMetadata": parts}
-    read = codec.decode_savepoint(written(SAVEPOINT, record), name="x")
+    read = codec.decode_savepoint(write_container(SAVEPOINT, record), name="x")
     assert read == codec.SavepointMetadata("me", 17, "", {"p=a": ("f1.parquet", "f2.parquet")})
 
 
@@ -277,7 +277,7 @@ def test_reads_restores_with_all_their_rollbacks() -> None:
         "hoodieRestoreMetadata": {"4": [undone]},
         "restoreInstantInfo": [{"commitTime": "4", "action": "commit"}],
     }
-    read = codec.decode_restore(written(schema, record), name="x")
+    read = codec.decode_restore(write_container(schema, record), name="x")
     assert read == codec.RestoreMetadata("6", ("4", "3"))
 
 
@@ -298,7 +298,7 @@ def test_fields_are_found_by_name() -> None:
         },
     )
     instant = {"action": "commit", "commitTime": "7", "id": b"ab", "kind": "B"}
-    data = written(schema, {"new": [], "version": 3, "instantToRollback": instant})
+    data = write_container(schema, {"new": [], "version": 3, "instantToRollback": instant})
     assert codec.decode_rollback_plan(data, name="x") == codec.RollbackPlan("7", "commit")
 
 
@@ -311,7 +311,7 @@ def test_rollbacks_of_old_hudi_have_no_action() -> None:
         "commitsRollback": ["1"],
         "partitionMetadata": {},
     }
-    read = codec.decode_rollback(written(record_schema("HoodieRollbackMetadata", *fields), record), name="x")
+    read = codec.decode_rollback(write_container(record_schema("HoodieRollbackMetadata", *fields), record), name="x")
     assert read == codec.RollbackMetadata("2", 0, (("1", ""),))
 
 
@@ -324,7 +324,7 @@ def deflate(plain: bytes) -> bytes:
     return packer.compress(plain) + packer.flush()
 
 
-def framed(schema: Any, block: bytes, *, compression: str = "null", count: int = 1, sync: bytes = b"s" * 16) -> bytes:
+def make_container(schema: Any, block: bytes, *, compression: str = "null", count: int = 1, sync: bytes = b"s" * 16) -> bytes:
     """Return a container with any schema and any block in it."""
     text = schema if isinstance(schema, str) else json.dumps(schema)
     file = io.BytesIO()
@@ -342,7 +342,7 @@ PLAN_BLOCK = bytes([2, 2, ord("7"), 2, ord("c"), 0, 0, 2])
 
 @pytest.mark.parametrize(("compression", "pack"), [("null", bytes), ("deflate", deflate), ("snappy", snappy)])
 def test_every_compression_codec_is_read(compression: str, pack: Callable[[bytes], bytes]) -> None:
-    data = framed(codec.ROLLBACK_PLAN, pack(PLAN_BLOCK), compression=compression)
+    data = make_container(codec.ROLLBACK_PLAN, pack(PLAN_BLOCK), compression=compression)
     assert codec.decode_rollback_plan(data, name="x") == codec.RollbackPlan("7", "c")
 
 
@@ -367,36 +367,36 @@ def deep(levels: int) -> Any:
 
 
 BOMBS = {
-    "snappy that lies": framed(codec.ROLLBACK_PLAN, b"\xff\xff\xff\xff\x0f" + b"\0" * 9, compression="snappy"),
-    "array of nothing": framed(plan_with({"type": "array", "items": "null"}), b"\xfe\xff\xff\xff\xff\xff\x01\0"),
-    "array of empty records": framed(plan_with({"type": "array", "items": record_schema("e")}), b"\xfe\xff\xff\x7f\0"),
-    "record in itself": framed(plan_with(["null", PLAN]), b"\x02" * 1_000_000),
-    "array in itself": framed(plan_with({"type": "array", "items": PLAN}), b"\x02" * 1_000_000),
-    "references": framed(chain(40), b""),
-    "deep": framed(plan_with(deep(100)), b"\x02" * 200),
-    "deeper": framed('{"name":"HoodieRollbackPlan","type":' + "[" * 100_000, b""),
-    "string": framed(codec.ROLLBACK_PLAN, b"\x02\xfe\xff\xff\xff\xff\xff\xff\x01a"),
+    "snappy that lies": make_container(codec.ROLLBACK_PLAN, b"\xff\xff\xff\xff\x0f" + b"\0" * 9, compression="snappy"),
+    "array of nothing": make_container(plan_with({"type": "array", "items": "null"}), b"\xfe\xff\xff\xff\xff\xff\x01\0"),
+    "array of empty records": make_container(plan_with({"type": "array", "items": record_schema("e")}), b"\xfe\xff\xff\x7f\0"),
+    "record in itself": make_container(plan_with(["null", PLAN]), b"\x02" * 1_000_000),
+    "array in itself": make_container(plan_with({"type": "array", "items": PLAN}), b"\x02" * 1_000_000),
+    "references": make_container(chain(40), b""),
+    "deep": make_container(plan_with(deep(100)), b"\x02" * 200),
+    "deeper": make_container('{"name":"HoodieRollbackPlan","type":' + "[" * 100_000, b""),
+    "string": make_container(codec.ROLLBACK_PLAN, b"\x02\xfe\xff\xff\xff\xff\xff\xff\x01a"),
 }
 DAMAGED = {
     "empty": b"",
     "json": b'{"a" : 1}',
     "magic only": b"Obj\x01",
     "another record": codec.encode_rollback(codec.RollbackMetadata("1", 0, ())),
-    "no instant": framed(codec.ROLLBACK_PLAN, b"\0\0\0\2"),
-    "two records": framed(codec.ROLLBACK_PLAN, PLAN_BLOCK * 2, count=2),
-    "end mark": framed(codec.ROLLBACK_PLAN, PLAN_BLOCK, sync=b"t" * 16),
-    "left over": framed(codec.ROLLBACK_PLAN, PLAN_BLOCK + b"\0"),
-    "codec": framed(codec.ROLLBACK_PLAN, PLAN_BLOCK, compression="zstandard"),
-    "deflate": framed(codec.ROLLBACK_PLAN, deflate(PLAN_BLOCK)[:-2], compression="deflate"),
-    "deflate garbage": framed(codec.ROLLBACK_PLAN, b"\xff" * 9, compression="deflate"),
-    "snappy checksum": framed(codec.ROLLBACK_PLAN, snappy(PLAN_BLOCK)[:-1] + b"x", compression="snappy"),
-    "snappy garbage": framed(codec.ROLLBACK_PLAN, b"\x09\xff\xff\xff\xff\xff", compression="snappy"),
-    "snappy empty": framed(codec.ROLLBACK_PLAN, b"", compression="snappy"),
-    "schema": framed([7], PLAN_BLOCK),
-    "type": framed(plan_with("no_such"), PLAN_BLOCK),
-    "field": framed(record_schema(PLAN, {"name": 7, "type": "int"}), b"\0"),
-    "instant of another type": framed(record_schema(PLAN, {"name": "instantToRollback", "type": "int"}), b"\2"),
-    "not utf-8": framed(codec.ROLLBACK_PLAN, PLAN_BLOCK.replace(b"7", b"\xff")),
+    "no instant": make_container(codec.ROLLBACK_PLAN, b"\0\0\0\2"),
+    "two records": make_container(codec.ROLLBACK_PLAN, PLAN_BLOCK * 2, count=2),
+    "end mark": make_container(codec.ROLLBACK_PLAN, PLAN_BLOCK, sync=b"t" * 16),
+    "left over": make_container(codec.ROLLBACK_PLAN, PLAN_BLOCK + b"\0"),
+    "codec": make_container(codec.ROLLBACK_PLAN, PLAN_BLOCK, compression="zstandard"),
+    "deflate": make_container(codec.ROLLBACK_PLAN, deflate(PLAN_BLOCK)[:-2], compression="deflate"),
+    "deflate garbage": make_container(codec.ROLLBACK_PLAN, b"\xff" * 9, compression="deflate"),
+    "snappy checksum": make_container(codec.ROLLBACK_PLAN, snappy(PLAN_BLOCK)[:-1] + b"x", compression="snappy"),
+    "snappy garbage": make_container(codec.ROLLBACK_PLAN, b"\x09\xff\xff\xff\xff\xff", compression="snappy"),
+    "snappy empty": make_container(codec.ROLLBACK_PLAN, b"", compression="snappy"),
+    "schema": make_container([7], PLAN_BLOCK),
+    "type": make_container(plan_with("no_such"), PLAN_BLOCK),
+    "field": make_container(record_schema(PLAN, {"name": 7, "type": "int"}), b"\0"),
+    "instant of another type": make_container(record_schema(PLAN, {"name": "instantToRollback", "type": "int"}), b"\2"),
+    "not utf-8": make_container(codec.ROLLBACK_PLAN, PLAN_BLOCK.replace(b"7", b"\xff")),
 }
 
 
@@ -409,7 +409,7 @@ def test_refuses_bombs_and_damage_by_name(data: bytes) -> None:
 
 @pytest.mark.parametrize(("compression", "pack"), [("null", bytes), ("deflate", deflate), ("snappy", snappy)])
 def test_content_larger_than_the_limit_is_refused(compression: str, pack: Callable[[bytes], bytes]) -> None:
-    data = framed(codec.ROLLBACK_PLAN, pack(bytes(container.MAX_BYTES + 1)), compression=compression)
+    data = make_container(codec.ROLLBACK_PLAN, pack(bytes(container.MAX_BYTES + 1)), compression=compression)
     with pytest.raises(CorruptTableError, match=r"x is not .* 67108\d\d\d"):
         codec.decode_rollback_plan(data, name="x")
 

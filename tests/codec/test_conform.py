@@ -41,7 +41,7 @@ VALUES = st.none() | st.fixed_dictionaries(
 )
 
 
-def widened(row: dict[str, Any] | None) -> dict[str, Any] | None:
+def widen_row(row: dict[str, Any] | None) -> dict[str, Any] | None:
     if row is None:
         return None
     pairs = row["m"]
@@ -56,7 +56,7 @@ def test_structs_lists_and_maps_widen_by_name(rows: list[Any], head: int, tail: 
     found = conform_array(part, WIDE)
     found.validate(full=True)
     assert found.type == WIDE
-    assert found.to_pylist() == [widened(row) for row in part.to_pylist()]
+    assert found.to_pylist() == [widen_row(row) for row in part.to_pylist()]
     # A null struct may have children that are not null.
     mask = pa.array([True] * len(whole), pa.bool_())
     masked = pa.StructArray.from_arrays(whole.flatten(), fields=list(NARROW), mask=mask)

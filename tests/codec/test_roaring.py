@@ -16,14 +16,14 @@ from lakeformat.codec.log_blocks import decode_positions, encode_positions
 HUDIS = "0100000000000000000000003a3000000100000000000700100000000000" + "020006000800" + "0d001a001c001d00"
 
 
-def decoded(text: str) -> list[int] | None:
+def decode_rows(text: str) -> list[int] | None:
     found = decode_positions(text)
     return None if found is None else found.rows.tolist()
 
 
 def test_bitmap_of_hudi_is_read_and_written_byte_for_byte() -> None:
     rows = [0, 2, 6, 8, 13, 26, 28, 29]
-    assert decoded(base64.b64encode(bytes.fromhex(HUDIS)).decode()) == rows
+    assert decode_rows(base64.b64encode(bytes.fromhex(HUDIS)).decode()) == rows
     assert base64.b64decode(encode_positions(np.array(rows))).hex() == HUDIS
 
 
@@ -50,7 +50,7 @@ def test_run_containers_of_the_specification_are_read(containers: int) -> None:
         rows += [65_536 * at + row for row in here]
     places = b"\0" * (4 * containers) if containers >= 4 else b""
     bitmap = struct.pack("<HH", 12347, containers - 1) + flags + table + places + b"".join(contents)
-    assert decoded(base64.b64encode(struct.pack("<QI", 1, 0) + bitmap).decode()) == rows
+    assert decode_rows(base64.b64encode(struct.pack("<QI", 1, 0) + bitmap).decode()) == rows
 
 
 @settings(max_examples=150)

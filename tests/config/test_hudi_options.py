@@ -12,7 +12,15 @@ import pytest
 
 from lakeformat import InvalidOptionError
 from lakeformat.config import hudi_support_table
-from lakeformat.config.hudi_support import BY_NAME, AnswerKind, find_answer, hudi_names, hudi_options, hudi_page, describe_open_families
+from lakeformat.config.hudi_support import (
+    BY_NAME,
+    AnswerKind,
+    describe_open_families,
+    find_answer,
+    hudi_names,
+    hudi_options,
+    hudi_page,
+)
 from lakeformat.config.resolve import resolve
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "hudi-options.md"

@@ -37,7 +37,7 @@ def test_an_option_describes_itself(option: Option) -> None:
         assert re.fullmatch(r"[a-z0-9_.]+", name), name
 
 
-def spelt(value: Any) -> str:
+def spell_default(value: Any) -> str:
     """Return a default as a user would write it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -47,7 +47,7 @@ def spelt(value: Any) -> str:
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
 def test_default_is_a_valid_value(option: Option) -> None:
     if option.default is not None:
-        assert option.parse(spelt(option.default)) == option.default
+        assert option.parse(spell_default(option.default)) == option.default
     assert resolve({})[option.key] == option.default
     for name in names(option):
         assert resolve({})[name] == option.default
@@ -55,7 +55,7 @@ def test_default_is_a_valid_value(option: Option) -> None:
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.default is not None], ids=lambda o: o.key)
 def test_every_alias_in_any_case_sets_the_option(option: Option) -> None:
-    text = spelt(option.default)
+    text = spell_default(option.default)
     for name in names(option):
         for said in (name, name.upper(), name.title()):
             options = resolve({said: text})

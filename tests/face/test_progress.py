@@ -35,7 +35,7 @@ assert len(table.clean(versions=1).files)
 DRAWN: Final = {"TQDM_DELAY": "0", "TQDM_MININTERVAL": "0", "TQDM_LEAVE": "1"}
 
 
-def on_a_terminal(path: Path, environment: dict[str, str]) -> str:
+def run_on_terminal(path: Path, environment: dict[str, str]) -> str:
     """Return all output of the work on a terminal of 200 columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
@@ -56,7 +56,7 @@ def on_a_terminal(path: Path, environment: dict[str, str]) -> str:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="terminals of Linux")
 def test_progress_draws_each_long_task_on_a_terminal(tmp_path: Path) -> None:
-    shown = on_a_terminal(tmp_path / "t", DRAWN)
+    shown = run_on_terminal(tmp_path / "t", DRAWN)
     ended = {found[1]: found[2] for found in re.finditer(r"(\w+): 100%\|[^|]*\|([^\r\n]*)", shown)}
     assert set(ended) == {"upsert", "read", "compact", "cluster", "clean"}
     assert "3,000 rows, 3 files" in ended["read"]
@@ -66,7 +66,7 @@ def test_progress_draws_each_long_task_on_a_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="terminals of Linux")
 def test_environment_variable_switches_progress_off(tmp_path: Path) -> None:
-    assert on_a_terminal(tmp_path / "t", {**DRAWN, "TQDM_DISABLE": "1"}) == ""
+    assert run_on_terminal(tmp_path / "t", {**DRAWN, "TQDM_DISABLE": "1"}) == ""
 
 
 def test_progress_draws_nothing_into_a_pipe(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def new_table(folder: Path, **options: Any) -> Table:
     return lakeformat.create(folder / "t", SCHEMA, record_key="id", partition_by="part", **options)
 
 
-def plain(rows: Any) -> list[dict[str, Any]]:
+def rows_by_key(rows: Any) -> list[dict[str, Any]]:
     """Return rows without Hudi's columns, sorted by key."""
     kept = pa.table(rows).select(SCHEMA.names).to_pylist()
     return sorted(kept, key=lambda row: row["id"])
@@ -91,20 +91,20 @@ def test_write_accepts_every_kind_of_rows(name: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     result = table.upsert(INPUTS[name]())
     assert (result.rows.incoming, result.rows.inserted, result.rows.updated) == (6, 6, 0)
-    assert plain(table.to_arrow()) == ROWS
+    assert rows_by_key(table.to_arrow()) == ROWS
 
 
 def test_write_accepts_a_table_and_a_read(table: Table, tmp_path: Path) -> None:
     copy = new_table(tmp_path / "copy")
     copy.upsert(table.read(meta_columns=False, where="id < 4"))
-    assert plain(copy) == ROWS[:4]
+    assert rows_by_key(copy) == ROWS[:4]
 
 
 def test_missing_dict_key_is_null(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     lacking = {name: value for name, value in ROWS[0].items() if name != "small"}
     table.upsert([lacking, ROWS[1]])
-    assert [row["small"] for row in plain(table.to_arrow())] == [None, 10]
+    assert [row["small"] for row in rows_by_key(table.to_arrow())] == [None, 10]
 
 
 def test_delete_and_plan_accept_the_same_rows(table: Table) -> None:

@@ -29,11 +29,11 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
-def held(table: Table) -> Held:
+def read_rows(table: Table) -> Held:
     return {row["id"]: (row["part"], row["price"], row["ts"]) for row in hudi_rs.assert_same_rows(table)}
 
 
-def said(text: str, table: Table) -> Any:
+def run_sql(text: str, table: Table) -> Any:
     path = table.context.storage.location
     return lakeformat.sql(text.replace("{t}", "flights").replace("{path}", path), flights=table)
 
@@ -41,8 +41,8 @@ def said(text: str, table: Table) -> Any:
 @pytest.mark.parametrize("case", STATEMENTS)
 def test_statement_changes_the_rows_it_selects(case: str, table: Table) -> None:
     text, wanted = STATEMENTS[case]
-    result = said(text, table)
-    assert held(table) == wanted(dict(FIRST))
+    result = run_sql(text, table)
+    assert read_rows(table) == wanted(dict(FIRST))
     assert table.history()[0].instant_time == result.instant_time
     assert len(table.history()) == 2
 
@@ -51,9 +51,9 @@ def test_statement_changes_the_rows_it_selects(case: str, table: Table) -> None:
 def test_unsupported_statement_is_refused_in_one_line(case: str, table: Table) -> None:
     text, error, part = REFUSED[case]
     with pytest.raises(error, match=part) as caught:
-        said(text, table)
+        run_sql(text, table)
     assert "\n" not in str(caught.value)
-    assert held(table) == FIRST
+    assert read_rows(table) == FIRST
 
 
 def test_queries_join_tables_paths_and_frames(table: Table) -> None:
@@ -86,15 +86,15 @@ def test_update_of_rows_changed_meanwhile_is_a_conflict(table: Table) -> None:
     text = "update flights set price = price + s.more from s where s.id = flights.id"
     with pytest.raises(lakeformat.WriteConflictError):
         lakeformat.sql(text, flights=table, s=source)
-    assert held(table) == FIRST | {1: ("b", 100.0, 1)}
+    assert read_rows(table) == FIRST | {1: ("b", 100.0, 1)}
 
 
 def test_known_procedure_runs_and_unknown_one_is_refused(table: Table) -> None:
-    assert said("call show_commits(table => '{t}')", table)["operation"].to_pylist() == ["bulk_insert"]
-    said("call run_clustering(table => '{path}', order => 'price')", table)
+    assert run_sql("call show_commits(table => '{t}')", table)["operation"].to_pylist() == ["bulk_insert"]
+    run_sql("call run_clustering(table => '{path}', order => 'price')", table)
     assert table.history()[0].operation == "cluster"
     with pytest.raises(UnsupportedTableError, match="run_clustering"):
-        said("call run_clustring(table => '{t}')", table)
+        run_sql("call run_clustring(table => '{t}')", table)
     with pytest.raises(InvalidInputError, match="rows, not a table"):
         lakeformat.sql("delete from names where true", names=pa.table({"a": [1]}))
 
@@ -113,7 +113,7 @@ def test_a_path_is_named_in_any_quotes(table: Table) -> None:
     lakeformat.sql(f'update "{path}" set price = -0.0::double where id = 2')
     lakeformat.sql(f'delete from lakehouse."{path}" as f where f.id::double < 2')
     lakeformat.sql(f"insert into lakehouse.\"{path}\" by name select 7 as id, 'a' as part")
-    assert held(table) == {at: FIRST[at] for at in (3, 4, 5)} | {2: ("a", 0.0, 1), 7: ("a", None, None)}
+    assert read_rows(table) == {at: FIRST[at] for at in (3, 4, 5)} | {2: ("a", 0.0, 1), 7: ("a", None, None)}
 
 
 def test_a_query_reads_the_columns_and_files_that_it_needs() -> None:
@@ -171,8 +171,8 @@ UNFIT = {
 @pytest.mark.parametrize("text", UNFIT)
 def test_values_that_do_not_fit_are_refused(text: str, table: Table) -> None:
     with pytest.raises(InvalidInputError, match=UNFIT[text]):
-        said(text, table)
-    assert held(table) == FIRST
+        run_sql(text, table)
+    assert read_rows(table) == FIRST
 
 
 def test_a_natural_join_joins_by_all_columns(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_each_row_is_taken_by_one_clause(table: Table) -> None:
         flights=table,
         s=source,
     )
-    assert {(price, ts) for _, price, ts in held(table).values()} <= {(1.0, 1), (2.0, 2)}
+    assert {(price, ts) for _, price, ts in read_rows(table).values()} <= {(1.0, 1), (2.0, 2)}
 
 
 def test_update_of_a_duplicate_key_is_refused(tmp_path: Path) -> None:
@@ -212,9 +212,9 @@ def test_update_of_a_duplicate_key_is_refused(tmp_path: Path) -> None:
 
 def test_commit_stores_its_statement(table: Table) -> None:
     text = "update {t} set price = 1 where id = 1 -- " + "x" * 600
-    said(text, table)
+    run_sql(text, table)
     store = table.context.store
-    kept = store.commit(store.load().commits[-1]).extra["lakeformat.statement"]
+    kept = store.read_commit(store.load().commits[-1]).extra["lakeformat.statement"]
     assert kept == text.replace("{t}", "flights")[:497] + "..."
 
 
@@ -236,7 +236,7 @@ def test_column_named_like_the_row_number_is_refused_where_it_is_copied(
 
 def test_a_pivot_finds_its_values_itself(table: Table) -> None:
     pivot = "pivot (select part, id from flights) on part using count(id)"
-    assert said(pivot, table).to_pylist() == said(f"select * from ({pivot})", table).to_pylist() == [{"a": 3, "b": 3}]
+    assert run_sql(pivot, table).to_pylist() == run_sql(f"select * from ({pivot})", table).to_pylist() == [{"a": 3, "b": 3}]
 
 
 @pytest.mark.parametrize("value", ["infinity", "-infinity"])

@@ -26,7 +26,7 @@ NESTED = pa.schema(
 )
 
 
-def told(column: pa.Array, row_group_size: int = 2) -> FileStats:
+def collect_stats(column: pa.Array, row_group_size: int = 2) -> FileStats:
     table = pa.table({"c": column})
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=row_group_size)
@@ -47,7 +47,9 @@ def test_leaves_are_found_by_position_in_the_file() -> None:
     sink = io.BytesIO()
     pq.write_table(table, sink)
     columns = ["id", "s.a", "s.b.c", "`a.b`"]
-    bounds, counts = fold_file_stats([collect_file_stats(pq.ParquetFile(sink).metadata, NESTED, columns)], columns, NESTED)
+    bounds, counts = fold_file_stats(
+        [collect_file_stats(pq.ParquetFile(sink).metadata, NESTED, columns)], columns, NESTED
+    )
     assert counts.to_pylist() == [2]
     found = {
         path: (b.minimum.to_pylist(), b.maximum.to_pylist(), b.null_count.to_pylist()) for path, b in bounds.items()
@@ -67,7 +69,7 @@ def test_leaves_are_found_by_position_in_the_file() -> None:
 )
 def test_long_texts_are_cut_outwards(values: list[Any]) -> None:
     column = pa.array(values, pa.string())
-    (bounds,) = fold_file_stats([told(column)], ["c"], pa.schema([("c", pa.string())]))[0].values()
+    (bounds,) = fold_file_stats([collect_stats(column)], ["c"], pa.schema([("c", pa.string())]))[0].values()
     low, high = bounds.minimum[0], bounds.maximum[0]
     wanted = pc.min_max(column)
     assert bounds.null_count.to_pylist() == [column.null_count]
@@ -84,13 +86,15 @@ def test_long_texts_are_cut_outwards(values: list[Any]) -> None:
     ("values", "high"), [([b"\xff" * 70], None), ([b"a\xff" + b"\xff" * 70], b"b"), ([b"b" * 64], b"b" * 64)]
 )
 def test_long_bytes_are_cut_upwards(values: list[bytes], high: bytes | None) -> None:
-    (bounds,) = fold_file_stats([told(pa.array(values, pa.binary()))], ["c"], pa.schema([("c", pa.binary())]))[0].values()
+    (bounds,) = fold_file_stats([collect_stats(pa.array(values, pa.binary()))], ["c"], pa.schema([("c", pa.binary())]))[
+        0
+    ].values()
     assert bounds.maximum.to_pylist() == [high]
 
 
 def test_files_without_statistics_are_unknown() -> None:
     wanted = pa.schema([("c", pa.int64())])
-    files = [told(pa.array([4, 1, None], pa.int64())), FileStats((7, 8)), FileStats(())]
+    files = [collect_stats(pa.array([4, 1, None], pa.int64())), FileStats((7, 8)), FileStats(())]
     (bounds,) = fold_file_stats(files, ["c"], wanted)[0].values()
     assert bounds.minimum.to_pylist() == [1, None, None]
     assert bounds.maximum.to_pylist() == [4, None, None]

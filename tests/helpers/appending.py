@@ -46,7 +46,7 @@ class Append:
 
     def begin(self) -> Append:
         context = self.table.context
-        self.planned = context.store.pending_compactions(context.store.load())
+        self.planned = context.store.read_compaction_groups(context.store.load())
         taken = claim_instant(
             context.store, context.store.config(), context.clock, Action.DELTA_COMMIT, kind="heartbeat", token="0" * 32
         )

@@ -40,7 +40,7 @@ def logged_changes(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
     table = lakeformat.open(folder)
     named: dict[str, int] = {}
     for instant in table.snapshot().timeline.commits:
-        for stat in table.context.store.commit(instant).all_stats():
+        for stat in table.context.store.read_commit(instant).all_stats():
             named |= dict(stat.cdc_stats)
     assert named == {str(file.relative_to(folder)): file.stat().st_size for file in folder.rglob("*.cdc")}
     return [record for path in sorted(named) for record in _records(folder / path)]

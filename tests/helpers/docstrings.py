@@ -19,7 +19,7 @@ _FLAGS: Final = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 class _Finder(doctest.DocTestFinder):
-    """Also finds what a module defines and the package exports, whose ``__module__`` is the package."""
+    """A finder that includes objects of the module whose ``__module__`` is the package that exports them."""
 
     def __init__(self, source: Path) -> None:
         super().__init__()

@@ -219,7 +219,7 @@ def leftovers(storage: LocalStorage) -> list[str]:
     store = TimelineStore(storage)
     timeline = store.load()
     archived = store.read_archived()
-    commits = [store.commit(instant) for instant in timeline.commits]
+    commits = [store.read_commit(instant) for instant in timeline.commits]
     commits += [metadata for _, metadata in archived.commits(archived.completed_in(""))]
     stats = [stat for metadata in commits for stat in metadata.all_stats()]
     named = {path for stat in stats for path in (stat.path, *dict(stat.cdc_stats))}

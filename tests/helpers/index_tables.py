@@ -113,7 +113,7 @@ def restore(table: Table, count: int) -> None:
     storage, store = table.context.storage, TimelineStore(table.context.storage)
     timeline = store.load()
     for instant in timeline.commits[len(timeline.commits) - count :]:
-        metadata = store.commit(instant)
+        metadata = store.read_commit(instant)
         erase(storage, instant)
         for stat in metadata.all_stats():
             storage.delete(stat.path)
@@ -131,7 +131,7 @@ def archive(table: Table, count: int, held: int = 0) -> None:
     archived = f"{HOODIE}/archived/.commits_.archive.{len(storage.list(f'{HOODIE}/archived')) + 1}_1-0-1"
     storage.create(archived, b"#HUDI#")
     for instant in store.load().commits[held : held + count]:
-        metadata = store.commit(instant)
+        metadata = store.read_commit(instant)
         groups = {FileGroupId(path, id_) for path, ids in metadata.replaced.items() for id_ in ids}
         for group in groups:
             for entry in storage.list(group.partition_path):

@@ -29,7 +29,7 @@ __all__ = ["LocalTaskRunner", "write_shuffled"]
 class LocalTaskRunner:
     """An exchange that runs every task in this process."""
 
-    width = 2
+    least_tasks = 2
 
     def __init__(self, table: lakeformat.Table, job: WriteJob) -> None:
         self.storage, self.job, self.attempts = table.context.storage, job, itertools.count()
@@ -57,8 +57,8 @@ class LocalTaskRunner:
 
     def write(self, work: RouteTasks) -> list[WrittenFile]:
         moved = []
-        for number, task in enumerate(work.staged):
-            arguments = (number, task, work.tags[number], work.plan.routes, work.tasks, work.buckets.prepare)
+        for number, task in enumerate(work.stage_tasks):
+            arguments = (number, task, work.tag_files[number], work.plan.routes, work.tasks, work.buckets.prepare)
             moved += list(route_rows(self.storage, *arguments))
         written: list[WrittenFile] = []
         if moved:

@@ -76,8 +76,8 @@ class Entry:
 
     Attributes:
         is_service: the commit changed no row.
-        travelled: the rows that time travel shows, if they differ: the plan is older than commits that completed before.
-        sure: all files of the commit exist: neither cleaning nor another service may have deleted one.
+        travelled: the rows that time travel shows, if they differ because the plan is older than earlier commits.
+        sure: all files of the commit exist: no clean or other service may have deleted one.
     """
 
     instant: str

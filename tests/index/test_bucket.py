@@ -265,7 +265,7 @@ def test_a_merge_keeps_every_key_in_its_bucket(tmp_path: Path) -> None:
 
 
 class Unlocked(LocalStorage):
-    """A storage whose lock excludes nobody, like an object store: writers show by heartbeats that they are alive."""
+    """A storage whose lock excludes no process, like an object store. Heartbeats show that writers are alive."""
 
     has_lock = False
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
-from lakeformat.layout import CurveBuild, Curve, CurveStrategy, fit_curve
+from lakeformat.layout import Curve, CurveBuild, CurveStrategy, fit_curve
 
 TEXTS = st.one_of(
     st.text(max_size=4),

@@ -1,4 +1,4 @@
-"""Change data: Hudi's own answers, tables on which nobody ever switched it on, and what is no longer there."""
+"""Change data: Hudi's own answers, tables that do not log changes, and changes that were cleaned away."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.helpers.tables import a_schema
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 KEY = ["_hoodie_partition_path", "_hoodie_record_key"]
-#: A version that loses fills fields of the one that stays: no change of the row's commit.
+#: A version that loses fills fields of the version that stays; the commit of the row does not change.
 FILLED = {"hudi_merge_rules/v9_mor_debezium_postgres", "hudi_merge_rules/v9_mor_merge_into"}
 
 
 def as_hudi_says(value: Any) -> Any:
-    """As JSON of Hudi's: days and microseconds, nulls left out."""
+    """Return a value as in the JSON of Hudi: days and microseconds, without nulls."""
     if isinstance(value, dict):
         return {key: as_hudi_says(each) for key, each in value.items() if each is not None}
     if isinstance(value, datetime):
@@ -41,7 +41,7 @@ def counted(rows: list[Any]) -> Counter[str]:
 
 @pytest.mark.parametrize("name", [name for name in names("hudi_changes") if expected(name)["cdc"]])
 def test_change_images_equal_hudis(name: str, tmp_path: Path) -> None:
-    """Hudi fails where a commit wrote no change data into a file that it rewrote; here nothing depends on that."""
+    """The reader needs no change data, while Hudi fails if a commit wrote none into a file that it rewrote."""
     table, seen = lakeformat.open(unpack(name, tmp_path)), 0
     for read in expected(name)["reads"]:
         if read["format"] == "cdc" and isinstance(read["rows"], list):
@@ -99,7 +99,7 @@ def test_applied_changes_give_the_table(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
     rows = table.to_arrow(meta_columns=True)
     columns = [*KEY, *(name for name in rows.column_names if not name.startswith("_hoodie_"))]
-    held: dict[tuple[str, ...], str] = {}  # Texts: NaN is not equal to itself.
+    held: dict[tuple[str, ...], str] = {}  # Rows are texts, because NaN is not equal to itself.
     for change in plain(table.changes("000", images=True).to_arrow(columns)):
         image = change["before"] or change["after"]
         assert held.pop(tuple(image[name] for name in KEY), "null") == text_of(change["before"])
@@ -120,7 +120,7 @@ STEPS = st.lists(
 
 
 def changed(before: dict[str, int], after: dict[str, int], touched: set[str]) -> list[tuple[str, Any, Any]]:
-    """Of each key that a commit touched: what it did, and the row before and after."""
+    """Return for each key that a commit touched: the change, and the row before and after."""
     rows = (((key, of[key]) if key in of else None for of in (before, after)) for key in touched)
     return [("u" if old and new else "i" if new else "d", old, new) for old, new in rows if old or new]
 
@@ -143,11 +143,11 @@ KINDS: list[dict[str, Any]] = [
 def test_change_images_of_any_range_equal_the_model(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any], kind: dict[str, Any]
 ) -> None:
-    """A model notes what each commit did to each key."""
+    """The model records the change of each key in each commit."""
     table = lakeformat.create(tmp_path_factory.mktemp("images") / "t", SCHEMA, record_key="id", **kind)
     held: dict[str, int] = {}
     told: list[tuple[str, list[tuple[str, Any, Any]]]] = [("000", [])]
-    ends = ["000"]  # When each was complete.
+    ends = ["000"]  # The completion time of each commit.
     for verb, values in steps:
         before = dict(held)
         if verb == "cluster" or not values:

@@ -109,7 +109,7 @@ def some(ids: range, nan_every: int) -> pa.Table:
 
 
 def without_nan(table: lakeformat.Table, files: list[str], *paths: str) -> set[str]:
-    """Those of the columns that are known to hold no NaN in these files."""
+    """Return the columns that hold no NaN in these files, according to the statistics."""
     return set(file_statistics(table.snapshot(), files, dict.fromkeys(paths, pa.float64())).without_nan)
 
 
@@ -119,7 +119,7 @@ def newest(table: lakeformat.Table) -> list[str]:
 
 
 def counted(table: lakeformat.Table) -> bool:
-    """Hold what the index says of NaN against the rows of each file. Returns whether it says so of all."""
+    """Compare the index's counts of NaN with the rows of each file. Return whether all counts are known."""
     known = True
     paths = ["f", "d", "s.d"]
     for portion in table.snapshot().live.portions(paths):

@@ -1,4 +1,4 @@
-"""Log files that say which rows of the base file they change: what is read, against a dict, and what they say."""
+"""Log files with row positions in the base file: the rows that are read equal a dict, and the positions are right."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows(values: Model) -> pa.Table:
 
 
 def check_rows(table: Table, model: Model) -> None:
-    """All columns, and those for which neither keys nor ordering values are asked."""
+    """Check all columns, and reads that need neither keys nor ordering values."""
     whole = {row["id"]: (row["ts"], row["part"], row["v"]) for row in table.to_arrow().to_pylist()}
     assert whole == model
     assert sorted(table.to_arrow(["v"])["v"].to_pylist()) == sorted(v for _, _, v in model.values())
@@ -43,7 +43,7 @@ def check_rows(table: Table, model: Model) -> None:
 
 
 def positioned_blocks(table: Table) -> int:
-    """Blocks that point to rows of their base file; each row has the key of its record."""
+    """Count blocks that point to rows of their base file, and check that each row has the key of its record."""
     storage, count = table.context.storage, 0
     for piece in table.snapshot().each_slice():
         if piece.base is None:
@@ -104,7 +104,7 @@ def test_log_rows_during_a_pending_compaction_carry_no_positions(version: int) -
     table.bulk_insert(rows(model))
     table.delete(pa.table({"id": ["k000", "k001", "k020"], "part": ["p"] * 3}))
     for key in ("k000", "k001", "k020"):
-        del model[key]  # In the compaction's base file all rows behind them move up.
+        del model[key]  # In the base file of the compaction, all later rows move up.
     table.schedule_compaction()
     changed: Model = {f"k{at:03d}": (5, "p", 700 + at) for at in (2, 19, 21, 39)}
     table.upsert(rows(changed))
@@ -129,7 +129,10 @@ def test_duplicate_key_of_a_base_file_is_changed_in_both_rows() -> None:
 
 @pytest.mark.parametrize("ordering", ["ts", ""])
 def test_blocks_with_and_without_positions_merge(ordering: str) -> None:
-    """Where one block lost its positions keys decide, though nobody asks for them and the headers looked right."""
+    """If one block lost its positions, keys decide.
+
+    This holds even if the read does not select the keys and the headers announce positions.
+    """
     table = new_table(9, **{"hoodie.datasource.write.precombine.field": ordering})
     model: Model = {f"k{at:03d}": (0, "p", at) for at in range(40)}
     table.bulk_insert(rows(model))

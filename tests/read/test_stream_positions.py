@@ -13,7 +13,7 @@ from lakeformat import InstantNotAvailableError, Table
 from lakeformat.config.read_options import FULL_SCAN
 from lakeformat.config.resolve import resolve
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.read.stream import BEGINNING, BatchLimits, BatchEnd, StreamPositions, find_batch_end
+from lakeformat.read.stream import BEGINNING, BatchEnd, BatchLimits, StreamPositions, find_batch_end
 from lakeformat.spark.streams.reader import make_stream_reader
 from lakeformat.spark.types import spark_schema
 from tests.helpers.fixture_tables import unpack
@@ -35,7 +35,9 @@ OFFERS = [BatchEnd("1", 1, 10), BatchEnd("2", 2, 20), BatchEnd("3", 0, 0), Batch
         (BatchLimits(commits=1), "9", "5"),
     ],
 )
-def test_a_batch_ends_before_its_limit_and_after_one_commit(limits: BatchLimits, earliest_retained: str, end: str) -> None:
+def test_a_batch_ends_before_its_limit_and_after_one_commit(
+    limits: BatchLimits, earliest_retained: str, end: str
+) -> None:
     assert find_batch_end("0", OFFERS, limits, earliest_retained) == end
 
 

@@ -63,5 +63,5 @@ def test_verify_option_checks_every_read_and_large_files_in_parts() -> None:
     made.insert(batch(x=NUMBERS))
     assert rows(made, "x < 3 or x = 9") == [0, 1, 8]
     edit_footers(made, lies)
-    with pytest.raises(SkippingError, match=r"loses 2 matching row\(s\) of 1 file"):  # Of the first part.
+    with pytest.raises(SkippingError, match=r"loses 2 matching row\(s\) of 1 file"):  # They are in the first part.
         made.to_arrow(where="x < 3 or x = 9")

@@ -61,7 +61,7 @@ def leftovers(storage: LocalStorage) -> list[str]:
     """Return pending instants, base files that no commit names, markers, claims and stages."""
     store = lakeformat.Table(storage).context.store
     timeline = store.load()
-    named = {stat.path for instant in timeline.commits for stat in store.commit(instant).all_stats()}
+    named = {stat.path for instant in timeline.commits for stat in store.read_commit(instant).all_stats()}
     root = Path(storage.root)
     files = {str(path.relative_to(root)) for path in root.rglob("*.parquet") if BaseFileName.match(path.name)}
     folders = f"{HOODIE}/.temp", f"{HOODIE}/.heartbeat", f"{OWN}/pending", f"{OWN}/stage"

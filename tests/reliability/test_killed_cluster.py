@@ -23,17 +23,17 @@ from tests.helpers.local_shuffle import write_shuffled
 CLUSTERS_AND_WAITS = """
 import signal, sys
 import lakeformat
-from lakeformat.services.cluster.local_rewriter import rewrite_here
-from lakeformat.services.cluster.run import ClusterSession, request_of
+from lakeformat.services.cluster.local_rewriter import rewrite_in_process
+from lakeformat.services.cluster.run import ClusterSession, make_cluster_request
 
 def stays(context, groups, settings):
-    rewrite_here(context, groups, settings)
+    rewrite_in_process(context, groups, settings)
     print(settings.instant_time, flush=True)
     signal.pause()
 
 table = lakeformat.open(sys.argv[1])
 session = ClusterSession(table.context, table.options, stays)
-session.run(sys.argv[2]) if len(sys.argv) > 2 else session.cluster(request_of(table.options, "v"))
+session.run(sys.argv[2]) if len(sys.argv) > 2 else session.cluster(make_cluster_request(table.options, "v"))
 """
 
 WRITES = (

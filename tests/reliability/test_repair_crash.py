@@ -1,4 +1,4 @@
-"""A repair dies at every call that changes something; the next one finishes it, and no row is touched."""
+"""A repair dies at every call that changes something. The next repair finishes it, and no row changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _DEAD = "20300101000000000"
 
 
 def sickened(storage: LocalStorage) -> LocalStorage:
-    """With the leftovers of a dead write, an orphan, stale markers and a folder that has lost its mark."""
+    """Damage the table.
+
+    The damage: remains of a dead write, an orphan, stale markers and a folder without its partition metadata.
+    """
     root, timeline = Path(storage.root), TimelineStore(storage).load()
     dead = Instant(_DEAD, timeline.commits[-1].action, State.REQUESTED)
     live = next(root.glob("r*/*.parquet"))

@@ -35,7 +35,7 @@ def send(write: Write, storage: Any, batch: int) -> None:
 
 def batches_in(storage: Storage) -> int:
     store = lakeformat.Table(storage).context.store
-    return sum(STREAM_KEY in store.commit(instant).extra for instant in store.load().commits)
+    return sum(STREAM_KEY in store.read_commit(instant).extra for instant in store.load().commits)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The timeline stays short, and what has left it is still known: by us, and as Hudi's own archives are."""
+"""The timeline stays short, and archived instants remain known: to our reader, and in the format of Hudi's archives."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_archiving_keeps_the_timeline_short_and_every_instant_known(version: int
         lengths.append(len(timeline.instants))
         assert len(timeline.commits) <= 5
     assert max(lengths) <= 5  # Cleans count, too.
-    assert isinstance(table.snapshot().live, IndexedFiles)  # No archiving made it list the folders.
+    assert isinstance(table.snapshot().live, IndexedFiles)  # Archiving did not make the table list its folders.
     history = table.history()
     assert [entry.instant_time for entry in reversed(history)] == instants
     assert all(entry.report is not None for entry in history)
@@ -90,7 +90,7 @@ def test_batch_id_is_known_after_others_archived_its_commit(tmp_path: Path) -> N
     made(tmp_path / "t", 2)
     table = lakeformat.open(tmp_path / "t", **SHORT, **batch)
     table.upsert(rows(90))
-    # Commits of other programs carry no ids on.
+    # Commits of other programs do not repeat the ids.
     for path in sorted((tmp_path / "t/.hoodie").glob("*.commit"))[:2]:
         path.touch()
     plain = lakeformat.open(tmp_path / "t", **SHORT)
@@ -140,11 +140,12 @@ def test_commits_kept_by_cleaning_stay_on_the_timeline(tmp_path: Path) -> None:
 def test_archiving_stops_at_a_savepoint_and_at_a_pending_write(tmp_path: Path) -> None:
     table = made(tmp_path / "t", 12, **{"hoodie.archive.automatic": False})
     times = [commit.time for commit in table.snapshot().timeline.commits]
-    (tmp_path / f"t/.hoodie/{times[3]}0.commit.requested").touch()  # No name of an instant: passed over.
+    # This is not the name of an instant, and is skipped.
+    (tmp_path / f"t/.hoodie/{times[3]}0.commit.requested").touch()
     pending = f"{int(times[6]) + 1}"
     (tmp_path / f"t/.hoodie/{pending}.commit.requested").touch()
     result = table.archive(min_commits=2)
-    # The newest commit before the pending one stays, and one more, as what cleaning may not take.
+    # The newest commit before the pending one stays, and so does one more, whose files cleaning may not take.
     assert [i.time for i in result.instants if i.action is Action.COMMIT] == times[:5]
     assert not table.snapshot().timeline.is_committed(pending)
 

@@ -1,4 +1,4 @@
-"""Which instants leave the timeline: whatever goes, what counts as committed stays what it was, at every step."""
+"""The instants that leave the timeline: at every step, the same instants count as committed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def without(timeline: Timeline, gone: set[Instant]) -> Timeline:
     return Timeline(tuple(instant for instant in timeline.instants if instant not in gone))
 
 
-#: Fewer commits than stay, and many cleans beside them.
+#: Fewer commits than the limit, and many cleans beside them.
 CLEANED: Final = Timeline(
     tuple(Instant(time_of(at), Action.CLEAN if at % 3 else Action.COMMIT, State.COMPLETED) for at in range(9))
 )

@@ -1,4 +1,4 @@
-"""Slices that compact themselves: when, which, and when not."""
+"""Slices that are compacted automatically: when, which, and when not."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SCHEMA = a_schema(id="int64", p="string", v="int64")
 
 
 def rows(ids: range | list[int], value: int) -> pa.Table:
-    """Make rows of two partitions."""
+    """Return rows of two partitions."""
     return a_batch(SCHEMA, id=ids, p=[str(at % 2) for at in ids], v=value)
 
 
 def new_table(path: Path, version: int, **options: Any) -> lakeformat.Table:
-    """Make a table of two slices with forty rows."""
+    """Create a table of two slices with forty rows."""
     a_table(path, schema=SCHEMA, partition_by="p", merge_on_read=True, version=version)
     table = lakeformat.open(path, **options)
     table.insert(rows(range(40), 0))
@@ -42,17 +42,17 @@ def new_table(path: Path, version: int, **options: Any) -> lakeformat.Table:
 
 
 def compactions(table: lakeformat.Table) -> int:
-    """Count the compactions that the table has seen."""
+    """Count the compactions in the history of the table."""
     return sum(entry.operation == "compact" for entry in table.history())
 
 
 def most_logs(table: lakeformat.Table) -> int:
-    """Count the log files of the slice that has most."""
+    """Return the greatest number of log files of a slice."""
     return max(len(piece.logs) for piece in slices(table))
 
 
 def planned(*pieces: Any, **options: Any) -> list[str]:
-    """Name the slices that a plan of slices by themselves takes."""
+    """Return the ids of the slices that an automatic plan takes."""
     said = resolve(options)
     auto = AutoCompaction.of(said.__getitem__, said.is_set)
     limits = CompactLimits.of_options(said.with_values(**auto.as_options()), date(2025, 11, 20))
@@ -146,7 +146,7 @@ def test_failed_compaction_is_run_after_the_next_write(tmp_path: Path) -> None:
 
 
 class Opening(LocalStorage):
-    """Keep the paths of the files that are opened."""
+    """A storage that records the paths of the opened files."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
@@ -188,6 +188,6 @@ def test_file_count_after_2000_commits_equals_that_after_800(tmp_path: Path, kin
     for at in range(2000):
         table.upsert(rows([at * 7 % 400, at * 11 % 400 + 400], at))
         counts.append(sum(path.is_file() for path in (tmp_path / "t").rglob("*")) if at % 10 == 9 else 0)
-    # Up to the 400th commit each one adds keys, so base files are written anew and log files are few.
+    # Up to the 400th commit each one adds keys, so base files are rewritten and log files are few.
     assert max(counts[-200:]) <= 1.2 * max(counts[600:800])
     assert kind == "COPY_ON_WRITE" or most_logs(table) < 32

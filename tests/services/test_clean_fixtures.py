@@ -1,7 +1,7 @@
-"""What goes, by Apache Hudi's own answers: each clean on a fixture's timeline is planned once more by us.
+"""The choice of files to clean, compared with Apache Hudi: each clean on a fixture's timeline is planned again by us.
 
-The table is set back to the moment before that clean: later instants go, and the files that it and later ones deleted
-come back by name. What we would delete then must be what Hudi did.
+The table is set back to the moment before that clean: later instants are removed, and the files that it and later ones
+deleted exist again by name. Our plan must then delete the same files as Hudi.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLEANED = [name for name in TABLES if retained(expected(name)["about"])]
 
 
 def set_back(root: Path) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
-    """Take every clean off the timeline. Returns each with what it deleted, oldest first."""
+    """Take every clean off the timeline. Return each with the files that it deleted, oldest first."""
     store = open_context(str(root), resolve({})).store
     timeline, found = store.load(), []
     for clean in timeline.of_action(Action.CLEAN):
@@ -62,7 +62,7 @@ def test_clean_deletes_the_files_that_hudi_deleted(name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", TABLES)
 def test_clean_of_a_table_that_hudi_cleaned_changes_no_row(name: str, tmp_path: Path) -> None:
-    """What Hudi has just cleaned holds nothing for us; with less kept the newest rows stay, and so do savepoints."""
+    """We find nothing to clean after Hudi. If we retain fewer commits, the newest rows and savepoints stay."""
     root, told = unpack(name, tmp_path), expected(name)
     table = lakeformat.open(root)
     if (commits := retained(told["about"])) and told["timeline"][-1]["action"] == "clean":

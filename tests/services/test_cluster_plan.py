@@ -1,4 +1,4 @@
-"""Which files are clustered together: a rule over sizes and paths, no table needed."""
+"""The choice of files that are clustered together: a rule on sizes and paths that needs no table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.model.service_plans import ClusteringPlan
-from lakeformat.services.cluster.plan import PartitionChoice, ClusterLimits, plan_clustering
+from lakeformat.services.cluster.plan import ClusterLimits, PartitionChoice, plan_clustering
 from lakeformat.services.cluster.run import make_cluster_request
 
 PLANS = "org.apache.hudi.client.clustering.plan.strategy."
@@ -29,7 +29,7 @@ def table(sizes: Mapping[str, Sequence[int]], time: str = FIRST) -> dict[str, tu
 
 
 def piece(path: str, at: int, size: int, time: str = FIRST, logs: Sequence[int] = ()) -> FileSlice:
-    """A slice of a base file, or of none if it has no size, and of log files."""
+    """Return a slice with log files of these sizes and, unless the size is 0, a base file."""
     id_ = f"{path.replace('=', '')}f{at}"
     base = BaseFile(path, BaseFileName(id_, "0-0-0", time), size) if size else None
     written = tuple(LogFile(path, LogFileName(id_, time, n + 1, "0-0-0"), bytes_) for n, bytes_ in enumerate(logs))
@@ -115,7 +115,7 @@ def test_partition_already_clustered_is_left_alone() -> None:
 
 
 def test_slice_size_counts_base_and_log_files() -> None:
-    """Small is who has a small base file, as in Hudi; a slice without one is."""
+    """A slice is small if its base file is small, as in Hudi, or if it has no base file."""
     slices = {
         "a": (piece("a", 0, 30, logs=[50, 40]), piece("a", 1, 0, logs=[20]), piece("a", 2, 60), piece("a", 3, 90))
     }

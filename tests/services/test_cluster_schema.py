@@ -1,4 +1,4 @@
-"""The columns of the table after a clustering are those that it has then, not those that it had when it was planned."""
+"""After a clustering, a table has the columns of that time, not those of the time of the plan."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def test_columns_added_during_a_clustering_are_kept(tmp_path: Path) -> None:
     assert all_rows_by_hudi_rs(table) == all_rows(table)
     assert table.to_arrow(where="v > 3").num_rows == 2
 
-    metadata = table.context.store.commit(Instant(time, Action.REPLACE_COMMIT, State.COMPLETED))
+    metadata = table.context.store.read_commit(Instant(time, Action.REPLACE_COMMIT, State.COMPLETED))
     assert from_avro(metadata.files_schema_text, name=time) == pa.schema({"id": pa.int64(), "v": pa.int32()})

@@ -1,4 +1,4 @@
-"""Clustering of merge-on-read tables: what base files and log files make together is laid out, and no row changes."""
+"""Clustering of merge-on-read tables lays out the merged rows of base and log files, and changes no row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BOTH = pytest.mark.parametrize("version", [6, 9])
 
 
 def make(path: Path, version: int, **options: object) -> lakeformat.Table:
-    """Several slices in each of three partitions, some with log files of updates and deletes."""
+    """Create a table with several slices in each of three partitions, some with log files of updates and deletes."""
     made = {"table_type": "MERGE_ON_READ", "hoodie.write.table.version": version}
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", **made)
     whole = rows(300)
@@ -56,7 +56,7 @@ def assert_clean(table: lakeformat.Table) -> None:
 
 
 def session(table: lakeformat.Table, meanwhile: Callable[[str], object]) -> ClusterSession:
-    """A clustering in whose midst something happens."""
+    """Return a clustering that calls a function after its rewrite and before its commit."""
 
     def rewriter(context: TableContext, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[WrittenFile]:
         written = rewrite_in_process(context, groups, settings)
@@ -67,7 +67,7 @@ def session(table: lakeformat.Table, meanwhile: Callable[[str], object]) -> Clus
 
 
 def unaware(table: lakeformat.Table, write: Callable[[], object]) -> Callable[[str], None]:
-    """A writer that knows of no plan: while it writes, the plan's files are out of its sight."""
+    """Return a function in which a writer that knows of no plan writes: the plan's files are hidden meanwhile."""
     folder = Path(table.context.storage.location) / ".hoodie"
 
     def act(instant: str) -> None:
@@ -141,7 +141,7 @@ def test_a_plan_names_log_files_and_its_slices_are_closed(version: int, tmp_path
         table.upsert(rows(300, seed=4).slice(0, 1))
     with pytest.raises(WriteConflictError, match=f"pending clustering {planned}"):
         table.update({"x": 1}, where="region = 'eu'")
-    table.compact()  # The other partitions.
+    table.compact()  # This compacts the other partitions.
     assert {piece.group.partition_path for piece in table.snapshot().each_slice() if piece.logs} == {"eu"}
     assert all_rows(table) == before
     assert table.run_clustering().instant_time == planned
@@ -168,7 +168,7 @@ def test_slices_of_a_pending_compaction_are_left_out(version: int, tmp_path: Pat
 @BOTH
 @pytest.mark.parametrize("append", [0, 1])
 def test_commit_to_log_files_wins_over_a_running_clustering(append: int, version: int, tmp_path: Path) -> None:
-    """An update or a delete of rows that are being laid out, by a program that knows of no plan."""
+    """A program that knows of no plan updates or deletes rows that are being laid out."""
     table = make(tmp_path / "t", version)
     other, changed = opened(table), rows(300, seed=5).slice(0, 5)
     acts = (lambda: other.upsert(changed), lambda: other.delete(changed.select(["id", "region"])))

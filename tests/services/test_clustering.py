@@ -95,10 +95,10 @@ def test_clustering_of_a_table_without_partitions_drops_files_without_rows(tmp_p
 def test_clustering_of_a_table_that_hudi_made_keeps_rows_and_schema(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path), **{BUFFER: 1000 if "types" in name else 1 << 30})
     before = all_rows(table)
-    schema_text = table.context.store.commit(table.snapshot().timeline.commits[-1]).schema_text
+    schema_text = table.context.store.read_commit(table.snapshot().timeline.commits[-1]).schema_text
     table.cluster(sortable(table)[:4])
     assert all_rows(table) == all_rows_by_hudi_rs(table) == before
-    newest = table.context.store.commit(table.snapshot().timeline.commits[-1])
+    newest = table.context.store.read_commit(table.snapshot().timeline.commits[-1])
     if "_hoodie_commit_time" in schema_text:
         assert from_avro(newest.schema_text, name="x") == table.snapshot().schema
     else:

@@ -1,4 +1,4 @@
-"""Compactions of tables that Hudi made: the rows stay, by our reader and by hudi-rs, and no log file is left."""
+"""Compactions of tables that Hudi made: our reader and hudi-rs read the same rows, and no log file is left."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTITIONED = "hudi_mor_v6/mor6_partitioned_deletes"
 
 
 def seen(table: lakeformat.Table, as_of: str | None = None) -> list[str]:
-    """All rows with their meta columns, but for the file each is in."""
+    """Return all rows with their meta columns except the file name."""
     return plain(table.to_arrow(as_of=as_of, meta_columns=True))
 
 
@@ -77,12 +77,12 @@ def committed(table: lakeformat.Table, instant_time: str) -> dict[str, Any]:
     ("name", "apart"),
     [
         ("hudi_mor_v6/mor6_compacted", frozenset()),
-        # 1.1.1 counts other bytes than those of the files.
+        # 1.1.1 does not count the bytes of the files.
         ("hudi_changes/v9_mor_compaction", frozenset({"totalLogSizeCompacted", "numUpdates"})),
     ],
 )
 def test_compaction_commit_equals_hudis(name: str, apart: frozenset[str], tmp_path: Path) -> None:
-    """Hudi's own compaction is run again by us, from its plan: but for names, sizes and times all statistics agree."""
+    """We run Hudi's own compaction again, from its plan: all statistics agree except names, sizes and times."""
     folder = unpack(name, tmp_path)
     (requested,) = folder.rglob("*.compaction.requested")
     time = requested.name.partition(".")[0]
@@ -170,7 +170,7 @@ def test_in_layout_2_any_plan_can_be_cancelled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".parquet", ".log.1_*"])
 def test_plan_that_names_missing_files_is_refused(suffix: str, tmp_path: Path) -> None:
-    """One line, the plan stays, and nothing is published."""
+    """The error is one line, the plan stays, and nothing is published."""
     source = unpack(PARTITIONED, tmp_path)
     table = lakeformat.open(source)
     time = table.schedule_compaction()

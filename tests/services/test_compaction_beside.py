@@ -1,4 +1,4 @@
-"""Writers go on beside a compaction: what they append is in the new slices, or refused, and never lost."""
+"""Writers continue beside a compaction: their appends are in the new slices or refused, and never lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def opened(name: str, tmp_path: Path) -> lakeformat.Table:
 
 
 def session(table: lakeformat.Table, meanwhile: Callable[[], object]) -> CompactSession:
-    """A compaction in whose midst something happens."""
+    """Return a compaction that calls a function after it wrote its files and before its commit."""
 
     def compactor(
         context: TableContext, slices: Sequence[SliceToCompact], settings: CompactSettings
@@ -65,7 +65,7 @@ def test_log_files_written_after_the_plan_stay_in_the_new_slice(name: str, tmp_p
 
 @pytest.mark.parametrize("began_before", [True, False])
 def test_version_6_write_unaware_of_the_plan_is_kept(began_before: bool, tmp_path: Path) -> None:
-    """Version 6: its log file is of the old slice, which the plan of another program closes."""
+    """The log file of a version 6 write belongs to the old slice, which the plan of another program closes."""
     table = opened(SIX, tmp_path)
     last = table.context.store.load().last_time
     time = table.schedule_compaction()
@@ -74,7 +74,7 @@ def test_version_6_write_unaware_of_the_plan_is_kept(began_before: bool, tmp_pat
     with pytest.raises(WriteConflictError, match=f"compaction {time} has not merged .*which commit {early.time}"):
         session(table, early.finish).run()
     assert early.seen()
-    assert table.run_compaction().instant_time == time  # What the plan does not name is merged all the same.
+    assert table.run_compaction().instant_time == time  # A log file that the plan does not name is merged, too.
     assert early.seen()
     assert not table.snapshot().live.has_logs
 
@@ -155,7 +155,7 @@ def test_failed_run_leaves_the_plan_pending(name: str, tmp_path: Path) -> None:
 
 @EACH
 def test_dead_run_of_another_program_is_restarted_if_named(name: str, tmp_path: Path) -> None:
-    """Its half-written base file goes; while it may live it is left alone."""
+    """The half-written base file of the dead run is deleted. A run that may be alive is left alone."""
     table = opened(name, tmp_path)
     rows = count(table)
     time = table.schedule_compaction()

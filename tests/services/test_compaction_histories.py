@@ -1,4 +1,4 @@
-"""Tables that we write and compact, our plans pending meanwhile or not: their rows are those of a dict."""
+"""Tables that we write and compact, with and without pending plans, have the rows of a dict."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def seen(table: lakeformat.Table) -> Model:
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_key_reinserted_during_the_compaction_of_its_delete_is_kept(version: int, tmp_path: Path) -> None:
-    """Its log file updates a row that the base file held then, and does no more when the compaction is over."""
+    """The log file of the key updates a row of the old base file. After the compaction, this row is gone."""
     table = made(tmp_path / "t", version)
     table.upsert(rows([1, 3, 5], 0))
     table.delete(rows([1], 1).select(["id", "region"]))
@@ -113,7 +113,7 @@ def test_writer_beside_compactions_loses_no_row(version: int, tmp_path: Path) ->
             try:
                 table.compact()
             except LakeformatError:
-                continue  # The writer was in the way: the next one goes on.
+                continue  # The other writer was in the way; the next one continues.
             except BaseException as error:
                 failures.append(error)
                 return

@@ -1,4 +1,4 @@
-"""Which slices a plan takes, and when one is due: each of Hudi's strategies by example."""
+"""The slices that a plan takes, and the time when a plan is due: each of Hudi's strategies by example."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOW = 1763629200000
 
 
 def a_slice(file_id: str, partition: str = "", *, base: int = 0, logs: tuple[int, ...] = ()) -> FileSlice:
-    """A slice of so many bytes, and so many in each log file."""
+    """Return a slice with a base file of ``base`` bytes and log files of ``logs`` bytes."""
     file = BaseFile(partition, BaseFileName(file_id, "0-0-0", T0), base) if base else None
     names = (LogFileName(file_id, T0, at + 1, "0-0-0") for at in range(len(logs)))
     written = tuple(LogFile(partition, name, size) for name, size in zip(names, logs, strict=True))
@@ -33,7 +33,7 @@ def a_slice(file_id: str, partition: str = "", *, base: int = 0, logs: tuple[int
 
 
 def limits(strategy: str, **options: Any) -> CompactLimits:
-    """Of options, today being 2025-11-20."""
+    """Return the limits of these options on 2025-11-20."""
     given = {"hoodie.compaction." + name.replace("_", "."): value for name, value in options.items()}
     said = resolve({"hoodie.compaction.strategy": strategy, **given})
     return CompactLimits.of_options(said, date(2025, 11, 20))
@@ -158,7 +158,7 @@ def test_compaction_is_due_by_the_trigger_strategy(
 
 
 def test_in_layout_2_commits_are_counted_by_completion() -> None:
-    """A deltacommit that began before the compaction was planned, and was over later, is in no base file."""
+    """A deltacommit that began before the compaction was planned and completed after it is in no base file."""
     names = [
         "20251120080000010_20251120080000030.deltacommit",
         "20251120080000020.compaction.requested",
@@ -179,7 +179,7 @@ def a_log(version: int, instant: str = T0) -> LogFile:
 
 
 def merged(live: FileSlice | None, *, by_name: bool = True, replaced: bool = False) -> list[str] | None:
-    """Names of the files that a plan of one log file merges with what is live."""
+    """Return the names of the files that a plan of one log file merges, given the live slice."""
     operation = CompactionOperation("", "f", T0, str(BASE.name), (str(a_log(1).name),))
     found = find_slice_to_merge(
         operation, {GROUP: live} if live else {}, {GROUP} if replaced else (), PLANNED, by_name=by_name
@@ -192,7 +192,7 @@ def test_run_merges_the_planned_files() -> None:
     beside = (a_log(1), a_log(2), a_log(1, PLANNED))
     assert merged(FileSlice(GROUP, T0, BASE, (a_log(1),))) == planned
     assert merged(FileSlice(GROUP, T0, BASE, (a_log(1), a_log(1, PLANNED)))) == planned
-    # A file of the old slice that the plan does not know: in layout 1 it would be lost with it.
+    # The plan does not know this file of the old slice: in layout 1 it would be lost with the slice.
     assert merged(FileSlice(GROUP, T0, BASE, beside)) == [*planned, str(a_log(2).name)]
     assert merged(FileSlice(GROUP, T0, BASE, beside), by_name=False) == planned
 

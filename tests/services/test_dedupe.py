@@ -1,4 +1,4 @@
-"""Dedupe: of rows with one key in one partition the newest stays, and nothing else changes."""
+"""Dedupe: of the rows with one key in one partition the newest stays, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def batch(rng: random.Random, count: int, name: str) -> list[dict[str, Any]]:
 
 
 def fill(table: Table, rng: random.Random) -> None:
-    """Rows of many keys twice and more often, in one file group and in several, with log files where there can be."""
+    """Write rows with repeated keys, in one file group and in several, and with log files if the table has them."""
     for at in range(3):
         table.bulk_insert(batch(rng, 20, f"bulk{at}"))
         table.insert(batch(rng, 10, f"insert{at}"))
@@ -79,7 +79,7 @@ def test_dedupe_keeps_the_newest_row_of_each_key(version: int, kind: str, orderi
 
 
 def ranks(rows: pa.Table, ordering: str | None) -> dict[tuple[str, int], tuple[Any, ...]]:
-    """What decides, by key; rows of one commit are the same age where nothing orders them."""
+    """Return the values that decide, by key. Without an ordering field, the rows of one commit have the same age."""
     names = ["_hoodie_commit_time", *([ordering] if ordering else [])]
     return {(row["p"], row["id"]): tuple(row[name] for name in names) for row in rows.to_pylist()}
 

@@ -1,4 +1,4 @@
-"""What a table says of itself, against what Hudi listed of the fixtures and what lies in the folders."""
+"""The description of a table, compared with the list that Hudi made of the fixtures and with the files on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor against planted damage: each is found, what can be mended is, and no row is lost on the way."""
+"""The doctor and planted damage: each damage is found, repaired if possible, and no row is lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rows(ids: range, v: str) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two partitions, four commits, an index and a savepoint of the last but one."""
+    """Return a table with two partitions, four commits, an index and a savepoint of the last commit but one."""
     path = tmp_path_factory.mktemp("doctor") / "t"
     a_table(path, schema=SCHEMA, partition_by="region")
     table = lakeformat.open(path, **{"lakeformat.file.index.commits": 1})
@@ -47,7 +47,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Sick:
-    """A table that is going to be damaged."""
+    """A table that a test damages."""
 
     path: Path
 
@@ -57,7 +57,7 @@ class Sick:
 
     @property
     def live(self) -> Path:
-        """A base file that is read."""
+        """Return the path of a live base file."""
         return self.path / self.table.context.snapshot().files[0].path
 
     @property
@@ -65,7 +65,7 @@ class Sick:
         return [entry.instant_time for entry in reversed(self.table.history())]
 
     def rewrite(self, change: Callable[[pa.Table], pa.Table], **footer: bytes) -> None:
-        """The live file with other rows, or other words in its footer."""
+        """Rewrite the live file with changed rows or footer entries."""
         table = pq.read_table(self.live, partitioning=None)
         changed = change(table)
         metadata = {**(table.schema.metadata or {}), **{NAMES[name]: value for name, value in footer.items()}}
@@ -153,7 +153,7 @@ def wrong_index(sick: Sick) -> None:
 
 
 def lying_index(sick: Sick, column: str, by: int) -> None:
-    """Another number in every shard, under its right digest."""
+    """Change a number in every shard of the index, and give each shard the right digest."""
     storage = LocalStorage(str(sick.path))
     folder = sick.path / FOLDER
     newest = max(folder.glob("manifest-*"), key=lambda path: path.name.split("-")[1])
@@ -186,7 +186,7 @@ def stale_markers(sick: Sick) -> None:
     (sick.path / ".hoodie/.temp" / sick.times[0]).mkdir(parents=True)
 
 
-#: What is done to the table, what the doctor must say of it, and whether it mends it.
+#: The damage, the kind that the doctor must report, and whether it repairs it.
 DAMAGES: list[tuple[str, Callable[[Sick], object], Kind, bool]] = [
     ("missing file", lambda s: s.live.unlink(), Kind.MISSING, False),
     ("file cut short", lambda s: s.live.write_bytes(s.live.read_bytes()[:-9]), Kind.OTHER_SIZE, False),
@@ -283,7 +283,7 @@ def test_repair_keeps_removed_files_until_purged(template: Path, tmp_path: Path)
 
 
 def last_log(path: Path) -> Path:
-    """One of a slice that is read."""
+    """Return the newest log file of a live slice."""
     return max(path.rglob(".*.log.*"), key=lambda log: log.name.partition("_")[2])
 
 
@@ -300,7 +300,7 @@ def torn_archive(path: Path) -> None:
 
 
 def cut_archive(path: Path) -> None:
-    """The last bytes of the archive never came to the disk."""
+    """Cut the last bytes off the archive, as if they were never written to the disk."""
     file = max((path / ".hoodie/archived").glob(".commits_*"))
     file.write_bytes(file.read_bytes()[:-7])
 

@@ -1,4 +1,4 @@
-"""Nothing is wrong with the fixtures: tables of Hudi's of every version and kind, and of ours."""
+"""The doctor finds nothing wrong in the fixtures: tables by Hudi of every version and kind, and tables by us."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def test_check_of_a_healthy_table_finds_nothing(name: str, tmp_path: Path) -> No
     try:
         table = lakeformat.open(path)
     except UnsupportedTableError:
-        return  # Nobody reads it.
+        return  # No program reads it.
     assert str(table.check()) == "nothing is wrong"

@@ -1,4 +1,4 @@
-"""Clustering after a write, every so many commits; whatever becomes of it, the write stands."""
+"""Clustering after a number of commits: the write succeeds, whatever happens to the clustering."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_inline_scheduling_leaves_the_plan_to_others(tmp_path: Path) -> None:
     for at in range(3):
         table.bulk_insert(rows(60).slice(10 * at, 10))
     (pending,) = table.snapshot().timeline.pending
-    table.bulk_insert(rows(60).slice(40, 10))  # Two commits since the plan: another one, for other files.
+    table.bulk_insert(rows(60).slice(40, 10))  # Two commits after the plan there is another plan, for other files.
     assert len(table.snapshot().timeline.pending) == 2
     assert table.run_clustering().instant_time == pending.time
     assert all_rows_by_hudi_rs(table) == all_rows(table)
@@ -122,7 +122,7 @@ def test_inline_clustering_leaves_clustered_partitions_alone(tmp_path: Path) -> 
     table = made(tmp_path / "t", **options, **BY_X)
     table.bulk_insert(rows(60))
     before = table.snapshot().by_partition
-    table.bulk_insert(rows(61).slice(60))  # Of eu.
+    table.bulk_insert(rows(61).slice(60))  # A row of the partition eu.
     after = table.snapshot().by_partition
     assert (after["us"], after["asia"]) == (before["us"], before["asia"])
     assert len(after["eu"]) == 1
@@ -131,9 +131,9 @@ def test_inline_clustering_leaves_clustered_partitions_alone(tmp_path: Path) -> 
     assert table.snapshot().by_partition["us"][0].name.instant_time == table.history()[0].instant_time
 
     table = lakeformat.open(tmp_path / "t", **options, **{**BY_X, "hoodie.clustering.plan.strategy.sort.columns": "y"})
-    table.bulk_insert(rows(62).slice(61))  # Another order is wanted.
+    table.bulk_insert(rows(62).slice(61))  # The settings ask for another order.
     assert {file.name.instant_time for file in table.snapshot().files} == {table.history()[0].instant_time}
-    assert table.cluster("y").report["files"]["replaced"] == 3  # Who asks for it gets it.
+    assert table.cluster("y").report["files"]["replaced"] == 3  # An explicit call clusters again.
     assert all_rows_by_hudi_rs(table) == all_rows(table)
 
 

@@ -9,7 +9,7 @@ import pytest
 import lakeformat
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.instant import Action
-from lakeformat.services.after_write import run_due_services, check_services
+from lakeformat.services.after_write import check_services, run_due_services
 from tests.helpers.appending import Append
 from tests.helpers.fixture_tables import unpack
 
@@ -18,7 +18,7 @@ COMMITS = "hoodie.compact.inline.max.delta.commits"
 
 
 def served(table: lakeformat.Table) -> str | None:
-    """What services did after one more deltacommit, which is seen in any case."""
+    """Append a deltacommit, check that it is visible, and return what the services report about compaction."""
     written = Append(table).run()
     done = run_due_services(table.context, table.options)
     assert written.seen()
@@ -49,7 +49,7 @@ def test_scheduled_plan_is_run_by_the_next_inline_compaction(name: str, tmp_path
     table = lakeformat.open(location, **{"hoodie.compact.schedule.inline": True, COMMITS: 2})
     said = [served(table) for _ in range(4)]
     (planned,) = (one.time for one in table.snapshot().timeline.pending if one.action is Action.COMPACTION)
-    assert said == [None, f"scheduled {planned}", None, None]  # Beside a plan that waits none is made.
+    assert said == [None, f"scheduled {planned}", None, None]  # Beside a pending plan, no second plan is made.
     table = lakeformat.open(location, **{"hoodie.compact.inline": True, COMMITS: 100})
     assert f"compact {planned}" in str(served(table))
     assert compactions(table) == before + 1

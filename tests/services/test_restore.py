@@ -1,4 +1,4 @@
-"""Savepoint, restore and rollback beside the rest of the table: refusals, index, batches, readers of before."""
+"""Savepoint, restore and rollback and the rest of the table: refusals, index, batches, readers that began before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(table: lakeformat.Table) -> dict[int, str]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> lakeformat.Table:
-    """Three commits: 0-9 are a, 5-14 are b, 0-2 are c."""
+    """Return a table of three commits: 0-9 are a, 5-14 are b, 0-2 are c."""
     commits = [rows(range(10), "a"), rows(range(5, 15), "b"), rows(range(3), "c")]
     return a_table(tmp_path / "t", rows=commits, operation="upsert")
 
@@ -63,7 +63,7 @@ def test_restore_to_a_savepoint_works_after_cleaning(table: lakeformat.Table) ->
 def test_refused_restore_says_why_and_changes_nothing(table: lakeformat.Table) -> None:
     first, second, third = instants(table)
     before = sorted(os.listdir(Path(table.context.storage.location, ".hoodie")))
-    with pytest.raises(InstantNotAvailableError, match="is no commit"):
+    with pytest.raises(InstantNotAvailableError, match="is not a commit"):
         table.restore("20300101000000000")
     with pytest.raises(InstantNotAvailableError, match="oldest commit that is not archived"):
         table.savepoint("20000101000000000")
@@ -106,7 +106,7 @@ def test_repeated_rollback_ends_at_an_empty_table(table: lakeformat.Table) -> No
 
 
 def test_last_commit_before_an_archive_is_not_rolled_back(table: lakeformat.Table) -> None:
-    """Without any commit on the timeline, files of archived ones would not count as committed."""
+    """With an empty timeline, files of archived commits would not count as committed."""
     table = lakeformat.open(table.context.storage.location, **{"hoodie.clean.commits.retained": 1})
     for number in range(3):
         table.upsert(rows(range(3), f"d{number}"))

@@ -1,4 +1,4 @@
-"""Savepoints and restores of Hudi's, read; and restores of ours in Hudi's tables, with Hudi's answers."""
+"""Savepoints and restores by Hudi are read, and our restores in Hudi's tables give the rows that Hudi gave."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEFT_OUT = ("_hoodie_commit_seqno", "_hoodie_file_name")
 
 
 def rows_of(table: lakeformat.Table, **asked: Any) -> list[dict[str, Any]]:
-    """As the fixtures list them."""
+    """Return the rows in the order of the fixtures."""
     rows = table.to_arrow(**asked, meta_columns=True).drop_columns(list(_LEFT_OUT)).to_pylist()
     return sorted(rows, key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]))
 
@@ -28,7 +28,7 @@ def opened(name: str, folder: Path) -> tuple[lakeformat.Table, dict[str, Any]]:
     return lakeformat.open(fixture_tables.unpack(name, folder)), fixture_tables.expected(name)
 
 
-#: Tables in which Hudi answers for instants before the last.
+#: Tables for which the fixtures have Hudi's answers at instants before the last.
 TRAVELLED = [
     (name, instant)
     for name in fixture_tables.names("hudi_life")
@@ -74,6 +74,6 @@ def bases(paths: Iterable[str]) -> set[str]:
 
 
 def slices(paths: Iterable[str]) -> set[tuple[str, str]]:
-    """Folder, and file id and instant of log files: as names of version 6 tell slices."""
+    """Return (folder, file id) and instant of log files: in version 6, these name the slices."""
     logs = ((path.rpartition("/")[0], LogFileName.match(path.rpartition("/")[2])) for path in paths)
     return {(f"{folder}/{log.file_id}", log.instant_time) for folder, log in logs if log is not None}

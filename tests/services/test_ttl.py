@@ -1,4 +1,4 @@
-"""Partitions expire by their newest commit or by the one that made them, as Hudi's strategies have it."""
+"""Partitions expire by their newest commit or by the commit that created them, as in Hudi's strategies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOR = {"hoodie.table.type": "MERGE_ON_READ"}
 
 
 class Later:
-    """The clock of a process that looks some days later."""
+    """The clock of a process that runs some days later."""
 
     def __init__(self, clock: Any, days: float) -> None:
         self.clock, self.ahead = clock, int(days * DAY_MS)
@@ -43,13 +43,13 @@ def rows(ids: range, day: str, v: str = "") -> pa.Table:
 
 
 def made(path: Path, **options: Any) -> lakeformat.Table:
-    """Partition ``a``, then ``b``."""
+    """Create a table with partition ``a``, and add partition ``b`` by a second commit."""
     commits = [rows(range(10 * at, 10 * at + 3), day) for at, day in enumerate("ab")]
     return a_table(path, rows=commits, partition_by="day", operation="upsert", **options)
 
 
 def later(table: lakeformat.Table, days: float) -> lakeformat.Table:
-    """The same table some days later."""
+    """Open the same table some days later."""
     context = table.context
     moved = lakeformat.open(context.storage.location, **{name: str(table.options[name]) for name in (DAYS, *CREATION)})
     moved.context = TableContext(context.storage, Later(context.clock, days), context.ids, True)
@@ -64,7 +64,7 @@ def days_of(table: lakeformat.Table) -> set[str]:
 def test_partition_not_written_to_for_the_ttl_expires(options: dict[str, Any], tmp_path: Path) -> None:
     table = made(tmp_path / "t", **options, **{DAYS: 30})
     assert table.expire_partitions().skipped == "no partition has expired"
-    later(table, 31).upsert(rows(range(10, 12), "b", "new"))  # In a merge-on-read table a log file.
+    later(table, 31).upsert(rows(range(10, 12), "b", "new"))  # In a merge-on-read table this writes a log file.
     then = later(table, 31.5)
     told = then.expire_partitions(dry_run=True)
     assert [each.path for each in told.partitions] == ["a"]
@@ -101,7 +101,7 @@ def test_partition_written_to_meanwhile_does_not_expire(tmp_path: Path) -> None:
     then = later(table, 31)
 
     class Overtaken:
-        """Another writer comes between the first look and the lock: when the write takes its id."""
+        """Ids that let another writer commit when the write takes its id, which is before it takes the lock."""
 
         def token(self) -> str:
             if len(table.history()) == 2:

@@ -25,7 +25,7 @@ from tests.helpers.tables import a_schema
 
 SCHEMA = a_schema(id="int64", region="string", ts="int64", v="string")
 PAYLOAD = "hoodie.datasource.write.payload.class"
-#: Of archives more below.
+#: More tests of archives are below.
 COPY_ON_WRITE = [
     name for name in (*names("hudi_v6"), *names("hudi_v8_v9")) if "mor" not in name and "archived" not in name
 ]
@@ -71,7 +71,7 @@ def test_upgrade_and_downgrade_keep_rows_and_history(way: tuple[int, ...], tmp_p
         assert states(lakeformat.open(path)) == before
         hudi_rs.assert_same_rows(lakeformat.open(path))
         assert [entry.operation for entry in table.history()] == reports
-        table.upsert(batch(range(5, 14), 10 + number))  # Settings made long before still hold.
+        table.upsert(batch(range(5, 14), 10 + number))  # Settings made long before are still valid.
         reports.insert(0, "upsert")
         assert lakeformat.open(path).config.merge_mode == "PartialUpdateAvroPayload"
         assert leftover_instants(path) == []
@@ -90,7 +90,7 @@ def test_empty_table_is_upgraded(way: tuple[int, int], tmp_path: Path) -> None:
 
 
 def leftover_instants(path: Path) -> list[str]:
-    """Files of the layout that the table does not have."""
+    """Return files of the timeline layout that the table no longer uses."""
     is_new = lakeformat.open(path).config.version > 6
     return [file.name for file in (path / ".hoodie").glob("[0-9]*" if is_new else "timeline/*")]
 
@@ -124,7 +124,7 @@ def other_version(storage: Storage) -> None:
 def test_upgrade_that_dies_at_any_call_leaves_one_version(
     mode: Mode, template: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """Of the old version or of the new one, with the same rows; who comes next writes, and moves it."""
+    """The table has the old or the new version, with the same rows. The next writer can write and move it."""
     moved_whatever_dies(mode, template, tmp_path)
 
 
@@ -133,7 +133,7 @@ def test_upgrade_that_dies_at_any_call_leaves_one_version(
 def test_upgrade_of_a_table_with_log_files_that_dies_leaves_one_version(
     mode: Mode, version: str, tmp_path: Path
 ) -> None:
-    """The compaction that comes before is a commit of its own, whose plan waits if it dies."""
+    """The compaction before the upgrade is a commit of its own. If it dies, its plan stays pending."""
     moved_whatever_dies(mode, make_template(tmp_path, version=version, table_type="MERGE_ON_READ"), tmp_path)
 
 
@@ -161,7 +161,7 @@ def moved_whatever_dies(mode: Mode, template: tuple[Path, Model], tmp_path: Path
 
 
 class _Beneath:
-    """Moves the table before one of somebody else's calls."""
+    """A callback that moves the table to another version before one of the reader's calls."""
 
     def __init__(self, number: int, storage: Storage) -> None:
         self.left, self.storage = number, storage
@@ -224,7 +224,7 @@ def test_unsupported_upgrades_are_refused(tmp_path: Path) -> None:
     planned = table.schedule_clustering(by="v")
     refused(table, 9, WriteConflictError, f"{planned}.replacecommit.requested is pending")
     table.cancel_clustering(str(planned))
-    assert move(table, 9).files == 9  # Three each of two commits and of the rollback of the plan.
+    assert move(table, 9).files == 9  # Three files each of two commits and of the rollback of the plan.
     planned = table.schedule_clustering(by="v")
     refused(table, 6, WriteConflictError, f"{planned}.clustering.requested is pending")
     table.run_clustering()
@@ -255,14 +255,14 @@ def test_table_with_log_files_is_compacted_then_upgraded(name: str, tmp_path: Pa
         assert all_rows(table) == all_rows_by_hudi_rs(table) == rows
         assert {time: all_rows(table, time) for time in past} == past
         assert table.snapshot().timeline.pending == ()
-        # Log files of before belong to slices of before; new ones to the new.
+        # Older log files belong to the older slices, new ones to the new slices.
         appended = table.upsert(table.to_arrow(meta_columns=False).slice(0, 1)).instant_time
         rows = past[appended] = all_rows(table)
         assert all_rows_by_hudi_rs(table) == rows
 
 
 class _Busy:
-    """A writer that appends to the table whenever its compaction is over."""
+    """A writer that appends to the table whenever its compaction has completed."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage, self.edition = storage, 0
@@ -300,7 +300,7 @@ def test_merge_on_read_table_moves_between_8_and_9(tmp_path: Path) -> None:
 
 
 def commits_in(store: TimelineStore) -> dict[str, Any]:
-    """Of the archive: instant -> what the commit says."""
+    """Return instant -> metadata of the archived commits."""
     store.config()
     archive = store.read_archived()
     return {instant.time: said for instant, said in archive.commits(archive.completed_in(""))}

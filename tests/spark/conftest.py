@@ -13,8 +13,8 @@ from tests.helpers.lakehouse import SETTINGS
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session as a user has it who calls nothing: the source is found by its package's name, nothing is pushed."""
-    # Two attempts a task: what a failed first one leaves behind is a case of its own.
+    """Yield a session without any call of ours: the package's name finds the source, and no filter is pushed."""
+    # A task has two attempts, so that tests can let the first one fail.
     builder = SparkSession.builder.master("local[2,2]").appName("lakeformat tests")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
@@ -26,7 +26,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def registered(spark: SparkSession) -> SparkSession:
-    """A session that switched pushdown on: Spark offers filters to sources where it can (4.1 and later)."""
+    """Return a session with pushdown: Spark offers filters to sources if its version can (4.1 and later)."""
     session = spark.newSession()
     register(session, pushdown=True)
     return session
@@ -34,5 +34,5 @@ def registered(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture(params=["default", "registered"])
 def session(request: pytest.FixtureRequest, spark: SparkSession, registered: SparkSession) -> SparkSession:
-    """Either of the two."""
+    """Return one of the two sessions."""
     return registered if request.param == "registered" else spark

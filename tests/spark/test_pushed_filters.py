@@ -1,4 +1,4 @@
-"""What the scans of one relation have asked for, in one file: a plan holds the rows of all before it."""
+"""The filters that the scans of one relation pushed, in one file: each plan holds the rows of all earlier scans."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ pytestmark = pytest.mark.spark
 
 
 def less(value: int) -> Predicate:
-    """A filter."""
+    """Return a filter as Spark pushes it."""
     return And((Comparison("i", "<", value), Always(True)))
 
 
 def kept(*values: int) -> Predicate:
-    """What is kept of such filters."""
+    """Return the predicate that the log keeps of such filters."""
     return Or(tuple(And((Comparison("i", "<", value),)) for value in values))
 
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A new relation's."""
+    """Make the log of a new relation."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     made = new_log()
     assert made is not None

@@ -1,4 +1,4 @@
-"""Batches of a stream by ``foreachBatch``: what Spark replays is in the table once. Validators under Spark."""
+"""Batches of a stream by ``foreachBatch``: a batch that Spark replays is in the table once. Validators under Spark."""
 
 from __future__ import annotations
 

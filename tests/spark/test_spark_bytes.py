@@ -35,7 +35,7 @@ spark.stop()
     ("rows", "stage_gb"), [pytest.param(20_000, 0, id="few"), pytest.param(3_000_000, 4, marks=pytest.mark.nightly)]
 )
 def test_texts_larger_than_an_arrow_array_are_written(tmp_path: Path, rows: int, stage_gb: int) -> None:
-    """A task may take 1 GB of addresses; ``commit()`` 2 GB, and those of the stage that it maps."""
+    """A task may take 1 GB of addresses, ``commit()`` 2 GB and those of the stage that it maps."""
     memory = {"spark.executor.pyspark.memory": "1g", "spark.sql.planner.pythonExecution.memory": f"{2 + stage_gb}g"}
     run_application(APPLICATION, tmp_path / "t", rows, json.dumps({**SETTINGS, **memory}), cwd=tmp_path)
     table = lakeformat.open(tmp_path / "t")

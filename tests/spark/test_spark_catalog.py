@@ -1,4 +1,4 @@
-"""Tables of Spark's catalog give a Python source no path: refused before they are made, or when they are read."""
+"""Spark's catalog gives a Python source no path: its tables are refused when they are made or when they are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_PATH = Refusal(
 
 @pytest.fixture(scope="module")
 def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A table of `ROWS`, which are also the view ``source``, beside an empty database ``catalogued``."""
+    """Yield a table of `ROWS`, which are also the view ``source``, beside an empty database ``catalogued``."""
     folder = tmp_path_factory.mktemp("catalog")
     spark.sql(f"create database catalogued location '{folder / 'warehouse'}'")
     flights(spark, ROWS).createOrReplaceTempView("source")
@@ -81,7 +81,7 @@ def test_unreadable_catalog_table_raises_a_clear_error(
     assert refusal(lambda: spark.table(name).collect()) == NO_PATH
     assert refusal(lambda: spark.sql(f"insert into {name} table source")) == NO_PATH
 
-    spark.sql(f"drop table {name}")  # What the refusal says to do.
+    spark.sql(f"drop table {name}")  # The refusal says to do this.
     spark.sql(f"create temporary view by_path using lakehouse options (path '{path}')")
     assert sorted(row.id for row in spark.table("by_path").collect()) == [1, 2]
     spark.catalog.dropTempView("by_path")

@@ -1,4 +1,4 @@
-"""Change data under Spark in Hudi's shape: a query of a range, and a stream; of a table that logs no changes."""
+"""Change data under Spark in Hudi's shape, as a query of a range and as a stream, of a table that logs no changes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def moving(*rows: tuple[int, str, str]) -> pa.Table:
 
 
 def replayed(images: list[Any]) -> dict[int, Any]:
-    """A replica by id, as the docs say: by commit time, then deletes first."""
+    """Return a replica by id, made as the docs say: by commit time, then deletes first."""
     replica: dict[int, Any] = {}
     for image in sorted(images, key=lambda image: (image["ts_ms"], image["op"] != "d")):
         before, after = (json.loads(image[name]) if image[name] else None for name in ("before", "after"))
@@ -96,7 +96,10 @@ def replayed(images: list[Any]) -> dict[int, Any]:
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_a_replica_equals_the_table(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """Rows that move, are overwritten and come back; each file group in a task of its own, several commits a batch."""
+    """Rows move, are overwritten and come back.
+
+    Each file group is in a task of its own; a batch has several commits.
+    """
     path = str(tmp_path / "t")
     options = {"table_type": kind, "hoodie.index.type": "GLOBAL_SIMPLE", "hoodie.parquet.max.file.size": 1}
     table = lakeformat.create(path, MOVING, record_key="id", partition_by="p", **options)

@@ -1,4 +1,4 @@
-"""Cleaning under Spark: the same verbs, and files that tasks delete."""
+"""Cleaning under Spark: the same methods, and tasks that delete the files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_tasks_delete_files_and_report_failures(spark: SparkSession, tmp_path: P
         storage.create(path, b"x")
     storage.create("p/full/x", b"x")
     failed = SparkDeleter(spark, few=2)(storage, [*paths, "p/none", "p/full"])
-    assert [*failed] == ["p/full"]  # A folder.
+    assert [*failed] == ["p/full"]  # It is a folder.
     assert "cannot delete p/full" in failed["p/full"]
     assert [entry.name for entry in storage.list("p")] == ["full"]
 

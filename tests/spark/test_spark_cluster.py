@@ -1,7 +1,7 @@
-"""Executors of their own: one is killed, a task fails, and one is too slow.
+"""Executors in processes of their own: one is killed, a task fails, and one is too slow.
 
-On ``local-cluster[2,1,1024]``, and on a cluster of two hosts: speculation starts no second attempt on the host of the
-first, and all workers of ``local-cluster`` have one name.
+They run on ``local-cluster[2,1,1024]`` and on a cluster of two hosts: speculation starts no second attempt on the host
+of the first, and all workers of ``local-cluster`` have one name.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ SPECULATION = {
 
 
 def start(stack: ExitStack, folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """One of the cluster's processes; it ends with the stack."""
+    """Start a process of the cluster. It ends with the stack."""
     launcher = Path(pyspark.__file__).parent / "bin" / "spark-class"
     environ = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     daemon = {**environ, "SPARK_DAEMON_MEMORY": "256m", "SPARK_WORKER_DIR": str(folder)}
@@ -137,7 +137,7 @@ def start(stack: ExitStack, folder: Path, *arguments: str) -> subprocess.Popen[s
 
 
 def line_with(process: subprocess.Popen[str], pattern: str) -> str:
-    """Read the log until a line matches; returns the first group."""
+    """Read the log until a line matches. Return the first group."""
     assert process.stderr is not None
     seen: list[str] = []
     for line in process.stderr:
@@ -149,7 +149,7 @@ def line_with(process: subprocess.Popen[str], pattern: str) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a master with two workers of one core each, on two hosts."""
+    """Yield the URL of a master with two workers of one core each, on two hosts."""
     folder = tmp_path_factory.mktemp("cluster")
     deploy = "org.apache.spark.deploy"
     with ExitStack() as stack:
@@ -166,7 +166,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def assert_exact_after(
     trouble: str, master: str, folder: Path, own: Mapping[str, str], ways: Sequence[str] = ("save", "exchange")
 ) -> None:
-    """Each way of writing, upsert and bulk_insert, with tasks in trouble."""
+    """Run each way of writing, upsert and bulk_insert, with tasks in trouble, and check the rows."""
     settings = {**SETTINGS, **own}
     run_application(APPLICATION, master, folder, trouble, " ".join(ways), json.dumps(settings), cwd=folder)
     written = {f"{way}-upsert": 4500 for way in ways} | {f"{way}-bulk_insert": 6000 for way in ways if way != "append"}

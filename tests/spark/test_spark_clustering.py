@@ -1,4 +1,4 @@
-"""`LakehouseTable.cluster` and its kin: the same rows as before, whatever tasks fail, and narrow files."""
+"""`LakehouseTable.cluster` and related methods: the same rows as before although tasks fail, and narrow files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table_at(spark: SparkSession, path: Path, **options: Any) -> LakehouseTable:
 
 @pytest.fixture
 def path(spark: SparkSession, tmp_path: Path) -> Path:
-    """A table of `STORED`, two files a partition."""
+    """Create a table of `STORED` with two files in each partition."""
     table = table_at(spark, tmp_path / "t")
     table.insert(flights(spark, STORED[:200]))
     table.insert(flights(spark, STORED[200:]))
@@ -39,14 +39,14 @@ def path(spark: SparkSession, tmp_path: Path) -> Path:
 
 
 def seen(path: Path) -> str:
-    """The rows with their meta columns, but for the file each is in; by us and by hudi-rs."""
+    """Return the rows with their meta columns except the file name. Check that hudi-rs reads the same."""
     assert leftovers(path) == []
     rows = hudi_rs.assert_same_rows(lakeformat.open(path))
     return repr([{name: value for name, value in row.items() if name != "_hoodie_file_name"} for row in rows])
 
 
 def widths(path: Path) -> list[float]:
-    """Of each file, how far its values of x reach."""
+    """Return the width of the range of x in each file."""
     table = lakeformat.open(path)
     found = []
     for file in table.snapshot().files:
@@ -96,7 +96,7 @@ def test_log_files_are_laid_out_with_their_base_files(version: int, spark: Spark
 
 
 class Failing(LocalStorage):
-    """The first attempt of every task dies with its file half written."""
+    """A storage in which the first attempt of every task dies with its file half written."""
 
     def open_output(self, path: str) -> Any:
         context = TaskContext.get()
@@ -163,5 +163,5 @@ def test_inline_clustering_runs_after_staged_and_shuffled_writes(spark: SparkSes
     flights(spark, STORED[40:80]).write.format("lakehouse").options(**OPTIONS, **inline).mode("append").save(str(path))
     table = lakeformat.open(path)
     assert [entry.operation for entry in table.history()][:2] == ["cluster", "upsert"]
-    assert len(table.snapshot().files) == 2  # One a partition.
+    assert len(table.snapshot().files) == 2  # One file in each partition.
     assert seen(path).count("_hoodie_record_key") == 80

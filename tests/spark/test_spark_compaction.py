@@ -1,4 +1,4 @@
-"""`LakehouseTable.compact` and its kin: tasks make the base files, and the first attempt of each may die."""
+"""`LakehouseTable.compact` and related methods: tasks make the base files, and the first attempt of each may die."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.spark
 
 
 def seen(path: Path) -> str:
-    """The rows with their meta columns, but for the file each is in; by us and by hudi-rs."""
+    """Return the rows with their meta columns except the file name. Check that hudi-rs reads the same."""
     rows = hudi_rs.assert_same_rows(lakeformat.open(path))
     return repr([{name: value for name, value in row.items() if name != "_hoodie_file_name"} for row in rows])
 
 
 class Failing(LocalStorage):
-    """The first attempt of every task dies with its file half written."""
+    """A storage in which the first attempt of every task dies with its file half written."""
 
     def open_output(self, path: str) -> Any:
         context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""Spark's UI says of each job of ours which step of which table it is; the user's own words come back."""
+"""Spark's UI describes each of our jobs by its step and its table. The user's own descriptions are restored."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ _KEY: Final = "spark.job.description"
 
 
 def descriptions(spark: SparkSession, work: Callable[[], object]) -> list[str]:
-    """Of all jobs that ran meanwhile, as Spark's own status store has them, without repeats."""
+    """Return the descriptions of all jobs that ran during the work, from Spark's status store, without repeats."""
     context = spark.sparkContext._jsc.sc()
 
     def jobs(after: int) -> dict[int, str]:
-        """Number -> description of the newer ones; the store has the newest first, and those of other tests."""
+        """Return number -> description of the newer jobs.
+
+        The store has the newest first, and also those of other tests.
+        """
         context.listenerBus().waitUntilEmpty()
         listed = context.statusStore().jobsList(None)
         each = (listed.apply(at) for at in range(listed.size()))

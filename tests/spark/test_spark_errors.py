@@ -1,4 +1,4 @@
-"""What is refused arrives as the last line of Spark's exception: our class, and one line that tells what to do."""
+"""A refusal arrives as the last line of Spark's exception: our class, and one line that says what to do."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Act = Callable[[SparkSession, Path], object]
 
 @pytest.fixture(scope="module")
 def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of `ROWS` that no test of this module changes."""
+    """Create a table of `ROWS` that no test of this module changes."""
     path = tmp_path_factory.mktemp("errors") / "t"
     write(flights(spark, ROWS), path)
     return path
@@ -66,7 +66,7 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
     return spark.sql(f"create table never_made using lakehouse options (path '{path}')")
 
 
-#: What jobs that were written for Hudi's own source ask for.
+#: Options of jobs that were written for Hudi's own source.
 OLD_JOB = {
     "hoodie.schema.on.read.enable": "true",
     "hoodie.clustering.async.enabled": "true",
@@ -188,14 +188,17 @@ def bad_rows(spark: SparkSession) -> DataFrame:
 
 @pytest.mark.parametrize("mode", ["ignore", "error", None])
 def test_modes_that_spark_refuses_before_us_are_named(mode: str | None, spark: SparkSession, table: Path) -> None:
-    """What docs/spark-writing.md quotes."""
+    """docs/spark-writing.md quotes these messages."""
     writer = flights(spark, ROWS).write.format("lakehouse").options(**FLIGHTS)
     with pytest.raises(PySparkException, match=r'either the "Append" or "Overwrite" mode instead'):
         (writer.mode(mode) if mode else writer).save(str(table))
 
 
 def test_partition_by_is_an_option(spark: SparkSession, table: Path) -> None:
-    """Spark compares the columns with a catalog's, and has none of ours; docs/spark-writing.md quotes it."""
+    """Spark compares the columns with a catalog's, and this table has no catalog.
+
+    docs/spark-writing.md quotes the message.
+    """
     writer = flights(spark, ROWS).write.format("lakehouse").partitionBy("part").mode("append")
     with pytest.raises(PySparkException, match="partitioning or clustering columns do not match"):
         writer.save(str(table))

@@ -1,4 +1,4 @@
-"""The exchanged way: `LakehouseTable` leaves the table that ``df.write…save()`` leaves."""
+"""The exchanged write of `LakehouseTable` leaves the same table as ``df.write…save()``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.lakehouse import FLIGHT_COLUMNS, FLIGHTS, Rows, base_files, f
 pytestmark = pytest.mark.spark
 
 STORED: Final[Rows] = [(number, f"p{number % 3}", 10, 0.5) for number in range(300)]
-#: Some older and some newer than what is stored, some new, and some keys twice, in other tasks.
+#: Some rows are older and some newer than the stored ones, some are new, and some keys come twice, in other tasks.
 CHANGES: Final[Rows] = [(n, f"p{n % 3}", 5 + n % 11, n / 2) for n in range(200, 420)] + [
     (n, f"p{n % 3}", 20, -1.0) for n in range(280, 330)
 ]
@@ -33,7 +33,7 @@ def save(rows: DataFrame, path: Path, operation: str, options: Mapping[str, Any]
 
 
 def contents(path: Path) -> Rows:
-    """The table's rows, which hudi-rs must see just so."""
+    """Return the table's rows. Check that hudi-rs reads the same."""
     rows = hudi_rs.assert_same_rows(lakeformat.open(path))
     return sorted(tuple(row[name] for name in ("_hoodie_record_key", "id", "part", "ts", "x")) for row in rows)
 

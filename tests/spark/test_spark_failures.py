@@ -1,4 +1,4 @@
-"""Tasks and jobs that fail: what is published is exact, and what failed attempts left is gone."""
+"""Tasks and jobs that fail: the published rows are exact, and the remains of failed attempts are gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakeformat.spark import LakehouseTable
 from tests.helpers.lakehouse import FLIGHTS, base_files, commits, contents, flights, leftovers, refusal, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-# Workers cannot import test modules: what they run travels as code.
+# Workers cannot import test modules, so functions travel as code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 STORED = [(number, f"p{number % 4}", 10, 0.5) for number in range(400)]
@@ -26,7 +26,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def half_of(batches: Batches) -> Batches:
-    """The first half of each batch, and then the rest: what was written before a failure must not count."""
+    """Yield the halves of each batch: the first is written before a failure and must not count."""
     for batch in batches:
         half = batch.num_rows // 2
         yield batch.slice(0, half)
@@ -34,7 +34,7 @@ def half_of(batches: Batches) -> Batches:
 
 
 def first_attempt_dies(batches: Batches) -> Batches:
-    """Every task's first attempt fails half-way."""
+    """Fail half-way in the first attempt of every task."""
     context = TaskContext.get()
     for number, batch in enumerate(half_of(batches)):
         if number and context is not None and context.attemptNumber() == 0:
@@ -43,7 +43,7 @@ def first_attempt_dies(batches: Batches) -> Batches:
 
 
 def one_task_always_dies(batches: Batches) -> Batches:
-    """Some tasks finish, another never does."""
+    """Fail in every attempt of one task, while others finish."""
     context = TaskContext.get()
     for number, batch in enumerate(half_of(batches)):
         if number and context is not None and context.partitionId() == 1:
@@ -61,7 +61,7 @@ def expected(operation: str) -> list[tuple[object, ...]]:
     return sorted([*(STORED if operation in {"insert", "bulk_insert"} else kept), *CHANGES])
 
 
-#: No room in memory and no tails: each task has base files on disk before it fails.
+#: Without room in memory and without topping up, each task has base files on disk before it fails.
 EAGER = {"lakeformat.write.buffer.bytes": "1", "hoodie.parquet.small.file.limit": "0"}
 
 
@@ -108,7 +108,7 @@ def test_failed_first_write_leaves_an_empty_table(spark: SparkSession, tmp_path:
 
 
 def test_failed_commit_is_undone(spark: SparkSession, tmp_path: Path) -> None:
-    """The input is good for each task alone; that the table is damaged only ``commit()`` sees."""
+    """The input is valid for each task alone; only ``commit()`` sees that the table is damaged."""
     write(flights(spark, STORED), tmp_path)
     damaged = sorted((tmp_path / "p1").glob("*.parquet"))[0]
     whole = damaged.read_bytes()
@@ -139,7 +139,7 @@ def test_failed_first_attempts_of_a_shuffled_write_leave_nothing(
 
 
 def newer_but_not_at_once(stored: pa.Table, incoming: pa.Table) -> pa.Table:
-    """A merge function whose first attempt of each task fails: it runs where buckets become files."""
+    """Merge rows, but fail in the first attempt of each task. This runs where buckets become files."""
     context = TaskContext.get()
     if context is not None and context.attemptNumber() == 0:
         raise RuntimeError("the first attempt dies")
@@ -147,7 +147,7 @@ def newer_but_not_at_once(stored: pa.Table, incoming: pa.Table) -> pa.Table:
 
 
 def never(stored: pa.Table, incoming: pa.Table) -> pa.Table:
-    """A merge function that always fails."""
+    """Fail always, as a merge function."""
     raise RuntimeError("this task always dies")
 
 

@@ -1,4 +1,4 @@
-"""Pushed filters change what is read, never what comes out. Spark without pushdown is the judge."""
+"""Pushed filters change what is read, never the result. Spark without pushdown is the oracle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 NAN, INF = float("nan"), float("inf")
 UTC = timezone.utc
-#: Column, Spark type, eight values; every second one is null in the eight rows that follow them.
+#: Column, Spark type, eight values. In the eight rows after them, every second value is null.
 COLUMNS: list[tuple[str, str, list[Any]]] = [
     ("i", "int", [1, 2, 3, -5, 0, 2**31 - 1, -(2**31), 7]),
     ("l", "bigint", [1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 0, 3, 4]),
@@ -65,7 +65,7 @@ ONE_FILE_A_TASK = {"lakeformat.read.split.bytes": "1"}
 
 
 def rows() -> list[tuple[Any, ...]]:
-    """Eight full rows, eight with holes, one of nulls; four partitions."""
+    """Return eight full rows, eight with some nulls, and one of nulls only, in four partitions."""
     full = [(n, *(values[n] for _, _, values in COLUMNS)) for n in range(8)]
     holes = [
         (n + 8, *(None if (n + at) % 2 else values[n] for at, (_, _, values) in enumerate(COLUMNS))) for n in range(8)
@@ -76,7 +76,7 @@ def rows() -> list[tuple[Any, ...]]:
 
 @pytest.fixture(scope="module")
 def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Those rows, in one file for each partition."""
+    """Create a table of those rows, with one file for each partition."""
     path = tmp_path_factory.mktemp("filters") / "t"
     frame = spark.createDataFrame(rows(), SCHEMA).repartition("part")
     frame.write.format("lakehouse").options(recordkey="id", partitionpath="part").mode("append").save(str(path))
@@ -85,7 +85,7 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession, table: Path) -> dict[str, list[int]]:
-    """Condition -> ids of the rows that Spark selects when nothing is pushed."""
+    """Return condition -> ids of the rows that Spark selects without pushdown."""
     collected = spark.createDataFrame(read(spark, table).collect(), read(spark, table).schema)
     flags = [functions.expr(text).alias(f"_{at}") for at, text in enumerate(CONDITIONS)]
     answers = collected.select("id", *flags).collect()
@@ -111,7 +111,7 @@ def test_pushed_conditions_select_the_same_rows(
     assert answers == judged
 
 
-#: Condition -> how many of the four files may hold a match; in the last one ``i`` is null throughout.
+#: Condition -> how many of the four files may hold a match. In the last file ``i`` is always null.
 PRUNED = [
     ("part = 'p1'", 1),
     ("part in ('p0', 'p3') and i is not null", 1),
@@ -177,7 +177,7 @@ def test_filters_as_spark_hands_them_over(
 @pytest.mark.skipif(not hasattr(datasource, "EqualTo"), reason="PySpark 4.0 pushes no filters")
 @pytest.mark.usefixtures("by_scan")
 def test_filters_that_cannot_be_used_are_left_to_spark(table: Path) -> None:
-    novel = type("Novel", (datasource.Filter,), {})()  # A kind that a later Spark may bring.
+    novel = type("Novel", (datasource.Filter,), {})()  # A kind of filter that a later Spark may add.
     pushed = [novel, datasource.Not(novel), datasource.EqualTo(("i",), "seven"), datasource.EqualTo(("no",), 1)]
     assert read_in_process(table, *pushed) == list(range(17))
     assert read_in_process(table, *pushed, datasource.EqualTo(("id",), 3)) == [3]
@@ -185,7 +185,7 @@ def test_filters_that_cannot_be_used_are_left_to_spark(table: Path) -> None:
 
 @pytest.fixture
 def by_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a Spark that keeps plans by scan, which comes with the pushing of limits."""
+    """Imitate a Spark that keeps plans by scan, which is a Spark that pushes limits."""
     monkeypatch.setattr(datasource.DataSourceReader, "pushLimit", lambda self, limit: False, raising=False)
 
 
@@ -196,7 +196,7 @@ def test_a_plain_load_takes_no_filter_where_spark_shares_plans(table: Path) -> N
 
 
 def read_in_process(path: Path, *pushed: Any) -> list[int]:
-    """The ids that our reader returns, before Spark filters again; every filter must be handed back."""
+    """Return the ids that our reader returns before Spark filters again. Check that it hands back every filter."""
     source = LakehouseSource({"path": str(path)})
     reader: Any = source.reader(source.schema())
     assert list(reader.pushFilters(list(pushed))) == list(pushed)
@@ -206,7 +206,7 @@ def read_in_process(path: Path, *pushed: Any) -> list[int]:
 
 @pytest.mark.slow
 def test_filter_on_a_column_added_later_finds_its_rows(registered: SparkSession, tmp_path: Path) -> None:
-    """Files older than a column have nulls in it: their statistics say nothing about it."""
+    """Files older than a column have nulls in it, and their statistics do not contain it."""
     old = registered.createDataFrame([(1, "a", 1)], "id long, part string, ts long")
     new = registered.createDataFrame([(2, "b", 2, 5)], "id long, part string, ts long, later int")
     write(old, tmp_path)

@@ -1,4 +1,4 @@
-"""``lakeformat-python``: workers that import PySpark compiled, and only where that is the same PySpark."""
+"""``lakeformat-python``: workers import a compiled PySpark, but only if it is the same PySpark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ print(json.dumps([rows, files]))
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder of packages that has PySpark and py4j, as pip leaves them."""
+    """Return a folder of packages with PySpark and py4j, as pip installs them."""
     for package in ("pyspark", "py4j"):
         (tmp_path / "site" / package).mkdir(parents=True)
         (tmp_path / "site" / package / "__init__.py").touch()
@@ -63,7 +63,7 @@ def test_pyspark_zips_are_dropped_only_if_the_packages_are_found_next(installed:
 @pytest.mark.nightly
 def test_workers_take_the_installed_pyspark(tmp_path: Path) -> None:
     module, _, function = tomllib.loads(PYPROJECT.read_text())["project"]["scripts"]["lakeformat-python"].partition(":")
-    python = tmp_path / "lakeformat-python"  # As pip writes it.
+    python = tmp_path / "lakeformat-python"  # The script as pip writes it.
     python.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
     python.chmod(0o755)
     program = tmp_path / "application.py"

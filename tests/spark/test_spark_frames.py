@@ -1,4 +1,4 @@
-"""read(spark, path): Spark's own filters leave folders out, and rows are those of plain Python."""
+"""read(spark, path): Spark's own filters skip folders, and the rows are those of plain Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 DAY = dt.date(2026, 1, 2)
 PLACES = ["a", "a=b", "5% off", "café/x", "a b", "[*]?", "", None]
-#: By kind: partition columns, options, and columns of which Spark is told the folders' values.
+#: By kind: partition columns, options, and the columns of which Spark knows the folders' values.
 STYLES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "plain": ("place", {"hoodie.datasource.write.partitionpath.urlencode": True}, {"place"}),
     "hive, two columns": (
@@ -88,7 +88,7 @@ def lines(frame: DataFrame) -> list[str]:
 
 
 def pruning(frame: DataFrame) -> set[str]:
-    """The columns by which Spark leaves folders out."""
+    """Return the columns by which Spark skips folders."""
     relations = frame._jdf.queryExecution().analyzed().collectLeaves()
     found: set[str] = set()
     for at in range(relations.size()):
@@ -99,7 +99,7 @@ def pruning(frame: DataFrame) -> set[str]:
 
 
 def files_read(frame: DataFrame) -> int:
-    """Files that Spark's scans read, as their metrics tell."""
+    """Return the number of files that Spark's scans read, according to their metrics."""
     plan = frame._jdf.queryExecution().executedPlan()
     frame._jdf.queryExecution().toRdd().count()
     text = plan.toString()

@@ -1,4 +1,4 @@
-"""Kinds of tables that are few, under Spark: each way to read gives the rows that Hudi gives."""
+"""Rare kinds of tables under Spark: each way to read returns the rows that Hudi returns."""
 
 from __future__ import annotations
 

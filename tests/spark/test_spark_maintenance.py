@@ -1,4 +1,4 @@
-"""`LakehouseTable` keeps, takes back and looks over a table by the verbs of `lakeformat.Table`."""
+"""`LakehouseTable` maintains, rolls back and checks a table with the methods of `lakeformat.Table`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_restore_and_check_work_from_spark(version: int, spark: SparkSession, tm
 
     first = next(path.glob("*.parquet"))
     file_id, _, instant = first.name.split("_")
-    lost = first.with_name(f"{file_id}_9-9-9_{instant}")  # What a task made that lost its race.
+    lost = first.with_name(f"{file_id}_9-9-9_{instant}")  # The file of a task that lost its race.
     lost.write_bytes(first.read_bytes())
     assert [finding.path for finding in table.check()] == [lost.name]
     assert table.repair()

@@ -1,4 +1,4 @@
-"""Memory of the exchanged way: ten times the table, the same upsert, the same peak in driver and tasks."""
+"""Memory of the exchanged write: for a table ten times as large, the same upsert has the same peak."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 ROWS, CHANGED = 150_000, 2_000
-#: What the peak may differ by. The rows that the larger table has more take several times as much in memory.
+#: The permitted difference of the peaks. The additional rows of the larger table take several times as much memory.
 SLACK_BYTES = 40 << 20
 
 APPLICATION = """
@@ -59,7 +59,7 @@ spark.stop()
 
 
 def upserted(folder: Path, rows: int) -> dict[str, dict[str, int]]:
-    """Peaks in bytes of an upsert into a new table of so many rows, in small files."""
+    """Return the peaks in bytes of an upsert into a new table of ``rows`` rows in small files."""
     sizes = {"hoodie.parquet.max.file.size": 1 << 20, "hoodie.parquet.small.file.limit": 0}
     text = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array(["a" * 40])).dictionary_decode()
     random = np.random.default_rng(7)

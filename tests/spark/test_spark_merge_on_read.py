@@ -20,7 +20,7 @@ from tests.helpers import hudi_rs
 from tests.helpers.lakehouse import contents, flights, leftovers, write
 
 pytestmark = pytest.mark.spark
-# Workers cannot import test modules: what they run travels as code.
+# Workers cannot import test modules, so functions travel as code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 FIRST = [(number, f"p{number % 2}", 10, number / 2) for number in range(40)]
@@ -32,7 +32,7 @@ BUCKETS = {
 
 
 def dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Every task's first attempt fails behind its rows."""
+    """Fail after the last row in the first attempt of every task."""
     yield from batches
     context = TaskContext.get()
     if context is not None and context.attemptNumber() == 0:
@@ -40,7 +40,7 @@ def dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def always_dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One task never ends."""
+    """Fail after the last row in every attempt of one task."""
     yield from batches
     context = TaskContext.get()
     if context is not None and context.partitionId() == 1:
@@ -51,7 +51,7 @@ def always_dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def test_tasks_append_to_buckets(version: str, spark: SparkSession, tmp_path: Path) -> None:
     options = {**BUCKETS, "hoodie.write.table.version": version}
     write(flights(spark, FIRST, tasks=4), tmp_path, **options)
-    # A key in several tasks: the greater ordering value wins.
+    # A key is in several tasks: the greater ordering value wins.
     doubled = [(number, "p1", 20 + number % 4, float(number)) for number in range(12)] + [(1, "p1", 99, 9.0)]
     wanted = {(row[0], row[1]): row for row in FIRST}
     for row in doubled:
@@ -98,7 +98,7 @@ DELETING = "id string, o int, v string, _hoodie_is_deleted boolean"
 
 @pytest.mark.parametrize("index", ["BUCKET", "SIMPLE"])
 def test_late_delete_loses_and_reinserted_row_stays(spark: SparkSession, tmp_path: Path, index: str) -> None:
-    """Of rows in several tasks, a delete without an ordering value, or with the int 0, loses to a newer row."""
+    """A delete without an ordering value or with the int 0 loses to a newer row of another task."""
     path = str(tmp_path / "t")
     options = {**BUCKETS, "hoodie.index.type": index, "recordkey": "id", "ordering": "o"}
 

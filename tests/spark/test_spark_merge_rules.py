@@ -1,4 +1,4 @@
-"""Merge rules through ``df.write``: by option, with rows of one batch in several tasks."""
+"""Merge rules through ``df.write``: set by option, with rows of one batch in several tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`LakehouseTable` refuses what it does not have in the words that `Table` has, and dedupes and fills as it does."""
+"""`LakehouseTable` refuses unknown names with the messages of `Table`, and dedupes and fills as `Table` does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 ROWS = [(1, "a", 1, 0.5), (2, "b", 1, 1.5)]
 KEYS = {"recordkey": "id", "partitionpath": "part"}
-#: The call, and what it is refused with.
+#: The call, the error class and a part of the message.
 REFUSED: dict[str, tuple[Callable[[LakehouseTable, Any], Any], type[Exception], str]] = {
     "options": (lambda t, rows: t.insert(rows, options={}), InvalidOptionError, "LakehouseTable.forPath"),
     "predicate": (lambda t, rows: t.merge(rows, predicate="s.id = t.id"), InvalidOptionError, "record key"),

@@ -1,4 +1,4 @@
-"""read(via="native"): Spark's own Parquet scan gives the rows that the data source gives."""
+"""read(via="native"): Spark's own Parquet scan returns the rows that the data source returns."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def native(
 
 
 def lines(frame: DataFrame) -> list[str]:
-    """The rows as text: NaN equals NaN, and columns of all types have an order."""
+    """Return the rows as sorted text: then NaN equals NaN, and columns of all types have an order."""
     return sorted(map(str, frame.collect()))
 
 
 @pytest.fixture(scope="module")
 def typed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Columns of every type with nulls, NaN and both zeros, in four files."""
+    """Create a table with columns of every type, with nulls, NaN and both zeros, in four files."""
     path = tmp_path_factory.mktemp("native") / "t"
     frame = spark.createDataFrame(typed_rows(), SCHEMA).repartition("part")
     frame.write.format("lakehouse").options(recordkey="id", partitionpath="part").mode("append").save(str(path))
@@ -70,7 +70,7 @@ def test_every_type_reads_as_through_the_source(spark: SparkSession, typed: Path
 
 @pytest.fixture
 def far_zone(spark: SparkSession) -> Iterator[None]:
-    """A session whose literals mean other moments than the table's."""
+    """Set a session time zone in which literals mean other moments than in the table."""
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
     yield
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -165,7 +165,7 @@ NEW = {
 
 @pytest.fixture
 def evolved(tmp_path: Path) -> Path:
-    """A table whose second commit widened every column and added one."""
+    """Create a table whose second commit widened every column and added one."""
     settings = {"hoodie.write.set.null.for.missing.columns": True, "hoodie.parquet.small.file.limit": 0}
     table = lakeformat.create(tmp_path / "t", pa.table(OLD).schema, record_key="id", **settings)
     table.insert(pa.table(OLD))
@@ -187,7 +187,10 @@ def test_native_read_widens_and_adds_columns(vectorized: str, spark: SparkSessio
 
 @pytest.fixture
 def unwidened(evolved: Path) -> Path:
-    """Hudi widens long to double; the first commit has left the timeline, so that footers have to tell."""
+    """Return a table with a column that Hudi widens from long to double.
+
+    The first commit has left the timeline, so only footers have the stored type.
+    """
     first = commits(evolved)[0]
     (old,) = evolved.glob(f"*_{first}.parquet")
     stored = pq.read_table(old)
@@ -253,7 +256,7 @@ def test_verified_reads_fail_in_the_task_that_finds_a_loss(spark: SparkSession, 
 
 @pytest.fixture
 def careless(spark: SparkSession) -> Iterator[None]:
-    """A session that leaves out files it cannot read."""
+    """Let the session skip files that it cannot read."""
     settings = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
     for setting in settings:
         spark.conf.set(setting, "true")

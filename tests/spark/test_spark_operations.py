@@ -19,7 +19,7 @@ import lakeformat
 from tests.helpers.lakehouse import contents, flights, leftovers, refusal, write
 
 pytestmark = pytest.mark.spark
-# Workers cannot import test modules: what they run travels as code.
+# Workers cannot import test modules, so functions travel as code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 FIRST = [(number, f"p{number % 4}", 10, number / 2) for number in range(40)]
@@ -91,7 +91,7 @@ def test_dynamic_overwrite_replaces_only_its_partitions(spark: SparkSession, tmp
 
 
 def dies_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Every task's first attempt fails after half of its rows."""
+    """Fail after half of the rows in the first attempt of every task."""
     context = TaskContext.get()
     for batch in batches:
         yield batch.slice(0, batch.num_rows // 2)
@@ -130,12 +130,12 @@ def test_upserts_without_a_key_are_refused(spark: SparkSession, tmp_path: Path) 
 
 
 MANY = [(number * 7919 % 1000, f"p{number % 2}", 10, float(number)) for number in range(1000)]
-#: Several runs a task.
+#: Each task sorts its rows in several runs.
 SMALL_RUNS = {"operation": "bulk_insert", "lakeformat.write.buffer.bytes": "4096"}
 
 
 def keys_by_file(path: Path) -> dict[str, list[list[str]]]:
-    """Partition -> the keys of its files, in their order."""
+    """Return partition -> the keys of its files, in their order."""
     found: dict[str, list[list[str]]] = {}
     for file in lakeformat.open(path).snapshot().files:
         keys = pq.ParquetFile(path / file.path).read(["_hoodie_record_key"])["_hoodie_record_key"]
@@ -147,7 +147,7 @@ def keys_by_file(path: Path) -> dict[str, list[list[str]]]:
     ("mode", "files"), [("GLOBAL_SORT", 1), ("PARTITION_SORT", 3), ("PARTITION_PATH_REPARTITION", 1)]
 )
 def test_sort_modes_of_bulk_insert(mode: str, files: int, spark: SparkSession, tmp_path: Path) -> None:
-    """Three tasks hold rows of both partitions: only what is laid out across tasks makes one file of a partition."""
+    """Three tasks hold rows of both partitions: only a layout across tasks makes one file for each partition."""
     write(flights(spark, MANY, tasks=3), tmp_path, **SMALL_RUNS, **{"hoodie.bulkinsert.sort.mode": mode})
     assert contents(spark, tmp_path) == sorted(MANY)
     found = keys_by_file(tmp_path)

@@ -16,7 +16,7 @@ from tests.helpers.pages import PAGES, blocks_of, flights_of, needs_spark, run_p
 
 pytestmark = pytest.mark.spark
 
-#: What a newcomer reads first; the others take longer.
+#: The pages that a newcomer reads first. The others take longer.
 _FIRST = {"README", "quickstart-spark"}
 _PAGES = [
     pytest.param(page, id=page.stem, marks=[] if page.stem in _FIRST else [pytest.mark.slow])

@@ -1,4 +1,4 @@
-"""Ordinary filters of a guarded frame leave files out; one frame and one view see one snapshot."""
+"""Ordinary filters of a guarded frame skip files. A frame or view sees one snapshot."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SCHEMA = a_schema(id="int64", s="string")
 
 
 def letters(start: int) -> pa.Table:
-    """Ten rows of one letter."""
+    """Return ten rows of one letter."""
     return pa.table({"id": range(start, start + 10), "s": ["abcdefgh"[start // 10]] * 10}, schema=SCHEMA)
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """Four files, one a letter."""
+    """Create a table of four files, one for each letter."""
     made = create(str(tmp_path / "t"), SCHEMA, record_key="id", **{"hoodie.parquet.small.file.limit": 0})
     for start in range(0, 40, 10):
         made.bulk_insert(letters(start))
@@ -44,7 +44,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def path_of(table: Table) -> str:
-    """Where it lies."""
+    """Return the path of the table."""
     return table.context.storage.location
 
 
@@ -91,7 +91,7 @@ def test_where_spark_keeps_plans_by_scan_a_plain_load_skips(table: Table, monkey
     def planned(*filters: Any) -> int:
         relation = LakehouseSource({"path": path_of(table), **ONE_FILE_A_TASK})
         schema = relation.schema()
-        reader: Any = copy(relation).reader(schema)  # As Spark does by pickling.
+        reader: Any = copy(relation).reader(schema)  # Spark copies it by pickling.
         list(reader.pushFilters(filters))
         return len(reader.partitions())
 
@@ -133,7 +133,7 @@ def test_a_view_that_is_written_into_stays_whole(
 
 
 def test_a_commit_that_was_pending_when_the_frame_was_made_stays_out(session: SparkSession, table: Table) -> None:
-    """Its instant is older than the newest that the frame knows."""
+    """The instant of this commit is older than the newest that the frame knows."""
     timeline = Path(path_of(table)) / ".hoodie"
     newest = sorted(timeline.glob("*.commit"))[-2]
     aside = newest.with_suffix(".aside")
@@ -167,7 +167,7 @@ CONDITIONS: list[tuple[Any, int]] = [
     (lambda: COLUMN("id") == "25", 4),
     (lambda: COLUMN("id") + 1 == 5, 4),
     (lambda: COLUMN("s").isNull() | (COLUMN("id") % 10 == 3), 4),
-    (lambda: COLUMN("_hoodie_record_key") == "25", 2),  # As text it lies between "0" and "9", too.
+    (lambda: COLUMN("_hoodie_record_key") == "25", 2),  # As text, the key is also between "0" and "9".
 ]
 
 
@@ -194,7 +194,7 @@ def test_spark_connect_columns_convert_like_classic_columns(spark: SparkSession)
     connect = pytest.importorskip("pyspark.sql.connect.functions")
 
     def conditions(f: Any) -> list[Any]:
-        """The same ones from either's functions."""
+        """Return the same conditions, built from the functions of either module."""
         number, text = f.col("id"), f.col("s")
         return [
             (number > 5) & (text == "b") & (f.length(text) > 3),

@@ -35,7 +35,7 @@ NOW = sorted([*EARLY[:20], *LATE], key=lambda row: row[0])
 
 @pytest.fixture(scope="module")
 def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`EARLY`, then `LATE` upserted; `NOW` is what it holds."""
+    """Create a table of `EARLY`, then upsert `LATE`. It then holds `NOW`."""
     path = tmp_path_factory.mktemp("reads") / "t"
     write(flights(spark, EARLY), path)
     write(flights(spark, LATE), path)
@@ -44,7 +44,7 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def dated(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same table, its two instants moved to 2024-05-01 08:30:00.123 and 2024-05-02 00:00:00.000."""
+    """Return the same table with its two instants moved to 2024-05-01 08:30:00.123 and 2024-05-02 00:00:00.000."""
     path = tmp_path_factory.mktemp("dated") / "t"
     shutil.copytree(table, path)
     for old, new in zip(commits(table), ("20240501083000123", "20240502000000000"), strict=True):

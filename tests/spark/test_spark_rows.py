@@ -1,4 +1,4 @@
-"""Rows that are hard to place or to write, through every way that Spark has: folders in folders, null structs."""
+"""Rows that are hard to place or to write, through every way of Spark: folders in folders, null structs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def flights_of(spark: SparkSession, *parts: str) -> DataFrame:
     return spark.createDataFrame(rows, "id bigint, part string, ts bigint, x double").repartition(2, "id")
 
 
-#: Ways on every run: one through the source, where operations differ before the commit only, and one through tasks.
+#: The ways of every run: one through the source, where operations differ only before the commit, and one through tasks.
 FIRST_WAYS = ("df.write upsert", "LakehouseTable bulk_insert")
 
 

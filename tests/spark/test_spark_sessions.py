@@ -1,4 +1,4 @@
-"""Sessions of their own: found without ``register``, light to look up, and the same through Spark Connect."""
+"""Sessions of their own: the source is found without ``register``, loads fast, and works through Spark Connect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.helpers.lakehouse import run_application
 
 pytestmark = pytest.mark.spark
 
-#: What takes long to import, or may be missing where Spark only looks up its sources.
+#: Modules that take long to import, or that may be missing where Spark only looks up its sources.
 HEAVY = ("pyarrow", "numpy", "pandas", "fastavro", "fsspec", "mmh3", "sqlglot")
 
 
@@ -107,7 +107,7 @@ print(json.dumps({**seen, "clustered": clustered, "refusals": refusals}))
 def test_spark_connect_writes_and_reads_registered_or_not(tmp_path: Path) -> None:
     path = tmp_path / "t"
     answer = json.loads(run_application(CONNECT, path, cwd=tmp_path))
-    # The second write has keys 5 to 14 with the other parities: in p0 there is one row of the first with x = 0.
+    # The second write has keys 5 to 14 with the other parities: in p0 one row of the first is left, with x = 0.
     rows = [[0, "p0", 0.0], *([n + 5, "p0", -n / 2] for n in range(0, 10, 2))]
     assert answer["answers"] == [rows] * 6
     assert answer["counts"] == [20, 10, 7]

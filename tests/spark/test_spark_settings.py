@@ -1,4 +1,4 @@
-"""Every way in, under every setting that sessions have, against Spark's own answer about plain Parquet."""
+"""Every way to read, under every setting of sessions, compared with Spark's own answer on plain Parquet."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _session(spark: SparkSession, setting: str) -> SparkSession:
     return session
 
 
-#: Settings that `make test-slow` tries; `make nightly` tries all.
+#: Settings of `make test-slow`. `make nightly` tests all.
 _OFTEN = {"nothing", "another zone", "all of them"}
 
 

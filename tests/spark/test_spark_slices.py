@@ -1,4 +1,4 @@
-"""Tables with log files, and of versions 8 and 9, under Spark: each way to read gives the rows that Hudi gives."""
+"""Tables with log files, and of versions 8 and 9, under Spark: each way to read returns the rows that Hudi returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL without a catalog: statements of the guides of Hudi and Delta, held against a model of what they mean."""
+"""SQL without a catalog: statements from the guides of Hudi and Delta, compared with a model of their meaning."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _NUMBER = itertools.count()
 
 @pytest.fixture
 def flights(spark: SparkSession, tmp_path: Path) -> Any:
-    """A table that is known by a name of its own, and what it holds."""
+    """Return a table's name, its path and a function that returns its rows."""
     name, path = f"flights_{next(_NUMBER)}", tmp_path / "t"
     make_flights(spark, name, path)
     return name, str(path), lambda: held(path)
 
 
-#: Of all cases, which duckdb runs as well, so many show what is Spark's own; the others take longer.
+#: A few of the cases, which duckdb runs as well, show the behaviour of Spark. The others take longer.
 FEW = {"update by an expression", "insert of named columns", "merge with every clause", "a row matched twice"}
 
 

@@ -1,4 +1,4 @@
-"""``lakeformat.spark.sql`` against Spark itself: random statements leave the rows that a query of Spark gives."""
+"""``lakeformat.spark.sql`` against Spark itself: random statements leave the rows that a query of Spark returns."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def start(random: Random) -> list[tuple[Any, ...]]:
 
 
 def change(random: Random, t: str, o: str) -> tuple[str, str]:
-    """A statement, and the query of Spark that gives the rows it must leave."""
+    """Return a statement, and the query of Spark that returns the rows it must leave."""
     condition = random.choice(_CONDITIONS).replace("{o}", o)
     names = [f"`{name}`" for name in NAMES]
     if random.random() < 0.3:
@@ -157,7 +157,7 @@ def test_a_delete_takes_the_rows_that_a_select_shows(zone: str, spark: SparkSess
 
 
 def test_each_row_is_taken_by_one_clause_and_values_fit(spark: SparkSession, tmp_path: Path) -> None:
-    """rand() is computed once a row, and a value that does not fit its column is refused."""
+    """rand() is computed once for each row, and a value that does not fit its column is refused."""
     name, path = f"t{next(_NUMBER)}_once", str(tmp_path / "t")
     rows = spark.createDataFrame([(at, 2.0, at) for at in range(40)], "id long, x double, n int")
     LakehouseTable.forPath(spark, path, recordkey="id").insert(rows)
@@ -179,7 +179,7 @@ def test_each_row_is_taken_by_one_clause_and_values_fit(spark: SparkSession, tmp
 
 
 def test_a_delete_by_condition_sees_log_files(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows that a log file has deleted stay so when tasks take the next rows out."""
+    """Rows that a log file deleted stay deleted when tasks delete more rows."""
     path = str(tmp_path / "t")
     table = LakehouseTable.forPath(spark, path, recordkey="id", table_type="MERGE_ON_READ")
     table.bulk_insert(spark.createDataFrame([(at, "a") for at in range(6)], "id long, v string"))

@@ -1,4 +1,4 @@
-"""`LakehouseTable.update`, ``delete(where=)`` and ``merge``, held against plain Spark over the same rows."""
+"""`LakehouseTable.update`, ``delete(where=)`` and ``merge``, compared with plain Spark on the same rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STORED: Rows = [(n, f"p{n % 3}", n % 10, n / 2) for n in range(60)]
 
 @pytest.fixture
 def path(spark: SparkSession, tmp_path: Path) -> Path:
-    """A table of `STORED`, two file groups a partition."""
+    """Create a table of `STORED` with two file groups in each partition."""
     options = {"recordkey": "id", "partitionpath": "part", "ordering": "ts", "hoodie.parquet.small.file.limit": "0"}
     table = LakehouseTable.forPath(spark, str(tmp_path / "t"), **options)
     table.insert(flights(spark, STORED[:30]))
@@ -35,7 +35,7 @@ def table_at(spark: SparkSession, path: Path) -> LakehouseTable:
 
 
 def contents(path: Path) -> Rows:
-    """The table's rows, which hudi-rs must see just so, and nothing beside them."""
+    """Return the table's rows. Check that hudi-rs reads the same and that nothing is left over."""
     assert leftovers(path, outlived=True) == []
     rows = hudi_rs.assert_same_rows(lakeformat.open(path))
     return sorted(tuple(row[name] for name in ("id", "part", "ts", "x")) for row in rows)
@@ -77,7 +77,7 @@ def test_delete_by_condition_and_by_key(spark: SparkSession, path: Path) -> None
 
 
 def test_merge_equals_a_spark_join(spark: SparkSession, path: Path) -> None:
-    """Spark joins both sides and applies the clauses; the table must hold the same rows."""
+    """Spark joins both sides and applies the clauses. The table must hold the same rows."""
     changes: Rows = [(n, f"p{n % 3}", (n * 7) % 12, -float(n)) for n in range(40, 80)]
     source = flights(spark, changes, 3).withColumn("op", functions.expr("if(id % 5 = 0, 'd', 'u')"))
     merge = table_at(spark, path).merge(source).when_matched_delete("op = 'd' and source.ts > target.ts")

@@ -1,4 +1,4 @@
-"""Credentials given to Spark reach the file system in tasks, and no plan, message, or text of an object."""
+"""Credentials given to Spark reach the file system in tasks, but no plan, message or text of an object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = [(number, f"p{number % 2}", 10, number / 2) for number in range(10)]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Mapping[str, Any]]:
-    """The file system's options; without them its tables cannot be reached."""
+    """Yield the options of a file system whose tables cannot be reached without them."""
     with s3_server() as options:
         yield options
 

@@ -1,4 +1,4 @@
-"""The chain of docs/examples/stream_chain.py, killed again and again, ends as if all had been computed in one go."""
+"""The chain of docs/examples/stream_chain.py is killed repeatedly and ends like a single run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REGIONS = ("north", "south", "west")
 
 
 def run(folder: Path, kill_after: str | None = None) -> None:
-    """Run the program to its end, or kill it and all it started as soon as it has printed a line."""
+    """Run the program to its end, or kill it and its child processes as soon as it has printed a line."""
     environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parents[1])}
     command = [sys.executable, str(PROGRAM), str(folder)]
     with subprocess.Popen(
@@ -43,7 +43,7 @@ def run(folder: Path, kill_after: str | None = None) -> None:
 
 
 def add_file(folder: Path, number: int, chance: random.Random) -> list[tuple[str, str, int, int]]:
-    """One more file of readings; late ones, too, which silver must not take for newer."""
+    """Add a file of readings. Some are late, and silver must not take these for newer."""
     rows = [
         (
             f"s{chance.randrange(20)}",
@@ -76,7 +76,7 @@ def test_killed_stream_chain_ends_with_the_rows_of_a_batch_run(
     rows: list[tuple[str, str, int, int]] = []
     at = 0
     for kill in sorted(kills, key=lambda each: int(each.split()[1])):
-        while at <= int(kill.split()[1]) + 3:  # It has more to do.
+        while at <= int(kill.split()[1]) + 3:  # The program has more to do.
             rows += add_file(tmp_path, at, chance)
             at += 1
         run(tmp_path, kill_after=kill)  # It asserts that SIGKILL ended the program.

@@ -1,4 +1,4 @@
-"""Streams over Spark Connect: source, sink and each batch, as in classic Spark but for the name of the query."""
+"""Streams over Spark Connect: source, sink and each batch, as in classic Spark except for the name of the query."""
 
 from __future__ import annotations
 

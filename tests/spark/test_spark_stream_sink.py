@@ -1,4 +1,7 @@
-"""A table as a stream's sink: each batch once, whatever is sent again, and who wrote it stands in the commit."""
+"""A table as a stream's sink: it takes each batch once, even if Spark sends it again.
+
+The commit names the stream that wrote it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class Feed:
         writer.start(str(self.table)).awaitTermination()
 
     def forget(self, batch: int) -> None:
-        """As if the driver had died before it noted that the batch is done."""
+        """Delete the record that the batch is done, as if the driver had died before writing it."""
         for file in (self.checkpoint / "commits").glob(f"*{batch}*"):
             file.unlink()
 

@@ -32,7 +32,7 @@ def new_table(folder: Path) -> Table:
 
 
 class Follower:
-    """Runs a stream over a table as often as it is asked to, from one checkpoint; notes its batches."""
+    """A stream over a table that can run repeatedly from one checkpoint and records its batches."""
 
     def __init__(self, spark: SparkSession, folder: Path, **options: Any) -> None:
         self.spark, self.folder, self.options = spark, folder, options
@@ -73,7 +73,7 @@ def test_stream_returns_every_commit_once_through_restarts_and_services(spark: S
     assert stream.batches == [
         [("a", 1), ("b", 2)],
         [("b", 3), ("c", 4), ("d", 5)],
-        [("b", 3), ("c", 4), ("d", 5)],  # Again: Spark was not told that it is done.
+        [("b", 3), ("c", 4), ("d", 5)],  # The batch comes again: Spark does not know that it is done.
         [("e", 6)],
     ]
     logged = (tmp_path / "checkpoint" / "offsets" / "1").read_text().splitlines()[-1]

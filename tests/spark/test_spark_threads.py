@@ -1,4 +1,4 @@
-"""Writes from threads that are not the main one, where Spark looks up no Python source for ``df.write``."""
+"""Writes from threads other than the main one, where Spark looks up no Python source for ``df.write``."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ THREADS = 8
 
 
 def active(spark: SparkSession) -> Any:
-    """The session that Spark would ask in this thread, as the JVM has it."""
+    """Return the session that Spark would use in this thread, according to the JVM."""
     return spark._jvm.SparkSession.getActiveSession()
 
 
 @pytest.fixture
 def elsewhere() -> Iterator[ThreadPoolExecutor]:
-    """One thread that has never seen Spark."""
+    """Yield a pool of one thread that has never used Spark."""
     with ThreadPoolExecutor(1) as pool:
         yield pool
 
 
 def rows(spark: SparkSession, first: int) -> DataFrame:
-    """Ten rows. (``createDataFrame`` would make its session the active one.)"""
+    """Return ten rows. (``createDataFrame`` would make its session the active one.)"""
     return spark.range(first, first + 10, 1, 1).selectExpr("id", "id * 2 as x")
 
 

@@ -1,4 +1,4 @@
-"""Every Spark type that a Hudi table can hold comes back as it went in; the others are refused by name."""
+"""Every Spark type that a Hudi table can hold survives a write and a read. The others are refused by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.helpers.lakehouse import leftovers, read, refusal
 pytestmark = pytest.mark.spark
 
 UTC = timezone.utc
-#: Column, Spark type, values (null is added), the type it comes back as if that is another.
+#: Column, Spark type, values (null is added), and the type that a read returns if it differs.
 TYPES: list[tuple[str, str, list[Any], str | None]] = [
     ("flag", "boolean", [True, False], None),
     ("tiny", "tinyint", [-128, 127], "int"),
@@ -58,7 +58,7 @@ def save(rows: DataFrame, path: Path, operation: str = "upsert") -> None:
 
 
 def nested(value: Any) -> Any:
-    """Spark's rows as tuples, all the way down."""
+    """Return Spark's rows as tuples, at all levels."""
     match value:
         case tuple():
             return tuple(nested(inner) for inner in value)
@@ -95,7 +95,7 @@ def test_all_types_survive_a_merge(spark: SparkSession, tmp_path: Path) -> None:
 def test_plain_python_reads_the_instants_spark_wrote(spark: SparkSession, tmp_path: Path) -> None:
     save(spark.createDataFrame(ROWS, SCHEMA), tmp_path)
     at, wall = (lakeformat.open(tmp_path).to_arrow([name], where="id = 1")[name] for name in ("at", "wall"))
-    # Spark takes a datetime without zone as one of the driver's own.
+    # Spark takes a datetime without a zone as one in the driver's zone.
     assert at.to_pylist() == [datetime(2024, 2, 29, 1, 2, 3, 4).astimezone(UTC)]
     assert wall.to_pylist() == [datetime(2024, 3, 31, 2, 30, 0, 1)]
 

@@ -1,4 +1,4 @@
-"""One frame, one view, used in every way: the rows are those of the same use on rows that Spark holds itself."""
+"""One frame and one view, used in every way: the rows are those of the same use on rows that Spark itself holds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NUMBERS = count()
 
 
 def row(number: int) -> tuple[Any, ...]:
-    """Letters a to d by tens; every seventh row has nulls, and 33 a NaN."""
+    """Return a row: letters a to d by tens; every seventh row has nulls, and 33 has a NaN."""
     if number % 7 == 6:
         return (number, number, "abcd"[number // 10], None, None, None, None)
     moment = datetime(2024, 1, 1 + number // 10, number % 10, tzinfo=timezone.utc)
@@ -42,29 +42,29 @@ ROWS = [row(number) for number in range(40)]
 
 @dataclass
 class Use:
-    """A session, and how to get the table in it anew."""
+    """A session, and a function that reads the table again in it."""
 
     session: SparkSession
     read: Callable[[], DataFrame]
     _views: list[str] = field(default_factory=list)
 
     def view(self) -> str:
-        """A temporary view of a new frame, by its name."""
+        """Create a temporary view of a new frame, and return its name."""
         return self.name(self.read())
 
     def name(self, frame: DataFrame) -> str:
-        """A temporary view of the frame."""
+        """Create a temporary view of the frame, and return its name."""
         self._views.append(f"v{next(_NUMBERS)}")
         frame.createOrReplaceTempView(self._views[-1])
         return self._views[-1]
 
     def sql(self, text: str, **names: str) -> Any:
-        """The rows of a query, sorted; views stand in braces."""
+        """Return the sorted rows of a query. Names of views are in braces."""
         return rows(self.session.sql(text.format(**names)))
 
     @contextmanager
     def conf(self, key: str, value: str) -> Iterator[None]:
-        """With a setting of the session."""
+        """Change a setting of the session within the block."""
         before = self.session.conf.get(key, None)
         self.session.conf.set(key, value)
         try:
@@ -74,7 +74,7 @@ class Use:
 
 
 def rows(frame: DataFrame) -> list[str]:
-    """As text, for NaN equals nothing and null has no order."""
+    """Return the rows as sorted text, because NaN equals nothing and null has no order."""
     return sorted(str(tuple(row)) for row in frame.collect())
 
 
@@ -175,7 +175,7 @@ def outer_joins(use: Use) -> Any:
     frame = use.read()
     left, right = frame.where("s = 'a'").select("id", "s"), frame.where("i >= 5").select("id", "i")
     found = [rows(left.join(right, "id", how)) for how in ("full_outer", "left", "right", "left_anti", "left_semi")]
-    inner = frame.select("id", "d").join(right, "id", "left").where("i > 20")  # Spark turns it into an inner one.
+    inner = frame.select("id", "d").join(right, "id", "left").where("i > 20")  # Spark turns it into an inner join.
     return found, rows(inner), rows(frame.join(left.withColumnRenamed("s", "z"), "id", "left").where("z is null"))
 
 
@@ -218,7 +218,7 @@ def odd_literals(use: Use) -> Any:
 
 
 def many_filters(use: Use) -> Any:
-    """In one query each: more than one frame keeps apart."""
+    """Use more filters in one query than a frame keeps apart."""
     frame = use.read()
     parts = [frame.where(f"i = {number}").select("id") for number in range(0, 39)]
     union = parts[0]
@@ -250,7 +250,7 @@ def expressions_over_it(use: Use) -> Any:
 
 
 def switched_while_in_use(use: Use) -> Any:
-    """The session's setting changes after the first plans were made."""
+    """Change the session's setting after the first plans were made."""
     frame = use.read()
     found: list[Any] = [frame.where("s = 'a'").count()]
     for value in ("false", "true", "false"):
@@ -276,14 +276,17 @@ USES = [
     a_global_view_of_another_session, from_threads,
 ]  # fmt: skip
 WAYS = ("guarded", "load", "table")
-#: Uses that take seconds each way.
+#: Uses that take seconds in each way.
 _LONG_USES = (many_filters, outer_joins, expressions_over_it, correlated_subqueries, odd_literals)
-#: More filters than a frame keeps apart, each planned anew: `test_pushed_filters.py` has the rule of it.
+#: These use more filters than a frame keeps apart, and each is planned again; `test_pushed_filters.py` tests that rule.
 LONG = {(many_filters, "guarded", True)}
 
 
 def cases() -> Iterator[Any]:
-    """All uses where filters are pushed, one way each first; by night where they are not, too, and what is long."""
+    """Yield all uses with pushed filters, one way of each first.
+
+    Nights add those without pushdown, and the long ones.
+    """
     for (at, use), way, pushes in product(enumerate(USES), WAYS, (True, False)):
         by_night = not pushes or (use, way, pushes) in LONG or (use in _LONG_USES and WAYS[at % len(WAYS)] != way)
         marks = [pytest.mark.nightly] if by_night else []
@@ -294,7 +297,7 @@ def cases() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The rows in four files, one a letter."""
+    """Create a table of the rows in four files, one for each letter."""
     path = str(tmp_path_factory.mktemp("uses") / "t")
     frame = spark.createDataFrame(ROWS, SCHEMA)
     whole = frame.toArrow() if hasattr(frame, "toArrow") else None
@@ -310,7 +313,7 @@ OPTIONS = {"columns": ",".join(NAMES), "lakeformat.read.split.bytes": "1"}
 
 
 def reading(way: str, session: SparkSession, table: str) -> DataFrame:
-    """The table, in one of the ways that users have."""
+    """Read the table in one of the ways of users."""
     if way == "table":
         return LakehouseTable.forPath(session, table).read(NAMES, via="native")
     if way == "guarded":
@@ -320,7 +323,7 @@ def reading(way: str, session: SparkSession, table: str) -> DataFrame:
 
 @pytest.fixture(scope="module")
 def judged() -> dict[Any, Any]:
-    """Use -> what Spark finds without us."""
+    """Return an empty cache from a use to the answer of Spark alone."""
     return {}
 
 

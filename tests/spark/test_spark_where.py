@@ -1,4 +1,4 @@
-"""Spark itself as the judge: the same text must select the same rows of the same file."""
+"""Spark itself is the oracle: the same text must select the same rows of the same file."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ FILTERS = [
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten rows, each row again with every second column null, and a row of nulls; four rows a row group."""
+    """Write ten rows, each row again with every second column null, and a row of nulls; a row group has four rows."""
     arrays = {}
     for position, (name, (of, values)) in enumerate(COLUMNS.items()):
         holes = [None if (row + position) % 2 else value for row, value in enumerate(values)]
@@ -183,11 +183,11 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession, file: Path) -> dict[str, list[int]]:
-    """What Spark selects, by filter."""
+    """Return the rows that Spark selects, by filter."""
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", ZONE)
-    # As columns, not as `where`: one job for all, and Parquet's own row-group filter, which loses NaN to
-    # ``>`` and -0.0 to ``=``, has no say.
+    # The filters are columns, not `where`: then one job computes all, and Parquet's own row-group filter, which loses
+    # NaN to ``>`` and -0.0 to ``=``, is not used.
     answers = [functions.expr(text).alias(f"_{i}") for i, text in enumerate(FILTERS)]
     rows = session.read.parquet(str(file)).select("id", *answers).collect()
     return {text: sorted(row["id"] for row in rows if row[f"_{i}"]) for i, text in enumerate(FILTERS)}

@@ -32,7 +32,7 @@ HUDIS_NAMES = {
 }
 OPERATION = {"hoodie": "hoodie.datasource.write.operation", "alias": "operation"}
 FIRST = [(number, f"p{number % 3}", 10, number / 2) for number in range(60)]
-#: Later rows of a third of the keys, older ones of some (which lose), and new keys.
+#: Newer rows of a third of the keys, older ones of some (which lose), and new keys.
 SECOND = [
     *((number, f"p{number % 3}", 20, -1.0) for number in range(0, 60, 3)),
     *((number, f"p{number % 3}", 5, -2.0) for number in range(1, 60, 12)),
@@ -49,7 +49,7 @@ def upserted(rows: list[tuple[Any, ...]], more: list[tuple[Any, ...]]) -> list[t
 
 
 def after(operation: str) -> list[tuple[Any, ...]]:
-    """What `FIRST` and then `SECOND` by that operation come to."""
+    """Return the rows after `FIRST` and then `SECOND` by that operation."""
     keys, partitions = {row[0] for row in SECOND}, {row[1] for row in SECOND}
     match operation:
         case "upsert":

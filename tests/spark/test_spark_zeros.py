@@ -1,4 +1,4 @@
-"""Both zeros are one value to Spark, and two to the dictionaries and key filters of Parquet's reader."""
+"""Spark takes both zeros for one value. The dictionaries and key filters of Parquet's reader take them for two."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def _rows(first: int, values: list[float]) -> pa.Table:
 
 @pytest.fixture(params=["ours", pytest.param("of others", marks=pytest.mark.slow)])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A file of negative zeros alone and one of others; of others they have key filters, and nobody counted NaN."""
+    """Create a table with a file of negative zeros alone and a file of others.
+
+    In files "of others" the columns have Parquet's bloom filters, and NaN was not counted.
+    """
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **{"hoodie.write.table.version": 6})
     table.bulk_insert(_rows(1, [-0.0] * 40))
     table.bulk_insert(_rows(41, [0.0, 1.0, -1.0] * 20))

@@ -1,4 +1,4 @@
-"""Conditions mean one thing on every host: that of Spark, its session's time zone taken from ``time_zone=``."""
+"""Conditions mean the same on every host: as in Spark, with the session's time zone from ``time_zone=``."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ pytestmark = pytest.mark.spark
 
 ZONE = "spark.sql.session.timeZone"
 ROWS = rows()
-#: What depends on the zone, each in one way of its own; the last two are quick to plan and hard to widen.
+#: Conditions that depend on the zone, each in another way. The last two are quick to plan and hard to widen.
 HARD = [
     "at >= '2024-03-10'", "at = timestamp '2024-03-10 02:30:00'", "day < timestamp '2024-03-31 03:00:00Z'",
     "not (at between '2024-03-10' and date '2024-03-11')", "s.at > '2011-12-30' and n < 4",
     "at in ('2024-01-01 00:00:00', '1970-01-01', '2024-10-27 02:30:00') or day = date '2024-01-01'",
 ]  # fmt: skip
-#: Samoa left this day out: it and the next begin at one moment.
+#: Samoa skipped this day: it and the next begin at the same moment.
 SKIPPED_DAY = [f"day {op} timestamp '2011-12-30 00:00:00'" for op in ("=", "<=", ">=", "<", ">", "!=")]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The rows as a table in folders of days, as one in folders of hours, and as plain Parquet."""
+    """Write the rows as a table in folders of days, and as plain Parquet."""
     path = tmp_path_factory.mktemp("zones")
     pq.write_table(ROWS, path / "plain.parquet")
     days = lakeformat.create(path / "days", SCHEMA, record_key="id", partition_by="day")
@@ -48,7 +48,10 @@ def zoned(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Spark
 
 
 def _judged(spark: SparkSession, folder: Path, texts: list[str]) -> dict[str, list[int]]:
-    """What Spark selects of plain rows. Conditions are columns here, so Parquet's own filters have no say."""
+    """Return the rows that Spark selects of plain rows.
+
+    Conditions are columns here, so Parquet's own filters are not used.
+    """
     answers = [functions.expr(text).alias(f"_{at}") for at, text in enumerate(texts)]
     found = spark.read.parquet(str(folder / "plain.parquet")).select("id", *answers).collect()
     return {text: sorted(row.id for row in found if row[f"_{at}"]) for at, text in enumerate(texts)}

@@ -1,4 +1,4 @@
-"""Tables on a server that speaks S3: late files, names of options, and what errors say."""
+"""Tables on a server that speaks S3: late files, names of options, and the texts of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The storage contract, adapter by adapter, and what only one of them has."""
+"""The storage contract for each adapter, and tests of features that only one adapter has."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TestMemoryStorage(StorageContract):
 
 
 class TestFsspecStorage(StorageContract):
-    raced_names = 10  # A call of S3's takes milliseconds.
+    raced_names = 10  # A call to S3 takes milliseconds.
 
     @pytest.fixture
     def storage(self, s3: Mapping[str, Any]) -> FsspecStorage:
@@ -96,7 +96,7 @@ class TestFsspecStorage(StorageContract):
             storage.create("x", b"1")
 
     def test_lost_answer_is_distinguished_from_a_lost_race(self, storage: FsspecStorage) -> None:
-        """Clients repeat a request that was applied but not answered, and then meet their own object."""
+        """A client repeats a request that was applied but not answered, and then finds its own object."""
         ours = b'{"lakeformat.token": "ours"}'
         storage.replace("claim", ours)
         storage.create("claim", ours)
@@ -245,7 +245,7 @@ class TestLocalStorageWithoutHardLinks(StorageContract):
         ("file:///data/t", "/data/t"),
         ("file:/data/t/", "/data/t"),
         ("FILE:///data/t", "/data/t"),
-        ("file:///data/a%20b?c#d", "/data/a%20b?c#d"),  # As Spark and Hadoop read it: nothing is decoded.
+        ("file:///data/a%20b?c#d", "/data/a%20b?c#d"),  # Spark and Hadoop read it like this: nothing is decoded.
         ("s3://bucket/t", "s3://bucket/t"),
         ("s3://user:pass@bucket/t", "s3://bucket/t"),
         ("abfs://box@account.dfs.core.windows.net/t", "abfs://box@account.dfs.core.windows.net/t"),

@@ -1,4 +1,4 @@
-"""An archive with one damaged file: it is read whole, or the damage is named; no instant is lost without a word."""
+"""An archive with one damaged file is read whole, or the damage is named: no instant is lost silently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOGS = "hudi_life/v6_cow_cleaned_archived"
 
 
 def instants(store: TimelineStore) -> list[dict[str, Any]]:
-    """Every archived instant, and what each commit did."""
+    """Return every archived instant, with the data of each commit."""
     archive = store.read_archived()
     commits = archive.completed_in("")
     assert len(list(archive.commits(commits))) == len(commits)
@@ -29,7 +29,7 @@ def instants(store: TimelineStore) -> list[dict[str, Any]]:
 
 
 def archive_of(name: str) -> tuple[TimelineStore, str]:
-    """The table's ``.hoodie`` in memory, and the folder of its archive."""
+    """Return the table's ``.hoodie`` in memory, and the folder of its archive."""
     storage = MemoryStorage()
     with zipfile.ZipFile(FIXTURES / f"{name}.zip") as archive:
         for path in archive.namelist():
@@ -46,9 +46,9 @@ def put(storage: MemoryStorage, path: str, data: bytes) -> None:
 
 
 def flips(data: bytes, *, most: int) -> list[bytes]:
-    """The bytes with one bit flipped: each bit, or so many at random.
+    """Return copies of the bytes with one bit flipped: each bit, or ``most`` random ones.
 
-    A digit of an instant time that became another digit is not found out in layout 1, which has no checksums.
+    Layout 1 has no checksums, so a digit of an instant time that becomes another digit is not detected.
     """
     bits = range(8 * len(data))
     chosen = bits if len(bits) <= most else random.Random(len(data)).sample(bits, most)
@@ -94,7 +94,7 @@ def test_damaged_archive_files_are_named(name: str, caplog: pytest.LogCaptureFix
 def test_an_older_version_does_not_hide_the_newest_manifest(
     said: bytes, warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A writer that dies between manifest and version leaves the number before."""
+    """A writer that dies between manifest and version leaves the previous number."""
     store, folder = archive_of(LEVELS)
     whole = instants(store)
     caplog.clear()

@@ -1,4 +1,4 @@
-"""Commits that are read once a process: as many as fit into so many bytes of their files."""
+"""Commits that are read once per process: as many as fit into a number of bytes of their files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_least_recently_used_commit_is_evicted_first() -> None:
     cache = CommitCache(2)
     for name in "ab":
         cache.put(key(name, 1), COMMIT)
-    cache.put(key("a", 1), COMMIT)  # Once more, by another thread: it counts once.
+    cache.put(key("a", 1), COMMIT)  # Another thread adds it again: it counts once.
     assert cache.get(key("a", 1))
     cache.put(key("c", 1), COMMIT)
     assert [bool(cache.get(key(name, 1))) for name in "abc"] == [True, False, True]

@@ -25,7 +25,7 @@ METADATA = CommitMetadata("UPSERT", {"p": (WriteStat("f-0", "p/f-0_0-0-0_2024010
 
 
 class At:
-    """A clock that stands."""
+    """A clock that stays at one time."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -63,7 +63,7 @@ def test_a_commit_takes_three_files(version: int, folder: str, start: bytes) -> 
     assert all(data.startswith(start) for name, data in found.items() if not name.endswith("requested"))
     timeline = TimelineStore(store.storage).load()
     assert timeline.commits == (done,)
-    assert store.commit(done) == METADATA
+    assert store.read_commit(done) == METADATA
 
 
 @pytest.mark.parametrize("version", [6, 9])
@@ -77,12 +77,13 @@ def test_one_of_two_completions_of_an_instant_wins(version: int) -> None:
 
 
 def test_completion_time_exceeds_all_times_on_the_timeline() -> None:
-    """Clocks that are behind: 1970, while the timeline stands in 2024."""
+    """A clock can be behind: here it shows 1970, and the timeline is in 2024."""
     store = made(9)
     first, second, third = (begun(store, number) for number in (1, 2, 3))
     ends = [store.complete(instant, METADATA, At(0)).completion_time for instant in (third, first)]
     assert ends == [at(4), at(5)]
-    store.request(Instant(at(8), Action.COMPACTION, State.REQUESTED))  # Its slice must get what completes from now on.
+    # Its slice must get all log files that complete from now on.
+    store.request(Instant(at(8), Action.COMPACTION, State.REQUESTED))
     assert store.complete(second, METADATA, At(0)).completion_time == at(9)
     ahead = store.complete(begun(store, 10), METADATA, At(1_800_000_000_123))
     assert ahead.completion_time == "20270115080000123"
@@ -107,7 +108,7 @@ def test_a_clustering_completes_as_a_replacecommit() -> None:
     metadata = CommitMetadata("CLUSTER", METADATA.stats, replaced={"p": ("f-9",)})
     done = store.complete(store.start(plan), metadata, At(0))
     assert done == Instant(at(1), Action.REPLACE_COMMIT, State.COMPLETED, at(2))
-    assert store.commit(done) == metadata
+    assert store.read_commit(done) == metadata
     assert store.load().instants == (done,)
 
 
@@ -127,7 +128,7 @@ def test_timeline_moved_by_an_upgrade_is_found() -> None:
     assert store.load().instants == ()
     store.storage.move(f".hoodie/{at(1)}.commit", f".hoodie/elsewhere/{at(1)}_{at(2)}.commit")
     (commit,) = store.load().commits
-    assert store.commit(commit) == METADATA  # JSON still: content tells, not the layout.
+    assert store.read_commit(commit) == METADATA  # It is still JSON: the content decides, not the layout.
 
 
 TEXT = st.text(max_size=8)

@@ -1,4 +1,4 @@
-"""Names of instants in both layouts of the timeline, and what a list of names says."""
+"""Names of instants in both layouts of the timeline, and the timeline that a list of names describes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_instant_file_names_round_trip(instant: Instant, completion: str, versio
     assert other == (None if instant.state is State.COMPLETED else instant)
 
 
-# As Hudi 0.15 and 1.x name them: action, state, name in layout 1, name in layout 2.
+# The names of Hudi 0.15 and 1.x: action, state, name in layout 1, name in layout 2.
 NAMES = [
     (Action.COMMIT, State.REQUESTED, "{b}.commit.requested", None),
     (Action.COMMIT, State.INFLIGHT, "{b}.inflight", None),
@@ -73,7 +73,7 @@ def at(number: int) -> str:
 
 
 def timeline(layout: TimelineLayout, *names: str) -> Timeline:
-    """``1.commit``, ``1_2.commit``: small numbers for times."""
+    """Return the timeline of names with small numbers for times, such as ``1.commit`` and ``1_2.commit``."""
     heads = [(name.partition(".")[0].split("_"), name.partition(".")[2]) for name in names]
     return Timeline.of_file_names(
         ["_".join(at(int(n)) for n in numbers) + "." + rest for numbers, rest in heads], layout=layout
@@ -128,7 +128,7 @@ def test_overtaken_pending_commit_is_a_hollow_commit() -> None:
 
 
 def test_commits_archived_behind_a_savepoint_stay_committed() -> None:
-    """``hoodie.archive.beyond.savepoint``: 1 is held, 2 and 3 were archived."""
+    """``hoodie.archive.beyond.savepoint``: 1 has a savepoint, 2 and 3 were archived."""
     found = timeline(LAYOUT_1, "1.commit", "1.savepoint", "4.commit", "5.inflight")
     assert [found.is_committed(at(n)) for n in range(7)] == [True, True, True, True, True, False, False]
     assert [timeline(LAYOUT_1, "2.commit", "2.savepoint").is_committed(at(n)) for n in (1, 2, 3)] == [True, True, False]

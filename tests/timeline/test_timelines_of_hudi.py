@@ -1,4 +1,4 @@
-"""Timelines that Hudi wrote, in both layouts: what is on them and what left them, held against what Hudi says."""
+"""Timelines that Hudi wrote, in both layouts: active and archived instants, compared with Hudi's own list."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ARCHIVED = [name for name in names("hudi_life") if "archived" in expected(name)]
 
 @cache
 def files_of(name: str) -> dict[str, bytes]:
-    """The table's ``.hoodie``, but for its metadata table."""
+    """Return the table's ``.hoodie`` without its metadata table."""
     with zipfile.ZipFile(FIXTURES / f"{name}.zip") as archive:
         paths = [path for path in archive.namelist() if not path.endswith("/")]
         found = {path.partition("/")[2]: archive.read(path) for path in paths if "/.hoodie/metadata/" not in path}
@@ -55,7 +55,7 @@ def test_completed_instants_equal_hudis(name: str) -> None:
     assert completed(store) == told - archived
     assert told <= completed(store) | archived
     assert store.layout == layout
-    # Whoever has not asked for the properties finds the same.
+    # A store that has not read the properties finds the same.
     assert completed(store_of(name)) == completed(store)
 
 
@@ -73,7 +73,7 @@ def test_commits_equal_the_contents_of_their_files(name: str) -> None:
         if not data.startswith(b"Obj"):
             continue
         (truth,) = fastavro.reader(io.BytesIO(data))
-        metadata = store.commit(instant)
+        metadata = store.read_commit(instant)
         assert metadata.operation == truth["operationType"]
         assert metadata.extra == truth["extraMetadata"]
         assert metadata.compacted == truth["compacted"]
@@ -122,12 +122,12 @@ def test_completion_times_of_archived_commits_are_read(name: str) -> None:
 
 
 def test_bulk_insert_into_merge_on_read_is_read_as_commit_or_deltacommit() -> None:
-    """Action and content are told apart: Hudi 1.1 completes it as a commit, 0.15 as a deltacommit."""
+    """Action and content are independent: Hudi 1.1 completes it as a commit, 0.15 as a deltacommit."""
     kinds: dict[str, Any] = {}
     for name in ("hudi_mor_v6/mor6_avro_default", "hudi_v8_v9/v9_mor_event_time"):
         store = store_of(name)
         first = store.load().commits[0]
-        kinds[name] = first.action, store.commit(first).operation
+        kinds[name] = first.action, store.read_commit(first).operation
     assert set(kinds.values()) == {(Action.DELTA_COMMIT, "BULK_INSERT"), (Action.COMMIT, "BULK_INSERT")}
 
 
@@ -146,7 +146,7 @@ def test_pending_compaction_names_the_slices_it_opens(name: str, plan_time: str 
     assert pending.action is Action.COMPACTION
     assert plan_time in {None, pending.time}
     (truth,) = fastavro.reader(io.BytesIO(files_of(name)[store.path(pending.at(State.REQUESTED))]))
-    groups = store.pending_compactions(timeline)
+    groups = store.read_compaction_groups(timeline)
     assert groups == {FileGroupId(o["partitionPath"], o["fileId"]): pending.time for o in truth["operations"]}
     plan = store.read_compaction_plan(pending)
     assert plan is not None
@@ -157,14 +157,14 @@ def test_pending_compaction_names_the_slices_it_opens(name: str, plan_time: str 
 
 @pytest.mark.parametrize("name", ["hudi_v6/cow_clustered_zorder", "hudi_v8_v9/v9_cow_clustered"])
 def test_clustering_plans_are_found_under_both_action_names(name: str) -> None:
-    """As if the run had never completed: layout 2 calls the plan ``clustering``."""
+    """The test removes the run: layout 2 calls the plan ``clustering``."""
     store = store_of(name)
     timeline = store.load()
     (done,) = [i for i in timeline.commits if i.action is Action.REPLACE_COMMIT]
-    groups = {FileGroupId(path, id_) for path, ids in store.commit(done).replaced.items() for id_ in ids}
-    assert set(store.pending_clustering(timeline)) == set()
+    groups = {FileGroupId(path, id_) for path, ids in store.read_commit(done).replaced.items() for id_ in ids}
+    assert set(store.read_clustering_groups(timeline)) == set()
     pending = timeline.with_pending(frozenset({done.time}))
-    assert store.pending_clustering(pending) == dict.fromkeys(groups, done.time)
+    assert store.read_clustering_groups(pending) == dict.fromkeys(groups, done.time)
     requested = store.read_requested_replace(done)
     assert requested is not None
     assert set(requested.file_groups) == groups

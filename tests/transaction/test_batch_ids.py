@@ -77,7 +77,7 @@ def test_batches_of_each_app_are_written_once_in_order(sent: list[tuple[str | No
     assert len(table.history()) == len(wanted)
     if wanted:
         assert sorted(table.to_arrow(["id"])["id"].to_pylist()) == wanted
-        newest = table.context.store.commit(table.context.store.load().commits[-1]).extra
+        newest = table.context.store.read_commit(table.context.store.load().commits[-1]).extra
         assert json.loads(newest.get(BATCHES_KEY, "{}")) == last
 
 

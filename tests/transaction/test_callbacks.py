@@ -1,4 +1,4 @@
-"""Callbacks and extra metadata: told of what is visible, unable to harm it."""
+"""Callbacks and extra metadata: callbacks get what is visible, and cannot harm it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOLD: list[CommitMessage] = []
 
 
 def remember(message: CommitMessage) -> None:
-    """Named in an option by a test."""
+    """Record the message. A test names this function in an option."""
     TOLD.append(message)
 
 
@@ -92,7 +92,7 @@ def server() -> Iterator[_Server]:
             self.end_headers()
 
         def log_message(self, *args: Any) -> None:
-            """Silent."""
+            """Log nothing."""
 
     listening = _Server(("127.0.0.1", 0), Handler)
     listening.requests = []
@@ -146,7 +146,7 @@ def test_bad_callbacks_are_refused_before_the_write(path: Path, options: dict[st
 
 
 def extra(table: Table) -> dict[str, str]:
-    return dict(table.context.store.commit(table.context.store.load().commits[-1]).extra)
+    return dict(table.context.store.read_commit(table.context.store.load().commits[-1]).extra)
 
 
 def test_extra_metadata_is_stored_in_the_commit(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A compaction that completed beside a write changes no rows: it is in the way only where it hides what was written."""
+"""A compaction that completed beside a write conflicts only if it hides rows of the write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log(instant: str) -> str:
 
 
 def conflicts(ours: str, path: str | None, *, by_name: bool, compacted: bool = True) -> bool:
-    """Whether our write of this file, or none but a replaced partition, conflicts with the compaction."""
+    """Tell whether our write of this file, or of no file and a replaced partition, conflicts with the compaction."""
     theirs = CommitMetadata("COMPACT", {"p": (stat(f"f_0-0-0_{PLAN}.parquet"),)}, compacted=compacted)
     own = CommitMetadata("UPSERT", {"p": (stat(path),)} if path else {})
     others = reduce_compactions(ours, own, [(PLAN, theirs)], by_name=by_name)
@@ -35,15 +35,15 @@ def conflicts(ours: str, path: str | None, *, by_name: bool, compacted: bool = T
 @pytest.mark.parametrize(
     ("ours", "path", "by_name", "wanted"),
     [
-        (AFTER, log(PLAN), True, False),  # Written for the slice that the plan opened.
-        (AFTER, log(T0), True, True),  # Of the old slice.
+        (AFTER, log(PLAN), True, False),  # It was written for the slice that the plan opened.
+        (AFTER, log(T0), True, True),  # It belongs to the old slice.
         (BEFORE, log(T0), True, True),
         (AFTER, log(AFTER), False, False),
-        (BEFORE, log(BEFORE), False, False),  # In layout 2 it counts when a write completes.
+        (BEFORE, log(BEFORE), False, False),  # In layout 2 the completion time of the write counts.
         (AFTER, f"f_0-0-0_{AFTER}.parquet", True, False),
-        (BEFORE, f"f_0-0-0_{BEFORE}.parquet", True, True),  # An older version than the compaction's.
+        (BEFORE, f"f_0-0-0_{BEFORE}.parquet", True, True),  # It is older than the compaction's version.
         (BEFORE, f"f_0-0-0_{BEFORE}.parquet", False, True),
-        (AFTER, None, True, False),  # What is replaced is replaced, compacted or not.
+        (AFTER, None, True, False),  # The partition is replaced, compacted or not.
     ],
 )
 def test_write_to_a_compacted_slice_conflicts(ours: str, path: str | None, by_name: bool, wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Other programs on the same table: what they have pending, and what they do to what we have pending."""
+"""Other programs on the same table: their pending instants, and their actions on ours."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tests.helpers.faulty import Call, FaultyStorage, SteppingClock, once
 from tests.helpers.flights import NEXT, SCHEMA, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
 
 UPSERT = WRITES[0]
-#: No service looks at the timeline after the write.
+#: No service reads the timeline after the write.
 ALONE = {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False}
-FOREIGN = "20250101000001000"  # Later than the table's past, earlier than what a real clock gives.
+FOREIGN = "20250101000001000"  # Later than the table's past, earlier than a real clock shows.
 SECOND_MS = 1000
 
 
 def age(path: Path, age_ms: int) -> None:
-    """Make a file so old."""
+    """Set the age of a file."""
     then = time.time() - age_ms / 1000
     os.utime(path, (then, then))
 
 
 def put_pending(storage: LocalStorage, age_ms: int, heartbeat_age_ms: int | None, *, inflight: bool = True) -> Path:
-    """What a writer that is not ours has on the table while it runs. Returns its data file."""
+    """Write the files of a running writer that is not ours. Return its data file."""
     hoodie = Path(storage.root, ".hoodie")
     for name in (f"{FOREIGN}.commit.requested", f"{FOREIGN}.inflight")[: 1 + inflight]:
         (hoodie / name).write_bytes(b"")
@@ -101,14 +101,14 @@ def test_foreign_clustering_plan_is_never_rolled_back(template: tuple[Path, Mode
 
 
 def roll_back_pending(storage: LocalStorage) -> None:
-    """What another program does that takes our write for dead."""
+    """Roll back our pending write, like another program that takes its writer for dead."""
     store = TimelineStore(storage)
     for instant in store.load().pending:
         roll_back(store, store.config(), SteppingClock(), instant)
 
 
 def last_look() -> Callable[[Call], bool]:
-    """The listing of the timeline from which the commit is decided: the first one after inflight."""
+    """Return a condition for the listing from which the commit is decided: the first one after inflight."""
     seen: list[Call] = []
 
     def when(call: Call) -> bool:
@@ -135,7 +135,7 @@ MOMENTS: dict[str, Callable[[], Callable[[Call], bool]]] = {
 def test_foreign_rollback_of_our_pending_instant_fails_our_write(
     moment: str, write: Write, template: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """Nobody sees half of it, and the files written since its rollback do not stay."""
+    """No reader sees half of the write, and files written after the rollback do not stay."""
     path, before = template
     storage = copy_of(path, tmp_path)
     faulty = FaultyStorage(storage, meanwhile=once(MOMENTS[moment](), lambda _: roll_back_pending(storage)))
@@ -148,7 +148,7 @@ def test_foreign_rollback_of_our_pending_instant_fails_our_write(
 
 
 def test_foreign_rollback_of_the_first_write_fails_it(tmp_path: Path) -> None:
-    """Files older than the first commit pass for archived ones: none may stay."""
+    """Files older than the first commit count as archived ones, so none may stay."""
     path = tmp_path / "new"
     lakeformat.create(path, SCHEMA, record_key="id", partition_by="region")
     storage = LocalStorage(str(path))
@@ -163,7 +163,7 @@ def test_foreign_rollback_of_the_first_write_fails_it(tmp_path: Path) -> None:
 
 
 def test_instant_time_taken_by_a_foreign_writer_is_not_used(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """We take the next one, and theirs stays theirs: nothing of ours makes it look like our dead write."""
+    """We take the next instant. Nothing makes the foreign instant look like a dead write of ours."""
     path, before = template
     storage = copy_of(path, tmp_path)
     taken: list[Path] = []
@@ -181,7 +181,7 @@ def test_instant_time_taken_by_a_foreign_writer_is_not_used(template: tuple[Path
 
 
 def test_write_with_a_heartbeat_is_left_alone(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """A Spark job holds no lock while its tasks run; others commit beside it, and it after them."""
+    """A Spark job holds no lock while its tasks run. Others commit beside it, and it commits after them."""
     path, before = template
     storage = copy_of(path, tmp_path)
     store = TimelineStore(storage)
@@ -201,7 +201,7 @@ def test_write_with_a_heartbeat_is_left_alone(template: tuple[Path, Model], tmp_
 
 
 def test_two_overwrites_from_one_snapshot_conflict(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """An overwrite that was decided before another commit landed would drop rows nobody asked to drop."""
+    """An overwrite that was planned before another commit would drop rows that it never saw."""
     path, before = template
     storage = copy_of(path, tmp_path)
     overwrite = WRITES[4]
@@ -215,7 +215,7 @@ def test_two_overwrites_from_one_snapshot_conflict(template: tuple[Path, Model],
 
 
 class Unlocked(LocalStorage):
-    """The table as a program sees it that does not know our lock."""
+    """A storage without our lock, as for a program that does not know it."""
 
     has_lock = False
 
@@ -227,7 +227,7 @@ class Unlocked(LocalStorage):
 def test_foreign_commit_between_planning_and_claim_is_a_conflict(
     operation: str, template: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """It lands when we have read the timeline and have no instant yet: its rows are not lost."""
+    """The commit comes after we have read the timeline and before we have an instant: its rows are not lost."""
     path, before = template
     storage = copy_of(path, tmp_path)
     (write,) = (write for write in WRITES if write.operation == operation)
@@ -246,7 +246,7 @@ def test_foreign_commit_between_planning_and_claim_is_a_conflict(
 def test_foreign_commit_at_any_listing_loses_no_row(
     operation: str, look: int, template: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """Whenever it lands, we conflict with it or start from it: its rows are not lost."""
+    """We conflict with the commit or start from it: its rows are not lost."""
     path, before = template
     storage = copy_of(path, tmp_path)
     (write,) = (write for write in WRITES if write.operation == operation)
@@ -265,7 +265,7 @@ def test_foreign_commit_at_any_listing_loses_no_row(
     else:
         first = len(lakeformat.Table(LocalStorage(str(path))).snapshot().timeline.commits)
         came_first = write.applied(NEXT.applied(before) if landed else before)
-        came_last = NEXT.applied(write.applied(before))  # While services of ours looked, after our commit.
+        came_last = NEXT.applied(write.applied(before))  # It came after our commit, during our services.
         assert rows_of(storage) == (came_last if landed and landed[0] > first else came_first)
     assert leftovers(storage) == []
 

@@ -1,4 +1,4 @@
-"""A completed file whose answer was lost arrives late: the table is whole, whatever was written meanwhile."""
+"""A completed file whose answer was lost may arrive late: the table stays whole, whatever was written meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = [("6", "COPY_ON_WRITE"), ("9", "COPY_ON_WRITE"), ("6", "MERGE_ON_READ"),
 
 
 def is_completed(path: str) -> bool:
-    """Whether the file makes a commit visible."""
+    """Tell whether the file makes a commit visible."""
     return _COMPLETED.fullmatch(path.rpartition("/")[2]) is not None
 
 
@@ -44,7 +44,7 @@ def without_answer(
     storage: UnlockedStorage,
     meanwhile: Callable[[Call], object] | None = None,
 ) -> HoldingStorage:
-    """Write, with no answer when the commit's completed file is put."""
+    """Write without an answer to the put of the commit's completed file."""
     holding = HoldingStorage(storage, is_completed, meanwhile=meanwhile)
     with pytest.raises(CommitStateUnknownError, match="before running the write again"):
         write(open_at(holding, "writer"))
@@ -77,7 +77,7 @@ def test_late_commit_file_before_the_next_write_is_accepted(
 def test_unanswered_commit_is_completed_by_the_next_writer(
     write: Write, past: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """At once: the writer said that it waits no longer."""
+    """The next writer completes it at once, because the first writer has given up."""
     storage = unlocked(past, tmp_path)
     holding = without_answer(write.run, storage)
     NEXT.run(open_at(storage, "next"))
@@ -88,7 +88,10 @@ def test_unanswered_commit_is_completed_by_the_next_writer(
 
 
 def test_unanswered_commit_overtaken_by_another_becomes_empty(past: tuple[Path, Model], tmp_path: Path) -> None:
-    """Completed now the unanswered write would hide it, or be hidden by it: an empty commit takes its name."""
+    """An empty commit takes the name of the unanswered write.
+
+    If the unanswered write completed now, it would hide the other commit or be hidden by it.
+    """
     storage = unlocked(past, tmp_path)
     other = once(
         lambda call: call.name == "create" and is_completed(call.path), lambda _: NEXT.run(open_at(storage, "next"))
@@ -101,14 +104,13 @@ def test_unanswered_commit_overtaken_by_another_becomes_empty(past: tuple[Path, 
     assert holding.deliver() == set()
     assert_whole(storage, after)
     store = TimelineStore(storage)
-    assert [bool(store.commit(one).stats) for one in store.load().commits if VOID_KEY in store.commit(one).extra] == [
-        False
-    ]
+    commits = map(store.read_commit, store.load().commits)
+    assert [bool(commit.stats) for commit in commits if VOID_KEY in commit.extra] == [False]
     hudi_rs.assert_same_rows(lakeformat.Table(LocalStorage(storage.root)))
 
 
 def test_write_interrupted_at_its_last_step_is_undone(past: tuple[Path, Model], tmp_path: Path) -> None:
-    """It is undone, so what it has sent must not arrive any more."""
+    """The write is undone, so its files must not arrive afterwards."""
     storage = unlocked(past, tmp_path)
     holding = HoldingStorage(storage, lambda path: is_completed(path) and not holding.held, KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -120,7 +122,7 @@ def test_write_interrupted_at_its_last_step_is_undone(past: tuple[Path, Model], 
 
 
 def test_commit_answered_at_the_second_try_succeeds(past: tuple[Path, Model], tmp_path: Path) -> None:
-    """Whether the first try was carried out or not."""
+    """This holds whether or not the first try was carried out."""
     for mode in (Mode.BEFORE, Mode.AFTER):
         storage = unlocked(past, tmp_path)
         tries: list[str] = []
@@ -144,13 +146,13 @@ def test_refused_commit_is_undone_without_a_trace(past: tuple[Path, Model], tmp_
         UPSERT.run(open_at(FaultyStorage(storage, refused), "writer"))
     assert_whole(storage, past[1])
     store = TimelineStore(storage)
-    assert [one for one in store.load().commits if VOID_KEY in store.commit(one).extra] == []
+    assert [one for one in store.load().commits if VOID_KEY in store.read_commit(one).extra] == []
 
 
 @pytest.mark.parametrize("version", ["6", "9"])
 @pytest.mark.parametrize("service", ["compact", "run_compaction", "cluster", "run_clustering"])
 def test_service_without_an_answer_is_completed_or_undone(service: str, version: str, tmp_path: Path) -> None:
-    """Its plan may stand: others have written to the slices that a compaction opened."""
+    """The plan may stay: other writers have written to the slices that a compaction opened."""
     kind = "MERGE_ON_READ" if "compact" in service else "COPY_ON_WRITE"
     path, before = make_template(tmp_path, version=version, table_type=kind)
     storage = UnlockedStorage(copy_of(path, tmp_path).root)

@@ -1,4 +1,4 @@
-"""A writer shows that it lives for as long as it works, whatever it is at."""
+"""A writer shows that it is alive during its whole work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG = 60.0
 
 
 class Unlocked(LocalStorage):
-    """As on an object store: nobody waits, and nothing is seen but files."""
+    """A storage without locks, like an object store: processes see only files."""
 
     has_lock = False
 
@@ -73,7 +73,7 @@ WAYS: dict[str, Callable[[lakeformat.Table], object]] = {
 def test_every_write_keeps_its_heartbeat_while_it_writes_files(
     way: str, has_lock: bool, template: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """And holds its claim, where that means anything."""
+    """Every way of writing also keeps its claim, if the storage has locks."""
     copied = copy_of(template[0], tmp_path)
     storage = copied if has_lock else Unlocked(copied.root)
     seen: list[tuple[bool, bool]] = []
@@ -93,7 +93,7 @@ def test_every_write_keeps_its_heartbeat_while_it_writes_files(
 def test_without_locks_living_writers_are_spared_and_dead_ones_rolled_back(
     way: str, template: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """Dead is who has not beaten for two minutes; until then the message says that it may be so."""
+    """A writer is dead if it has not beaten for two minutes. Until then the message says that it may be alive."""
     storage = Unlocked(copy_of(template[0], tmp_path).root)
     dying = FaultyStorage(storage, Fault(lambda _, call: ".marker." in call.path, Mode.AFTER))
     with pytest.raises(Crash):
@@ -113,7 +113,7 @@ def test_without_locks_living_writers_are_spared_and_dead_ones_rolled_back(
 
 
 def test_heartbeat_lasts_until_the_instant_is_released(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """And a beat that came just after the release leaves nothing."""
+    """A beat that comes just after the release leaves nothing, either."""
     storage = copy_of(template[0], tmp_path)
     store = TimelineStore(storage)
     table = lakeformat.Table(storage)

@@ -1,4 +1,4 @@
-"""Locks and forks: a lock belongs to the process that took it, to nobody it has forked, and ends with it."""
+"""Locks and forks: a lock belongs to the process that took it, not to its children, and ends with the process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.helpers.flights import NEXT, SCHEMA, Model, Write, copy_of, leftovers
 UPSERT = Write("upsert", (1, 3, 4, 21, 24), "upserted")
 AT_ONCE = {"hoodie.write.lock.wait_time_ms": 1}
 
-#: A writer that forks in the middle of its write, tells the child's number, and stays there.
+#: A program that forks in the middle of its write, prints the child's number, and stays there.
 FORKS_AND_WAITS = """
 import os, signal, sys
 import pyarrow as pa
@@ -57,7 +57,7 @@ def forked_by_python() -> int:
 
 
 def forked_by_a_library() -> int:
-    """As a C library forks: Python is told nothing."""
+    """Fork like a C library, without Python's knowledge. Return the child's number."""
     child = int(ctypes.PyDLL(None).fork())
     if not child:
         signal.pause()
@@ -85,7 +85,7 @@ def test_child_of_a_writer_does_not_keep_the_lock(
 
 
 def test_a_child_of_a_killed_writer_does_not_keep_the_lock(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """While the writer lives its lock is its own; it dies, its child lives on, and the next writer goes on at once."""
+    """The writer dies and its child lives on: the next writer continues at once."""
     path, before = template
     storage = copy_of(path, tmp_path)
     command = [sys.executable, "-W", "ignore", "-c", FORKS_AND_WAITS, storage.root]
@@ -103,7 +103,10 @@ def test_a_child_of_a_killed_writer_does_not_keep_the_lock(template: tuple[Path,
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_child_process_that_exits_releases_no_lock(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """It has no lock: neither may it free its parent's, nor close a file of its own that has the lock's old number."""
+    """The child has no lock.
+
+    It must neither free its parent's nor close a file of its own with the lock's old number.
+    """
     storage = copy_of(template[0], tmp_path)
     parent, reader_writer = os.getpid(), os.pipe()
 
@@ -129,7 +132,7 @@ def test_child_process_that_exits_releases_no_lock(template: tuple[Path, Model],
 def test_closing_the_lock_file_elsewhere_in_the_process_keeps_the_lock(
     template: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    """A backup by the same process reads the lock's file, too."""
+    """A backup in the same process reads the lock's file, too."""
     storage = copy_of(template[0], tmp_path)
     refused: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Which files commits have hidden without reading them: planted histories, and tables of other programs."""
+"""Files that commits have hidden without reading them: planted histories, and tables of other programs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.services.doctor.timeline_checks import lost_writes_of_table
+from lakeformat.services.doctor.timeline_checks import find_table_lost_writes
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.lost_writes import find_lost_writes
 from tests.helpers.fixture_tables import FIXTURES
 
-#: Commits by number, and the commit that each one's base file was made of; who is lost to whom.
+#: Commits by number, with the commit of the base file that each read; and the pairs (lost commit, commit that hides
+#: it).
 HISTORIES: dict[str, tuple[dict[int, int | None], set[tuple[int, int]]]] = {
     "a line": ({1: None, 2: 1, 3: 2}, set()),
     "a line that began in the archive": ({5: 3, 6: 5}, set()),
@@ -59,7 +60,7 @@ def test_write_into_a_replaced_file_group_is_a_lost_write() -> None:
 
 
 def test_tables_of_other_programs_report_no_lost_write(tmp_path: Path) -> None:
-    """Clustered, compacted, rolled back, restored, archived and upgraded ones among them."""
+    """The tables include clustered, compacted, rolled back, restored, archived and upgraded ones."""
     lines = tables = 0
     for number, file in enumerate(sorted(FIXTURES.rglob("*.zip"))):
         folder = tmp_path / str(number)
@@ -69,8 +70,8 @@ def test_tables_of_other_programs_report_no_lost_write(tmp_path: Path) -> None:
         for properties in folder.rglob("hoodie.properties"):
             store = TimelineStore(LocalStorage(str(properties.parents[1])))
             timeline = store.load()
-            commits = [(instant, store.commit(instant)) for instant in timeline.commits]
-            assert lost_writes_of_table(store, timeline, commits) == [], file.name
+            commits = [(instant, store.read_commit(instant)) for instant in timeline.commits]
+            assert find_table_lost_writes(store, timeline, commits) == [], file.name
             stats = (stat for _, said in commits for stat in said.all_stats())
             lines += sum(stat.is_base and stat.prev_commit is not None for stat in stats)
             tables += 1

@@ -1,4 +1,4 @@
-"""Partition folders that would lie in each other: refused in every way, before anything is published."""
+"""Partition folders inside each other are refused in every way, before anything is published."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_nested_values_are_accepted_where_folders_cannot_nest(tmp_path: Path) ->
 
 
 def test_table_with_nested_folders_can_be_repaired(tmp_path: Path) -> None:
-    """As another program left it: made here while the outer partition is out of sight."""
+    """Another program may leave such a table. The test makes it while the outer partition is hidden."""
     table = new(tmp_path, **{"lakeformat.file.index": False})
     table.upsert(rows("a"))
     root, aside = tmp_path / "t", tmp_path / "aside"

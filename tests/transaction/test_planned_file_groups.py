@@ -1,4 +1,4 @@
-"""Files that a clustering is planned for: every way of writing finds out before it writes, and undoes itself."""
+"""Files with a pending clustering plan: every way of writing detects the plan before it writes, and undoes itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.helpers.local_shuffle import write_shuffled
 
 @dataclass(frozen=True)
 class Way:
-    """A write that touches planned files, in whatever way it is carried out."""
+    """A write that touches planned files, and how it runs."""
 
     write: Write
     run: Callable[[Write, lakeformat.Table], object] = Write.run
@@ -33,7 +33,7 @@ def in_tasks(operation: Operation) -> Callable[[Write, lakeformat.Table], object
 
 
 def combined(write: Write, table: lakeformat.Table) -> None:
-    """The overwrite that goes the staged way."""
+    """Run the overwrite by the staged way."""
     options = table.options.with_values(**{"hoodie.combine.before.insert": True})
     write.run(lakeformat.Table(table.context.storage, options, clock=table.context.clock, ids=table.context.ids))
 
@@ -55,7 +55,7 @@ WAYS = (
 
 
 def planned(template: Path, folder: Path) -> tuple[LocalStorage, str]:
-    """A copy of the table with a plan for the files of partition r1 that waits."""
+    """Return a copy of the table with a pending plan for the files of partition r1."""
     storage = copy_of(template, folder)
     instant_time = open_at(storage, "planner").schedule_clustering("v", partitions="r1")
     assert instant_time is not None
@@ -107,7 +107,7 @@ def test_merge_without_a_change_in_planned_file_groups_succeeds(template: tuple[
 
 
 def test_plan_made_during_the_write_is_a_conflict_at_commit(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """Another program's, which knows no lock of ours."""
+    """The plan is another program's, which does not know our lock."""
     storage = copy_of(template[0], tmp_path)
     elsewhere, plan = planned(template[0], tmp_path)
     requested = f".hoodie/{plan}.replacecommit.requested"

@@ -1,4 +1,4 @@
-"""Two writers at once where no lock keeps them apart: what the later one hides is named, by an error and by check()."""
+"""Two writers at once without a lock: an error and check() name what the later one hides."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMPLETED = re.compile(r"\d{17}(_\d{17})?\.(commit|deltacommit|replacecommit)")
 
 
 def is_put(call: Call) -> bool:
-    """The call that makes a commit visible."""
+    """Tell whether the call makes a commit visible."""
     return call.name == "create" and _COMPLETED.fullmatch(call.path.rpartition("/")[2]) is not None
 
 
@@ -79,7 +79,7 @@ def test_writer_whose_commit_is_hidden_gets_an_error(kind: tuple[str, str], tmp_
 def test_writer_that_hides_another_commit_reports_it(
     kind: tuple[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The other one has been acknowledged: its rows may not vanish without a word."""
+    """The other commit has been acknowledged, so its rows may not vanish silently."""
     storage, before = table_of(kind, tmp_path)
     older_waits, newer_waits = threading.Event(), threading.Event()
 
@@ -111,7 +111,7 @@ def test_writer_that_hides_another_commit_reports_it(
 
 @pytest.mark.parametrize("kind", LOGGED, ids=str)
 def test_log_files_of_two_writers_are_both_kept(kind: tuple[str, str], tmp_path: Path) -> None:
-    """Both append to the same slices: nothing hides a log file, and neither writes over the other's."""
+    """Both append to the same slices. No log file is hidden, and neither writer overwrites the other's."""
     storage, before = table_of(kind, tmp_path)
     other = once(is_put, lambda _: THEIRS.run(open_at(storage, "theirs")))
     OURS.run(open_at(FaultyStorage(storage, meanwhile=other), "ours"))
@@ -124,7 +124,7 @@ def test_log_files_of_two_writers_are_both_kept(kind: tuple[str, str], tmp_path:
 
 @pytest.mark.parametrize("kind", LOGGED[1:], ids=str)
 def test_write_overtaken_by_a_compaction_reports_its_lost_rows(kind: tuple[str, str], tmp_path: Path) -> None:
-    """The write's completion time is older than the plan, which has not read its log files."""
+    """The write's completion time is before the plan, but the plan has not read its log files."""
     storage, before = table_of(kind, tmp_path)
     other = once(is_put, lambda _: lakeformat.Table(storage).compact())
     with pytest.raises(CommitStateUnknownError, match="one writer at a time"):
@@ -137,7 +137,7 @@ def test_write_overtaken_by_a_compaction_reports_its_lost_rows(kind: tuple[str, 
 def test_base_file_written_beside_a_log_file_loses_no_row(
     kind: tuple[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """New keys go into a base file that had no log file when the writer looked; names of log files tell their slice."""
+    """New keys go into a base file that had no log file when the writer looked. The log file names its slice."""
     past = (Write("bulk_insert", tuple(range(9)), "first"),)
     path, before = make_template(tmp_path, past, version=kind[0], table_type=kind[1])
     storage = UnlockedStorage(copy_of(path, tmp_path).root)
@@ -189,7 +189,7 @@ def test_inserts_into_the_same_small_file_report_lost_rows(kind: tuple[str, str]
 
 
 def legitimate(table: lakeformat.Table) -> None:
-    """A history in which files are replaced, undone and archived, and nothing is lost."""
+    """Make a history in which files are replaced, undone and archived, and nothing is lost."""
     few = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, "hoodie.clean.commits.retained": 2}
     for number in range(7):
         Write("upsert", (number, number + 1, number + 40), f"v{number}").run(
@@ -239,7 +239,7 @@ def calls_of(write: Callable[[lakeformat.Table], object], storage: FaultyStorage
 
 
 def test_locked_storage_makes_no_extra_calls(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """No note is written, and the timeline is listed no more often than the lock makes necessary."""
+    """No note is written, and the timeline is listed no more often than the lock needs."""
     locked = calls_of(OURS.run, FaultyStorage(copy_of(template[0], tmp_path)))
     other = calls_of(OURS.run, FaultyStorage(UnlockedStorage(copy_of(template[0], tmp_path).root)))
     assert set(locked) == {"list"}

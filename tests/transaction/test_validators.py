@@ -1,4 +1,7 @@
-"""Pre-commit validators: what they refuse is never seen, and what they cannot judge is refused before the write."""
+"""Pre-commit validators: a commit that they refuse never becomes visible.
+
+A validator that lakeformat cannot run is refused before the write.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +177,7 @@ def test_bad_validators_are_refused_before_the_write(path: Path, options: dict[s
 
 
 def refuse_nulls(write: ProposedWrite) -> bool:
-    """Named in an option by tests."""
+    """Tell whether the new rows are valid. Tests name this function in an option."""
     return write.after.count() == 0 or write.after.to_arrow(["name"], where="name is null").num_rows == 0
 
 

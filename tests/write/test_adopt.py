@@ -1,4 +1,4 @@
-"""A folder of plain Parquet becomes a table: its rows are all there, and its files as they were until then."""
+"""A folder of plain Parquet becomes a table with all its rows. Its files stay unchanged until the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = pa.table(
 
 
 def plain(path: Path, *, partitioned: bool = True) -> Path:
-    """Plain Parquet, as Spark or pyarrow leave it."""
+    """Write plain Parquet, as Spark or pyarrow would."""
     parts = ds.partitioning(pa.schema([("day", pa.string())]), flavor="hive") if partitioned else None
     ds.write_dataset(ROWS, path, format="parquet", partitioning=parts)
     (path / "_SUCCESS").touch()
@@ -134,7 +134,7 @@ def test_missing_or_doubled_column_is_refused(tmp_path: Path) -> None:
 def test_conversion_that_died_is_finished_by_the_next_call(
     mode: Mode, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """At every call that changes something the process dies; the next call ends with the same table."""
+    """The process dies at every call that changes something. The next call ends with the same table."""
     recording = FaultyStorage(LocalStorage(str(plain(tmp_path / "whole"))))
     adopt_folder(recording, ("id",), None, None, {})
     changing = [number for number, call in enumerate(recording.calls) if call.changes]
@@ -151,4 +151,5 @@ def test_conversion_that_died_is_finished_by_the_next_call(
         again = lakeformat.open(path) if is_over else lakeformat.adopt(path, record_key="id")
         assert held(again) == ROWS.to_pylist()
         assert not [name for name in files(path) if name in before and name.endswith(".parquet")]
-        assert all(each.kind is Kind.STALE_MARKERS for each in lakeformat.open(path).check())  # The next write's.
+        # They are left for the next write.
+        assert all(each.kind is Kind.STALE_MARKERS for each in lakeformat.open(path).check())

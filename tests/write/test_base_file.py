@@ -1,4 +1,4 @@
-"""What stands in a base file besides the rows: key range, filter, checksums, schema."""
+"""The contents of a base file besides the rows: key range, filter, checksums, schema."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def only_file(table: Table) -> pq.ParquetFile:
 
 
 def java_order(text: str) -> bytes:
-    """How Java compares strings: by UTF-16 units."""
+    """Return a key that orders texts as Java does: by UTF-16 units."""
     return text.encode("utf-16-be")
 
 

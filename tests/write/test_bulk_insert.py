@@ -27,7 +27,7 @@ SCHEMA = a_schema(id="string", p="string", n="int64", x="float64", w="binary")
 MODE = "hoodie.bulkinsert.sort.mode"
 COLUMNS = "hoodie.bulkinsert.user.defined.partitioner.sort.columns"
 PARTITIONER = "lakeformat.bulkinsert.partitioner"
-#: So small that one write makes many runs and many files.
+#: The sizes are so small that one write makes many runs and many files.
 TINY = {"lakeformat.write.buffer.bytes": 100_000, "hoodie.parquet.max.file.size": 120_000}
 MODES = ["NONE", "GLOBAL_SORT", "PARTITION_SORT", "PARTITION_PATH_REPARTITION", "PARTITION_PATH_REPARTITION_AND_SORT"]
 SORTED = [mode for mode in MODES if mode.endswith("SORT")]
@@ -55,7 +55,7 @@ def new_table(folder: Path, **options: Any) -> Table:
 
 
 def files_of(table: Table) -> dict[str, list[pa.Table]]:
-    """Partition -> its files' rows as they stand."""
+    """Return partition -> the rows of its files, in their order."""
     root = Path(table.context.storage.location)
     return {
         partition: [pq.ParquetFile(root / file.path).read() for file in files]
@@ -64,7 +64,7 @@ def files_of(table: Table) -> dict[str, list[pa.Table]]:
 
 
 def assert_holds(table: Table, wanted: pa.Table) -> None:
-    """These rows, by hudi-rs and by us."""
+    """Check that the table holds these rows, for hudi-rs and for us."""
     hudi_rs.assert_same_rows(table)
     order = [("id", "ascending"), ("n", "ascending"), ("x", "ascending")]
     read = table.to_arrow(meta_columns=False).select(SCHEMA.names)
@@ -101,7 +101,7 @@ def test_sorted_files_do_not_overlap(mode: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "NONE"])
 def test_partitions_end_in_as_few_files_as_the_limit_allows(mode: str, tmp_path: Path) -> None:
-    """Forty partitions, of which no more than sixteen files are open at a time if rows are taken as they come."""
+    """In forty partitions, an unsorted write would have at most sixteen files open at a time."""
     limits = {"lakeformat.write.buffer.bytes": 100_000, "hoodie.parquet.max.file.size": 125829120}
     table = new_table(tmp_path, **{MODE: mode}, **limits)
     batch = rows(8_000, partitions=40)
@@ -120,7 +120,7 @@ def test_repartitioning_alone_keeps_the_order_of_arrival(tmp_path: Path) -> None
 
 
 def pairs(part: pa.Table) -> list[tuple[int, float]]:
-    """The values of n and x, a null n greater than all."""
+    """Return the values of n and x. A null n is greater than all."""
     return list(zip(pc.fill_null(part["n"], 1_000).to_pylist(), part["x"].to_pylist(), strict=True))
 
 
@@ -141,7 +141,7 @@ def test_user_sort_columns_order_the_files(how: str, tmp_path: Path) -> None:
 
 
 def by_last_digit(part: pa.Table) -> pa.Array:
-    """A partitioner: the file of a row is the last digit of its key."""
+    """Return the file of each row, which is the last digit of its key."""
     return pc.utf8_slice_codeunits(part["id"], -1).cast(pa.int32())
 
 

@@ -1,4 +1,4 @@
-"""Tables with hoodie.table.cdc.enabled: what stands in the change data that we write; the oracle is a dict."""
+"""Tables with hoodie.table.cdc.enabled: the content of the change data that we write. The oracle is a dict."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def merged(table: Table) -> None:
     table.merge(source).when_matched_delete("source.id = 'a'").when_not_matched_insert().execute()
 
 
-#: Writes, and what they do to the rows: every way by which a base file comes to be written anew.
+#: Writes, and their effect on the rows: all ways in which a base file is rewritten.
 STEPS: Final[list[tuple[Callable[[Table], Any], Callable[[Model], Model]]]] = [
     (lambda t: t.insert(rows("abde", 5, 1)), lambda m: {k: row(k, 5, 1) for k in "abde"}),
     (lambda t: t.upsert(rows("ac", 6, None)), lambda m: m | {k: row(k, 6, None) for k in "ac"}),
-    (lambda t: t.upsert(rows("bd", 4, 3)), lambda m: m),  # Late: what is there stays.
+    (lambda t: t.upsert(rows("bd", 4, 3)), lambda m: m),  # The rows are late: the stored ones stay.
     (lambda t: t.insert(rows("xf", 7, 4)), lambda m: m | {k: row(k, 7, 4) for k in "xf"}),
     (lambda t: t.delete(where="id = 'b'"), lambda m: {k: r for k, r in m.items() if k != "b"}),
     (lambda t: t.update({"v": 7}, where="region = 'r1'"), lambda m: m | {k: {**m[k], "v": 7} for k in m if k in "acx"}),
@@ -82,12 +82,12 @@ def test_every_write_logs_its_changes(version: str, kind: str, mode: str, tmp_pa
         time = table.history()[0].instant_time
         after = applied(before)
         records = [record for instant, _, record in logged_changes(tmp_path / "t") if instant == time]
-        if kind == "COPY_ON_WRITE":  # New file groups, and those that are replaced, tell for themselves.
+        if kind == "COPY_ON_WRITE":  # New and replaced file groups need no change data.
             wanted = changed(before, after) if at not in {0, len(STEPS) - 1} else []
             assert sorted(as_logged(one, mode, time) for one in wanted) == sorted(map(text, records)), at
         before = after
     assert {r["id"]: r for r in table.to_arrow(meta_columns=False).to_pylist()} == before
-    # Asked for the key, images come from the file slices, not from what is logged.
+    # If the key is selected, images come from the file slices, not from the change data.
     assert told(table) == told(table, [*SCHEMA.names, "_hoodie_record_key"])
     assert logged_changes(tmp_path / "t")
 

@@ -1,4 +1,4 @@
-"""Tables that Apache Hudi wrote, continued by us: a dictionary says what must come out, hudi-rs agrees."""
+"""Tables that Apache Hudi wrote and we continue: a dictionary has the expected rows, and hudi-rs agrees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import names, unpack
 
 Key = tuple[str, str]
-#: Copy-on-write, of versions 6, 8 and 9.
+#: Copy-on-write tables of versions 6, 8 and 9.
 TABLES = [*names("hudi_v6"), *(name for name in names("hudi_v8_v9") if "_cow_" in name)]
 
 
@@ -42,7 +42,7 @@ def later(value: Any) -> Any:
 
 
 def newcomers(table: Table, sample: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Rows like the sample, in its partition, under keys that are not there."""
+    """Return rows like the sample, in its partition, with new keys."""
     field = table.config.record_fields[0]
     texts = isinstance(sample[field], str)
     return [{**sample, field: f"new-{n}" if texts else 900_000 + n} for n in range(count)]
@@ -85,7 +85,7 @@ def test_upsert_and_delete_continue_a_hudi_table(name: str, tmp_path: Path) -> N
 
 
 def states_of(table: Table) -> dict[str, list[dict[str, Any]]]:
-    """Instant -> rows, of those whose files are all there."""
+    """Return instant -> rows, for the instants whose files all exist."""
     found = {}
     for instant in commits(table):
         with suppress(InstantNotAvailableError):
@@ -95,7 +95,7 @@ def states_of(table: Table) -> dict[str, list[dict[str, Any]]]:
 
 
 def assert_times_grow(table: Table) -> None:
-    """From version 8 on each commit completes after all that were begun or completed before it."""
+    """Check that from version 8 on each commit completes after all that began or completed before it."""
     times = [(instant.time, instant.completed_at) for instant in commits(table)]
     assert all(begin < end for begin, end in times) is (table.config.version != 6)
     assert all(end < begin for (_, end), (begin, _) in itertools.pairwise(times))
@@ -111,7 +111,7 @@ def commits(table: Table) -> tuple[Any, ...]:
 
 
 def assert_metadata_table_is_gone(table: Table, folder: Path) -> None:
-    """Nothing may go on trusting a metadata table that lacks our commits."""
+    """Check that no metadata table is left, because it would lack our commits."""
     assert not table.config.has_metadata_table
     assert not (folder / ".hoodie/metadata").exists()
     assert not (folder / ".hoodie/hoodie.properties.backup").exists()

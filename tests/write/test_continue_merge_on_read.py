@@ -1,4 +1,4 @@
-"""Merge-on-read tables that Hudi wrote, continued by us: a dictionary says what must come out, and hudi-rs agrees."""
+"""Merge-on-read tables that Hudi wrote and we continue: a dictionary has the expected rows, and hudi-rs agrees."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.write.test_continue_fixtures import bare, by_key, later
 
 #: hudi-rs does not see the log files of a slice that a pending compaction has opened.
 NOT_FOR_HUDI_RS = "hudi_mor_v6/mor6_compaction_pending"
-#: Of so few keys none tells how many buckets there are.
+#: The table has so few keys that the number of buckets cannot be derived from them.
 BUCKETS = {"hudi_mor_v6/mor6_bucket_index": {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 2}}
 FIXTURES = [name for name in (*names("hudi_mor_v6"), *names("hudi_v8_v9")) if "_cow_" not in name]
 
 
-#: Some of their keys stand in log files alone, or may.
+#: Tables in which some keys are, or may be, in log files only.
 KEYS_IN_LOGS = [name for name in FIXTURES if name.endswith(("log_only", "log_compaction", "_pending", "mor6_rollback"))]
 
 
@@ -32,7 +32,7 @@ def staged(table: lakeformat.Table, rows: pa.Table, operation: Operation) -> lak
 
 
 def in_tasks(table: lakeformat.Table, rows: pa.Table, operation: Operation) -> lakeformat.WriteResult:
-    """The exchanged way, from two stage files."""
+    """Run an exchanged write from two stage files."""
     half = rows.num_rows // 2
     return write_shuffled(table, [rows.slice(0, half), rows.slice(half)], operation)
 

@@ -1,4 +1,4 @@
-"""delete_partition: whole partitions go by one commit that writes no data; the oracle is a filter on the rows."""
+"""delete_partition: one commit removes whole partitions and writes no data. The oracle is a filter on the rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def monthly(folder: Path, rows: pa.Table = ROWS, **options: Any) -> Table:
 
 
 def months(table: Table) -> set[int]:
-    """The months that hudi-rs and we read, which must be the same rows."""
+    """Return the months in the table. Check that hudi-rs reads the same rows."""
     return {row["month"] for row in hudi_rs.assert_same_rows(table)}
 
 

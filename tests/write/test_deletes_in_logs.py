@@ -1,7 +1,7 @@
-"""Deletes follow one rule in both kinds of tables and all versions, whatever log files make of them.
+"""Deletes follow one rule in both kinds of tables and all versions, for every state of the log files.
 
-A delete loses only to a stored row whose ordering value is greater; a null is less than every value. What is deleted is
-forgotten: a key that comes back gets no value of the row before, and may be older than its delete.
+A delete loses only to a stored row whose ordering value is greater. A null is less than every value. A deleted row is
+forgotten: a key that comes back gets no value of the earlier row, and may be older than its delete.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ STEPS = st.lists(
 
 
 class Model:
-    """Key -> row, by the rules as a copy-on-write table has them."""
+    """Key -> row, by the rules of a copy-on-write table."""
 
     def __init__(self, rule: str) -> None:
         self.rule, self.rows = rule, dict[str, Row]()
@@ -71,7 +71,7 @@ class Model:
         return "ordering" not in RULES[self.rule] or old is None or (new is not None and new >= old)
 
     def combined(self, rows: list[Row]) -> list[Row]:
-        """One row a key: the newest, the later one on a tie. Rules that fold get one row each."""
+        """Return one row for each key: the newest, or the later one on a tie. Rules that fold get the first row."""
         kept: dict[str, Row] = {}
         for row in rows:
             stored = kept.get(row["id"])

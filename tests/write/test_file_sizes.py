@@ -1,4 +1,4 @@
-"""How many files a table ends in, and how large they get, whatever the rows look like."""
+"""The number and the sizes of a table's files, for many kinds of rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS = ("random", "constant", "few words")
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of one commit: how many, how wide, how well they compress."""
+    """The rows of one commit: their number, their width, and how well they compress."""
 
     rows: int
     width: int
@@ -59,7 +59,7 @@ def limits(most: int, small: int) -> dict[str, int]:
 BATCHES = st.builds(Batch, st.integers(1, 600), st.integers(0, 300), st.sampled_from(KINDS))
 
 
-#: Few words between unlike values: each write's rows were measured with dictionaries of their own.
+#: Few words between unlike values: each write measures its rows with dictionaries of their own.
 BETWEEN = [Batch(138, 247, "random"), Batch(158, 163, "few words"), Batch(590, 284, "random")]
 
 

@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and duckdb go into tables as they are, and come out again."""
+"""Frames of pandas, polars and duckdb go into tables unchanged, and come out again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def frame(name: str) -> Any:
         case "polars enum":
             return pl.DataFrame(ROWS).with_columns(pl.col("kind").cast(pl.Enum(["x", "y"])))
         case "duckdb":
-            return duckdb.sql("select * from plain")  # It finds variables by their names.
+            return duckdb.sql("select * from plain")  # duckdb finds variables by their names.
     return plain.set_column(1, "text", plain["text"].cast(pa.string_view()))
 
 
@@ -69,7 +69,7 @@ def people(tmp_path: Path) -> tuple[Table, pd.DataFrame]:
 
 
 def test_pandas_row_numbers_are_not_a_column(tmp_path: Path) -> None:
-    """Of a frame that lost rows pandas hands out the old positions as ``__index_level_0__``."""
+    """For a frame that lost rows, pandas exports the old positions as ``__index_level_0__``."""
     table, frame = people(tmp_path)
     table.upsert(frame[frame["id"] > 2])
     table.upsert(pa.Table.from_pandas(frame[frame["id"] == 1]))

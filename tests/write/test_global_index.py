@@ -1,7 +1,7 @@
-"""Global indexes: a key is one row, in whatever partition. The oracle is a dict, key to partition and values.
+"""Global indexes: a key has one row in all partitions. The oracle is a dict from key to partition and values.
 
-With ``update.partition.path`` a row moves to the partition it names; without, its columns say so and its folder
-does not. With event-time ordering a stored row that is newer stays where it is.
+With ``update.partition.path`` a row moves to the partition that it names. Without it, the columns change and the folder
+stays. With event-time ordering, a stored row that is newer stays in its place.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def batch(*rows: Row) -> pa.Table:
 
 
 def stored(table: Table) -> Model:
-    """What hudi-rs and we read; fails if a key is doubled."""
+    """Return the rows. Check that hudi-rs reads the same. Fail if a key is doubled."""
     listed = hudi_rs.assert_same_rows(table)
     names = set(SCHEMA.names)
     found = {r["id"]: (r["_hoodie_partition_path"], {k: v for k, v in r.items() if k in names}) for r in listed}
@@ -201,7 +201,7 @@ def rank(ts: int | None) -> int:
 
 
 def upserted(model: Model, rows: list[Row], *, moves: bool, by_event: bool) -> Model:
-    """One row per key of the batch, then one after the other."""
+    """Return the model after an upsert: one row per key of the batch is chosen, and these are applied in turn."""
     chosen: dict[str, Row] = {}
     for new in rows:
         known = chosen.get(new["id"])

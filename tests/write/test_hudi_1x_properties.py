@@ -1,7 +1,7 @@
 """Tables of version 6 that Hudi 1.x made: it names key generator and ordering field as in its newer versions.
 
-The properties are those of tables that Hudi 1.1.1 wrote with ``hoodie.write.table.version=6``; interop tests let it
-write them itself (``tests/interop/test_hudi_made_tables.py``).
+The properties are those of tables that Hudi 1.1.1 wrote with ``hoodie.write.table.version=6``. In interop tests Hudi
+writes them itself (``tests/interop/test_hudi_made_tables.py``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.helpers.tables import a_schema
 
 SCHEMA = a_schema(id="string", ts="int64", day="int64", x="int64")
 DAY = 86_400_000
-#: What 0.x writes, and what 1.x writes in its place.
+#: The properties that 0.x writes, and those that 1.x writes instead.
 RENAMED = {
     "hoodie.table.precombine.field": {"ts": ("hoodie.table.ordering.fields", "ts")},
     "hoodie.table.keygenerator.class": {
@@ -49,7 +49,7 @@ def save(path: Path, values: dict[str, str]) -> None:
 
 
 def made_by_1x(path: Path, **options: str) -> None:
-    """Twenty rows with ordering value 5, and properties in the names of Hudi 1.x."""
+    """Create a table of twenty rows with ordering value 5, and properties in the names of Hudi 1.x."""
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="day", ordering="ts", **options)
     table.upsert(rows(0, 20, 5, 0))
     values = stored(path)

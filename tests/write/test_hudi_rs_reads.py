@@ -1,4 +1,4 @@
-"""hudi-rs reads what we write, now and as of each instant: all operations, key generators and types."""
+"""hudi-rs reads our tables, now and at each instant: all operations, key generators and types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATER = (
     Step("insert", range(190, 200), 5),
 )
 
-Model = dict[int, int]  # The rows there should be: number -> edition.
+Model = dict[int, int]  # The expected rows: number -> edition.
 
 
 def make(case: Case, folder: Path, **options: str) -> Table:
@@ -35,7 +35,7 @@ def make(case: Case, folder: Path, **options: str) -> Table:
 
 
 def step(table: Table, case: Case, model: Model, do: Step) -> None:
-    """Write, and do the same to the model."""
+    """Write, and apply the same change to the model."""
     operation, numbers, edition = do.operation, do.numbers, do.edition
     getattr(table, operation)(case.rows(numbers, edition))
     if operation == "delete":
@@ -48,7 +48,7 @@ def step(table: Table, case: Case, model: Model, do: Step) -> None:
 
 
 def data(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without meta columns, in an order of their own."""
+    """Return rows without meta columns, in a fixed order."""
     bare = [{name: value for name, value in row.items() if not name.startswith("_hoodie_")} for row in rows]
     return sorted(bare, key=lambda row: str(row["id"]))
 
@@ -101,7 +101,7 @@ def test_key_partition_and_ordering_inside_structs(partition: str, tmp_path: Pat
     table.upsert(people(["bob", "dora"], 3))
     table.upsert(people(["bob", "ann"], 2))
     table.delete(people(["carla"], 0))
-    # hudi-rs refuses tables whose partition column stands inside a struct.
+    # hudi-rs refuses tables whose partition column is inside a struct.
     flat = partition == "size"
     rows = hudi_rs.assert_same_rows(table) if flat else table.to_arrow(meta_columns=True).to_pylist()
     found = {(r["_hoodie_partition_path"], r["_hoodie_record_key"]): r["at"]["ts"] for r in rows}
@@ -116,7 +116,7 @@ def test_old_complex_key_encoding_is_read(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
     created = lakeformat.create(tmp_path / "t", schema, record_key="id", partition_by="p", **options)
     created.upsert(pa.table({"id": ["a", "b"], "p": ["x", "x"], "v": [1, 1]}))
-    table = lakeformat.open(tmp_path / "t")  # What the option said must be found in the stored keys.
+    table = lakeformat.open(tmp_path / "t")  # The stored keys must replace the option.
     table.upsert(pa.table({"id": ["b", "c"], "p": ["x", "y"], "v": [2, 2]}))
     table.delete(pa.table({"id": ["a"]}))
     rows = hudi_rs.assert_same_rows(table)
@@ -166,7 +166,7 @@ def test_emptied_file_is_read_and_refilled(tmp_path: Path) -> None:
     case = Case("t", partition_by=("region",))
     table = make(case, tmp_path)
     table.bulk_insert(plain(range(100), 1))
-    table.delete(plain(range(60), 2))  # All of one region.
+    table.delete(plain(range(60), 2))  # These are all of one region.
     assert_as_the_model(table, case, dict.fromkeys(range(60, 100), 1))
     emptied = [file for file in table.snapshot().files if file.partition_path == "eu"]
     assert len(emptied) == 1

@@ -1,4 +1,4 @@
-"""insert's duplicate policy and what the overwrites replace; the oracles are sets of keys and hudi-rs."""
+"""insert's duplicate policy, and the rows that overwrites replace. The oracles are sets of keys and hudi-rs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def new_table(folder: Path, first: pa.Table | None = None, **options: Any) -> Ta
 
 
 def held(table: Table) -> Counter[tuple[int, str, str]]:
-    """(key, partition, value) and how often, as hudi-rs and we read it."""
+    """Count the rows (key, partition, value). Check that hudi-rs reads the same."""
     return Counter((row["id"], row["p"], row["v"]) for row in hudi_rs.assert_same_rows(table))
 
 

@@ -1,6 +1,6 @@
-"""Tables of versions 8 and 9 under every operation and index: a dictionary says what comes out, hudi-rs agrees.
+"""Tables of versions 8 and 9 under every operation and index: a dictionary has the expected rows, and hudi-rs agrees.
 
-Timeline layout 2 is held to its rules after each step: three files an instant, Avro within, completion times that grow.
+Timeline layout 2 keeps its rules after each step: three files per instant, Avro content, completion times that grow.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_every_operation_works_in_layout_2(index: str, version: str, tmp_path: P
     model = with_rows({}, first, 1)
     table.upsert(batch(second, 3))
     model = with_rows(model, second, 3)
-    table.upsert(batch((0, 1), 2))  # Late for one of the two.
+    table.upsert(batch((0, 1), 2))  # The batch is late for one of the two.
     model = with_rows(model, (0, 1), 2)
     assert_state(table, model)
     table.bulk_insert(batch(new, 3)) if index != "BUCKET" else table.upsert(batch(new, 3))

@@ -1,4 +1,4 @@
-"""Log files of commits that have been archived: what was known of them goes on being known."""
+"""Log files of archived commits: their blocks still count as committed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_tagging_opens_no_log_file(version: int) -> None:
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_keys_in_old_log_files_only_are_found(version: int) -> None:
-    """A delete, then an upsert that brings the key back while its delete stands in the log, in archived commits."""
+    """An upsert inserts the key again while its delete is in the log, both in archived commits."""
     found = table(**{"hoodie.write.table.version": version})
     model = {f"k{at}": (0, at) for at in range(20)}
     found.upsert(rows(model))

@@ -1,4 +1,4 @@
-"""Merging a source by clauses, against a model of rows in dictionaries that applies them pair by pair."""
+"""Merging a source by clauses, against a model of rows in dictionaries that applies the clauses pair by pair."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SOURCE = SCHEMA.append(pa.field("op", pa.string()))
 Row = dict[str, Any]
 Model = dict[tuple[str, int], Row]
 
-#: Each insert opens files of its own.
+#: Each insert opens new files.
 NO_PACKING: dict[str, Any] = {"hoodie.parquet.small.file.limit": 0}
 
 
 def data(rows: pa.Table) -> Model:
-    """(partition, id) -> row, without meta columns."""
+    """Return (partition, id) -> row, without meta columns."""
     listed = [{name: row[name] for name in SCHEMA.names} for row in rows.to_pylist()]
     model = {(row["p"], row["id"]): row for row in listed}
     assert len(model) == len(listed)
@@ -80,7 +80,7 @@ def joined(rows: pa.RecordBatch) -> pa.Array:
     return pc.binary_join_element_wise(rows.column("source.t"), rows.column("target.t"), "+")
 
 
-#: By name: what an update is given, and the same for a pair of rows.
+#: Name -> the argument of an update, and the same update for a pair of rows.
 UPDATES: dict[str, tuple[Any, Callable[[Row, Row], Row]]] = {
     "all": (None, lambda source, target: {"n": source["n"], "t": source["t"]}),
     "one": (["t"], lambda source, target: {"t": source["t"]}),
@@ -131,7 +131,7 @@ def clauses(draw: st.DrawFn) -> list[Step]:
 
 
 def merged(model: Model, source: Model, steps: list[Step]) -> tuple[Model, dict[str, int]]:
-    """What a merge leaves, and how many rows it inserted, updated and deleted."""
+    """Return the rows after a merge, and how many rows it inserted, updated and deleted."""
     result, counts = dict(model), {"inserted": 0, "updated": 0, "deleted": 0}
     for key, row in source.items():
         target = model.get(key)
@@ -154,7 +154,7 @@ def merged(model: Model, source: Model, steps: list[Step]) -> tuple[Model, dict[
 
 
 def random_table(folder: Path, model: Model) -> Table:
-    """Two commits, up to two partitions, more than one file group each."""
+    """Create a table with two commits, up to two partitions, and several file groups in each."""
     table = lakeformat.create(folder / "t", SCHEMA, record_key="id", partition_by="p", **NO_PACKING)
     rows = list(model.values())
     for part in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
@@ -179,7 +179,7 @@ def test_any_merge_does_what_the_model_does_pair_by_pair(
         table = random_table(Path(folder), model)
         before = {(r["p"], r["id"]): r for r in table.to_arrow(meta_columns=True).to_pylist()}
         past = table.history()[0].instant_time
-        if packing:  # Inserts go into the files that are there.
+        if packing:  # Inserts go into existing files.
             table = lakeformat.open(Path(folder) / "t")
         merge = table.merge(pa.Table.from_pylist(list(source.values()), SOURCE))
         for step in steps:
@@ -219,7 +219,7 @@ CHANGES = source((1, "y", 10, "new", "u"), (2, "x", 20, "new", "d"), (3, "y", 1,
 
 
 def test_change_records_of_a_database(tmp_path: Path) -> None:
-    """One commit: deletes, updates that are newer, inserts."""
+    """One commit has deletes, newer updates, and inserts."""
     table = table_of(tmp_path)
     merge = table.merge(CHANGES).when_matched_delete("op = 'd'").when_matched_update(where="source.n > target.n")
     result = merge.when_not_matched_insert("op <> 'd'").execute()
@@ -227,13 +227,13 @@ def test_change_records_of_a_database(tmp_path: Path) -> None:
     assert len(table.history()) == 2
     rows = {row["id"]: row["t"] for row in table.to_arrow().to_pylist()}
     assert rows == {0: "0", 1: "new", 3: "3", 4: "4", 5: "5", 6: "6", 7: "7", 90: "new"}
-    (commit,) = (table.context.store.commit(i) for i in table.snapshot().timeline.commits[-1:])
+    (commit,) = (table.context.store.read_commit(i) for i in table.snapshot().timeline.commits[-1:])
     assert commit.operation == "UPSERT"
-    assert commit.schema_text == table.context.store.commit(table.snapshot().timeline.commits[0]).schema_text
+    assert commit.schema_text == table.context.store.read_commit(table.snapshot().timeline.commits[0]).schema_text
 
 
 def test_merge_builders_are_immutable(tmp_path: Path) -> None:
-    """A builder may be kept and led on in two ways; nothing happens before execute."""
+    """A builder may be reused and continued in two ways. Nothing happens before execute."""
     table = table_of(tmp_path)
     start = table.merge(CHANGES)
     deleting, updating = start.when_matched_delete(), start.when_matched_update(["t"])
@@ -243,7 +243,7 @@ def test_merge_builders_are_immutable(tmp_path: Path) -> None:
 
 
 def test_files_without_a_matched_key_are_not_written(tmp_path: Path) -> None:
-    """New keys that no clause inserts cost nothing, small files or not."""
+    """New keys that no clause inserts cost nothing, even if there are small files."""
     table = table_of(tmp_path)
     result = table.merge(source((50, "x", 1, "a", "u"), (51, "y", 1, "a", "u"))).when_matched_update().execute()
     assert result.report["files"]["merged"] == result.report["files"]["created"] == 0
@@ -277,7 +277,7 @@ def test_merge_ignores_the_event_time_rule(tmp_path: Path) -> None:
 
 
 def test_source_values_of_other_types_are_converted(tmp_path: Path) -> None:
-    """The table keeps its types; wider numbers are narrowed where each of them fits."""
+    """The table keeps its types. Wider numbers are narrowed if each of them fits."""
     table = table_of(tmp_path)
     rows = pa.table({"id": pa.array([1], pa.int32()), "p": ["y"], "n": pa.array([5], pa.int64()), "extra": [1.5]})
     table.merge(rows).when_matched_update().execute()
@@ -299,7 +299,7 @@ def test_rows_marked_as_deleted_are_not_inserted(tmp_path: Path) -> None:
 
 
 def test_source_derived_from_an_older_snapshot_conflicts_with_later_writes(tmp_path: Path) -> None:
-    """Its rows may be stale: whatever touched their files since is a conflict, and stays."""
+    """The source's rows may be stale: later writes to their files are conflicts, and stay."""
     table = table_of(tmp_path)
     seen = table.snapshot()
     table.update({"t": "later"}, where="id = 1")
@@ -400,7 +400,7 @@ def test_refused_source_publishes_nothing(case: str, tmp_path: Path) -> None:
 
 
 def test_column_named_source_or_target_works(tmp_path: Path) -> None:
-    """``target.x`` could be a field of it: refused in conditions, fine elsewhere."""
+    """``target.x`` could be a field of the column, so it is refused in conditions but allowed elsewhere."""
     table = table_of(tmp_path)
     rows = CHANGES.append_column("target", pa.array([{"n": 1}] * 4))
     with refused(table, InvalidInputError, "ambiguous", "rename the source's"):

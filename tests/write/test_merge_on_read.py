@@ -1,4 +1,4 @@
-"""Merge-on-read tables written: every operation under every index, against a dictionary and hudi-rs."""
+"""Writes to merge-on-read tables: every operation under every index, against a dictionary and hudi-rs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INDEXES: Mapping[str, Mapping[str, object]] = {
 
 Key = tuple[str, str]
 Model = dict[Key, tuple[int, int]]  # partition and id -> v and ts
-#: One index in each way of its own, and one version of each layout, on every run.
+#: Every run takes one index of each kind, and one version of each layout.
 CASES = [
     pytest.param(
         index,
@@ -49,7 +49,7 @@ def rows(held: Model) -> pa.Table:
 
 
 def read(table: Table) -> Model:
-    """What hudi-rs and we read."""
+    """Return the rows. Check that hudi-rs reads the same."""
     found = hudi_rs.assert_same_rows(table)
     model = {(row["p"], row["id"]): (row["v"], row["ts"]) for row in found}
     assert len(model) == len(found)
@@ -61,7 +61,7 @@ def log_files(folder: Path) -> set[Path]:
 
 
 KEYS = st.tuples(st.sampled_from(["x", "y"]), st.sampled_from([f"k{n}" for n in range(12)]))
-#: The ordering value of a step's rows; lower ones than those that stand lose.
+#: The ordering value of a step's rows. Rows with a lower value than the stored one lose.
 STEP = st.tuples(
     st.sampled_from(["upsert", "upsert", "upsert", "delete", "is_deleted", "insert", "overwrite", "insert_overwrite"]),
     st.lists(KEYS, min_size=1, max_size=6, unique=True),
@@ -70,10 +70,10 @@ STEP = st.tuples(
 
 
 class Twin:
-    """What the table should hold, and what its log files remember of rows that are deleted.
+    """The expected rows of the table, and the deletes that its log files remember.
 
-    A delete that carries an ordering value outlives the row it deleted, until a base file is written anew: a row that
-    is older does not come back. Under copy-on-write it would.
+    A delete with an ordering value outlives the row that it deleted, until a base file is rewritten: an older row does
+    not come back. In a copy-on-write table it would.
     """
 
     def __init__(self, *, anywhere: bool) -> None:
@@ -95,7 +95,7 @@ class Twin:
                 del self.rows[old]
 
     def of(self, path: str, key: str) -> Key | None:
-        """Where the key's row stands."""
+        """Return the place of the key's row, None if there is no row."""
         places = [place for place in self.rows if place[1] == key] if self.anywhere else [(path, key)]
         return next((place for place in places if place in self.rows), None)
 
@@ -150,14 +150,15 @@ def test_updates_and_deletes_are_appended_and_inserts_are_not(tmp_path: Path) ->
     assert table.delete(rows({("x", "k3"): (1, 1)}).select(["id", "p"])).report["rows"]["deleted"] == 1
     assert set((tmp_path / "t").rglob("*.parquet")) == bases
     assert len(log_files(tmp_path)) == 2
-    # The slice has log files: new keys open another one.
+    # The slice has log files, so new keys open another slice.
     assert table.upsert(rows({("x", "new"): (2, 2)})).report["files"]["created"] == 1
     assert len(read(table)) == 9
 
 
 def test_new_keys_go_into_one_small_file_without_log_files(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", partition_by="p", **MERGE_ON_READ)
-    for number in range(2):  # Two file groups: the second opened while the first could not be topped up.
+    # There are two file groups: the second was opened because the first could not be topped up.
+    for number in range(2):
         table.bulk_insert(rows({("x", f"k{number}{n}"): (0, 0) for n in range(3)}))
     report = table.upsert(rows({("x", "new"): (1, 1), ("x", "k00"): (1, 1), ("x", "k10"): (1, 1)})).report
     assert report["rows"] == {"incoming": 3, "inserted": 1, "updated": 2, "deleted": 0}
@@ -179,7 +180,7 @@ def test_bucket_starts_with_a_log_file_and_keeps_its_slice(tmp_path: Path) -> No
     assert {(name.file_id, name.instant_time) for name in now if name} == {
         (name.file_id, name.instant_time) for name in first if name
     }
-    plain = lakeformat.open(tmp_path / "t")  # AUTO finds out that these are buckets, from log files alone.
+    plain = lakeformat.open(tmp_path / "t")  # AUTO detects buckets from log files alone.
     plain.upsert(rows({("x", "k2"): (2, 2)}))
     assert read(plain)["x", "k2"] == (2, 2)
 
@@ -196,7 +197,7 @@ def test_deleted_key_that_is_reinserted_is_stored_once(tmp_path: Path) -> None:
 
 
 def opened(folder: Path, version: int, **options: object) -> tuple[Table, Model]:
-    """Two slices: the one has a base file and log files, the other none."""
+    """Create a table with two slices: one has a base file and log files, the other has no log files."""
     made = {**MERGE_ON_READ, "hoodie.write.table.version": version, "hoodie.parquet.small.file.limit": 0, **options}
     table = lakeformat.create(folder / "t", SCHEMA, record_key="id", partition_by="p", ordering="ts", **made)
     model: Model = {("x", f"k{n}"): (0, 5) for n in range(9)} | {("y", f"k{n}"): (0, 5) for n in range(9)}
@@ -233,7 +234,7 @@ def test_change_that_log_files_cannot_express_writes_a_base_file(version: int, t
     model |= {("x", "k1"): (1, 2), ("y", "k1"): (0, 2)}
     assert read(table) == model
     table.delete(rows({("y", "k2"): (0, 0)}).select(["id", "p"]))
-    table.upsert(rows({("y", "k2"): (3, 1)}))  # The base file's older row would show again.
+    table.upsert(rows({("y", "k2"): (3, 1)}))  # The base file's older row would become visible again.
     assert read(table) == model | {("y", "k2"): (3, 1)}
 
 

@@ -1,6 +1,6 @@
 """New tables of versions 8 and 9 have the properties that Apache Hudi 1.2.0 gives them.
 
-``hudi_properties.json`` holds ``hoodie.properties`` of tables that it made from these options.
+``hudi_properties.json`` holds the ``hoodie.properties`` of tables that Hudi made from these options.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIMEBASED: Final = {
     "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
 }
 SCHEMA: Final = a_schema(id="int64", b="string", reg="string", ts="int64", v="int64")
-#: Options beside a record key ``id`` and an ordering column ``ts``; "" takes one of these away.
+#: Options beside a record key ``id`` and an ordering column ``ts``; "" removes one of these.
 OPTIONS: Final[dict[str, dict[str, str]]] = {
     "part": {"partition_by": "reg"},
     "hive": {"partition_by": "reg", "hive_style": "true", "url_encode": "true"},
@@ -44,7 +44,7 @@ OPTIONS: Final[dict[str, dict[str, str]]] = {
         "hoodie.payload.delete.marker": "D",
     },
 }
-#: What we write differently, or beyond what Hudi does.
+#: Properties that we write differently, or in addition to Hudi's.
 OURS: Final = {
     "hoodie.table.timeline.timezone",
     "hoodie.table.create.schema",

@@ -1,4 +1,4 @@
-"""Null structs over fields that may not be null, as every outer join makes them: written as Spark's Parquet does."""
+"""Null structs with required fields, as every outer join makes them, are written as Spark's Parquet writes them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.helpers import hudi_rs
 
 INNER = pa.struct([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string())])
 OUTER = pa.struct([pa.field("in", INNER, nullable=False)])
-#: A child that is null as its parent is, whatever its type says: what Spark hands over.
+#: A required child that is null where its parent is null, as Spark passes it.
 VALUES = pa.StructArray.from_arrays(
     [pa.array([1, None, 3]), pa.array(["x", None, None])], fields=list(INNER), mask=pa.array([False, True, False])
 )
 ENDS = pa.array([0, 2, 3], pa.int32())
 KEYS = pa.array(["k", "l", "m"])
-#: Column -> its values of two rows.
+#: Column -> its values in two rows.
 COLUMNS = {
     "s": VALUES.slice(1),
     "o": pa.StructArray.from_arrays([VALUES.slice(1)], fields=list(OUTER), mask=pa.array([True, False])),
@@ -43,7 +43,7 @@ def has_required(kind: pa.DataType) -> bool:
 
 
 def held(table: lakeformat.Table) -> dict[int, dict[str, Any]]:
-    """What hudi-rs and we read."""
+    """Return the rows. Check that hudi-rs reads the same."""
     found = {r["id"]: {c: r[c] for c in r if not c.startswith("_hoodie")} for r in hudi_rs.assert_same_rows(table)}
     footer = pq.read_schema(Path(table.context.storage.location) / table.snapshot().files[0].path)
     assert not any(has_required(field.type) for field in footer)
@@ -77,7 +77,7 @@ def test_null_structs_are_written_merged_clustered_and_updated(operation: str, t
 
 
 def test_a_table_whose_fields_are_required_takes_null_structs(tmp_path: Path) -> None:
-    """As another writer may have made it."""
+    """Another writer may have made such a table."""
     table = lakeformat.create(tmp_path / "t", rows(0, 1).schema, record_key="id")
     table.insert(rows(1, 2))
     commit = next((tmp_path / "t" / ".hoodie").glob("*.commit"))

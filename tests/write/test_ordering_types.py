@@ -1,5 +1,7 @@
-"""Merge-on-read tables ordered by columns of every type: a late delete loses, a newer one wins, before and after
-compaction; a type that delete blocks cannot hold is refused when the table is made."""
+"""Merge-on-read tables ordered by columns of every type: a late delete loses, a newer one wins.
+
+This holds before and after compaction. A type that delete blocks cannot hold is refused when the table is made.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ def test_a_type_that_delete_blocks_cannot_hold_is_refused_at_creation(stored: pa
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_late_delete_with_the_least_date_loses(kind: str, tmp_path: Path) -> None:
-    """Delete blocks hold 1970-01-01 as the int 0, which readers take for "delete whatever is there"."""
+    """Delete blocks hold 1970-01-01 as the int 0, which readers take for "delete any version"."""
     schema = pa.schema({"id": pa.int64(), "at": pa.date32(), "_hoodie_is_deleted": pa.bool_()})
     table = lakeformat.create(tmp_path / "t", schema, record_key="id", ordering="at", table_type=kind)
     days = [dt.date(1970, 1, 5), dt.date(1969, 1, 5), dt.date(1970, 1, 1)]

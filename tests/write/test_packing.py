@@ -1,4 +1,4 @@
-"""File sizes: small files are topped up, large ones are left alone, the limit holds."""
+"""File sizes: small files are topped up, large ones are left alone, and the limit holds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_small_commits_do_not_pile_up_files(operation: str) -> None:
     files = table.snapshot().files
     total = sum(file.size_bytes for file in files)
     assert table.to_arrow(["id"]).num_rows == 3000
-    # At most one file is small when all the others have been filled at least to the small-file limit.
+    # At most one file is small if all others have been filled at least to the small-file limit.
     assert len(files) <= total // 40_000 + 1
     assert max(file.size_bytes for file in files) < 60_000 * 1.1
 

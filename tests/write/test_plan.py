@@ -1,4 +1,4 @@
-"""Planning a write without making it: the same decisions, and not a byte on storage."""
+"""The plan of a write without the write: the same decisions, and not a byte on storage."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_write_does_what_the_plan_says(table: Table, operation: Operation) -> No
     snapshot = table.snapshot()
     assert plan.instant_time == snapshot.instant_time
     table.write(rows(50, 150), operation)
-    stats = list(table.context.store.commit(table.context.store.load().commits[-1]).all_stats())
+    stats = list(table.context.store.read_commit(table.context.store.load().commits[-1]).all_stats())
     done = {(s.partition_path, s.file_id, s.num_updates + s.num_deletes, s.num_inserts) for s in stats}
     assert {(f.partition_path, f.file_id, f.updates, f.inserts) for f in plan.files} == done
     sizes = {file.group.file_id: file.size_bytes for file in snapshot.files}

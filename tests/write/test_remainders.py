@@ -1,4 +1,4 @@
-"""The rest of a partition: packed with others where there are any, else a file."""
+"""The remainder of a partition: packed with others if there are any, otherwise written to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory pool is the process's: writes that overlap share it, and the last one gives it back."""
+"""The memory pool of the process: overlapping writes share it, and the last one frees it."""
 
 from __future__ import annotations
 

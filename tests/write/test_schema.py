@@ -1,4 +1,4 @@
-"""How a table's columns change: what is added or widened, what is refused, and what readers see."""
+"""Changes of a table's columns: the additions and widenings, the refusals, and what readers see."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TYPES = st.recursive(
     max_leaves=4,
 )
 WHOLE, FRACTIONS = st.sampled_from([pa.int32(), pa.int64()]), st.sampled_from([pa.float32(), pa.float64()])
-#: Of three columns all types fit, so that few examples are passed over; any type may meet any in the fourth.
+#: All types fit in three of the columns, so few examples are discarded. In the fourth, any type may meet any other.
 COLUMNS = {"a": WHOLE, "b": fields(WHOLE).map(pa.struct), "c": FRACTIONS.map(pa.list_), "d": TYPES}
 SCHEMAS = st.lists(st.sampled_from("abcd"), min_size=1, unique=True).flatmap(
     lambda names: st.tuples(*(COLUMNS[name].map(lambda kind, name=name: pa.field(name, kind)) for name in names)).map(
@@ -57,7 +57,7 @@ SCHEMAS = st.lists(st.sampled_from("abcd"), min_size=1, unique=True).flatmap(
 
 
 def grown(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
-    """Evolved; examples that do not fit are passed over."""
+    """Return the evolved schema. Discard examples that do not fit."""
     try:
         return evolve(table, incoming, fill_missing=True)
     except SchemaMismatchError:

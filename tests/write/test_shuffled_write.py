@@ -1,4 +1,4 @@
-"""The exchanged way and the staged way leave the same table; what only the exchanged way does."""
+"""The exchanged way and the staged way leave the same table. Some tests are about the exchanged way only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows_of(rows: Sequence[Row]) -> pa.Table:
 
 
 def contents(table: lakeformat.Table) -> list[tuple[Any, ...]]:
-    """Rows as hudi-rs and we see them."""
+    """Return the rows. Check that hudi-rs reads the same."""
     names = ("_hoodie_partition_path", "_hoodie_record_key", *SCHEMA.names)
     found = (tuple(row[name] for name in names) for row in hudi_rs.assert_same_rows(table))
     return sorted(found, key=lambda row: row[:-1])
@@ -77,7 +77,7 @@ SIZES: Final[Mapping[str, Mapping[str, Any]]] = {
     "many files": {"hoodie.parquet.max.file.size": 2000, "hoodie.parquet.small.file.limit": 1500},
     "no small files": {"hoodie.parquet.max.file.size": 2000, "hoodie.parquet.small.file.limit": 0},
 }
-#: Per write: per task: rows. Keys repeat within a task, across tasks and across writes.
+#: Writes, each a list of tasks, each a list of rows. Keys repeat within a task, across tasks and across writes.
 WRITES: Final = st.lists(
     st.lists(
         st.lists(st.tuples(st.integers(0, 40), st.sampled_from("ab"), st.integers(0, 3), st.just(0.5)), max_size=30),
@@ -90,7 +90,7 @@ WRITES: Final = st.lists(
 
 
 def apart(batches: Sequence[Sequence[Row]], numbers: Iterator[int]) -> list[list[Row]]:
-    """The same rows, told apart by their last column (which is part of no key here); in one of four it is null."""
+    """Return the same rows with different values in the last column (no part of the key here); one in four is null."""
     return [[(i, p, t, float(n) if (n := next(numbers)) % 4 else None) for i, p, t, _ in rows] for rows in batches]
 
 
@@ -122,7 +122,7 @@ def keys(first: int, last: int, part: str = "a") -> pa.Table:
 
 
 def ranges(table: lakeformat.Table) -> list[tuple[int, int]]:
-    """Least and greatest id of each file."""
+    """Return the least and the greatest id of each file."""
     rows = table.to_arrow(columns=["id", "_hoodie_file_name"])
     grouped = rows.group_by("_hoodie_file_name").aggregate([("id", "min"), ("id", "max")])
     return sorted(zip(grouped["id_min"].to_pylist(), grouped["id_max"].to_pylist(), strict=True))
@@ -149,7 +149,7 @@ def test_delete_without_partition_columns_searches_every_partition(tmp_path: Pat
 
 
 class Interrupted(LocalTaskRunner):
-    """Another writer commits while our tasks write; each time it changes one key and adds one."""
+    """An exchange in which another writer commits while our tasks write: it changes one key and adds one."""
 
     def __init__(self, table: lakeformat.Table, job: WriteJob, theirs: list[pa.Table]) -> None:
         super().__init__(table, job)

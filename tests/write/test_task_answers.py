@@ -1,4 +1,4 @@
-"""What tasks that append to buckets tell the driver: a line for each log file, however many rows it holds."""
+"""The report of a task that appends to buckets to the driver: a line for each log file, for any number of rows."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def test_delete_of_all_rows_of_a_file_leaves_what_a_delete_by_key_leaves(tmp_pat
     shapes = []
     for table in (by_where, by_key):
         files = [file for file in table.snapshot().files if file.partition_path == "x"]
-        stats = list(table.context.store.commit(table.snapshot().timeline.commits[-1]).all_stats())
+        stats = list(table.context.store.read_commit(table.snapshot().timeline.commits[-1]).all_stats())
         shapes.append([(len(files), stat.num_writes, stat.num_deletes, stat.prev_commit is None) for stat in stats])
         assert table.history()[0].operation == "delete"
         hudi_rs.assert_same_rows(table)
@@ -280,7 +280,7 @@ def test_commits_of_update_and_delete_have_hudis_operation_types(tmp_path: Path)
     table = three_partitions(tmp_path)
     table.update({"n": 1}, where="id = 1")
     table.delete(where="id = 1")
-    commits = [table.context.store.commit(instant) for instant in table.snapshot().timeline.commits[-2:]]
+    commits = [table.context.store.read_commit(instant) for instant in table.snapshot().timeline.commits[-2:]]
     assert [commit.operation for commit in commits] == ["UPSERT", "DELETE"]
     assert [(s.num_updates, s.num_deletes, s.num_writes) for c in commits for s in c.all_stats()] == [
         (1, 0, 4),

@@ -87,7 +87,7 @@ WITHOUT_WALL = WIDE.remove(WIDE.get_field_index("wall"))
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    """A table with the rows 1 and 2, all other columns null. Tests change row 1."""
+    """Create a table with the rows 1 and 2, all other columns null. Tests change row 1."""
     two = pa.Table.from_pylist([{"id": 1}, {"id": 2}], WIDE)
     return a_table(tmp_path_factory.mktemp("wide") / "t", rows=two, operation="upsert")
 

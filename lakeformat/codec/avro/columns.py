@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from lakeformat.codec.avro.schema import AvroType
 
-__all__ = ["AvroBytes", "Ints", "decode_row_by_row", "decode_columns"]
+__all__ = ["AvroBytes", "Ints", "decode_columns", "decode_row_by_row"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 _Words: TypeAlias = npt.NDArray[np.uint64]
@@ -380,7 +380,9 @@ class _Lockstep:
         sign = np.where(raw[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
         if avro_type.size > 16 and (raw[:, : avro_type.size - 16] != sign).any():
             raise ValueError("a decimal has more digits than its type")
-        return _decimals(np.concatenate([sign.repeat(max(16 - avro_type.size, 0), 1), raw[:, -16:]], axis=1), avro_type.arrow)
+        return _decimals(
+            np.concatenate([sign.repeat(max(16 - avro_type.size, 0), 1), raw[:, -16:]], axis=1), avro_type.arrow
+        )
 
     def _record(self, avro_type: AvroType, pos: Ints, want: bool) -> Step:
         arrays, rows = [], len(pos)
@@ -459,7 +461,9 @@ class _Rounds:
         if avro_type.kind == "map":
             fields = [avro_type.arrow.key_field, avro_type.arrow.item_field]
             children = pa.StructArray.from_arrays([self._order_items(self._keys, pa.string()), children], fields=fields)
-        return pa.Array.from_buffers(avro_type.arrow, len(self._counts), [None, pa.py_buffer(offsets)], children=[children])
+        return pa.Array.from_buffers(
+            avro_type.arrow, len(self._counts), [None, pa.py_buffer(offsets)], children=[children]
+        )
 
     def _order_items(self, parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
         if not parts:

@@ -36,8 +36,8 @@ __all__ = [
     "is_container",
     "list_field",
     "map_schema",
-    "optional_field",
     "nested_record_schema",
+    "optional_field",
     "required_field",
 ]
 

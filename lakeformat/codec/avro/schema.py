@@ -315,7 +315,7 @@ class AvroType:
         children: Fields of a record, items of an array, values of a map.
         size: Number of bytes of a fixed.
         symbols: Symbols of an enum.
-        fewest: Least number of bytes of a value.
+        min_bytes: Least number of bytes of a value.
     """
 
     kind: str
@@ -325,7 +325,7 @@ class AvroType:
     children: tuple[AvroType, ...] = ()
     size: int = 0
     symbols: tuple[str, ...] = ()
-    fewest: int = 0
+    min_bytes: int = 0
 
     @property
     def names(self) -> list[str]:
@@ -361,7 +361,7 @@ class _Tree:
             case list():
                 return self._union(avro, arrow, namespace)
             case str() if avro in _FEWEST:
-                return AvroType(avro, arrow, fewest=_FEWEST[avro])
+                return AvroType(avro, arrow, min_bytes=_FEWEST[avro])
             case str():
                 return self._named.get(_qualify(avro, namespace)) or self._named[avro]
             case {"type": "record"}:
@@ -371,9 +371,9 @@ class _Tree:
             case {"type": "map", "values": values}:
                 return self._collection("map", self.type_of(values, arrow.item_type, namespace), arrow)
             case {"type": "enum", "symbols": [*symbols]} if all(isinstance(symbol, str) for symbol in symbols):
-                return self._remember(avro, namespace, AvroType("enum", arrow, symbols=(*symbols,), fewest=1))
+                return self._remember(avro, namespace, AvroType("enum", arrow, symbols=(*symbols,), min_bytes=1))
             case {"type": "fixed", "size": int(size)} if 0 <= size < 2**31:
-                return self._remember(avro, namespace, AvroType("fixed", arrow, size=size, fewest=size))
+                return self._remember(avro, namespace, AvroType("fixed", arrow, size=size, min_bytes=size))
             case {"type": str() | dict() as inner} if inner not in ("enum", "fixed"):
                 return self.type_of(inner, arrow, namespace)
         raise CorruptTableError(f"the Avro schema in {self._source} has a type that is not whole; restore the file")
@@ -381,24 +381,33 @@ class _Tree:
     def _union(self, avro: list[Any], arrow: pa.DataType, namespace: str) -> AvroType:
         (at,) = (n for n, branch in enumerate(avro) if branch not in ("null", {"type": "null"}))
         avro_type = self.type_of(avro[at], arrow, namespace)
-        fewest = 1 if len(avro) > 1 else 1 + avro_type.fewest
-        return AvroType(avro_type.kind, avro_type.arrow, at, len(avro), avro_type.children, avro_type.size, avro_type.symbols, fewest)
+        min_bytes = 1 if len(avro) > 1 else 1 + avro_type.min_bytes
+        return AvroType(
+            avro_type.kind,
+            avro_type.arrow,
+            at,
+            len(avro),
+            avro_type.children,
+            avro_type.size,
+            avro_type.symbols,
+            min_bytes,
+        )
 
     def _record(self, avro: dict[str, Any], arrow: pa.StructType, full: str) -> AvroType:
         inner = full.rpartition(".")[0]
         children = tuple(self._fields(avro["fields"], arrow, inner))
-        return AvroType("record", arrow, children=children, fewest=sum(child.fewest for child in children))
+        return AvroType("record", arrow, children=children, min_bytes=sum(child.min_bytes for child in children))
 
     def _fields(self, fields: list[Any], arrow: pa.StructType, namespace: str) -> Iterator[AvroType]:
         for field, column in zip(fields, arrow, strict=True):
             yield self.type_of(field["type"], column.type, namespace)
 
     def _collection(self, kind: str, item: AvroType, arrow: pa.DataType) -> AvroType:
-        if kind == "array" and not item.fewest:
+        if kind == "array" and not item.min_bytes:
             raise CorruptTableError(
                 f"the Avro schema in {self._source} has an array whose items take no bytes; restore the file"
             )
-        return AvroType(kind, arrow, children=(item,), fewest=1)
+        return AvroType(kind, arrow, children=(item,), min_bytes=1)
 
     def _remember(self, avro: dict[str, Any], namespace: str, avro_type: AvroType) -> AvroType:
         self._named[_full_name(avro, namespace)] = avro_type

@@ -60,7 +60,11 @@ _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
 _COMPLETED: Final = frozenset({None, "COMPLETED"})  # Releases that archived only completed instants store no state.
 
-_ENTRY_FIELDS: Final = (optional_field("commitTime", TEXT), optional_field("actionType", TEXT), optional_field("actionState", TEXT))
+_ENTRY_FIELDS: Final = (
+    optional_field("commitTime", TEXT),
+    optional_field("actionType", TEXT),
+    optional_field("actionState", TEXT),
+)
 
 
 def reference_records(schema: Any, defined: set[str]) -> Any:

@@ -20,8 +20,8 @@ from lakeformat.codec.avro.container import (
     encode_record,
     file_schema,
     map_schema,
-    optional_field,
     nested_record_schema,
+    optional_field,
     required_field,
 )
 
@@ -49,7 +49,10 @@ CLEAN_PLAN: Final = file_schema(
     optional_field(
         "earliestInstantToRetain",
         nested_record_schema(
-            "HoodieActionInstant", required_field("timestamp", TEXT), required_field("action", TEXT), required_field("state", TEXT)
+            "HoodieActionInstant",
+            required_field("timestamp", TEXT),
+            required_field("action", TEXT),
+            required_field("state", TEXT),
         ),
     ),
     _NEWEST,
@@ -60,7 +63,11 @@ CLEAN_PLAN: Final = file_schema(
         _PATHS,
         map_schema(
             array_schema(
-                nested_record_schema("HoodieCleanFileInfo", optional_field("filePath", TEXT), optional_field("isBootstrapBaseFile", "boolean"))
+                nested_record_schema(
+                    "HoodieCleanFileInfo",
+                    optional_field("filePath", TEXT),
+                    optional_field("isBootstrapBaseFile", "boolean"),
+                )
             )
         ),
     ),
@@ -114,12 +121,12 @@ class CleanPlan:
 
 @dataclass(frozen=True, slots=True)
 class CleanPartition:
-    """The result of a clean in one partition, with bare names of files. ``is_gone``: the folder was deleted."""
+    """The result of a clean in one partition, with bare names of files."""
 
     path: str
     deleted: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
-    is_gone: bool = False
+    is_folder_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +209,7 @@ def encode_clean(metadata: CleanMetadata) -> bytes:
             "deletePathPatterns": [*partition.deleted, *partition.failed],
             "successDeleteFiles": list(partition.deleted),
             "failedDeleteFiles": list(partition.failed),
-            "isPartitionDeleted": partition.is_gone,
+            "isPartitionDeleted": partition.is_folder_deleted,
         }
         for partition in metadata.partitions
     }

@@ -20,8 +20,8 @@ from lakeformat.codec.avro.container import (
     file_schema,
     is_container,
     map_schema,
-    optional_field,
     nested_record_schema,
+    optional_field,
 )
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata, LogsMerged, WriteStat
@@ -222,7 +222,9 @@ _READ: Final = (
 
 def _metadata(name: str, stat_fields: tuple[str, ...], *more: Mapping[str, Any]) -> dict[str, Any]:
     stat = nested_record_schema("HoodieWriteStat", *(optional_field(field, _STAT[field]) for field in stat_fields))
-    extra = map_schema(TEXT) if more else {**map_schema(TEXT), "default": None}  # Hudi's two schemas differ in this default.
+    extra = (
+        map_schema(TEXT) if more else {**map_schema(TEXT), "default": None}
+    )  # Hudi's two schemas differ in this default.
     return file_schema(
         name,
         optional_field("partitionToWriteStats", map_schema(array_schema(stat))),

@@ -22,8 +22,8 @@ from lakeformat.codec.avro.container import (
     file_schema,
     list_field,
     map_schema,
-    optional_field,
     nested_record_schema,
+    optional_field,
     required_field,
 )
 from lakeformat.errors import CorruptTableError
@@ -34,9 +34,9 @@ __all__ = [
     "ROLLBACK_METADATA",
     "ROLLBACK_PLAN",
     "SAVEPOINT",
+    "CompletedRestore",
     "RestoreMetadata",
     "RestorePlan",
-    "CompletedRestore",
     "RollbackMetadata",
     "RollbackPartition",
     "RollbackPlan",
@@ -55,7 +55,9 @@ __all__ = [
     "rollback_record",
 ]
 
-_INSTANT: Final = nested_record_schema("HoodieInstantInfo", required_field("commitTime", TEXT), required_field("action", TEXT))
+_INSTANT: Final = nested_record_schema(
+    "HoodieInstantInfo", required_field("commitTime", TEXT), required_field("action", TEXT)
+)
 
 #: Writer schema of ``<instant>.rollback.requested``.
 ROLLBACK_PLAN: Final = file_schema(

@@ -20,8 +20,8 @@ from lakeformat.codec.avro.container import (
     encode_record,
     file_schema,
     map_schema,
-    optional_field,
     nested_record_schema,
+    optional_field,
     required_field,
 )
 from lakeformat.errors import CorruptTableError

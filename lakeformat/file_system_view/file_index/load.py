@@ -10,12 +10,17 @@ import pyarrow as pa
 
 from lakeformat.codec.internal_schema import LATEST_SCHEMA
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError, StorageError
-from lakeformat.file_system_view.file_index.replay import IndexChanges, files_of_commit, find_missing_commits, replaced_group_keys
+from lakeformat.file_system_view.file_index.replay import (
+    IndexChanges,
+    files_of_commit,
+    find_missing_commits,
+    replaced_group_keys,
+)
 from lakeformat.file_system_view.file_index.shards import IndexedFiles
 from lakeformat.file_system_view.file_index.stored import (
     FOLDER,
-    IndexName,
     IndexManifest,
+    IndexName,
     bounds_schema,
     file_table,
     read_delta,
@@ -31,7 +36,7 @@ from lakeformat.storage.port import FileInfo
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["load_index_changes", "find_deltas", "load_snapshot", "rolled_back_times"]
+__all__ = ["find_deltas", "load_index_changes", "load_snapshot", "rolled_back_times"]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
 #: Names of the actions that are undone for good by a rollback: they have no plan that may run again.
@@ -52,7 +57,8 @@ def load_snapshot(
 
     Args:
         hidden_times: times of instants that count as pending, even if they have completed.
-        needed_times: times of the commits whose rows are needed, None for all. Files of other commits may have been cleaned.
+        needed_times: times of the commits whose rows are needed, None for all. Files of other commits may have been
+            cleaned.
         timeline: a timeline from `TableContext.timeline`; None loads it here.
         use_index: whether the file index may replace the listing of every folder. With the index, a file that is
             missing or cut short is noticed only when it is opened.
@@ -89,7 +95,9 @@ def _load(
     ends_in_past = needed_times is not None and bool(hidden_times)  # Only a listing can name the cleaned files.
     use_index = use_index and config.table_type is TableType.COPY_ON_WRITE and not ends_in_past
     found = _load_indexed(store, config, whole, as_of) if use_index else None
-    return found or list_snapshot(store, config, whole, as_of, is_time_travel=bool(hidden_times), needed_times=needed_times)
+    return found or list_snapshot(
+        store, config, whole, as_of, is_time_travel=bool(hidden_times), needed_times=needed_times
+    )
 
 
 def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None) -> Snapshot | None:
@@ -101,14 +109,16 @@ def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as
     if not entries or (as_of is not None and _cleaned_since(store, whole, as_of)):
         return None
     timeline = whole if as_of is None else whole.as_of(as_of)
-    if timeline.commits and LATEST_SCHEMA in store.commit(timeline.commits[-1]).extra:
+    if timeline.commits and LATEST_SCHEMA in store.read_commit(timeline.commits[-1]).extra:
         return None  # The index keeps bounds by column name, but such a table identifies its columns by ids.
     chosen = _choose_manifest(store, entries, whole, as_of)
     if chosen is None:
         return None
     manifest, missing = chosen
     schema = table_schema(store, config, timeline.commits, ())
-    changes = schema and load_index_changes(store, timeline, manifest.covered.commits, missing, find_deltas(entries), schema)
+    changes = schema and load_index_changes(
+        store, timeline, manifest.covered.commits, missing, find_deltas(entries), schema
+    )
     if schema is None or changes is None:
         return None
 
@@ -133,12 +143,12 @@ class _WithArchived(TimelineStore):
         gone = [instant for instant in archive.completed_in("") if instant.time in whole.commit_times]
         self._archived = {instant.time: metadata for instant, metadata in archive.commits(gone)}
 
-    def commit(self, instant: Instant) -> CommitMetadata:
-        """Read a commit as `TimelineStore.commit`. Raise `InstantNotAvailableError` if it has been undone."""
+    def read_commit(self, instant: Instant) -> CommitMetadata:
+        """Read a commit as `TimelineStore.read_commit`. Raise `InstantNotAvailableError` if it has been undone."""
         if instant.time in self._archived:
             return self._archived[instant.time]
         try:
-            return super().commit(instant)
+            return super().read_commit(instant)
         except FileNotFoundError:
             raise InstantNotAvailableError(
                 f"commit {instant.time} of {self.storage.location} has been taken back since it was read; read the "
@@ -239,7 +249,7 @@ def load_index_changes(
             replaced |= found[1]
             continue
         others = True
-        metadata = store.commit(instant)
+        metadata = store.read_commit(instant)
         files = files_of_commit(metadata, measure)
         if files is None:
             return None
@@ -248,6 +258,6 @@ def load_index_changes(
     if others:
         for instant in timeline.commits:
             if instant.time in covered and instant.action is Action.REPLACE_COMMIT:
-                metadata = store.commit(instant)
+                metadata = store.read_commit(instant)
                 replaced |= {FileGroupId(path, file_id) for path, ids in metadata.replaced.items() for file_id in ids}
     return IndexChanges(tuple(tables), replaced_group_keys(replaced))

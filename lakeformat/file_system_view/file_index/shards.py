@@ -22,13 +22,13 @@ from lakeformat.file_system_view.file_index.replay import IndexChanges
 from lakeformat.file_system_view.file_index.stored import (
     KINDS,
     IndexManifest,
-    stored_bounds,
     column_names,
     concat_files,
     group_keys,
     indexed_paths,
     newest_versions,
     read_columns,
+    stored_bounds,
 )
 from lakeformat.file_system_view.live_files import FILE_COLUMNS, ListedFiles, LiveFiles, Portion, file_objects
 from lakeformat.model.files import BaseFile
@@ -139,8 +139,8 @@ class IndexedFiles:
         owners, hidden_owners = _find_owners(starts, group_keys(added)), _find_owners(starts, hidden)
         parts = []
         for at, path in enumerate(paths):
-            mine = added.filter(pa.array(owners == at)) if added.num_rows else added
-            parts.append(ShardPart(path, at, mine, hidden.filter(pa.array(hidden_owners == at))))
+            own_files = added.filter(pa.array(owners == at)) if added.num_rows else added
+            parts.append(ShardPart(path, at, own_files, hidden.filter(pa.array(hidden_owners == at))))
         return tuple(parts)
 
     @property
@@ -180,7 +180,9 @@ class IndexedFiles:
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
         """Return the base files of one partition, by file id."""
-        return self._try_index(lambda own: own._read_files_of(partition_path), lambda other: other.of_partition(partition_path))
+        return self._try_index(
+            lambda own: own._read_files_of(partition_path), lambda other: other.of_partition(partition_path)
+        )
 
     def _read_files_of(self, partition_path: str) -> tuple[BaseFile, ...]:
         return tuple(file for table in self._read_tables_of(partition_path, ()) for file in file_objects(table))
@@ -188,8 +190,8 @@ class IndexedFiles:
     def _read_tables_of(self, partition_path: str, columns: Sequence[str]) -> list[pa.Table]:
         starts = self.manifest.shards.column("first").combine_chunks()
         low, high = _find_owners(starts, pa.array([f"{partition_path}\x00", f"{partition_path}\x01"])).tolist()
-        mine = [part for part in self.parts if part.at < 0 or low <= part.at <= high]
-        tables = (table for _, table in self._read(mine, columns))
+        own_files = [part for part in self.parts if part.at < 0 or low <= part.at <= high]
+        tables = (table for _, table in self._read(own_files, columns))
         return [table.filter(pc.equal(table.column("partition_path"), partition_path)) for table in tables]
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
@@ -197,7 +199,9 @@ class IndexedFiles:
 
         def ask(own: IndexedFiles) -> ColumnBounds | None:
             tables = own._read_tables_of(partition_path, (column,))
-            return stored_bounds(concat_files(tables, own.schema), (column,), own.schema).get(column) if tables else None
+            return (
+                stored_bounds(concat_files(tables, own.schema), (column,), own.schema).get(column) if tables else None
+            )
 
         return self._try_index(ask, lambda other: other.bounds_in(partition_path, column))
 

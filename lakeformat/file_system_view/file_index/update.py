@@ -20,15 +20,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.errors import LakeformatError
-from lakeformat.file_system_view.file_index.load import load_index_changes, find_deltas, rolled_back_times
-from lakeformat.file_system_view.file_index.replay import IndexChanges, cover_timeline, find_missing_commits, replaced_group_keys
+from lakeformat.file_system_view.file_index.load import find_deltas, load_index_changes, rolled_back_times
+from lakeformat.file_system_view.file_index.replay import (
+    IndexChanges,
+    cover_timeline,
+    find_missing_commits,
+    replaced_group_keys,
+)
 from lakeformat.file_system_view.file_index.shards import IndexedFiles, ShardPart
 from lakeformat.file_system_view.file_index.stored import (
     FOLDER,
     CoveredTimeline,
-    IndexName,
     IndexManifest,
-    stored_bounds,
+    IndexName,
     bounds_schema,
     concat_files,
     file_table,
@@ -38,6 +42,7 @@ from lakeformat.file_system_view.file_index.stored import (
     newest_versions,
     read_index_manifest,
     remove_files,
+    stored_bounds,
     with_bounds,
     write_file,
 )
@@ -160,7 +165,9 @@ class IndexWriter:
         schema, live = bounds_schema(self.schema), base.live
         if isinstance(live, IndexedFiles) and live.is_whole:
             before = live.changes
-            everything = IndexChanges((*before.files, *changes.files), pa.concat_arrays([before.replaced, changes.replaced]))
+            everything = IndexChanges(
+                (*before.files, *changes.files), pa.concat_arrays([before.replaced, changes.replaced])
+            )
             parts = IndexedFiles(self._storage, live.manifest, everything, schema, _refuse_listing).parts
             old = live.manifest.shards
         else:

@@ -280,7 +280,9 @@ def read_changes(
         id(change) for some in find_shared_key_sets(changes) for change in some
     }  # By identity: a commit may have many changes.
     # Hidden file groups whose rows cannot reappear in another group have only deletes.
-    gone = [change for change in changes if change.after is None and not change.change_data_logs and id(change) not in met]
+    gone = [
+        change for change in changes if change.after is None and not change.change_data_logs and id(change) not in met
+    ]
     all_go = {id(change) for change in gone}
     rest = [change for change in changes if id(change) not in all_go]
     mixed = [change for change in rest if id(change) in met or change.may_delete]
@@ -342,7 +344,9 @@ def _group_images(
         yield from shaped.make_changes(rows.read_matching(change.before, news), rows.read_matching(change.after, news))
 
 
-def _read_change_data(storage: Storage, rows: _SliceRows, shaped: _ImageBuilder, change: GroupChange) -> Iterator[pa.RecordBatch]:
+def _read_change_data(
+    storage: Storage, rows: _SliceRows, shaped: _ImageBuilder, change: GroupChange
+) -> Iterator[pa.RecordBatch]:
     """Yield the changes from the commit's change data. If it has no rows after, read them from the slice after."""
     for log in change.change_data_logs:
         for batch in read_change_data(storage, log):
@@ -362,7 +366,9 @@ def _read_change_data(storage: Storage, rows: _SliceRows, shaped: _ImageBuilder,
             yield from (shaped.make_deletes(batch) for batch in before.filter(pc.equal(ops, "d")).to_batches())
 
 
-def _compare_by_counts(rows: _SliceRows, change: GroupChange, before: Part, after: Part) -> tuple[pa.Table, pa.Table] | None:
+def _compare_by_counts(
+    rows: _SliceRows, change: GroupChange, before: Part, after: Part
+) -> tuple[pa.Table, pa.Table] | None:
     """Return the old and the new versions of the rows that the commit wrote; None if it may have deleted rows.
 
     It is for slices without log files: their footers show whether the row count grew by exactly the inserted rows.
@@ -535,7 +541,9 @@ class _ImageBuilder:
         assert rows is not None  # noqa: S101  One of the two is there.
         count, keys = rows.num_rows, rows.column(RECORD_KEY)
         columns = [keys, *(pa.repeat(text, count) for text in (self._partition, op, self._time))]
-        return pa.record_batch([*columns, self._make_image(before, count), self._make_image(after, count)], schema=self._schema)
+        return pa.record_batch(
+            [*columns, self._make_image(before, count), self._make_image(after, count)], schema=self._schema
+        )
 
     def _make_image(self, rows: pa.RecordBatch | None, count: int) -> pa.Array:
         field = self._schema.field("after")

@@ -50,7 +50,8 @@ class GroupChange:
         after: the slice after the commit; None if the commit hid the group, or a file of the slice is missing.
         inserts_only: whether the commit's statistics say that it only added rows.
         change_data_logs: files of change data with the images before, or with both images (`LOGGED_MODES`).
-        missing_message: error message about a file that does not exist any more, so that only the change data is left; else "".
+        missing_message: error message about a file that does not exist any more; then only the change data is left.
+            Otherwise "".
         appended_logs: the log files, if the commit wrote nothing else. Then only rows of their keys may have changed.
         may_delete, may_insert: False if the commit's statistics say that it deleted, or added, no row.
         bucket: bucket number of the file group; None if its file id does not start with one.
@@ -142,7 +143,7 @@ def find_shared_key_sets(changes: Sequence[GroupChange]) -> list[tuple[GroupChan
     sets: dict[int | None, list[GroupChange]] = {}
     for change in concerned:
         sets.setdefault(change.bucket if apart else None, []).append(change)
-    return [tuple(some) for some in sets.values() if len(some) > 1 and _may_share_key(some)]
+    return [tuple(group) for group in sets.values() if len(group) > 1 and _may_share_key(group)]
 
 
 def _may_share_key(changes: Sequence[GroupChange]) -> bool:
@@ -153,7 +154,7 @@ def _group_items(commit: Sequence[GroupChange]) -> Iterator[tuple[GroupChange, .
     """Yield the changes of a commit that are read together, then the others one by one."""
     together = find_shared_key_sets(commit)
     yield from together
-    read = {id(change) for some in together for change in some}
+    read = {id(change) for key_set in together for change in key_set}
     yield from ((change,) for change in commit if id(change) not in read)
 
 
@@ -224,7 +225,7 @@ class _Commits(dict[str, CommitMetadata]):
         self._store, self._instants = context.store, {instant.time: instant for instant in whole.commits}
 
     def __missing__(self, time: str) -> CommitMetadata:
-        self[time] = found = self._store.commit(self._instants[time])
+        self[time] = found = self._store.read_commit(self._instants[time])
         return found
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.files.footer_bounds import row_group_bounds
-from lakeformat.files.footers import open_parquet, choose_dictionary_reads, row_batches
+from lakeformat.files.footers import choose_dictionary_reads, open_parquet, row_batches
 from lakeformat.files.missing_files import missing_file_error
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.files.slice_skipping import Skipping

@@ -20,7 +20,11 @@ import pyarrow.compute as pc
 
 from lakeformat.display import html_rows
 from lakeformat.errors import CorruptTableError
-from lakeformat.file_system_view.folder_values import find_folder_proven_files, find_folder_proven_logs, reading_key_settings
+from lakeformat.file_system_view.folder_values import (
+    find_folder_proven_files,
+    find_folder_proven_logs,
+    reading_key_settings,
+)
 from lakeformat.file_system_view.live_files import FILE_COLUMNS, Portion, file_objects, log_slice_flags
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footer_bounds import row_group_bounds
@@ -323,7 +327,7 @@ class _PrunedSlices:
 
     Attributes:
         row_groups, row_groups_left: row groups before and after pruning, of base files whose footers were opened.
-        spared_bytes: bytes of the row groups that need not be read.
+        skipped_bytes: bytes of the row groups that need not be read.
     """
 
     parts: Sequence[SlicePart]
@@ -437,9 +441,11 @@ def prove_folder_values(storage: Storage, timeline: Timeline, slices: Sequence[F
         logged = since is not None and instant.time >= since
         if instant.time in wanted or logged:
             with suppress(FileNotFoundError, CorruptTableError):  # An archived or damaged commit proves nothing.
-                metadata = store.commit(instant)
+                metadata = store.read_commit(instant)
                 own |= find_folder_proven_files(metadata)
-                logs |= {path: None if path in logs else size for path, size in find_folder_proven_logs(metadata).items()}
+                logs |= {
+                    path: None if path in logs else size for path, size in find_folder_proven_logs(metadata).items()
+                }
     return np.array(
         [
             (each.base is None or each.base.path in own)

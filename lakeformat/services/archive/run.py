@@ -25,7 +25,7 @@ from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.public import public
 from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, choose_instants, extend_for_cleaning
-from lakeformat.services.clean.plan import find_earliest_to_retain, choose_retention
+from lakeformat.services.clean.plan import choose_retention, find_earliest_to_retain
 from lakeformat.services.clean.run import read_last_clean
 from lakeformat.services.cluster.run import write_clustering_note
 from lakeformat.storage.port import FileInfo, own_path
@@ -71,7 +71,9 @@ class ArchiveSession:
         self.context, self.options = context, options
         self.store, self.storage = context.store, context.storage
 
-    def archive(self, least: int | None = None, most: int | None = None, *, checks_first: bool = False) -> ArchiveResult:
+    def archive(
+        self, least: int | None = None, most: int | None = None, *, checks_first: bool = False
+    ) -> ArchiveResult:
         """Archive the instants that are due.
 
         Args:
@@ -125,7 +127,7 @@ class ArchiveSession:
 
     def _has_replaced_files(self, commit: Instant) -> bool:
         """Tell whether files are left of the groups that a commit replaced; then they must be cleaned first."""
-        for path, ids in self.store.commit(commit).replaced.items():
+        for path, ids in self.store.read_commit(commit).replaced.items():
             hidden = frozenset(ids)
             for entry in self.storage.list(path) if hidden else ():
                 name = BaseFileName.match(entry.name) or LogFileName.match(entry.name)
@@ -157,7 +159,7 @@ class ArchiveSession:
 
     def _read(self, config: TableConfig, instant: Instant, entries: dict[str, FileInfo]) -> InstantToArchive:
         layout = self.store.layout
-        requests = (each for each in layout.requests(instant) if layout.file_name(each) in entries)
+        requests = (each for each in layout.list_requests(instant) if layout.file_name(each) in entries)
         request = next(requests, None)
         entry = entries[layout.file_name(instant)]
         return InstantToArchive(

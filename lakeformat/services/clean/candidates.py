@@ -19,7 +19,7 @@ from lakeformat.codec.timeline_files.recovery import decode_savepoint
 from lakeformat.file_system_view.file_groups import is_partition
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.services.clean.plan import CleanedFile, PartitionFiles, DeleteConstraints, Retention, Slice
+from lakeformat.services.clean.plan import CleanedFile, DeleteConstraints, PartitionFiles, Retention, Slice
 from lakeformat.storage.port import HOODIE, FileInfo, Storage, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -28,11 +28,11 @@ __all__ = [
     "SAVEPOINTS",
     "LastSearch",
     "find_changed_partitions",
+    "list_partition_files",
+    "list_savepoints",
+    "read_delete_constraints",
     "read_last_search",
     "write_search_note",
-    "list_partition_files",
-    "read_delete_constraints",
-    "list_savepoints",
 ]
 
 _PATH: Final = own_path("cleaned")
@@ -71,7 +71,9 @@ def read_last_search(storage: Storage, clean: CleanMetadata | None, retention: R
     return LastSearch(max(cleaned, noted["earliest"]), commits, savepoints)
 
 
-def write_search_note(storage: Storage, search: LastSearch, retention: Retention, *, searches_all: bool = False) -> None:
+def write_search_note(
+    storage: Storage, search: LastSearch, retention: Retention, *, searches_all: bool = False
+) -> None:
     """Write the note unless it has these values already.
 
     Args:
@@ -116,7 +118,7 @@ def read_delete_constraints(store: TimelineStore, timeline: Timeline) -> DeleteC
     replaced: dict[FileGroupId, str] = {}
     for instant in timeline.commits:
         if instant.action is Action.REPLACE_COMMIT:
-            groups = store.commit(instant).replaced
+            groups = store.read_commit(instant).replaced
             replaced.update((FileGroupId(path, id_), instant.time) for path, ids in groups.items() for id_ in ids)
     saved: dict[str, frozenset[str]] = {}
     for instant in list_savepoints(timeline):
@@ -159,7 +161,7 @@ def find_changed_partitions(
             for commit in timeline.commits
             if commit.time < earliest and (commit.time >= last.earliest or commit.time not in seen)
         ]
-    metadatas = (store.commit(commit) for commit in changed)
+    metadatas = (store.read_commit(commit) for commit in changed)
     return frozenset(path for metadata in metadatas for path in (*metadata.stats, *metadata.replaced))
 
 
@@ -297,6 +299,6 @@ def _cache_written_names(store: TimelineStore, timeline: Timeline) -> Callable[[
 
     @cache
     def names(time: str) -> Collection[str]:
-        return frozenset(stat.path.rpartition("/")[2] for stat in store.commit(of_time[time]).all_stats())
+        return frozenset(stat.path.rpartition("/")[2] for stat in store.read_commit(of_time[time]).all_stats())
 
     return names

@@ -25,15 +25,15 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = [
     "CleanedFile",
+    "DeleteConstraints",
     "FilesToDelete",
     "PartitionFiles",
-    "DeleteConstraints",
     "Policy",
     "Retention",
     "Slice",
     "choose_files",
-    "find_earliest_to_retain",
     "choose_retention",
+    "find_earliest_to_retain",
 ]
 
 _HOUR_MS: Final = 3_600_000
@@ -88,7 +88,9 @@ def choose_retention(
     return Retention(policy, options[_COUNTED[policy]])
 
 
-def find_earliest_to_retain(timeline: Timeline, retention: Retention, now_ms: int, zone: tzinfo | None) -> Instant | None:
+def find_earliest_to_retain(
+    timeline: Timeline, retention: Retention, now_ms: int, zone: tzinfo | None
+) -> Instant | None:
     """Return the oldest commit that stays readable. Return None by versions, and if no commit becomes unreadable.
 
     Never returns a commit after the oldest pending write: the commit that this write started from stays readable.
@@ -175,7 +177,9 @@ class FilesToDelete:
     is_whole: bool
 
 
-def choose_files(partition: PartitionFiles, retention: Retention, earliest: str | None, constraints: DeleteConstraints) -> FilesToDelete:
+def choose_files(
+    partition: PartitionFiles, retention: Retention, earliest: str | None, constraints: DeleteConstraints
+) -> FilesToDelete:
     """Choose the files of a partition to delete.
 
     Args:

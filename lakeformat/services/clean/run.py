@@ -29,16 +29,16 @@ from lakeformat.services.clean.candidates import (
     SAVEPOINTS,
     LastSearch,
     find_changed_partitions,
+    list_partition_files,
+    list_savepoints,
+    read_delete_constraints,
     read_last_search,
     write_search_note,
-    list_partition_files,
-    read_delete_constraints,
-    list_savepoints,
 )
 from lakeformat.services.clean.plan import (
     CleanedFile,
-    FilesToDelete,
     DeleteConstraints,
+    FilesToDelete,
     Policy,
     Retention,
     choose_files,
@@ -354,7 +354,7 @@ class CleanSession:
             CleanPartition(path, tuple(names), tuple(set(work.plan.files[path]).difference(names)), path in gone)
             for path, names in names_of.items()
         )
-        bare = tuple(CleanPartition(path, is_gone=True) for path in sorted(gone.difference(names_of)))
+        bare = tuple(CleanPartition(path, is_folder_deleted=True) for path in sorted(gone.difference(names_of)))
         metadata = CleanMetadata(
             start_time=work.instant.time,
             earliest_commit_to_retain=work.plan.earliest[0] if work.plan.earliest else "",
@@ -384,10 +384,10 @@ class CleanSession:
         return True
 
 
-def _choose_deletable(path: str, names: Sequence[str], kept: frozenset[str]) -> list[str]:
+def _choose_deletable(path: str, names: Sequence[str], kept_paths: frozenset[str]) -> list[str]:
     """Return the data files of a plan that may be deleted."""
     known = (name for name in names if BaseFileName.match(name) or LogFileName.match(name))
-    return [name for name in known if join_path(path, name) not in kept]
+    return [name for name in known if join_path(path, name) not in kept_paths]
 
 
 def _make_result(search: _Search, retention: Retention, instant_time: str) -> CleanResult:

@@ -25,8 +25,8 @@ from lakeformat.services.cluster.rewrite import (
     gather_results,
     merge_range,
     open_group,
-    write_spill_file,
     rewrite_stream,
+    write_spill_file,
 )
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage.port import Storage

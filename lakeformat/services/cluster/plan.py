@@ -15,7 +15,7 @@ from lakeformat.keys.partition_paths import match_partitions
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.service_plans import ClusteringGroup, ClusteringPlan, SliceInfo
 
-__all__ = ["EXECUTION_CLASS", "PartitionChoice", "ClusterLimits", "clustering_group", "plan_clustering"]
+__all__ = ["EXECUTION_CLASS", "ClusterLimits", "PartitionChoice", "clustering_group", "plan_clustering"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: Hudi's execution class for lakeformat's plans.
@@ -93,13 +93,13 @@ class PartitionChoice:
         """Return the choice that the options make."""
         settings = options.clustering
         return cls(
-            selected=settings.selected,
-            matching=settings.matching,
+            selected=settings.selected_partitions,
+            matching=settings.partition_pattern,
             mode=settings.filter_mode,
-            first=settings.first,
-            last=settings.last,
-            skipped=settings.skipped,
-            taken=settings.taken,
+            first=settings.first_partition,
+            last=settings.last_partition,
+            skipped=settings.skipped_partitions,
+            taken=settings.taken_partitions,
         )
 
     def choose(self, paths: Collection[str]) -> list[str]:
@@ -135,7 +135,7 @@ class PartitionChoice:
 
 def plan_clustering(
     slices: Mapping[str, Sequence[FileSlice]],
-    closed: Collection[FileGroupId],
+    closed_groups: Collection[FileGroupId],
     choice: PartitionChoice,
     limits: ClusterLimits,
     params: Mapping[str, str],
@@ -146,7 +146,7 @@ def plan_clustering(
 
     Args:
         slices: partition path -> live file slices.
-        closed: file groups of pending clusterings and compactions.
+        closed_groups: file groups of pending clusterings and compactions.
         params: parameters kept in the plan, under Hudi's names.
         location: the table's folder, since paths in a plan are absolute.
         params_of: instant time -> params of the clustering that this commit is; None if it is not a clustering.
@@ -157,7 +157,7 @@ def plan_clustering(
         return not limits.reclusters and len(times) == 1 and params_of(times.pop()) == params
 
     groups = chain.from_iterable(
-        _group_slices([piece for piece in slices[path] if _is_candidate(piece, closed, limits)], limits)
+        _group_slices([piece for piece in slices[path] if _is_candidate(piece, closed_groups, limits)], limits)
         for path in choice.choose(slices)
     )
     worth = (clustering_group(group, limits, location) for group in groups if not is_done(group))
@@ -165,10 +165,10 @@ def plan_clustering(
     return ClusteringPlan(chosen, EXECUTION_CLASS, params) if chosen else None
 
 
-def _is_candidate(piece: FileSlice, closed: Collection[FileGroupId], limits: ClusterLimits) -> bool:
+def _is_candidate(piece: FileSlice, closed_groups: Collection[FileGroupId], limits: ClusterLimits) -> bool:
     base_bytes = piece.base.size_bytes if piece.base else 0
     small = limits.small_file_bytes is None or base_bytes < limits.small_file_bytes
-    return small and piece.group not in closed
+    return small and piece.group not in closed_groups
 
 
 def _group_slices(slices: Sequence[FileSlice], limits: ClusterLimits) -> Iterator[Sequence[FileSlice]]:

@@ -35,10 +35,10 @@ from lakeformat.files.base_file import (
     ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,
     BaseFileWriter,
+    copied_schema,
     find_dictionary_texts,
     read_copied_batches,
     stored_schema,
-    copied_schema,
 )
 from lakeformat.files.footers import open_base, open_parquet, read_metadata, row_batches
 from lakeformat.files.open_slice import SliceMergeRules
@@ -55,10 +55,10 @@ from lakeformat.write.rows.stage import BLOCK_BYTES, Run, split_into_blocks
 from lakeformat.write.workload.buckets import derive_file_id, measure_row_bytes, split_evenly
 
 __all__ = [
+    "CurveRanges",
     "FileMaker",
     "GroupSource",
     "MemoryRewriter",
-    "CurveRanges",
     "SliceToCluster",
     "SpillFile",
     "TooLargeError",
@@ -66,10 +66,10 @@ __all__ = [
     "gather_results",
     "merge_range",
     "open_group",
-    "rows_per_file",
-    "write_spill_file",
-    "spill_schema",
     "rewrite_stream",
+    "rows_per_file",
+    "spill_schema",
+    "write_spill_file",
 ]
 
 #: Rows that are read to estimate the memory of all rows.
@@ -161,7 +161,9 @@ class GroupSource:
             open_base(self.storage, file) as stored,
             open_parquet(stored, where, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
         ):
-            yield from read_copied_batches(parquet, where, shape, threads=threads, rows=rows, most_bytes=max(most_bytes, 1))
+            yield from read_copied_batches(
+                parquet, where, shape, threads=threads, rows=rows, most_bytes=max(most_bytes, 1)
+            )
 
     def _batches(
         self,

@@ -36,7 +36,7 @@ from lakeformat.model.instant import REPLACE_ACTIONS, Instant
 from lakeformat.model.operation import Operation
 from lakeformat.model.service_plans import ClusteringPlan
 from lakeformat.services.cluster.local_rewriter import Group, load_groups, rewrite_in_process
-from lakeformat.services.cluster.plan import PartitionChoice, ClusterLimits, plan_clustering
+from lakeformat.services.cluster.plan import ClusterLimits, PartitionChoice, plan_clustering
 from lakeformat.services.cluster.settings import (
     Ordering,
     RewriteSettings,
@@ -45,7 +45,12 @@ from lakeformat.services.cluster.settings import (
     plan_params,
     target_of_plan,
 )
-from lakeformat.services.scheduled_service import ScheduledService, list_planned_groups, newest_schema_text, not_pending_error
+from lakeformat.services.scheduled_service import (
+    ScheduledService,
+    find_newest_schema_text,
+    list_planned_groups,
+    not_pending_error,
+)
 from lakeformat.storage.port import Storage, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -65,12 +70,12 @@ __all__ = [
     "ClusterSession",
     "Rewriter",
     "find_clustering_params",
+    "find_stale_reason",
+    "index_binds_rows",
+    "list_pending_clusterings",
+    "make_cluster_request",
     "may_be_clustering",
     "write_clustering_note",
-    "pending_plans",
-    "make_cluster_request",
-    "index_binds_rows",
-    "find_stale_reason",
 ]
 
 _NOTE: Final = own_path("clustered")
@@ -78,7 +83,7 @@ _NOTE: Final = own_path("clustered")
 _MOST_NOTED: Final = 200
 
 
-def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, ClusteringPlan]]:
+def list_pending_clusterings(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, ClusteringPlan]]:
     """Return instant time -> instant and plan of every pending clustering, requested or inflight, oldest first."""
     plans = {}
     for instant in timeline.pending:
@@ -105,7 +110,7 @@ def find_stale_reason(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineS
         if missing is not None:
             return f"was planned for {missing}, which is not the table's any more"
         later.update(path for name, path in path_of.items() if name not in one.log_names)
-    commits = (store.commit(instant) for instant in snapshot.timeline.commits) if later else ()
+    commits = (store.read_commit(instant) for instant in snapshot.timeline.commits) if later else ()
     for commit in commits:
         written = next((stat.path for stat in commit.all_stats() if stat.path in later), None)
         if written is not None:
@@ -124,14 +129,14 @@ def find_clustering_params(store: TimelineStore, timeline: Timeline, instant_tim
     return requested.plan.params if requested is not None and requested.plan is not None else None
 
 
-def write_clustering_note(store: TimelineStore, timeline: Timeline, leaving: Iterable[Instant]) -> None:
+def write_clustering_note(store: TimelineStore, timeline: Timeline, instants: Iterable[Instant]) -> None:
     """Note the parameters of the clusterings among these instants in lakeformat's folder, before they are archived.
 
     The next plan then recognises files that they wrote. Only the newest are kept. The note may be lost.
     """
     params_of = {
         instant.time: dict(params)
-        for instant in leaving
+        for instant in instants
         if instant.action in REPLACE_ACTIONS
         and (params := find_clustering_params(store, timeline, instant.time)) is not None
     }
@@ -331,7 +336,7 @@ class ClusterSession:
 
         Raise the oldest plan's error if none can.
         """
-        pending = pending_plans(self.context.store, snapshot.timeline)
+        pending = list_pending_clusterings(self.context.store, snapshot.timeline)
 
         def check(instant: Instant, plan: ClusteringPlan) -> tuple[ClusteringPlan, Ordering]:
             self._check_index(snapshot)
@@ -380,7 +385,7 @@ class ClusterSession:
                 replaced[group.partition_path] = (*replaced.get(group.partition_path, ()), group.file_id)
             # A write that began before this one may have changed the columns meanwhile.
             now = self.context.snapshot()
-            text, columns = newest_schema_text(self.context, now), now.columns(location)
+            text, columns = find_newest_schema_text(self.context, now), now.columns(location)
             outcome = Outcome(
                 schema=columns,
                 written=placed,

@@ -21,7 +21,7 @@ from lakeformat.config.clustering_options import (
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.files.base_file import FileSettings
-from lakeformat.layout import CurveBuild, Curve, Positions, CurveStrategy, fit_curve
+from lakeformat.layout import Curve, CurveBuild, CurveStrategy, Positions, fit_curve
 from lakeformat.model.service_plans import ClusteringPlan
 from lakeformat.write.rows.bulk_insert_order import sort_order
 

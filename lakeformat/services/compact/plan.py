@@ -79,15 +79,15 @@ class CompactLimits:
 
 
 def plan_compaction(
-    slices: Iterable[FileSlice], closed: Collection[FileGroupId], limits: CompactLimits
+    slices: Iterable[FileSlice], closed_groups: Collection[FileGroupId], limits: CompactLimits
 ) -> CompactionPlan | None:
     """Plan a compaction. Return None if there is no slice to compact.
 
     Args:
         slices: the newest file slice of each file group.
-        closed: file groups of pending compactions, log compactions and clusterings.
+        closed_groups: file groups of pending compactions, log compactions and clusterings.
     """
-    operations = [_plan_operation(each, limits) for each in slices if each.logs and each.group not in closed]
+    operations = [_plan_operation(each, limits) for each in slices if each.logs and each.group not in closed_groups]
     chosen = _STRATEGIES[limits.strategy](operations, limits)
     return CompactionPlan(tuple(chosen), limits.strategy == OUTGROWN) if chosen else None
 

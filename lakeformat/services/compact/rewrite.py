@@ -21,9 +21,9 @@ from lakeformat.files.base_file import (
     BaseFileWriter,
     FileSettings,
     FilterAndRange,
+    copied_schema,
     inherit_filter_and_range,
     make_growable_filter,
-    copied_schema,
 )
 from lakeformat.files.footers import parse_key_footer
 from lakeformat.files.open_slice import SliceMergeRules

@@ -27,7 +27,12 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.service_plans import CompactionOperation, CompactionPlan
 from lakeformat.services.compact.plan import CompactLimits, plan_compaction
 from lakeformat.services.compact.rewrite import Compactor, CompactSettings, SliceToCompact, compact_in_process
-from lakeformat.services.scheduled_service import ScheduledService, list_planned_groups, newest_schema_text, not_pending_error
+from lakeformat.services.scheduled_service import (
+    ScheduledService,
+    find_newest_schema_text,
+    list_planned_groups,
+    not_pending_error,
+)
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -41,10 +46,10 @@ from lakeformat.transaction.written_file import stage_folder
 from lakeformat.write.plan.job import rewrite_job
 from lakeformat.write.session import WriteSession
 
-__all__ = ["CompactSession", "check_late_files", "compact", "pending_compactions", "find_slice_to_merge"]
+__all__ = ["CompactSession", "check_late_files", "compact", "find_slice_to_merge", "list_pending_compactions"]
 
 
-def pending_compactions(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, CompactionPlan]]:
+def list_pending_compactions(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, CompactionPlan]]:
     """Return instant time -> instant and plan of every pending compaction, requested or inflight, oldest first.
 
     Raises:
@@ -173,7 +178,9 @@ class CompactSession:
         """Return the plan that the options give for this snapshot; None if there is nothing to compact."""
         now = self.context.clock.now_ms() // 1000
         limits = CompactLimits.of_options(self.options, datetime.fromtimestamp(now, snapshot.config.zone).date())
-        return plan_compaction(_each_slice(snapshot), list_planned_groups(self.context.store, snapshot.timeline), limits)
+        return plan_compaction(
+            _each_slice(snapshot), list_planned_groups(self.context.store, snapshot.timeline), limits
+        )
 
     def schedule(self) -> str | None:
         """Put a plan on the timeline for a later run. Return its instant time; None if there is nothing to do.
@@ -214,13 +221,13 @@ class CompactSession:
         if not self._by_name:
             return
         # Clusterings write new file groups.
-        clusterings = frozenset(self.context.store.pending_clustering(timeline).values())
+        clusterings = frozenset(self.context.store.read_clustering_groups(timeline).values())
         for instant in timeline.pending_writes:
             appends = instant.action in COMMIT_ACTIONS and instant.time not in clusterings
             if appends and (before is None or instant.time < before):
                 raise WriteConflictError(
-                    f"{self.context.store.path(instant)} is pending in {self.context.storage.location}, and may write to "
-                    f"the file slices of the compaction; wait for it"
+                    f"{self.context.store.path(instant)} is pending in {self.context.storage.location}, and may write "
+                    f"to the file slices of the compaction; wait for it"
                 )
 
     # --- running --------------------------------------------------------------------------------------
@@ -264,7 +271,7 @@ class CompactSession:
             self._check_no_writer(snapshot.timeline, instant.time)
             return self._slices_of_plan(plan, snapshot, instant.time)
 
-        pending = pending_compactions(self.context.store, snapshot.timeline)
+        pending = list_pending_compactions(self.context.store, snapshot.timeline)
         return self.service.claim_one(pending, instant_time, snapshot.timeline, check)
 
     def _slices_of_plan(self, plan: CompactionPlan, snapshot: Snapshot, time: str) -> _Merged:
@@ -309,7 +316,7 @@ class CompactSession:
                 written=placed,
                 snapshot=snapshot,
                 check_new_keys=check,
-                schema_text=newest_schema_text(self.context, now),
+                schema_text=find_newest_schema_text(self.context, now),
                 files_schema=schema,
             )
             transaction.publish(commit, outcome)
@@ -365,7 +372,7 @@ def _each_slice(snapshot: Snapshot) -> Iterator[FileSlice]:
 
 
 def _replaced_groups(context: TableContext, timeline: Timeline) -> frozenset[FileGroupId]:
-    commits = (context.store.commit(one) for one in timeline.commits if one.action is Action.REPLACE_COMMIT)
+    commits = (context.store.read_commit(one) for one in timeline.commits if one.action is Action.REPLACE_COMMIT)
     return frozenset(FileGroupId(path, id_) for one in commits for path, ids in one.replaced.items() for id_ in ids)
 
 

@@ -16,7 +16,7 @@ from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.public import public
-from lakeformat.read.scan import list_files_table, count_known_rows
+from lakeformat.read.scan import count_known_rows, list_files_table
 from lakeformat.services.clean.plan import choose_retention
 from lakeformat.services.clean.run import CleanSession
 from lakeformat.services.savepoint import Savepoint, read_savepoints
@@ -139,7 +139,7 @@ def describe(context: TableContext, options: Options) -> Description:
     slices = _slices(snapshot)
     live = sum(each.size_bytes for each in slices)
     limit = options.write.small_bytes
-    plans = frozenset(store.pending_clustering(timeline).values())
+    plans = frozenset(store.read_clustering_groups(timeline).values())
     archived = store.read_archived().columns.column("time")
     return Description(
         location=location,
@@ -204,7 +204,7 @@ def _last_commit(context: TableContext, timeline: Timeline, config: TableConfig,
     """Return the time of the newest compaction, or clustering, on the active timeline; None if there is none."""
     for instant in reversed(timeline.commits):
         if instant.action is (Action.COMMIT if compacted else Action.REPLACE_COMMIT):
-            metadata = context.store.commit(instant)
+            metadata = context.store.read_commit(instant)
             is_compaction = config.table_type is TableType.MERGE_ON_READ and metadata.compacted
             is_clustering = metadata.operation == "CLUSTER" and metadata.extra.get(VERB_KEY) != DEDUPE
             if is_compaction if compacted else is_clustering:

@@ -18,7 +18,7 @@ from lakeformat.codec.log_blocks import parse_blocks
 from lakeformat.errors import CorruptTableError, InvalidInputError, LakeformatError, UnsupportedTableError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.shards import IndexedFiles, ShardPart
-from lakeformat.file_system_view.file_index.stored import FOLDER, stored_bounds, fold_bounds, indexed_paths
+from lakeformat.file_system_view.file_index.stored import FOLDER, fold_bounds, indexed_paths, stored_bounds
 from lakeformat.file_system_view.live_files import file_objects
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.batch_rows import OpenParquet
@@ -27,9 +27,9 @@ from lakeformat.files.footers import (
     MAX_KEY,
     MIN_KEY,
     KeyRange,
-    parse_key_footer,
     open_base,
     open_parquet,
+    parse_key_footer,
     read_metadata,
     row_batches,
 )
@@ -69,7 +69,7 @@ def check_partition(
             for log in piece.logs:
                 yield from _check_log(storage, log)
             if piece.logs and has_keys:
-                parts = [batch.column(0) for batch in _merged_keys(storage, snapshot, piece)]
+                parts = [batch.column(0) for batch in _read_merged_keys(storage, snapshot, piece)]
         except (CorruptTableError, UnsupportedTableError) as error:
             damaged = piece.base.path if piece.base else piece.logs[0].path
             yield Finding(Kind.DAMAGED, damaged, f"{error}", size_bytes=piece.size_bytes)
@@ -79,9 +79,11 @@ def check_partition(
     yield from _find_duplicates(keys_of_slices)
 
 
-def _merged_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> Iterator[pa.RecordBatch]:
+def _read_merged_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> Iterator[pa.RecordBatch]:
     table = readable_schema(snapshot.columns(storage.location), meta_columns=True)
-    return read_slice(storage, piece, snapshot.merge_rules(piece), table, [RECORD_KEY], most_rows=_ROWS, most_bytes=_BYTES)
+    return read_slice(
+        storage, piece, snapshot.merge_rules(piece), table, [RECORD_KEY], most_rows=_ROWS, most_bytes=_BYTES
+    )
 
 
 def _check_base(
@@ -208,7 +210,7 @@ _AT_ONCE: Final = 1000
 def check_index_files(context: TableContext, files: frozenset[BaseFile]) -> Iterator[Finding]:
     """Yield a finding if the index is in use and lists other files than the folders hold."""
     try:
-        live = _index_in_use(context)
+        live = _load_index_in_use(context)
         if live is None:
             return
         indexed = frozenset(file for portion in live.portions() for file in file_objects(portion.files))
@@ -218,7 +220,7 @@ def check_index_files(context: TableContext, files: frozenset[BaseFile]) -> Iter
         why = f"live files that only the index names: {gone}, that only the folders hold: {lacking}"
     except LakeformatError as error:
         why = f"{error}"
-    yield _finding(why)
+    yield _make_finding(why)
 
 
 def check_index_bounds(context: TableContext) -> Iterator[Finding]:
@@ -228,14 +230,14 @@ def check_index_bounds(context: TableContext) -> Iterator[Finding]:
     shard of the index and a thousand footers.
     """
     with suppress(LakeformatError):  # `check_index_files` reports it.
-        live = _index_in_use(context)
+        live = _load_index_in_use(context)
         wrong = sum(_count_wrong_files(context.storage, live, part) for part in live.parts) if live is not None else 0
         if wrong:
             files = f"{wrong} file{'s' * (wrong != 1)}"
-            yield _finding(f"the index has other row counts or bounds than the footers of {files}")
+            yield _make_finding(f"the index has other row counts or bounds than the footers of {files}")
 
 
-def _index_in_use(context: TableContext) -> IndexedFiles | None:
+def _load_index_in_use(context: TableContext) -> IndexedFiles | None:
     """Return the files of the index; None if the table has no index or this engine does not use it."""
     if not context.use_index or not context.storage.list(FOLDER):
         return None
@@ -243,7 +245,7 @@ def _index_in_use(context: TableContext) -> IndexedFiles | None:
     return live if isinstance(live, IndexedFiles) else None
 
 
-def _finding(why: str) -> Finding:
+def _make_finding(why: str) -> Finding:
     cure = f"{why}; lakeformat repair --yes removes the index, and the next write makes it again"
     return Finding(Kind.FILE_INDEX, FOLDER, cure, mends=True)
 

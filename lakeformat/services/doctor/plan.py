@@ -106,10 +106,10 @@ def find_incomplete(facts: Facts, exists: Callable[[str], bool]) -> Iterator[Fin
             yield Finding(Kind.OTHER_SIZE, path, _BACK, size_bytes=base.size_bytes)
     for path in sorted(unmarked):
         yield Finding(Kind.NO_PARTITION_FILE, path, "lakeformat repair --yes marks it again", mends=True)
-    yield from _incomplete_logs(facts, live)
+    yield from _find_incomplete_logs(facts, live)
 
 
-def _incomplete_logs(facts: Facts, live: Mapping[FileGroupId, FileSlice]) -> Iterator[Finding]:
+def _find_incomplete_logs(facts: Facts, live: Mapping[FileGroupId, FileSlice]) -> Iterator[Finding]:
     size_of = {log.path: log.size_bytes for log in facts.listing.logs}
     for _, stat in facts.stats():
         name = LogFileName.match(stat.path.rpartition("/")[2])

@@ -1,4 +1,4 @@
-"""Checks of a whole table, and repairs of what is proved to be wrong.
+"""Checks of a whole table, and repairs of proved damage.
 
 A check reads every live file once and changes nothing. Others may write meanwhile; a file that they change is not read
 twice. A repair works under the lock and repeats the checks there before it changes anything. It moves removed files to
@@ -71,8 +71,8 @@ class DoctorSession:
                 state.lost, state.facts.listing, self.storage if contents else None
             )
         if state.facts is not None and contents:
-            findings += self._contents(state, state.facts)
-            findings += self._index_errors(findings)
+            findings += self._check_contents(state, state.facts)
+            findings += self._check_index(findings)
         return Findings(tuple(findings))
 
     def repair(self, *, dry_run: bool, keep: bool) -> Findings:
@@ -101,9 +101,9 @@ class DoctorSession:
 
     def _list_repairable(self) -> tuple[Finding, ...]:
         found = self._inspect().found
-        return tuple(each for each in (*found, *self._index_errors(found)) if each.mends)
+        return tuple(each for each in (*found, *self._check_index(found)) if each.mends)
 
-    def _index_errors(self, findings: Sequence[Finding]) -> Iterator[Finding]:
+    def _check_index(self, findings: Sequence[Finding]) -> Iterator[Finding]:
         """Yield what is wrong with a file index that no other check found fault with."""
         if not any(each.kind in {Kind.FILE_INDEX, Kind.DAMAGED_INSTANT} for each in findings):
             yield from file_checks.check_index_bounds(self.context)
@@ -135,11 +135,11 @@ class DoctorSession:
         findings = [*timeline_checks.check_instants(self.store, timeline), *torn]
         if any(each.kind is Kind.DAMAGED_INSTANT for each in findings):
             return _TableState(config, timeline, tuple(findings))  # Files cannot be assigned to commits then.
-        facts = self._facts(config, timeline, archived)
-        saved = self._saved_files(timeline)
+        facts = self._collect_facts(config, timeline, archived)
+        saved = self._list_saved_files(timeline)
         findings += plan.find_incomplete(facts, lambda path: self.storage.info(path) is not None)
         findings += plan.find_miscounts(facts)
-        lost = timeline_checks.lost_writes_of_table(self.store, timeline, [*newest, *facts.commits])
+        lost = timeline_checks.find_table_lost_writes(self.store, timeline, [*newest, *facts.commits])
         findings += plan.find_orphans(facts)
         findings += plan.find_gaps(facts)
         if not torn:
@@ -154,18 +154,20 @@ class DoctorSession:
         findings += timeline_checks.find_foreign_folders(self.storage)
         return _TableState(config, timeline, tuple(findings), facts, tuple(lost))
 
-    def _saved_files(self, timeline: Timeline) -> dict[str, tuple[str, ...]]:
+    def _list_saved_files(self, timeline: Timeline) -> dict[str, tuple[str, ...]]:
         done = (i for i in timeline.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED)
         return {
             instant.time: tuple(
-                join_path(path, name) for path, names in self.store.read_savepoint(instant).files.items() for name in names
+                join_path(path, name)
+                for path, names in self.store.read_savepoint(instant).files.items()
+                for name in names
             )
             for instant in done
         }
 
-    def _facts(self, config: TableConfig, timeline: Timeline, archived: frozenset[str]) -> plan.Facts:
+    def _collect_facts(self, config: TableConfig, timeline: Timeline, archived: frozenset[str]) -> plan.Facts:
         """Collect the table's facts as `list_snapshot` does, but without its refusals. Memory: one object per file."""
-        commits = [(instant, self.store.commit(instant)) for instant in timeline.commits]
+        commits = [(instant, self.store.read_commit(instant)) for instant in timeline.commits]
         replaced = frozenset(
             FileGroupId(path, file_id)
             for _, metadata in commits
@@ -178,12 +180,12 @@ class DoctorSession:
         logs = listing.logs if config.table_type is TableType.MERGE_ON_READ else ()
         counts = make_latest_base(self.store, timeline, logs)
         slices: tuple[FileSlice, ...] = build_slices(bases, logs, replaced, counts)
-        saved = frozenset(path for paths in self._saved_files(timeline).values() for path in paths)
+        saved = frozenset(path for paths in self._list_saved_files(timeline).values() for path in paths)
         listing = Listing(listing.bases, tuple(logs))
         is_cow = config.table_type is TableType.COPY_ON_WRITE
         return plan.Facts(timeline, commits, listing, slices, replaced, saved, archived, config.archive_folder, is_cow)
 
-    def _contents(self, state: _TableState, facts: plan.Facts) -> Iterator[Finding]:
+    def _check_contents(self, state: _TableState, facts: plan.Facts) -> Iterator[Finding]:
         timeline = state.timeline
         bases = tuple(each.base for each in facts.slices if each.base is not None)
         try:

@@ -37,7 +37,7 @@ __all__ = [
     "describe_lost_writes",
     "find_dead_instants",
     "find_foreign_folders",
-    "lost_writes_of_table",
+    "find_table_lost_writes",
 ]
 
 _METADATA: Final = f"{HOODIE}/metadata"
@@ -67,7 +67,7 @@ def check_instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding
             continue
         try:
             if instant.action in COMMIT_ACTIONS:
-                store.commit(instant)
+                store.read_commit(instant)
             elif instant.action is Action.SAVEPOINT:
                 store.read_savepoint(instant)
             elif instant.action is Action.CLEAN:
@@ -80,8 +80,8 @@ def check_archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], 
     """Check the archive.
 
     Returns:
-        Findings of what cannot be read; the times of the archived commits that could be read; instant and metadata of
-        the newest archived commits.
+        Findings for files that cannot be read; the times of the archived commits that could be read; instant and
+        metadata of the newest archived commits.
     """
     folder = store.config().archive_folder
     findings: list[Finding] = []
@@ -101,14 +101,14 @@ def check_archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], 
         findings.append(Finding(Kind.TORN_ARCHIVE, folder, cure))
     for entry in store.storage.list(folder):
         if LOG_NAME.fullmatch(entry.name):
-            lost = entry.size_bytes - _whole_blocks(store.storage, entry)
+            lost = entry.size_bytes - _measure_whole_blocks(store.storage, entry)
             if lost or not entry.size_bytes:
                 cure = f"{_BACK}; readers skip bytes that are not a block, and the instants in them"
                 findings.append(Finding(Kind.TORN_ARCHIVE, entry.path, cure, size_bytes=lost))
     return findings, times, newest
 
 
-def _whole_blocks(storage: Storage, entry: FileInfo) -> int:
+def _measure_whole_blocks(storage: Storage, entry: FileInfo) -> int:
     """Return how many bytes of an archive file of timeline layout 1 are whole blocks."""
     with storage.open_input(entry.path) as source, suppress(CorruptTableError):
         return sum(block.size_bytes for block in parse_blocks(source, entry.path, entry.size_bytes))
@@ -171,10 +171,10 @@ def check_metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[F
 
 def find_foreign_folders(storage: Storage) -> Iterator[Finding]:
     """Yield folders inside partitions: no reader looks into them. Links are not followed."""
-    yield from _foreign_folders_of(storage, "")
+    yield from _find_foreign_folders_in(storage, "")
 
 
-def _foreign_folders_of(storage: Storage, folder: str) -> Iterator[Finding]:
+def _find_foreign_folders_in(storage: Storage, folder: str) -> Iterator[Finding]:
     entries = storage.list(folder)
     is_partition = any(entry.name.startswith(PARTITION_MARKER) for entry in entries)
     for entry in entries:
@@ -185,7 +185,7 @@ def _foreign_folders_of(storage: Storage, folder: str) -> Iterator[Finding]:
             cure = "no reader looks into it: move it out of the table, or load its rows"
             yield Finding(Kind.FOREIGN_FOLDER, entry.path, cure, size_bytes=below)
         else:
-            yield from _foreign_folders_of(storage, entry.path)
+            yield from _find_foreign_folders_in(storage, entry.path)
 
 
 _ROWS: Final = 1 << 16
@@ -193,7 +193,7 @@ _ROWS: Final = 1 << 16
 _MAX_KEYS: Final = 5
 
 
-def lost_writes_of_table(
+def find_table_lost_writes(
     store: TimelineStore, timeline: Timeline, commits: Sequence[tuple[Instant, CommitMetadata]]
 ) -> list[LostWrite]:
     """Find the lost files where the losing or the hiding commit is on the timeline.
@@ -222,8 +222,9 @@ def describe_lost_writes(lost: Iterable[LostWrite], listing: Listing, storage: S
         yield Finding(
             Kind.LOST_WRITE,
             stat.path,
-            f"commit {each.hiding_commit} was made beside commit {each.lost_commit} and hides this file: write the rows of commit "
-            f"{each.lost_commit} to this file group again ({counts}{keys}; {where}), with one writer at a time",
+            f"commit {each.hiding_commit} was made beside commit {each.lost_commit} and hides this file: write the "
+            f"rows of commit {each.lost_commit} to this file group again ({counts}{keys}; {where}), with one writer at "
+            "a time",
             rows=stat.num_inserts + stat.num_updates + stat.num_deletes,
             size_bytes=stat.size_bytes,
         )

@@ -8,10 +8,10 @@ from lakeformat.errors import InstantNotAvailableError, InvalidInputError
 from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["check_not_saved", "instants_after", "last_commit", "find_target"]
+__all__ = ["check_not_saved", "find_last_commit", "find_target", "list_instants_after"]
 
 
-def find_target(timeline: Timeline, instant_time: str, location: str, *, doing: str) -> Instant:
+def find_target(timeline: Timeline, instant_time: str, location: str, *, activity: str) -> Instant:
     """Return the completed commit of an instant time.
 
     Raises:
@@ -28,10 +28,10 @@ def find_target(timeline: Timeline, instant_time: str, location: str, *, doing: 
         why = f"is older than {first}, the oldest commit that is not archived (hoodie.keep.min.commits)"
     else:
         why = "is not a commit; history() lists them"
-    raise InstantNotAvailableError(f"{location}: cannot {doing}: instant {instant_time} {why}")
+    raise InstantNotAvailableError(f"{location}: cannot {activity}: instant {instant_time} {why}")
 
 
-def instants_after(timeline: Timeline, target: Instant, plans: Iterable[str] = ()) -> tuple[Instant, ...]:
+def list_instants_after(timeline: Timeline, target: Instant, plans: Iterable[str] = ()) -> tuple[Instant, ...]:
     """Return the instants that a restore undoes: pending clusterings first, then the newest first.
 
     Completed writes are ordered by completion time (in timeline layout 1, by instant time), pending ones by instant
@@ -59,7 +59,7 @@ def instants_after(timeline: Timeline, target: Instant, plans: Iterable[str] = (
     return tuple(sorted(undone, key=order, reverse=True))
 
 
-def last_commit(timeline: Timeline) -> Instant | None:
+def find_last_commit(timeline: Timeline) -> Instant | None:
     """Return the commit that completed last; None in an empty table."""
     return max(timeline.commits, key=lambda i: (i.completed_at, i.time), default=None)
 

@@ -24,7 +24,7 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
 from lakeformat.public import public
-from lakeformat.services.restore.plan import check_not_saved, instants_after, last_commit, find_target
+from lakeformat.services.restore.plan import check_not_saved, find_last_commit, find_target, list_instants_after
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -38,11 +38,11 @@ __all__ = ["RestoreResult", "RestoreSession", "list_clustering_plans", "snapshot
 
 def list_clustering_plans(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
     """Return the times of pending clustering plans."""
-    return frozenset(store.pending_clustering(timeline).values())
+    return frozenset(store.read_clustering_groups(timeline).values())
 
 
 def snapshot_at(
-    context: TableContext, config: TableConfig, timeline: Timeline, target: Instant, *, doing: str
+    context: TableContext, config: TableConfig, timeline: Timeline, target: Instant, *, activity: str
 ) -> Snapshot:
     """Return the snapshot without all writes that came after a commit.
 
@@ -56,29 +56,29 @@ def snapshot_at(
     newer = [instant for instant in archived if instant.time not in timeline.commit_times]
     if newer:
         raise InstantNotAvailableError(
-            f"{location}: cannot {doing}: commit {newer[0].time}, which came after {target.time}, has been archived, "
-            "and what it did cannot be undone any more"
+            f"{location}: cannot {activity}: commit {newer[0].time}, which came after {target.time}, has been "
+            "archived, and what it did cannot be undone any more"
         )
-    undone = instants_after(timeline, target, list_clustering_plans(store, timeline))
-    return snapshot_before(context, config, timeline, undone, doing=doing)
+    undone = list_instants_after(timeline, target, list_clustering_plans(store, timeline))
+    return snapshot_before(context, config, timeline, undone, activity=activity)
 
 
 def snapshot_before(
-    context: TableContext, config: TableConfig, timeline: Timeline, undone: Sequence[Instant], *, doing: str
+    context: TableContext, config: TableConfig, timeline: Timeline, undone: Sequence[Instant], *, activity: str
 ) -> Snapshot:
     """Return the snapshot without some writes. Errors as in `snapshot_at`."""
     store, location = context.store, context.storage.location
-    metadatas = [(instant, store.commit(instant)) for instant in undone if instant.state is State.COMPLETED]
+    metadatas = [(instant, store.read_commit(instant)) for instant in undone if instant.state is State.COMPLETED]
     missing = find_missing_before(metadatas, list_files(context.storage), location)
     if missing is not None:
-        raise InstantNotAvailableError(f"cannot {doing}: {missing}; choose a later instant")
+        raise InstantNotAvailableError(f"cannot {activity}: {missing}; choose a later instant")
     left = timeline.with_pending(frozenset(instant.time for instant in undone))
     return list_snapshot(store, config, left, is_time_travel=True)
 
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: Pending instants of these actions may delete files or bring rows back.
-_IN_THE_WAY: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.INDEXING})
+_BLOCKING_ACTIONS: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.INDEXING})
 _PLANS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 
 
@@ -114,11 +114,11 @@ class RestoreSession:
     def plan_restore(self, to: str) -> RestoreResult:
         """Return what `restore` would undo, and raise what it would raise. Takes no lock and changes nothing."""
         config, timeline = self._config(), self.store.load()
-        target = find_target(timeline, to, self.storage.location, doing="restore")
-        undone = instants_after(timeline, target, list_clustering_plans(self.store, timeline))
+        target = find_target(timeline, to, self.storage.location, activity="restore")
+        undone = list_instants_after(timeline, target, list_clustering_plans(self.store, timeline))
         if undone:
             check_not_saved(timeline, undone, self.storage.location)
-            snapshot_at(self.context, config, timeline, target, doing="restore")
+            snapshot_at(self.context, config, timeline, target, activity="restore")
             self._check_savepoint(timeline, target)
             self._check_logs(timeline, undone)
         return RestoreResult("", to, tuple(i.time for i in undone))
@@ -128,20 +128,20 @@ class RestoreSession:
         config, timeline = self._config(), self.store.load()
         commit = self._commit_to_undo(timeline, instant_time)
         check_not_saved(timeline, (commit,), self.storage.location)
-        before = snapshot_before(self.context, config, timeline, (commit,), doing=f"roll {commit.time} back")
+        before = snapshot_before(self.context, config, timeline, (commit,), activity=f"roll {commit.time} back")
         return RestoreResult("", before.instant_time, (commit.time,))
 
     def restore(self, to: str) -> RestoreResult:
         """Undo everything that came after a commit."""
         with self._lock(restoring=to) as config:
             timeline = self.store.load()
-            target = find_target(timeline, to, self.storage.location, doing="restore")
+            target = find_target(timeline, to, self.storage.location, activity="restore")
             plans = list_clustering_plans(self.store, timeline)
-            undone = instants_after(timeline, target, plans)
+            undone = list_instants_after(timeline, target, plans)
             if not undone:
                 return RestoreResult("", to, ())
             self._check_undo(timeline, undone, plans)
-            snapshot_at(self.context, config, timeline, target, doing="restore")
+            snapshot_at(self.context, config, timeline, target, activity="restore")
             self._check_savepoint(timeline, target)
             self._check_logs(timeline, undone)
             self._drop_metadata_table()
@@ -161,9 +161,12 @@ class RestoreSession:
             commit = self._commit_to_undo(timeline, instant_time)
             self._check_undo(timeline, (commit,), list_clustering_plans(self.store, timeline))
             self._check_plans_after(timeline, commit)
-            before = snapshot_before(self.context, config, timeline, (commit,), doing=f"roll {commit.time} back")
+            before = snapshot_before(self.context, config, timeline, (commit,), activity=f"roll {commit.time} back")
             files = files_to_undo(
-                commit, self.store.commit(commit), list_files(self.storage), self._list_remaining_logs(timeline, (commit,))
+                commit,
+                self.store.read_commit(commit),
+                list_files(self.storage),
+                self._list_remaining_logs(timeline, (commit,)),
             )
             self._drop_metadata_table()
             undoing = CommitUndo(self.store, config, self.context.clock)
@@ -192,13 +195,13 @@ class RestoreSession:
 
     def _commit_to_undo(self, timeline: Timeline, instant_time: str | None) -> Instant:
         """Return the commit that completed last. Raise if there is none, or if it is not the named one."""
-        location, last = self.storage.location, last_commit(timeline)
+        location, last = self.storage.location, find_last_commit(timeline)
         if last is None:
             raise InstantNotAvailableError(f"{location} has no commit on its timeline: there is nothing to roll back")
         if instant_time is None or instant_time == last.time:
             self._check_is_not_only_commit(timeline, last)
             return last
-        find_target(timeline, instant_time, location, doing="roll back")
+        find_target(timeline, instant_time, location, activity="roll back")
         raise InvalidInputError(
             f"{location}: {instant_time} is not the last commit, which is {last.time}; restore() to the one before"
         )
@@ -221,7 +224,7 @@ class RestoreSession:
         """Check that no process writes or deletes, and that no savepoint holds one of the commits."""
         check_not_saved(timeline, undone, self.storage.location)
         for instant in timeline.pending:
-            if instant.action in _IN_THE_WAY:
+            if instant.action in _BLOCKING_ACTIONS:
                 hint = "call clean(), which finishes it" if instant.action is Action.CLEAN else "wait for it"
                 raise WriteConflictError(
                     f"{self.store.path(instant)} is pending in {self.storage.location}; {hint}, then run this again"
@@ -268,7 +271,7 @@ class RestoreSession:
         kept, listing = self._list_remaining_logs(timeline, undone), list_files(self.storage)
         for instant in undone:
             files_to_undo(
-                instant, self.store.commit(instant) if instant.state is State.COMPLETED else None, listing, kept
+                instant, self.store.read_commit(instant) if instant.state is State.COMPLETED else None, listing, kept
             )
 
     # --- effects --------------------------------------------------------------------------------------

@@ -19,10 +19,16 @@ from typing import Final
 from lakeformat.model import table_config as names
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
-from lakeformat.model.table_config import TableConfig, extractor_properties, key_generator_properties, layout_properties, merge_properties
+from lakeformat.model.table_config import (
+    TableConfig,
+    extractor_properties,
+    key_generator_properties,
+    layout_properties,
+    merge_properties,
+)
 from lakeformat.timeline.timeline_layout import TimelineLayout
 
-__all__ = ["FileMove", "completion_times", "convert_properties", "list_moves"]
+__all__ = ["FileMove", "convert_properties", "list_moves", "make_completion_times"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +51,22 @@ def list_moves(
     Args:
         instants: one instant per file.
         clusterings: times of the replacecommits that were planned as clusterings.
-        completed_at: see `completion_times`; used only if the new layout stores completion times.
+        completed_at: see `make_completion_times`; used only if the new layout stores completion times.
     """
     all_moves = [FileMove(one, _moves_to_layout(one, to, clusterings, completed_at or {})) for one in instants]
     return tuple(sorted(all_moves, key=lambda move: (move.old.time, move.old.state, move.old.action.value)))
 
 
-def _moves_to_layout(one: Instant, to: TimelineLayout, clusterings: Collection[str], ends: Mapping[str, str]) -> Instant:
+def _moves_to_layout(
+    one: Instant, to: TimelineLayout, clusterings: Collection[str], ends: Mapping[str, str]
+) -> Instant:
     if one.state is State.COMPLETED:
         return replace(one, completion_time=ends[one.time] if to.has_completion_times else None)
     is_clustering = one.action is Action.CLUSTERING or (one.action is Action.REPLACE_COMMIT and one.time in clusterings)
     return replace(one, action=to.clustering) if is_clustering else one
 
 
-def completion_times(stamps: Mapping[str, str]) -> dict[str, str]:
+def make_completion_times(stamps: Mapping[str, str]) -> dict[str, str]:
     """Return instant time -> completion time: after the instant, and before the next one began.
 
     Args:

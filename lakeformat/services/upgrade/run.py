@@ -28,7 +28,7 @@ from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, for
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TIMELINE_PATH, TableConfig
 from lakeformat.public import public
-from lakeformat.services.upgrade.plan import completion_times, convert_properties, list_moves
+from lakeformat.services.upgrade.plan import convert_properties, list_moves, make_completion_times
 from lakeformat.timeline.archive import read_archive_logs, read_lsm_history, write_archive_log, write_history
 from lakeformat.timeline.store import MOVED
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
@@ -177,10 +177,13 @@ class VersionSession:
         if new.has_completion_times:
             self.storage.delete_folder(new.folder)  # Files of another attempt, or of an earlier move.
             done = ((one, entry) for one, entry in entries if one.state is State.COMPLETED)
-            ends = completion_times({i.time: format_instant_time(e.modified_ms, config.zone) for i, e in done})
+            ends = make_completion_times({i.time: format_instant_time(e.modified_ms, config.zone) for i, e in done})
         self._copy_archive(config, moved)
         planned_moves = list_moves(
-            (one for one, _ in entries), new, clusterings=self._clusterings([i for i, _ in entries]), completed_at=ends
+            (one for one, _ in entries),
+            new,
+            clusterings=self._find_clusterings([i for i, _ in entries]),
+            completed_at=ends,
         )
         recode = commit_to_avro if new.has_completion_times else commit_to_json
         for move in planned_moves:
@@ -215,7 +218,7 @@ class VersionSession:
         name = f"{self.storage.location} (archived instant {instant.time})"
         return InstantToArchive(instant.time, instant.completed_at, instant.action.value, data, b"", name)
 
-    def _clusterings(self, instants: list[Instant]) -> frozenset[str]:
+    def _find_clusterings(self, instants: list[Instant]) -> frozenset[str]:
         """Return the times of the replacecommits that have a clustering plan."""
         requested = (i for i in instants if i.action is Action.REPLACE_COMMIT and i.state is State.REQUESTED)
         requests = ((i.time, self.store.read_requested_replace(i)) for i in requested)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.file_index_options import FILE_INDEX
-from lakeformat.config.option import fields
+from lakeformat.config.option import parse_names
 from lakeformat.config.read_options import BEGIN, END, END_COLUMNS, FULL_SCAN, HOLES, QUERY_TYPE, TIME_ZONE
 from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.errors import InvalidInputError
@@ -236,7 +236,7 @@ def _by_source(spark: SparkSession, location: str, query: ReadQuery, given: Mapp
     texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
     named = {key: text for key, text in texts.items() if given[key] is not None}
     columns = ",".join(query.schema.names)
-    if list(fields(columns)) == query.schema.names:
+    if list(parse_names(columns)) == query.schema.names:
         return guarded_frame(spark, location, {**named, "columns": columns})
     whole = guarded_frame(spark, location, {**named, "meta_columns": "true"})
     return whole.select(*(column_of(column_path([name])) for name in query.schema.names))

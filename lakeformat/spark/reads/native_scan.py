@@ -134,8 +134,8 @@ def _relation(
     )
     if known:
         # Spark drops a file if it writes the folder's name in another way; then rows would be lost.
-        found, told = index.leafDirToChildrenFiles().keySet(), python.toSeq(places)
-        if set(found.mkString("\n").split("\n")) != set(told.mkString("\n").split("\n")):
+        found, given_files = index.leafDirToChildrenFiles().keySet(), python.toSeq(places)
+        if set(found.mkString("\n").split("\n")) != set(given_files.mkString("\n").split("\n")):
             raise ValueError("it names folders otherwise")
     if index.allFiles().size() != len(files):
         raise ValueError("it does not have all files")
@@ -192,7 +192,7 @@ class NativePlan:
         slices: what is read of slices with log files, which tasks of lakeformat merge.
         files: the files in ``kept``.
         foreign: paths of the files among them that Spark cannot read, or not with the table's types.
-        told: what the file index knows of the files.
+        statistics: what the file index knows of the files.
     """
 
     snapshot: Snapshot
@@ -201,12 +201,12 @@ class NativePlan:
     slices: tuple[SlicePart, ...]
     files: tuple[BaseFile, ...]
     foreign: frozenset[str]
-    told: FileStatistics
+    statistics: FileStatistics
 
     @property
     def rows(self) -> int | None:
         """Return the number of rows of the answer; None if the file index does not know it."""
-        return self.told.rows if self.query.predicate == Always(True) and not self.slices else None
+        return self.statistics.rows if self.query.predicate == Always(True) and not self.slices else None
 
 
 def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> NativePlan:
@@ -220,11 +220,11 @@ def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> N
     fields = [full.field(name) for name in query.file_columns()]
     asked = {path: of for field in fields for path, of in _floating_leaves(field)}
     asked |= {field.name: field.type for field in fields if field.name in snapshot.config.partition_fields}
-    told = file_statistics(snapshot, kept, asked, query.predicate if query.skipping else None)
-    files = file_objects(told.files)
+    statistics = file_statistics(snapshot, kept, asked, query.predicate if query.skipping else None)
+    files = file_objects(statistics.files)
     shaped = frozenset(path for path, part in kept.items() if part.shape is not None)
     foreign = shaped | _unreadable_for_spark(store, snapshot, files, table)
-    return NativePlan(snapshot, query, kept, slices, files, foreign, told)
+    return NativePlan(snapshot, query, kept, slices, files, foreign, statistics)
 
 
 def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, split_bytes: int) -> DataFrame:
@@ -240,10 +240,10 @@ def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, spli
     full = readable_schema(table, meta_columns=True)
     wanted = pa.schema([full.field(name) for name in query.file_columns()])
     schema = spark_schema(wanted)
-    folders = find_folder_values(storage, plan.told, [*snapshot.config.partition_fields], full)
+    folders = find_folder_values(storage, plan.statistics, [*snapshot.config.partition_fields], full)
     parts: list[DataFrame] = []
-    without_nan = frozenset() if _filters_records(spark) else plan.told.without_nan
-    options = BOTH_ZEROS if any(may_be_zero(plan.told, path) for path in without_nan) else {}
+    without_nan = frozenset() if _filters_records(spark) else plan.statistics.without_nan
+    options = BOTH_ZEROS if any(may_be_zero(plan.statistics, path) for path in without_nan) else {}
     for files, known in _by_folders([file for file in plan.files if file.path not in plan.foreign], folders):
         parts.append(parquet_scan(spark, storage.location, files, schema, known, options))
     theirs: list[Part] = [plan.kept[file.path] for file in plan.files if file.path in plan.foreign]
@@ -378,7 +378,7 @@ def _unreadable_for_spark(
     foreign: list[str] = []
     unknown: list[BaseFile] = []
     for time, written in by_time.items():
-        text = store.commit(instants[time]).files_schema_text if time in instants else None
+        text = store.read_commit(instants[time]).files_schema_text if time in instants else None
         if not text:
             unknown += written
         elif not _widens(without_meta(from_avro(text, name=time)), table):

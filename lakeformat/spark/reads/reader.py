@@ -66,8 +66,8 @@ __all__ = [
     "image_partitions",
     "make_image_reader",
     "make_reader",
-    "read_images",
     "read_columns_schema",
+    "read_images",
     "zoned_question",
 ]
 
@@ -338,7 +338,9 @@ def read_columns_schema(options: Mapping[str, str], relation: Relation | None = 
         if wants_images(resolved):
             return IMAGE_SCHEMA
         if resolved[QUERY_TYPE] == INCREMENTAL and resolved[BEGIN] is None:
-            snapshot = context.snapshot(relation.as_of, hidden_times=relation.hidden_times) if relation else context.snapshot()
+            snapshot = (
+                context.snapshot(relation.as_of, hidden_times=relation.hidden_times) if relation else context.snapshot()
+            )
         else:
             context, snapshot, resolved = open_snapshot(options, relation)
         schema = spark_schema(make_query(snapshot, context.storage.location, resolved).schema)

@@ -248,7 +248,9 @@ def make_stream_reader(
         # then.
         whatever_is_there = {} if parsed.is_set(FULL_SCAN) else {FULL_SCAN: True}
         parsed = parsed.with_values(**{QUERY_TYPE: "snapshot", END_COLUMNS: True}, **whatever_is_there)
-        snapshot = context.snapshot(relation.as_of, hidden_times=relation.hidden_times) if relation else context.snapshot()
+        snapshot = (
+            context.snapshot(relation.as_of, hidden_times=relation.hidden_times) if relation else context.snapshot()
+        )
         location = context.storage.location
         table = snapshot.columns(location)
         query, zoned = zoned_question(snapshot, location, parsed)

@@ -202,7 +202,7 @@ def each_batch(
         name = app or (task_context.getLocalProperty(_QUERY_ID) if task_context is not None else None)
         if not name:
             raise InvalidInputError("Spark does not tell which query this is; give each_batch(app=…) a name for it")
-        told: dict[str, Any] = {**options, BATCH_APP: name, BATCH_ID: batch_id}
-        write(batch, path, **told)
+        with_batch: dict[str, Any] = {**options, BATCH_APP: name, BATCH_ID: batch_id}
+        write(batch, path, **with_batch)
 
     return save

@@ -50,20 +50,20 @@ from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit, assign_to
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkExchange"]
+__all__ = ["SparkShuffle"]
 
 #: Number of rows that a task merges from sorted runs, about.
 _SORTED_ROWS: Final = 1_000_000
 
 
-class SparkExchange:
-    """The steps of one write as Spark jobs; see `lakeformat.write.shuffled_session.Exchange`."""
+class SparkShuffle:
+    """The steps of one write as Spark jobs; see `lakeformat.write.shuffled_session.TaskRunner`."""
 
     def __init__(self, spark: SparkSession, context: TableContext, job: WriteJob) -> None:
         self._spark, self._context, self._job = spark, context, job
 
     @property
-    def width(self) -> int:
+    def least_tasks(self) -> int:
         """Return the least number of tasks."""
         return cores(self._spark)
 
@@ -114,7 +114,7 @@ class SparkExchange:
         for one in (one for task in runs for one in task.runs):
             group = one.partition_path, one.number
             weights[group] = weights.get(group, 0) + one.rows
-        tasks = assign_to_tasks(list(weights.values()), task_weight=_SORTED_ROWS, at_least=self.width)
+        tasks = assign_to_tasks(list(weights.values()), task_weight=_SORTED_ROWS, at_least=self.least_tasks)
         groups = [{group for group, own in zip(weights, tasks, strict=True) if own == task} for task in {*tasks}]
         writer = DirectSparkWriter(self._context, self._job, commit, schema, {})
         folder = f"{stage_folder(self._job.write_id)}/sorted"
@@ -155,7 +155,7 @@ class SparkExchange:
         """Search the keys of the units; see `TaskRunner`."""
         groups = _groups(tasks)
         storage, index = self._context.storage, self._job.index_settings
-        # A process that keeps keys in memory is no task; what it would find key columns tell as well.
+        # Tasks do not keep keys in memory, so they look into the key columns instead.
         kind = "SIMPLE" if index.kind == "INMEMORY" else index.kind
         settings = TagSettings(kind, index.use_ranges, index.use_tree)
         folder = f"{stage_folder(self._job.write_id)}/tags"
@@ -180,7 +180,7 @@ class SparkExchange:
         task_values = [values[task] for task in work.tasks]
         schema = spark_schema(routed_schema(settings.prepare))
         arrow = arrow_schema(schema)
-        staged, tags, routes = work.staged, work.tags, work.plan.routes
+        staged, tags, routes = work.stage_tasks, work.tag_files, work.plan.routes
 
         def route(batches: Batches) -> Batches:
             with plain_errors(), reuse_memory():
@@ -203,7 +203,7 @@ class SparkExchange:
         if not buckets:
             return []
         weights = [bucket.base.size_bytes if bucket.base else 0 for bucket in buckets]
-        groups = _groups(assign_to_tasks(weights, task_weight=TASK_BYTES, at_least=self.width))
+        groups = _groups(assign_to_tasks(weights, task_weight=TASK_BYTES, at_least=self.least_tasks))
         storage = self._context.storage
         settings = replace(handles, folder=f"{stage_folder(self._job.write_id)}/files")
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from lakeformat.errors import LakeformatError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.keys.partition_paths import distinct_partitions
-from lakeformat.services.after_write import run_due_services, check_services
+from lakeformat.services.after_write import check_services, run_due_services
 from lakeformat.spark.host import plain_errors, requested_context
 from lakeformat.spark.types import arrow_schema
 from lakeformat.transaction import claims

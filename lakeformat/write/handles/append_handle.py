@@ -35,9 +35,9 @@ from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.base_file_handles import HandleSettings, check_inserts, mask_of_deletes
 from lakeformat.write.handles.slice_changes import (
     NotAppendableError,
-    open_changed_rows,
-    mask_late_deletes,
     logs_delete_any,
+    mask_late_deletes,
+    open_changed_rows,
     rewrite_slice,
 )
 from lakeformat.write.rows.incoming import Incoming
@@ -83,22 +83,22 @@ def append(
     incoming = Incoming(source, bucket.rows, settings.files.row_group_bytes)
     deleted = mask_of_deletes(incoming, settings)
     deleted[: bucket.moved_rows] = True
-    gone, kept = np.flatnonzero(deleted), np.flatnonzero(~deleted)
+    deletes, kept_rows = np.flatnonzero(deleted), np.flatnonzero(~deleted)
     if bucket.opened_at is None:
-        gone = gone[:0]  # A new file group has no rows to delete.
+        deletes = deletes[:0]  # A new file group has no rows to delete.
     try:
-        if place.deleting_logs and len(kept):
+        if place.deleting_logs and len(kept_rows):
             keys = incoming.column(RECORD_KEY, len(bucket.rows)).filter(pa.array(~deleted))
             if logs_delete_any(storage, place, keys):
                 raise NotAppendableError
-        gone = _drop_late_deletes(storage, bucket, place, incoming, gone, settings)
+        deletes = _drop_late_deletes(storage, bucket, place, incoming, deletes, settings)
     except NotAppendableError:
         return rewrite_slice(storage, bucket, place, source, task, settings)
-    return _append_rows(storage, bucket, place, incoming, (kept, gone), task, settings)
+    return _append_rows(storage, bucket, place, incoming, (kept_rows, deletes), task, settings)
 
 
 def _drop_late_deletes(
-    storage: Storage, bucket: Bucket, place: LogPlace, incoming: Incoming, gone: Ints, settings: HandleSettings
+    storage: Storage, bucket: Bucket, place: LogPlace, incoming: Incoming, deletes: Ints, settings: HandleSettings
 ) -> Ints:
     """Return the rows that delete, without the late deletes: stored rows are newer, but readers of log files would
     apply them.
@@ -107,16 +107,16 @@ def _drop_late_deletes(
         NotAppendableError: see `mask_late_deletes`.
     """
     if place.merging is None or not settings.rule.keeps_whole_rows or settings.is_delete:
-        return gone
-    delete_rows = gone[gone >= bucket.moved_rows]
+        return deletes
+    delete_rows = deletes[deletes >= bucket.moved_rows]
     values = _ordering_values(incoming, delete_rows, settings)
     weak = are_unconditional([values], len(values))
     if not weak.any():
-        return gone
+        return deletes
     weak_rows = delete_rows[weak]
     keys = gather_column(_column(incoming, RECORD_KEY, bucket), weak_rows).combine_chunks()
     late = mask_late_deletes(storage, place, keys, values.filter(pa.array(weak)), settings)
-    return np.setdiff1d(gone, weak_rows[late])
+    return np.setdiff1d(deletes, weak_rows[late])
 
 
 def _append_rows(
@@ -129,21 +129,21 @@ def _append_rows(
     settings: HandleSettings,
 ) -> WrittenFile | None:
     """Append the rows unchanged: first the rows to keep, then the keys to delete."""
-    kept, gone = rows
-    if not len(kept) and not len(gone):
+    kept_rows, deletes = rows
+    if not len(kept_rows) and not len(deletes):
         return None
-    kept, gone = _sort_in_base_order(kept, bucket), _sort_in_base_order(gone, bucket)
+    kept_rows, deletes = _sort_in_base_order(kept_rows, bucket), _sort_in_base_order(deletes, bucket)
     numbers = pa.chunked_array([make_seqnos(settings.instant_time, task, 0, len(bucket.rows))])
     with _log_file(storage, bucket, place, task, settings) as file:
-        for part in incoming.split_into_runs(kept, ROW_GROUP_ROWS):
+        for part in incoming.split_into_runs(kept_rows, ROW_GROUP_ROWS):
             rows = stamp_rows_with(
                 incoming.take(part), settings.files.schema, settings.instant_time, gather_column(numbers, part)
             )
             file.add(check_inserts(rows, settings), _base_rows(part, bucket, place))
-        if len(gone):
-            file.delete(*_keys_to_delete(incoming, gone, bucket, settings), _base_rows(gone, bucket, place))
-    updates = int((kept < bucket.lookups).sum())
-    return file.finish(updates=updates, inserts=len(kept) - updates, deletes=len(gone))
+        if len(deletes):
+            file.delete(*_keys_to_delete(incoming, deletes, bucket, settings), _base_rows(deletes, bucket, place))
+    updates = int((kept_rows < bucket.lookups).sum())
+    return file.finish(updates=updates, inserts=len(kept_rows) - updates, deletes=len(deletes))
 
 
 def _sort_in_base_order(rows: Ints, bucket: Bucket) -> Ints:
@@ -181,11 +181,11 @@ def _append_changes(
     ):
         for rows in changed.rows():
             file.add(rows)
-        gone = pa.concat_arrays([pa.array([], pa.string()), *changed.deleted])
-        if len(gone):
-            file.delete(gone, [])
-    written = file.finish(updates=changed.merger.updates, inserts=changed.inserts, deletes=len(gone))
-    if not written.stat.num_writes and not len(gone):
+        deletes = pa.concat_arrays([pa.array([], pa.string()), *changed.deleted])
+        if len(deletes):
+            file.delete(deletes, [])
+    written = file.finish(updates=changed.merger.updates, inserts=changed.inserts, deletes=len(deletes))
+    if not written.stat.num_writes and not len(deletes):
         storage.delete(written.staged_path)
         return None
     return written
@@ -270,17 +270,17 @@ def _parquet_block(rows: pa.Table, files: FileSettings, instant_time: str, base_
 
 
 def _keys_to_delete(
-    incoming: Incoming, gone: Ints, bucket: Bucket, settings: HandleSettings
+    incoming: Incoming, deletes: Ints, bucket: Bucket, settings: HandleSettings
 ) -> tuple[pa.Array, Sequence[pa.Array]]:
     """Return the keys to delete, and the ordering values of their deletes. A delete takes the ordering value of its
     row.
     """
-    keys = gather_column(_column(incoming, RECORD_KEY, bucket), gone).combine_chunks()
+    keys = gather_column(_column(incoming, RECORD_KEY, bucket), deletes).combine_chunks()
     if not settings.rule.keeps_whole_rows or settings.is_delete:
         return keys, []  # If the rule fills nulls, a delete removes any version.
-    column = _ordering_values(incoming, gone, settings)
+    column = _ordering_values(incoming, deletes, settings)
     # A row that moves to another partition leaves no version behind, whatever its ordering value.
-    return keys, [pc.if_else(pa.array(gone < bucket.moved_rows), pa.scalar(None, column.type), column)]
+    return keys, [pc.if_else(pa.array(deletes < bucket.moved_rows), pa.scalar(None, column.type), column)]
 
 
 def _ordering_values(incoming: Incoming, rows: Ints, settings: HandleSettings) -> pa.Array:

@@ -26,15 +26,15 @@ from lakeformat.files.base_file import (
     BaseFileWriter,
     FileSettings,
     FilterAndRange,
-    inherit_filter_and_range,
-    read_copied_batches,
     find_dictionary_texts,
+    inherit_filter_and_range,
     make_growable_filter,
+    read_copied_batches,
     stamp_rows,
     stamp_rows_with,
     stored_schema,
 )
-from lakeformat.files.footers import parse_key_footer, open_base, open_parquet
+from lakeformat.files.footers import open_base, open_parquet, parse_key_footer
 from lakeformat.keys.record_keys import field_column, make_seqnos
 from lakeformat.merge import MergeRule, flag_deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
@@ -163,7 +163,7 @@ class HandleSettings:
         """Return the path that the file is written to."""
         return join_path(bucket.partition_path if self.folder is None else self.folder, str(name))
 
-    def change_data(self, bucket: Bucket, task: int) -> str | None:
+    def change_data_path(self, bucket: Bucket, task: int) -> str | None:
         """Return the path of the change data of a bucket's base file; None if changes are not logged."""
         if self.change_log is None:
             return None
@@ -218,7 +218,9 @@ def merge(
     ):
         metadata = parquet.metadata
         inherited = inherit_filter_and_range(storage, parse_key_footer(base, metadata), len(bucket.rows))
-        known = inherited or FilterAndRange(make_growable_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp))
+        known = inherited or FilterAndRange(
+            make_growable_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp)
+        )
         nothing = pa.array([], pa.string())
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known, encoded) as writer:
             shape = stored_schema(settings.files.schema, encoded)
@@ -252,7 +254,7 @@ def open_merger(
 ) -> Iterator[tuple[HandleMerger, ChangeLog | None]]:
     """Yield the merger of a bucket's base file, and its change log or None. The log is complete after the block."""
     merger = (settings.make_merger or KeyMerger)(bucket, source, task, settings)
-    target = settings.change_data(bucket, task)
+    target = settings.change_data_path(bucket, task)
     if settings.change_log is None or target is None:
         yield merger, None
         return
@@ -287,11 +289,11 @@ class KeyMerger:
 
     @property
     def unmatched_lookups(self) -> int:
-        """Return the number of looked-up rows that no batch so far held; see `Merger.missed`."""
+        """Return the number of looked-up rows that no batch so far held; see `HandleMerger.unmatched_lookups`."""
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Yield the batch with matched rows updated or dropped; see `Merger.apply`."""
+        """Yield the batch with matched rows updated or dropped; see `HandleMerger.apply`."""
         if not len(self._keys):
             yield pa.Table.from_batches([batch])
             return

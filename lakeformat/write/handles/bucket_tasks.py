@@ -89,7 +89,7 @@ def route_rows(
     storage: Storage,
     stage: int,
     staged: StagedTask,
-    tags: Sequence[TagFile],
+    tag_files: Sequence[TagFile],
     routes: Mapping[str, PartitionRoute],
     task_values: Sequence[int],
     settings: PrepareSettings,
@@ -98,10 +98,10 @@ def route_rows(
 
     Args:
         stage: the stage file's number.
-        tags: the hits of the tag step in this stage file.
+        tag_files: the hits of the tag step in this stage file.
         task_values: for each bucket the value of the `TASK` column.
     """
-    hits = read_hits(storage, tags)
+    hits = read_hits(storage, tag_files)
     values = np.asarray(task_values, np.int32)
     for source in sorted({run.partition_path for run in staged.runs}):
         hits_of = {path: hits.get(path) for path in ([source] if source in routes else hits)}
@@ -362,7 +362,9 @@ def _group_into_buffers(batches: Iterable[pa.RecordBatch], most_bytes: int) -> I
         yield pa.Table.from_batches(waiting)
 
 
-def _split_by_bucket(path: str, rows: pa.Table, places: BucketPlaces, job: WriteJob) -> Iterator[tuple[Bucket, LogPlace]]:
+def _split_by_bucket(
+    path: str, rows: pa.Table, places: BucketPlaces, job: WriteJob
+) -> Iterator[tuple[Bucket, LogPlace]]:
     settings = job.index_settings
     numbers = bucket_ids(rows.column(RECORD_KEY), settings.hash_fields, settings.buckets, places.rule)
     order = np.argsort(numbers, kind="stable")

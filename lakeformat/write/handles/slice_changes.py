@@ -54,7 +54,14 @@ from lakeformat.write.handles.base_file_handles import HandleSettings, KeyMerger
 from lakeformat.write.handles.cdc_log import HandleMerger
 from lakeformat.write.workload.buckets import Bucket, LogPlace
 
-__all__ = ["ChangedRows", "NotAppendableError", "open_changed_rows", "mask_late_deletes", "logs_delete_any", "rewrite_slice"]
+__all__ = [
+    "ChangedRows",
+    "NotAppendableError",
+    "logs_delete_any",
+    "mask_late_deletes",
+    "open_changed_rows",
+    "rewrite_slice",
+]
 
 
 Mask = npt.NDArray[np.bool_]
@@ -80,7 +87,12 @@ class ChangedRows:
         settings: HandleSettings,
         loses_to_hidden_version: Callable[[pa.Table], bool],
     ) -> None:
-        self.merger, self._stored_batches, self._settings, self._loses_to_hidden_version = merger, batches, settings, loses_to_hidden_version
+        self.merger, self._stored_batches, self._settings, self._loses_to_hidden_version = (
+            merger,
+            batches,
+            settings,
+            loses_to_hidden_version,
+        )
         self.deleted: list[pa.Array] = []
         self.inserts = 0
 
@@ -159,7 +171,9 @@ def _deleted_keys(rows: pa.Table, rule: ReadRule) -> pa.ChunkedArray:
     return _text(rows.filter(pa.array(deleted)), RECORD_KEY) if deleted.any() else pa.chunked_array([], pa.string())
 
 
-def mask_late_deletes(storage: Storage, place: LogPlace, keys: pa.Array, values: pa.Array, settings: HandleSettings) -> Mask:
+def mask_late_deletes(
+    storage: Storage, place: LogPlace, keys: pa.Array, values: pa.Array, settings: HandleSettings
+) -> Mask:
     """Return a mask of the deletes that lose because a newer row of their key is stored.
 
     Args:
@@ -231,7 +245,9 @@ def _has_newer_stored(before: Any, at: Any, rows: pa.Table, ordering: str) -> bo
     """
     hit, after = pc.is_valid(at), field_column(rows, ordering, "ordering")
     return bool(
-        stored_wins(_combine_chunks(before.filter(hit)).cast(after.type), _combine_chunks(after.take(at.filter(hit)))).any()
+        stored_wins(
+            _combine_chunks(before.filter(hit)).cast(after.type), _combine_chunks(after.take(at.filter(hit)))
+        ).any()
     )
 
 

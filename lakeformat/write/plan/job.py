@@ -40,11 +40,11 @@ __all__ = [
     "check_operation",
     "check_unpartitioned",
     "choose_operation",
+    "columns_stored_as_text",
     "drops_stored_keys",
     "index_settings",
     "input_schema",
     "rewrite_job",
-    "columns_stored_as_text",
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
@@ -194,7 +194,9 @@ class WriteJob:
             (RECORD_KEY, *self._key_copy(schema)),
             write_options.bloom_fpp,
             write_options.file_bytes,
-            settings.index.list_indexed_columns(schema) if settings.keeps_index else settings.index.partition_columns(schema),
+            settings.index.list_indexed_columns(schema)
+            if settings.keeps_index
+            else settings.index.partition_columns(schema),
             write_options.row_group_rows,
             write_options.row_group_bytes,
         )
@@ -253,9 +255,9 @@ def check_keyless(operation: Operation, options: Options, location: str) -> None
             )
 
 
-def choose_operation(said: str | None, options: Options, *, has_key: bool, overwrite: bool) -> Operation:
+def choose_operation(named: str | None, options: Options, *, has_key: bool, overwrite: bool) -> Operation:
     """Return the operation that the option and Spark's save mode select."""
-    operation = Operation(said or ("upsert" if has_key else "insert"))
+    operation = Operation(named or ("upsert" if has_key else "insert"))
     if operation is Operation.BULK_INSERT and options.write.dup_policy != "none":
         raise InvalidOptionError(
             f"{_DUP_POLICY}={options.write.dup_policy} needs every key looked up, which bulk_insert does not do; use "

@@ -124,8 +124,8 @@ class PrepareSettings:
         rule: how rows with the same key are merged.
         searches_all_partitions: whether the rows name no partition (deletes without partition columns).
         marker: a column value that marks a row as a delete; marked rows are flagged in ``_hoodie_is_deleted``.
-        is_global: whether the key alone identifies a row (global indexes). Then rows of all partitions stay together under
-            `ANY_PARTITION`, in order of arrival, and carry their partition path as a column.
+        is_global: whether the key alone identifies a row (global indexes). Then rows of all partitions stay together
+            under `ANY_PARTITION`, in order of arrival, and carry their partition path as a column.
     """
 
     schema: pa.Schema

@@ -203,50 +203,50 @@ def evolve(
     return make_nested_nullable(pa.schema([*fields, *(field for field in incoming if field.name.lower() in names)]))
 
 
-def _merge(stored: pa.DataType, given: pa.DataType, column: str, fill_missing: bool) -> pa.DataType:
+def _merge(stored: pa.DataType, incoming: pa.DataType, column: str, fill_missing: bool) -> pa.DataType:
     """Return the type that holds the values of both types, if neither loses a value.
 
     Hudi widens int to long to float to double. Here int to float and long to double are refused, because not every
     value has an exact form.
     """
-    if stored.equals(given):
+    if stored.equals(incoming):
         return stored
-    if stored in _RANK and given in _RANK:
-        wide, narrow = (stored, given) if _RANK[stored] >= _RANK[given] else (given, stored)
+    if stored in _RANK and incoming in _RANK:
+        wide, narrow = (stored, incoming) if _RANK[stored] >= _RANK[incoming] else (incoming, stored)
         # A double holds every int32 but not every int64, and a float not every int32. Spark and Hudi would round
         # silently.
         if wide in _INTEGERS or narrow == pa.float32() or (wide == pa.float64() and narrow == pa.int32()):
             return wide
-    if pa.types.is_decimal(stored) and pa.types.is_decimal(given):
-        whole = max(stored.precision - stored.scale, given.precision - given.scale)
-        scale = max(stored.scale, given.scale)
-        if whole + scale <= 38 and stored.scale == given.scale:
+    if pa.types.is_decimal(stored) and pa.types.is_decimal(incoming):
+        whole = max(stored.precision - stored.scale, incoming.precision - incoming.scale)
+        scale = max(stored.scale, incoming.scale)
+        if whole + scale <= 38 and stored.scale == incoming.scale:
             return pa.decimal128(whole + scale, scale)
-    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(given) and bool(stored.tz) == bool(given.tz):
-        return stored if stored.unit == "us" else given
-    if pa.types.is_struct(stored) and pa.types.is_struct(given):
-        return pa.struct(_merge_fields(stored, given, column, fill_missing))
-    if pa.types.is_map(stored) and pa.types.is_map(given) and stored.key_type.equals(given.key_type):
-        return pa.map_(stored.key_type, _merge(stored.item_type, given.item_type, f"{column}.value", fill_missing))
-    if pa.types.is_list(stored) and pa.types.is_list(given):
-        element = _merge(stored.value_type, given.value_type, f"{column}.element", fill_missing)
+    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(incoming) and bool(stored.tz) == bool(incoming.tz):
+        return stored if stored.unit == "us" else incoming
+    if pa.types.is_struct(stored) and pa.types.is_struct(incoming):
+        return pa.struct(_merge_fields(stored, incoming, column, fill_missing))
+    if pa.types.is_map(stored) and pa.types.is_map(incoming) and stored.key_type.equals(incoming.key_type):
+        return pa.map_(stored.key_type, _merge(stored.item_type, incoming.item_type, f"{column}.value", fill_missing))
+    if pa.types.is_list(stored) and pa.types.is_list(incoming):
+        element = _merge(stored.value_type, incoming.value_type, f"{column}.element", fill_missing)
         return pa.list_(pa.field(stored.value_field.name, element))
     raise SchemaMismatchError(
-        f"column {column!r} is {given} in the input and {stored} in the table; convert it, a change of type that "
+        f"column {column!r} is {incoming} in the input and {stored} in the table; convert it, a change of type that "
         "loses data is refused"
     )
 
 
-def _merge_fields(stored: pa.StructType, given: pa.StructType, column: str, fill_missing: bool) -> list[pa.Field]:
+def _merge_fields(stored: pa.StructType, incoming: pa.StructType, column: str, fill_missing: bool) -> list[pa.Field]:
     """Return the table's fields in their order, then new ones, by the same rules as for columns."""
-    names = {field.name.lower(): field for field in given}
+    names = {field.name.lower(): field for field in incoming}
     merged: list[pa.Field] = []
     for field in stored:
         path, new = f"{column}.{field.name}", names.pop(field.name.lower(), None)
         if new is None:
             if not fill_missing:
                 raise SchemaMismatchError(
-                    f"the input has no field {path!r}{nearest(field.name, [f.name for f in given])}; add it, or set "
+                    f"the input has no field {path!r}{nearest(field.name, [f.name for f in incoming])}; add it, or set "
                     "hoodie.write.set.null.for.missing.columns=true"
                 )
             merged.append(pa.field(field.name, field.type))

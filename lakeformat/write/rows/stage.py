@@ -27,9 +27,9 @@ __all__ = [
     "StageReader",
     "StageWriter",
     "StagedTask",
+    "read_staged_batches",
     "rows_by_partition",
     "split_into_blocks",
-    "read_staged_batches",
 ]
 
 

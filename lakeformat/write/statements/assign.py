@@ -74,7 +74,7 @@ class Assignment:
         return fit_to_column(values, self.field)
 
 
-def plan_assignments(given: Mapping[str, Any], schema: pa.Schema, config: TableConfig) -> tuple[Assignment, ...]:
+def plan_assignments(new_values: Mapping[str, Any], schema: pa.Schema, config: TableConfig) -> tuple[Assignment, ...]:
     """Check a ``set`` against the table: column -> Python value, Arrow scalar or function.
 
     Args:
@@ -84,14 +84,14 @@ def plan_assignments(given: Mapping[str, Any], schema: pa.Schema, config: TableC
         SchemaMismatchError: if a column is unknown or must not be set, or a value does not fit it; names the column.
         InvalidInputError: if there is nothing to set, or one column is set twice.
     """
-    if isinstance(given, str):
+    if isinstance(new_values, str):
         raise InvalidInputError(
-            f"there is nothing to set: {_quote(given)} is text; give {{column: value}}, or {_BY_SQL}"
+            f"there is nothing to set: {_quote(new_values)} is text; give {{column: value}}, or {_BY_SQL}"
         )
-    if not isinstance(given, Mapping) or not given:
+    if not isinstance(new_values, Mapping) or not new_values:
         raise InvalidInputError("there is nothing to set; give set={column: value}")
     planned: dict[str, Assignment] = {}
-    for name, value in given.items():
+    for name, value in new_values.items():
         field = find_settable(name, schema, config)
         if field.name in planned:
             raise InvalidInputError(f"column {field.name!r} is set twice; give it once")
@@ -152,18 +152,18 @@ def _literal(value: Any, field: pa.Field) -> pa.Scalar:
     return scalar
 
 
-def _is_same(stored: Any, given: Any, kind: pa.DataType) -> bool:
-    if pa.types.is_boolean(kind) != isinstance(given, bool | np.bool_):
+def _is_same(stored: Any, new: Any, kind: pa.DataType) -> bool:
+    if pa.types.is_boolean(kind) != isinstance(new, bool | np.bool_):
         return False
     if pa.types.is_floating(kind):
-        wide = float(given)
+        wide = float(new)
         if math.isnan(wide) or math.isinf(wide):
             return math.isnan(stored) == math.isnan(wide) and (math.isnan(wide) or stored == wide)
         if math.isinf(stored):
             return False
         # An integer must be hit exactly; a float is rounded to the column's width.
-        return isinstance(given, float) or bool(stored == given)
-    return bool(stored == given)
+        return isinstance(new, float) or bool(stored == new)
+    return bool(stored == new)
 
 
 def _quote(value: Any) -> str:

@@ -46,7 +46,7 @@ from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schem
 from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.assign import Assignment, check_type
 from lakeformat.write.statements.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, columns_used
-from lakeformat.write.statements.rewrite import convert_for_readers, check_columns, reader_columns
+from lakeformat.write.statements.rewrite import check_columns, convert_for_readers, reader_columns
 from lakeformat.write.tagging.duplicates import find_repeated_keys
 from lakeformat.write.tagging.key_checks import make_commit_check
 from lakeformat.write.tagging.steps import plan_buckets
@@ -229,8 +229,8 @@ def merge_into(
     Args:
         rows: partition path -> prepared rows of the source, each key once.
         input_rows: number of source rows, for the report.
-        source_snapshot: the snapshot that the source was computed from. A commit that has touched the same files since is a
-            conflict.
+        source_snapshot: the snapshot that the source was computed from. A commit that has touched the same files since
+            is a conflict.
 
     Raises:
         InvalidInputError: if a function returns values that its column cannot hold. Nothing was published.
@@ -240,7 +240,11 @@ def merge_into(
 
 
 def _attempt(
-    session: WriteSession, plan: MergePlan, rows: Mapping[str, pa.Table], input_rows: int, source_snapshot: Snapshot | None
+    session: WriteSession,
+    plan: MergePlan,
+    rows: Mapping[str, pa.Table],
+    input_rows: int,
+    source_snapshot: Snapshot | None,
 ) -> WriteResult:
     snapshot = session.context.snapshot()
     if (skipped := session.transaction.skip_known_batch(snapshot)) is not None:
@@ -251,7 +255,13 @@ def _attempt(
     with session.transaction.run_under_lock(commit):
         session.transaction.report.rows["incoming"] = input_rows
         plan_of_buckets = plan_buckets(
-            session.storage, job, rows, snapshot, plan.schema, session.transaction.report, insert_filter=plan.filter_inserts
+            session.storage,
+            job,
+            rows,
+            snapshot,
+            plan.schema,
+            session.transaction.report,
+            insert_filter=plan.filter_inserts,
         )
         profile = workload_profile(job.operation, plan_of_buckets.buckets, ())
         commit = session.transaction.inflight(commit, profile, snapshot, is_certain=plan.changes_every_match)

@@ -35,7 +35,15 @@ from lakeformat.write.statements.assign import Assignment
 from lakeformat.write.workload.buckets import Bucket
 from lakeformat.write.workload.profile import BucketPlan, make_append_rules, workload_profile
 
-__all__ = ["BucketWriter", "Rewrite", "convert_for_readers", "check_columns", "reader_columns", "rewrite", "rewrite_bucket"]
+__all__ = [
+    "BucketWriter",
+    "Rewrite",
+    "check_columns",
+    "convert_for_readers",
+    "reader_columns",
+    "rewrite",
+    "rewrite_bucket",
+]
 
 
 #: A function that writes buckets to files, in this or another process.
@@ -58,7 +66,10 @@ class Rewrite:
 
 
 def rewrite(
-    session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Matches], bucket_writer: BucketWriter | None = None
+    session: WriteSession,
+    change: Rewrite,
+    find: Callable[[Snapshot], Matches],
+    bucket_writer: BucketWriter | None = None,
 ) -> WriteResult:
     """Run an update or delete as one commit (steps 3 to 8).
 
@@ -85,7 +96,7 @@ def _attempt(
         found = find(snapshot)
         counted.update(found.counts)
     nothing = np.empty(0, np.int64)
-    compacting = session.context.store.pending_compactions(snapshot.timeline)
+    compacting = session.context.store.read_compaction_groups(snapshot.timeline)
     append_rules = make_append_rules(session.job, snapshot, compacting, reads_stored=True)
     buckets = tuple(
         Bucket(
@@ -108,7 +119,9 @@ def _attempt(
         )
         with session.transaction.report.step("write") as counted:
             written = (
-                session.write_buckets(plan, handles) if bucket_writer is None else session.place_files(commit, bucket_writer(buckets, handles))
+                session.write_buckets(plan, handles)
+                if bucket_writer is None
+                else session.place_files(commit, bucket_writer(buckets, handles))
             )
             counted["buckets"] = len(buckets)
         session.transaction.publish(commit, Outcome(schema=change.schema, written=written, snapshot=snapshot))
@@ -128,13 +141,15 @@ def rewrite_bucket(storage: Storage, bucket: Bucket, task: int, handles: HandleS
         yield written
 
 
-def check_columns(snapshot: Snapshot, planned: pa.Schema) -> None:
+def check_columns(snapshot: Snapshot, planned_schema: pa.Schema) -> None:
     """Refuse a plan that was made for other columns than the table has now.
 
     Raises:
         WriteConflictError: if another writer has changed the table's columns.
     """
-    if snapshot.schema is None or not make_nested_nullable(snapshot.schema).equals(make_nested_nullable(planned)):
+    if snapshot.schema is None or not make_nested_nullable(snapshot.schema).equals(
+        make_nested_nullable(planned_schema)
+    ):
         raise WriteConflictError(
             f"commit {snapshot.instant_time} changed the table's columns meanwhile; run the write again"
         )

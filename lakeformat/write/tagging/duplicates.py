@@ -17,7 +17,7 @@ from lakeformat.index.port import Ints, Tagged
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.write.rows.prepare import ANY_PARTITION
 
-__all__ = ["drop_stored_rows", "refuse_repeated_keys", "find_repeated_keys", "find_stored_keys"]
+__all__ = ["drop_stored_rows", "find_repeated_keys", "find_stored_keys", "refuse_repeated_keys"]
 
 
 def find_repeated_keys(keys: pa.ChunkedArray) -> pa.Array:
@@ -69,17 +69,19 @@ def drop_stored_rows(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged],
     return {path: _drop_keys(found, find_stored_keys(found)) for path, found in tagged.items()}
 
 
-def find_stored_keys(found: Tagged) -> Ints:
+def find_stored_keys(tagged: Tagged) -> Ints:
     """Return the positions of the keys that some slice holds a row of."""
-    return np.unique(found.keys if found.is_deleted is None else found.keys[~found.is_deleted])
+    return np.unique(tagged.keys if tagged.is_deleted is None else tagged.keys[~tagged.is_deleted])
 
 
-def _drop_keys(found: Tagged, stored: Ints) -> Tagged:
+def _drop_keys(tagged: Tagged, stored: Ints) -> Tagged:
     """Return the location without the stored keys, with one pair for each key that is left."""
-    kept_pairs = np.flatnonzero(~np.isin(found.keys, stored))
-    kept_pairs = kept_pairs[np.unique(found.keys[kept_pairs], return_index=True)[1]]
-    kept_gone = None if found.is_deleted is None else found.is_deleted[kept_pairs]
-    return replace(found, keys=found.keys[kept_pairs], files=found.files[kept_pairs], is_deleted=kept_gone, base_rows=None)
+    kept_pairs = np.flatnonzero(~np.isin(tagged.keys, stored))
+    kept_pairs = kept_pairs[np.unique(tagged.keys[kept_pairs], return_index=True)[1]]
+    kept_gone = None if tagged.is_deleted is None else tagged.is_deleted[kept_pairs]
+    return replace(
+        tagged, keys=tagged.keys[kept_pairs], files=tagged.files[kept_pairs], is_deleted=kept_gone, base_rows=None
+    )
 
 
 def _partition_text(partition: str) -> str:

@@ -32,7 +32,7 @@ from lakeformat.write.rows.incoming import slice_batches
 from lakeformat.write.rows.prepare import ANY_PARTITION, deleted_rows_of, split_by_partition
 from lakeformat.write.tagging.tagger import PartitionTagger, TaggedRows, combine_rows, locate_rows
 
-__all__ = ["GlobalTagger", "RoutingSettings", "split_by_own_partition", "route_to_partitions"]
+__all__ = ["GlobalTagger", "RoutingSettings", "route_to_partitions", "split_by_own_partition"]
 
 Bools = npt.NDArray[np.bool_]
 
@@ -88,7 +88,7 @@ class GlobalTagger(PartitionTagger):
                     self.storage, self.snapshot, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings
                 )
                 rows = dict.fromkeys(tagged, whole)
-                counted["moved"] = sum(len(np.unique(found.keys[found.leaving])) for found in tagged.values())
+                counted["moved"] = sum(len(np.unique(found.keys[found.is_leaving])) for found in tagged.values())
         return TaggedRows(rows, tagged)
 
 
@@ -125,15 +125,15 @@ def route_to_partitions(
     file_codes = np.searchsorted(names, owners) if owners else np.empty(0, np.int64)
     tagged = _drop_deleted(tagged, file_codes[tagged.files] == own[tagged.keys], has_paths=has_paths)
     codes = file_codes[tagged.files]
-    leaving = np.zeros(len(tagged.keys), bool)
+    is_leaving = np.zeros(len(tagged.keys), bool)
     new = tagged.new if has_paths else tagged.new[:0]
     if settings.follows_input and has_paths:
-        leaving = (codes != own[tagged.keys]) & _mask_movable(rows, settings)[tagged.keys]
-        rows, leaving = _merge_moving(storage, snapshot, rows, tagged, leaving, settings)
-        moved = np.setdiff1d(tagged.keys[leaving], tagged.keys[~leaving])
+        is_leaving = (codes != own[tagged.keys]) & _mask_movable(rows, settings)[tagged.keys]
+        rows, is_leaving = _merge_moving(storage, snapshot, rows, tagged, is_leaving, settings)
+        moved = np.setdiff1d(tagged.keys[is_leaving], tagged.keys[~is_leaving])
         new = np.concatenate([new, moved])
         new = new[argsort_keys(rows.column(RECORD_KEY).take(pa.array(new)))]
-    return rows, _group_by_partition(names, tagged, codes, leaving, new, own[new])
+    return rows, _group_by_partition(names, tagged, codes, is_leaving, new, own[new])
 
 
 def _partition_paths(rows: pa.Table) -> pa.DictionaryArray:
@@ -169,11 +169,13 @@ def _drop_deleted(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
     is_kept[candidates[select_one_place(tagged.keys[candidates], tagged.is_deleted[candidates])]] = True
     left = np.setdiff1d(tagged.keys, tagged.keys[is_kept])
     new = np.concatenate([tagged.new, left]) if has_paths else tagged.new
-    return replace(tagged, keys=tagged.keys[is_kept], files=tagged.files[is_kept], new=new, is_deleted=None, base_rows=None)
+    return replace(
+        tagged, keys=tagged.keys[is_kept], files=tagged.files[is_kept], new=new, is_deleted=None, base_rows=None
+    )
 
 
 def _merge_moving(
-    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, leaving: Bools, settings: RoutingSettings
+    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, is_leaving: Bools, settings: RoutingSettings
 ) -> tuple[pa.Table, Bools]:
     """Merge the rows that move with the stored ones. Return all rows, and a mask of the pairs that still leave their
     file.
@@ -183,19 +185,19 @@ def _merge_moving(
     """
     rule = settings.rule
     makes_rows = rule.makes_rows or rule.columns is not None
-    if not leaving.any() or not (rule.stored_may_win or makes_rows):
-        return rows, leaving
+    if not is_leaving.any() or not (rule.stored_may_win or makes_rows):
+        return rows, is_leaving
     columns = settings.schema if makes_rows else _ordering_schema(settings.schema, rule.ordering)
-    at, stored = _read_stored_rows(storage, snapshot, rows, tagged, leaving, columns)
+    at, stored = _read_stored_rows(storage, snapshot, rows, tagged, is_leaving, columns)
     if rule.stored_may_win and rule.ordering:
         incoming = field_column(rows, rule.ordering, "ordering").take(pa.array(at)).combine_chunks()
         newer = stored_wins(field_column(stored, rule.ordering, "ordering").combine_chunks(), incoming)
-        leaving = leaving & ~np.isin(tagged.keys, at[newer])
+        is_leaving = is_leaving & ~np.isin(tagged.keys, at[newer])
         at, stored = at[~newer], stored.filter(pa.array(~newer))
     if not makes_rows or not len(at):
-        return rows, leaving
+        return rows, is_leaving
     _, first = np.unique(at, return_index=True)
-    return _replace_merged(rows, at[first], gather(stored, first), settings), leaving
+    return _replace_merged(rows, at[first], gather(stored, first), settings), is_leaving
 
 
 def _ordering_schema(schema: pa.Schema, column: str | None) -> pa.Schema:
@@ -225,14 +227,14 @@ def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: Routin
 
 
 def _read_stored_rows(
-    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, leaving: Bools, columns: pa.Schema
+    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, is_leaving: Bools, columns: pa.Schema
 ) -> tuple[Ints, pa.Table]:
     """Read the stored rows of the pairs that leave. Return the position of each incoming row, and the stored row."""
     keys = rows.column(RECORD_KEY)
-    files = np.unique(tagged.files[leaving]).tolist()
+    files = np.unique(tagged.files[is_leaving]).tolist()
 
     def read_file(file: int) -> tuple[Ints, pa.Table]:
-        wanted = tagged.keys[leaving & (tagged.files == file)]
+        wanted = tagged.keys[is_leaving & (tagged.files == file)]
         return _read_rows(storage, snapshot, tagged.searched[file], keys.take(pa.array(wanted)), wanted, columns)
 
     with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
@@ -254,7 +256,7 @@ def _read_rows(
 
 
 def _group_by_partition(
-    names: Sequence[str], tagged: Tagged, codes: Ints, leaving: Bools, new: Ints, new_codes: Ints
+    names: Sequence[str], tagged: Tagged, codes: Ints, is_leaving: Bools, new: Ints, new_codes: Ints
 ) -> Mapping[str, Tagged]:
     """Group pairs and new rows by partition; files are numbered within their partition."""
     slices: dict[str, list[FileSlice]] = {name: [] for name in names}
@@ -271,6 +273,6 @@ def _group_by_partition(
                 within[tagged.files[is_in_partition]],
                 new_rows,
                 searched=tuple(slices[name]),
-                leaving=leaving[is_in_partition],
+                is_leaving=is_leaving[is_in_partition],
             )
     return locations

@@ -64,9 +64,9 @@ def plan_buckets(
         schema,
         report,
         append_rules=make_append_rules(
-            job, snapshot, store.pending_compactions(snapshot.timeline), reads_stored=insert_filter is not None
+            job, snapshot, store.read_compaction_groups(snapshot.timeline), reads_stored=insert_filter is not None
         ),
-        closed=frozenset(store.pending_clustering(snapshot.timeline)),
+        closed_groups=frozenset(store.read_clustering_groups(snapshot.timeline)),
     )
     check_new_partitions(storage, snapshot, plan.buckets)
     return plan

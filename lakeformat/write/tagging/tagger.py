@@ -21,7 +21,7 @@ from lakeformat.storage.port import Storage
 from lakeformat.timeline.write_report import Report
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.prepare import ANY_PARTITION, combine, winning_rows
-from lakeformat.write.tagging.duplicates import drop_stored_rows, refuse_repeated_keys, find_stored_keys
+from lakeformat.write.tagging.duplicates import drop_stored_rows, find_stored_keys, refuse_repeated_keys
 
 __all__ = ["InsertFilter", "PartitionTagger", "TaggedRows", "Tagger", "combine_rows", "locate_rows"]
 
@@ -124,9 +124,9 @@ def _key_column(rows: pa.Table, winners: Ints | None) -> pa.Table:
     return keys if winners is None else gather(keys, winners)
 
 
-def _restore_positions(found: Tagged, winners: Ints | None) -> Tagged:
+def _restore_positions(tagged: Tagged, winners: Ints | None) -> Tagged:
     """Turn positions among the rows that remain into positions among all rows."""
-    return found if winners is None else replace(found, keys=winners[found.keys], new=winners[found.new])
+    return tagged if winners is None else replace(tagged, keys=winners[tagged.keys], new=winners[tagged.new])
 
 
 def _copy_to_all_partitions(rows: Mapping[str, T], snapshot: Snapshot) -> Mapping[str, T]:

@@ -85,14 +85,14 @@ class FileSizing:
     empty_bytes: int = 0
     rows_per_new_file: int | None = None
 
-    def room(self, size_bytes: int) -> int:
+    def rows_that_fit(self, size_bytes: int) -> int:
         """Return how many more rows fit into a file of this size."""
         return max(0, int((self.max_file_bytes - size_bytes) / self.row_bytes))
 
     @property
     def rows_of_new_file(self) -> int:
         """Return how many rows a new file takes: at least one, even if a row is larger than a file may be."""
-        return self.rows_per_new_file or max(1, self.room(self.empty_bytes))
+        return self.rows_per_new_file or max(1, self.rows_that_fit(self.empty_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ def spread_inserts(rows: int, small_files: Sequence[SmallFile], sizing: FileSizi
     """Divide inserts over small files, smallest first, and over new file groups for the rows that are left."""
     shares: list[InsertShare] = []
     for small in sorted(small_files, key=lambda file: (file.size_bytes, file.file_id)):
-        taken = min(rows, sizing.room(small.size_bytes))
+        taken = min(rows, sizing.rows_that_fit(small.size_bytes))
         if taken:
             shares.append(InsertShare(small, taken))
             rows -= taken
@@ -240,8 +240,8 @@ def assign_to_files(
     sizing: FileSizing,
     next_file_id: Callable[[], str],
     *,
-    closed: frozenset[FileGroupId] = frozenset(),
-    leaving: npt.NDArray[np.bool_] | None = None,
+    closed_groups: frozenset[FileGroupId] = frozenset(),
+    is_leaving: npt.NDArray[np.bool_] | None = None,
     base_rows: Ints | None = None,
 ) -> tuple[Bucket, ...]:
     """Make one bucket per file that holds keys; small files also take inserts. Make buckets of new files for the other
@@ -250,23 +250,23 @@ def assign_to_files(
     Args:
         located: (row, file) pairs from tagging.
         new: rows that no file holds, in key order. Each file gets consecutive rows, so that key ranges stay narrow.
-        closed: file groups that take no inserts.
-        leaving: for each pair whether the row moves to another partition; None if no row moves.
+        closed_groups: file groups that take no inserts.
+        is_leaving: for each pair whether the row moves to another partition; None if no row moves.
         base_rows: for each pair the number of the row in the base file; see `Tagged`.
     """
     rows, owners = located
-    if leaving is None:
+    if is_leaving is None:
         order = np.argsort(owners, kind="stable")
         left = np.zeros(len(files), np.int64)
     else:
-        order = np.lexsort((~leaving, owners))
-        left = np.bincount(owners[leaving], minlength=len(files))
+        order = np.lexsort((~is_leaving, owners))
+        left = np.bincount(owners[is_leaving], minlength=len(files))
     bounds = np.searchsorted(owners[order], np.arange(len(files) + 1))
     updates = {at: rows[order[bounds[at] : bounds[at + 1]]] for at in range(len(files)) if bounds[at] < bounds[at + 1]}
     small = [
         SmallFile(at, piece.group.file_id, piece.size_bytes)
         for at, piece in enumerate(files)
-        if piece.size_bytes < sizing.small_file_bytes and piece.group not in closed
+        if piece.size_bytes < sizing.small_file_bytes and piece.group not in closed_groups
     ]
     inserts: dict[int, Ints] = {}
     insert_buckets: list[Bucket] = []
@@ -469,10 +469,13 @@ class AppendRules:
         has_buckets: whether a bucket index decides the file group.
         opens_logs: whether new file groups begin with a log file.
         by_commit: whether log files are named by the commit that writes them, as from table version 8 on.
-        compacting: file groups for which a pending compaction has opened a new slice -> the compaction's instant.
+        compaction_instants: file groups for which a pending compaction has opened a new slice -> the compaction's
+            instant.
         reads_stored: whether stored rows are read before anything is appended.
-        orders_versions: whether an ordering column decides between versions, so that an old version may outlive its delete.
-        fills_nulls: whether readers fill nulls of the newer version from the older one, even if the older one was deleted.
+        orders_versions: whether an ordering column decides between versions, so that an old version may outlive its
+            delete.
+        fills_nulls: whether readers fill nulls of the newer version from the older one, even if the older one was
+            deleted.
         upserting: paths of log files that delete nothing, according to their commits.
         merging_of: returns how a slice's files are merged into rows.
     """
@@ -481,7 +484,7 @@ class AppendRules:
     has_buckets: bool = False
     opens_logs: bool = False
     by_commit: bool = False
-    compacting: Mapping[FileGroupId, str] = field(default_factory=dict)
+    compaction_instants: Mapping[FileGroupId, str] = field(default_factory=dict)
     reads_stored: bool = False
     orders_versions: bool = False
     fills_nulls: bool = False
@@ -493,8 +496,8 @@ class AppendRules:
     ) -> frozenset[FileGroupId]:
         """Return the slices that take no new rows.
 
-        At most `_FILES_TO_FILL` small slices without log files take new rows; all other slices are closed. If nothing is
-        appended, or the table has a bucket index, no slice is closed.
+        At most `_FILES_TO_FILL` small slices without log files take new rows; all other slices are closed. If nothing
+        is appended, or the table has a bucket index, no slice is closed.
 
         Args:
             small_bytes: smaller base files may take new rows.
@@ -505,7 +508,7 @@ class AppendRules:
             return frozenset()
         plain = [each for each in slices if each.base is not None and not each.logs]
         limit = min(small_bytes, max(_ALWAYS_SMALL, _GROWTH * added_bytes))
-        small = [each for each in plain if each.size_bytes < limit and each.group not in self.compacting]
+        small = [each for each in plain if each.size_bytes < limit and each.group not in self.compaction_instants]
         small.sort(key=lambda each: (each.size_bytes, each.group))
         return frozenset({each.group for each in slices} - {each.group for each in small[:_FILES_TO_FILL]})
 
@@ -531,7 +534,7 @@ class AppendRules:
         """Return the place of the slice's next log file; for a new file group (None) the place of its first."""
         if piece is None:
             return LogPlace()
-        compacting = self.compacting.get(piece.group, "")
+        compacting = self.compaction_instants.get(piece.group, "")
         outlived = self.orders_versions or self.fills_nulls
         deleting = tuple(log for log in piece.logs if log.path not in self.upserting) if outlived else ()
         merging = self.merging_of(piece) if self.merging_of is not None and (self.reads_stored or deleting) else None

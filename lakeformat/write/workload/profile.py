@@ -70,7 +70,7 @@ def assign_buckets(
     report: Report,
     *,
     append_rules: AppendRules,
-    closed: frozenset[FileGroupId],
+    closed_groups: frozenset[FileGroupId],
 ) -> BucketPlan:
     """Decide which file group each tagged row goes to.
 
@@ -81,7 +81,7 @@ def assign_buckets(
         schema: the table's columns after this write.
         report: takes the counts and seconds of the step.
         append_rules: how the write treats the slices; see `make_append_rules`.
-        closed: file groups that a pending clustering will replace; they take no inserts.
+        closed_groups: file groups that a pending clustering will replace; they take no inserts.
     """
     with report.step("profile") as counted:
         placed = {path: _drop_deletes_of_new(job, rows[path], found) for path, found in tagged.items()}
@@ -89,11 +89,13 @@ def assign_buckets(
         files = job.files(schema)
 
         def size(path: str) -> FileSizing:
-            return _sizing(job, rows[path], inserts[path], _open_files(job, snapshot, path, closed, append_rules), files)
+            return _sizing(
+                job, rows[path], inserts[path], _open_files(job, snapshot, path, closed_groups, append_rules), files
+            )
 
         sizing = _size_in_threads(size, tagged)
         counted["row_bytes"] = round(_mean_row_bytes(sizing, inserts), 1)
-        buckets = _buckets(job, placed, snapshot, sizing, closed, append_rules)
+        buckets = _buckets(job, placed, snapshot, sizing, closed_groups, append_rules)
     return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()}, sizing)
 
 
@@ -102,10 +104,10 @@ def _size_in_threads(size: Callable[[str], FileSizing], paths: Collection[str]) 
         return dict(zip(paths, pool.map(size, paths), strict=True))
 
 
-def _drop_deletes_of_new(job: WriteJob, rows: pa.Table, found: Tagged) -> Tagged:
+def _drop_deletes_of_new(job: WriteJob, rows: pa.Table, tagged: Tagged) -> Tagged:
     """Drop deletes among the new rows: a delete of a key that no file holds writes nothing."""
     deleted = np.ones(rows.num_rows, bool) if job.operation is Operation.DELETE else deleted_rows_of(rows)
-    return found.with_new_keys(~deleted[found.new]) if deleted.any() else found
+    return tagged.with_new_keys(~deleted[tagged.new]) if deleted.any() else tagged
 
 
 def make_append_rules(
@@ -125,7 +127,7 @@ def make_append_rules(
         has_buckets=(has_buckets := job.index_settings.has_buckets),
         opens_logs=has_buckets and job.operation.uses_existing_groups,
         by_commit=snapshot.timeline.layout.has_completion_times,
-        compacting=compacting,
+        compaction_instants=compacting,
         reads_stored=reads_stored
         or job.rule.merger is not None
         or job.rule.columns is not None
@@ -133,7 +135,7 @@ def make_append_rules(
         orders_versions=job.config.orders_versions,
         fills_nulls=job.config.merge_settings.partial_update is not None,
         upserting=live.upserting if isinstance(live, ListedSlices) else frozenset(),
-        merging_of=snapshot.merging,
+        merging_of=snapshot.merge_rules,
     )
 
 
@@ -153,12 +155,12 @@ def _may_delete_late(job: WriteJob) -> bool:
 
 
 def _open_files(
-    job: WriteJob, snapshot: Snapshot, path: str, closed: frozenset[FileGroupId], append_rules: AppendRules
+    job: WriteJob, snapshot: Snapshot, path: str, closed_groups: frozenset[FileGroupId], append_rules: AppendRules
 ) -> tuple[FileSlice, ...]:
     """Return the slices of a partition that may take inserts. A pending clustering will replace the others."""
     slices = snapshot.slices.get(path, ()) if job.uses_existing_groups else ()
-    closed |= append_rules.closed_groups(slices, job.options.write.small_bytes, float("inf"))
-    return tuple(piece for piece in slices if piece.group not in closed)
+    closed_groups |= append_rules.closed_groups(slices, job.options.write.small_bytes, float("inf"))
+    return tuple(piece for piece in slices if piece.group not in closed_groups)
 
 
 def _sizing(
@@ -191,7 +193,7 @@ def _buckets(
     placed: Mapping[str, Tagged],
     snapshot: Snapshot,
     sizing: Mapping[str, FileSizing],
-    closed: frozenset[FileGroupId],
+    closed_groups: frozenset[FileGroupId],
     append_rules: AppendRules,
 ) -> tuple[Bucket, ...]:
     buckets: list[Bucket] = []
@@ -206,7 +208,9 @@ def _buckets(
         if found.new_buckets is not None:
             mine = assign_to_buckets(path, slices, located, new, found.new_buckets, next_file_id)
         else:
-            full = closed | append_rules.closed_groups(slices, job.options.write.small_bytes, len(new) * size.row_bytes)
+            full = closed_groups | append_rules.closed_groups(
+                slices, job.options.write.small_bytes, len(new) * size.row_bytes
+            )
             mine = assign_to_files(
                 path,
                 slices,
@@ -214,8 +218,8 @@ def _buckets(
                 new,
                 size,
                 next_file_id,
-                closed=full,
-                leaving=found.leaving,
+                closed_groups=full,
+                is_leaving=found.is_leaving,
                 base_rows=found.base_rows,
             )
         buckets += append_rules.place_buckets(mine, slices)

@@ -40,9 +40,9 @@ __all__ = [
     "TagUnit",
     "assign_to_tasks",
     "cut_key_ranges",
+    "find_shuffle_values",
     "plan_routes",
     "plan_units",
-    "find_shuffle_values",
 ]
 
 _NO_APPENDS: Final = AppendRules()
@@ -150,7 +150,7 @@ def plan_units(
     *,
     looks_up_keys: bool,
     sizing: FileSizing | None,
-    closed: frozenset[FileGroupId],
+    closed_groups: frozenset[FileGroupId],
     unit_bytes: int,
     append_rules: AppendRules = _NO_APPENDS,
     logs_of: Callable[[FileSlice], LogsWithKeys | None] = lambda _: None,
@@ -162,7 +162,7 @@ def plan_units(
         slices: partition path -> live slices.
         looks_up_keys: whether keys are looked up. If not, the units only sample.
         sizing: how new files are cut; None if there are no inserts.
-        closed: file groups that take no inserts.
+        closed_groups: file groups that take no inserts.
         unit_bytes: most bytes of files in a unit.
         append_rules: how slices are treated. If rows are appended, the lookup must be exact.
         logs_of: returns the log files of a slice that may hold keys of their own.
@@ -172,7 +172,7 @@ def plan_units(
         targets = sorted(slices) if source == ANY_PARTITION else [source]
         for path in targets:
             own = slices.get(path, ())
-            small = () if sizing is None else _small_files(own, rows, sizing, closed, append_rules)
+            small = () if sizing is None else _small_files(own, rows, sizing, closed_groups, append_rules)
             step = 0 if sizing is None else _sample_step(rows, small, sizing)
             chunks = list(_split_by_bytes(own, unit_bytes)) if looks_up_keys else []
             if step and not chunks:
@@ -197,14 +197,18 @@ def _split_by_bytes(slices: Sequence[FileSlice], unit_bytes: int) -> Iterator[tu
 
 
 def _small_files(
-    slices: Sequence[FileSlice], rows: int, sizing: FileSizing, closed: frozenset[FileGroupId], append_rules: AppendRules
+    slices: Sequence[FileSlice],
+    rows: int,
+    sizing: FileSizing,
+    closed_groups: frozenset[FileGroupId],
+    append_rules: AppendRules,
 ) -> list[SmallFile]:
     """Return the slices that may take some of this many new rows."""
-    closed |= append_rules.closed_groups(slices, sizing.small_file_bytes, rows * sizing.row_bytes)
+    closed_groups |= append_rules.closed_groups(slices, sizing.small_file_bytes, rows * sizing.row_bytes)
     return [
         SmallFile(at, piece.group.file_id, piece.size_bytes)
         for at, piece in enumerate(slices)
-        if piece.size_bytes < sizing.small_file_bytes and piece.group not in closed
+        if piece.size_bytes < sizing.small_file_bytes and piece.group not in closed_groups
     ]
 
 
@@ -223,7 +227,7 @@ def plan_routes(
     results: Sequence[TagResult],
     slices: Mapping[str, Sequence[FileSlice]],
     sizing: FileSizing | None,
-    closed: frozenset[FileGroupId],
+    closed_groups: frozenset[FileGroupId],
     write_id: str,
     append_rules: AppendRules = _NO_APPENDS,
     deleting_of: Callable[[Sequence[FileSlice]], Mapping[int, DeletingSlice]] = lambda _: {},
@@ -234,7 +238,7 @@ def plan_routes(
     Args:
         slices: partition path -> live slices that rows may go into.
         sizing: None if new keys are dropped.
-        closed: file groups that take no inserts.
+        closed_groups: file groups that take no inserts.
         deleting_of: returns the slices whose log files may have deleted rows, by position.
     """
     found: dict[str, list[TagResult]] = {}
@@ -252,7 +256,11 @@ def plan_routes(
             # new row.
             least = 1 if len(tagged) > 1 else 0
             new = max(least, incoming[path] - sum(result.located for result in tagged))
-            shares = list(spread_inserts(new, _small_files(own, new, sizing, closed, append_rules), sizing)) if new else []
+            shares = (
+                list(spread_inserts(new, _small_files(own, new, sizing, closed_groups, append_rules), sizing))
+                if new
+                else []
+            )
         cuts = cut_key_ranges(_sample_new_keys(tagged), [share.rows for share in shares])
         if shares and not cuts:  # So few new keys that none is in the sample, or for a second file.
             shares = [max(shares, key=lambda share: share.rows)]
@@ -288,7 +296,7 @@ def _sample_new_keys(results: Sequence[TagResult]) -> pa.Array:
 def cut_key_ranges(sample: pa.Array, rows: Sequence[int]) -> tuple[str, ...]:
     """Return the keys that cut all keys into runs of about these numbers of rows, estimated from an ascending sample.
 
-    >>> key_ranges(pa.array(["a", "b", "c", "d"]), [10, 10])
+    >>> cut_key_ranges(pa.array(["a", "b", "c", "d"]), [10, 10])
     ('c',)
     """
     if len(rows) < 2 or not len(sample):
