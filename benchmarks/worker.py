@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine import Answer, Engine, StepUnavailableError, StepResult
+from benchmarks.engine import Answer, Engine, StepResult, StepUnavailableError
 from benchmarks.engines import ENGINES
 from benchmarks.process_tree import bytes_read, cpu_seconds, peak_bytes, reset_peak
 from benchmarks.steps import STEP_BY_NAME, Kind, Step

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakeformat.codec import properties
 from lakeformat.errors import CorruptTableError, InvalidInputError
-from tests.helpers.fixture_tables import FIXTURES, expected, names
+from tests.helpers.fixture_tables import FIXTURES, read_expectations, names
 
 TABLES = [name for group in ("hudi_v6", "hudi_mor_v6", "hudi_v8_v9") for name in names(group)]
 
@@ -123,7 +123,7 @@ def test_reads_the_files_of_hudi(table: str) -> None:
         }
     read = {name: properties.decode(data, name=name) for name, data in texts.items()}
     settings = read.pop(f"{base}/.hoodie/hoodie.properties")
-    stated = expected(table).get("properties", {})
+    stated = read_expectations(table).get("properties", {})
     assert settings == {**settings, **stated}
     for name, data in texts.items():
         entries = properties.decode(data, name=name)

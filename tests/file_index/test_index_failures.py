@@ -11,7 +11,7 @@ import lakeformat
 from lakeformat.errors import LakeformatError, StorageError
 from lakeformat.file_system_view.file_index.stored import FOLDER
 from lakeformat.storage import LocalStorage, MemoryStorage
-from tests.helpers.index_tables import cold, foreign, index_files, judged, new_table, rows
+from tests.helpers.index_tables import cold, open_as_foreign, index_files, judged, new_table, rows
 
 
 class FailingStorage(MemoryStorage):
@@ -97,7 +97,7 @@ def test_disabled_index_is_not_touched_by_writers() -> None:
     for number in range(4):
         ours.upsert(rows(number, number + 1, bump=number))
     storage.failing, storage.error = frozenset({"list", "read", "open_output", "delete"}), AssertionError
-    table = foreign(ours)
+    table = open_as_foreign(ours)
     table.insert(rows(20, 21))
     table.upsert(rows(20, 30, bump=1))
     table.bulk_insert(rows(40))

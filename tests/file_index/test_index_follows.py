@@ -23,11 +23,11 @@ from tests.helpers.index_tables import (
     cold,
     complete,
     erase,
-    foreign,
+    open_as_foreign,
     index_files,
     judged,
     new_table,
-    reopened,
+    reopen,
     restore,
     rows,
 )
@@ -45,9 +45,9 @@ STEPS = st.one_of(
 )
 
 
-def written(table: Table, step: tuple[Any, ...]) -> None:
+def run_step(table: Table, step: tuple[Any, ...]) -> None:
     kind, ours, what = step
-    writer = table if ours else foreign(table)
+    writer = table if ours else open_as_foreign(table)
     match kind:
         case "upsert" | "insert" | "bulk_insert":
             getattr(writer, kind)(rows(*what, bump=len(index_files(table))))
@@ -88,7 +88,7 @@ def done(table: Table, step: tuple[Any, ...], late: list[str]) -> None:
         case ("damage" | "lose" as how, number):
             damage(table, number, lose=how == "lose")
         case _:
-            written(table, step)
+            run_step(table, step)
 
 
 @settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -134,10 +134,10 @@ def test_our_own_commits_need_no_listing() -> None:
 def test_commits_of_other_programs_are_replayed(operation: str) -> None:
     table = new_table()
     many(table)
-    getattr(foreign(table), operation)(rows(1, 2, 50, bump=9))
+    getattr(open_as_foreign(table), operation)(rows(1, 2, 50, bump=9))
     assert judged(cold(table))
     table.upsert(rows(3, bump=10))
-    getattr(foreign(table), operation)(rows(3, 51, bump=11))
+    getattr(open_as_foreign(table), operation)(rows(3, 51, bump=11))
     assert judged(cold(table))
     many(table)
     assert judged(cold(table))
@@ -171,7 +171,7 @@ def test_restore_invalidates_the_index_until_the_next_write(count: int) -> None:
 def test_archiving_by_others_invalidates_the_index_until_the_next_write() -> None:
     table = new_table()
     many(table, 3)
-    many(foreign(table), 6)
+    many(open_as_foreign(table), 6)
     assert judged(cold(table))
     archive(table, 7)  # This archives all commits that the index knows, and others.
     assert not judged(cold(table))
@@ -200,11 +200,11 @@ class Archiving(MemoryStorage):
 def test_commit_archived_during_a_read_is_still_read(use_index: bool) -> None:
     table = new_table()
     many(table, 3)
-    many(foreign(table), 6)
+    many(open_as_foreign(table), 6)
     storage = Archiving()
     cold(table, storage)
     storage.count = 7
-    snapshot = reopened(Table(storage), **{"lakeformat.file.index": use_index}).snapshot()
+    snapshot = reopen(Table(storage), **{"lakeformat.file.index": use_index}).snapshot()
     assert storage.count == 0
     assert [file.name for file in snapshot.files] == [file.name for file in table.snapshot().files]
     assert len(snapshot.timeline.commits) == 2
@@ -216,7 +216,7 @@ def test_commits_archived_beyond_a_deleted_savepoint_invalidate_the_index() -> N
     held = TimelineStore(table.context.storage).load().commits
     for commit in held:
         table.context.storage.create(f".hoodie/{commit.time}.savepoint", b"x")
-    many(foreign(table), 6)
+    many(open_as_foreign(table), 6)
     archive(table, 4, held=len(held))
     for commit in held:
         table.context.storage.delete(f".hoodie/{commit.time}.savepoint")
@@ -277,7 +277,7 @@ def test_deleted_index_folder_is_rebuilt_by_the_next_write() -> None:
 
 
 def test_an_index_that_is_switched_off_is_not_kept() -> None:
-    table = foreign(new_table())
+    table = open_as_foreign(new_table())
     many(table)
     assert index_files(table) == []
     assert table.snapshot().live.count == len(table.snapshot().files)

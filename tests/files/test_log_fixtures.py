@@ -29,7 +29,7 @@ from tests.helpers.log_blocks import (
 )
 
 
-def told(part: LogPart) -> Any:
+def part_contents(part: LogPart) -> Any:
     if isinstance(part, LogRows):
         return part.rows.to_pylist()
     columns = [column.to_pylist() for column in part.ordering]
@@ -63,7 +63,7 @@ def ordering_values(value: Any) -> list[Any]:
     return [one and one[1]["value"] for one in held["wrappedValues"]] if name == "ArrayWrapper" else [held["value"]]
 
 
-def expected(kind: int, header: dict[int, str], content: bytes) -> Any:
+def expected_contents(kind: int, header: dict[int, str], content: bytes) -> Any:
     if kind == DELETE:
         return deletes_by_fastavro(content)
     if kind == PARQUET:
@@ -88,7 +88,7 @@ def test_every_block_equals_an_independent_decoding() -> None:
             if kind in (COMMAND, CDC):
                 continue
             (part,) = decode_blocks(storage, [block])
-            assert told(part) == expected(kind, header, content), (table, block.name)
+            assert part_contents(part) == expected_contents(kind, header, content), (table, block.name)
             assert part.instant_time == header[INSTANT_TIME]
             if isinstance(part, LogRows):
                 assert part.rows.schema == from_avro(header[SCHEMA], name=table)

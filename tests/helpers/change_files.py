@@ -14,7 +14,7 @@ import fastavro
 import lakeformat
 from tests.helpers.log_blocks import CDC, INSTANT_TIME, SCHEMA, taken_apart
 
-__all__ = ["logged_changes"]
+__all__ = ["read_logged_changes"]
 
 
 def _records(file: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -32,7 +32,7 @@ def _records(file: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
         assert source.read() == b""
 
 
-def logged_changes(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
+def read_logged_changes(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
     """Return instant, Avro name and record of each change in the files that the commits of a table name.
 
     Check that the table has no other such files, and that their sizes are those in the commits.

@@ -13,7 +13,7 @@ from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, open_at, rows_of
 
-__all__ = ["LEFT", "assert_recovered", "assert_well", "calls_of", "crashed", "failures_of", "worth_it"]
+__all__ = ["LEFT", "assert_recovered", "assert_well", "calls_of", "dies_at", "failures_of", "calls_to_fail"]
 
 #: hudi-rs reads one case in this many.
 HUDI_RS_EVERY = 7
@@ -28,7 +28,7 @@ def calls_of(write: Write, storage: LocalStorage) -> list[Call]:
     return recording.calls
 
 
-def crashed(write: Write, storage: LocalStorage, number: int, mode: Mode) -> bool:
+def dies_at(write: Write, storage: LocalStorage, number: int, mode: Mode) -> bool:
     """Run a write that dies at this call. Return whether it died."""
     try:
         write.run(open_at(FaultyStorage(storage, Fault(at(number), mode)), "writer"))
@@ -37,7 +37,7 @@ def crashed(write: Write, storage: LocalStorage, number: int, mode: Mode) -> boo
     return False
 
 
-def worth_it(calls: list[Call], mode: Mode) -> list[int]:
+def calls_to_fail(calls: list[Call], mode: Mode) -> list[int]:
     """Return the numbers of the calls to die at. A call that only reads counts in mode BEFORE only."""
     return [number for number, call in enumerate(calls) if call.changes or mode is Mode.BEFORE]
 
@@ -82,10 +82,10 @@ def failures_of(write: Write, mode: Mode, template: tuple[Path, Model], folder: 
     assert rows_of(undisturbed) == after
     assert leftovers(undisturbed) == []
     failures = []
-    for number in worth_it(calls, mode):
+    for number in calls_to_fail(calls, mode):
         storage = copy_of(path, folder)
         try:
-            assert crashed(write, storage, number, mode)
+            assert dies_at(write, storage, number, mode)
             assert_recovered(storage, before, after, number % HUDI_RS_EVERY == 0)
         except Exception as error:
             failures.append(f"call {number}, {calls[number]}: {type(error).__name__}: {error}")

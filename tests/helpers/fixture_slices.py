@@ -34,7 +34,7 @@ class Slice:
 
 def slices(table: Path, layout: int) -> list[Slice]:
     """Return the newest slice of every file group. The log files of a pending compaction follow the earlier ones."""
-    ends = completed(table, layout)
+    ends = completion_times(table, layout)
     first = min(ends)
     bases: dict[tuple[Path, str], list[tuple[str, Path]]] = defaultdict(list)
     logs: dict[tuple[Path, str], list[tuple[str, int, str, Path]]] = defaultdict(list)
@@ -59,7 +59,7 @@ def slices(table: Path, layout: int) -> list[Slice]:
     return found
 
 
-def completed(table: Path, layout: int) -> dict[str, str]:
+def completion_times(table: Path, layout: int) -> dict[str, str]:
     """Return the completion time of each instant; in layout 1 that is the instant itself."""
     if layout == 1:
         ends = [path.name.split(".")[0] for path in (table / ".hoodie").glob("*commit")]

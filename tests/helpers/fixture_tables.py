@@ -23,7 +23,7 @@ def unpack(name: str, into: Path) -> Path:
     return into / Path(name).name
 
 
-def expected(name: str) -> dict[str, Any]:
+def read_expectations(name: str) -> dict[str, Any]:
     """Return the JSON beside the zip: properties, writes, instants and the rows of each."""
     content: dict[str, Any] = json.loads((FIXTURES / f"{name}.json").read_text(encoding="utf-8"))
     return content

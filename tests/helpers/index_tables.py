@@ -51,13 +51,13 @@ def new_table(storage: Storage | None = None, clock: Clock | None = None, **opti
     return table
 
 
-def reopened(table: Table, **options: Any) -> Table:
+def reopen(table: Table, **options: Any) -> Table:
     return Table(table.context.storage, resolve({**OPTIONS, **options}))
 
 
-def foreign(table: Table) -> Table:
+def open_as_foreign(table: Table) -> Table:
     """Return the table as a program sees it that does not know the index."""
-    return reopened(table, **{"lakeformat.file.index": False})
+    return reopen(table, **{"lakeformat.file.index": False})
 
 
 def rows(*ids: int, partitions: int = 3, bump: int = 0) -> pa.Table:
@@ -93,7 +93,7 @@ def cold(table: Table, copied: Storage | None = None) -> Table:
                 folders.append(entry.path)
             else:
                 copied.replace(entry.path, storage.read(entry.path))
-    return reopened(Table(copied))
+    return reopen(Table(copied))
 
 
 def index_files(table: Table) -> list[str]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.helpers.fixture_tables import expected, names, unpack
+from tests.helpers.fixture_tables import read_expectations, names, unpack
 from tests.helpers.hudi_spark import Hudi, the_rest_by_night
 
 pytestmark = pytest.mark.interop
@@ -45,12 +45,12 @@ def as_json_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", the_rest_by_night(names("hudi_v6"), {"hudi_v6/cow_all_types"}))
 def test_hudi_reads_the_fixture(hudi: Hudi, name: str, tmp_path: Path) -> None:
-    table, oracle = unpack(name, tmp_path), expected(name)
+    table, oracle = unpack(name, tmp_path), read_expectations(name)
     assert as_json_rows(hudi.read(table)) == oracle["snapshot"]
 
 
 def test_hudi_reads_the_past(hudi: Hudi, tmp_path: Path) -> None:
-    table, oracle = unpack("hudi_v6/cow_part_hive", tmp_path), expected("hudi_v6/cow_part_hive")
+    table, oracle = unpack("hudi_v6/cow_part_hive", tmp_path), read_expectations("hudi_v6/cow_part_hive")
     first = min(oracle["time_travel"])
     assert as_json_rows(hudi.read(table, as_of=first)) == oracle["time_travel"][first]
 

@@ -10,7 +10,7 @@ import pytest
 
 import lakeformat
 from lakeformat.file_system_view.file_groups import list_files
-from tests.helpers.crashing import crashed
+from tests.helpers.crashing import dies_at
 from tests.helpers.faulty import Mode
 from tests.helpers.flights import Write, copy_of
 from tests.helpers.hudi_spark import Hudi
@@ -107,7 +107,7 @@ def dead_writer(folder: Path, version: int, hudi: Hudi) -> None:
     write, number = Write("upsert", (1, 3, 4, 21, 24), "dead"), 0
     while True:  # The loop ends after the append and before the completion.
         storage = copy_of(path, folder)
-        assert crashed(write, storage, number, Mode.AFTER)
+        assert dies_at(write, storage, number, Mode.AFTER)
         if len(list_files(storage).logs) > len(list_files(storage.__class__(str(path))).logs) + 1:
             break
         number += 1

@@ -17,7 +17,7 @@ from lakeformat.merge import ReadRule, SliceMerge, fold_parts, make_read_rule
 from lakeformat.merge.versions import LogRows
 from lakeformat.model.table_config import TableConfig
 from tests.helpers.fixture_slices import Slice, slices
-from tests.helpers.fixture_tables import expected, names, unpack
+from tests.helpers.fixture_tables import read_expectations, names, unpack
 
 TABLES = [name for kind in ("hudi_mor_v6", "hudi_v8_v9") for name in names(kind) if "mor" in Path(name).name]
 #: Fields of rows, by table and key, that Hudi 0.15.0 (which made the JSON) and releases from 1.1 on read differently:
@@ -71,13 +71,13 @@ def test_slices_of_a_table_merge_to_the_rows_of_hudi(name: str, tmp_path: Path) 
     found, rule = slices_of(name, tmp_path)
     rows = [row for one in found for row in merged(one, rule)]
     rows.sort(key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]))
-    since = [row | SINCE_1_1.get((name, row["_hoodie_record_key"]), {}) for row in expected(name)["snapshot"]]
+    since = [row | SINCE_1_1.get((name, row["_hoodie_record_key"]), {}) for row in read_expectations(name)["snapshot"]]
     assert rows == since
 
 
 @pytest.mark.parametrize("name", names("hudi_merge_rules"))
 def test_slice_at_each_instant_merges_to_the_rows_of_hudi(name: str, tmp_path: Path) -> None:
     (found,), rule = slices_of(name, tmp_path)
-    for instant, rows in expected(name)["as_of"].items():
+    for instant, rows in read_expectations(name)["as_of"].items():
         then = Slice(found.base, [part for part in found.parts if part.instant_time <= instant])
         assert sorted(merged(then, rule), key=lambda row: row["_hoodie_record_key"]) == rows, instant

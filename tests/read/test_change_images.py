@@ -17,7 +17,7 @@ import lakeformat
 from lakeformat import InstantNotAvailableError, InvalidInputError, Table
 from lakeformat.storage import LocalStorage
 from tests.helpers.examples import examples
-from tests.helpers.fixture_tables import expected, names, unpack
+from tests.helpers.fixture_tables import read_expectations, names, unpack
 from tests.helpers.tables import a_schema
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -39,11 +39,11 @@ def counted(rows: list[Any]) -> Counter[str]:
     return Counter(json.dumps(as_hudi_says(row), sort_keys=True) for row in rows)
 
 
-@pytest.mark.parametrize("name", [name for name in names("hudi_changes") if expected(name)["cdc"]])
+@pytest.mark.parametrize("name", [name for name in names("hudi_changes") if read_expectations(name)["cdc"]])
 def test_change_images_equal_hudis(name: str, tmp_path: Path) -> None:
     """The reader needs no change data, while Hudi fails if a commit wrote none into a file that it rewrote."""
     table, seen = lakeformat.open(unpack(name, tmp_path)), 0
-    for read in expected(name)["reads"]:
+    for read in read_expectations(name)["reads"]:
         if read["format"] == "cdc" and isinstance(read["rows"], list):
             found = table.changes(read["begin"], read["end"] or None, images=True).to_arrow()
             assert counted(plain(found)) == counted(read["rows"]), read
@@ -63,7 +63,7 @@ def plain(rows: pa.Table) -> list[Any]:
 def test_logged_images_outlive_the_versions_before(name: str, tmp_path: Path) -> None:
     """Only the newest version of each file group is left, with the change data that its commit wrote."""
     table = lakeformat.open(unpack(name, tmp_path))
-    asked = [read for read in expected(name)["reads"] if read["format"] == "cdc" and read["end"]]
+    asked = [read for read in read_expectations(name)["reads"] if read["format"] == "cdc" and read["end"]]
     live = {file.path for file in table.snapshot().files}
     newest = {file.name.instant_time for file in table.snapshot().files}
     for file in tmp_path.rglob("*.parquet"):

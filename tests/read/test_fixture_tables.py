@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import lakeformat
-from tests.helpers.fixture_tables import expected, names, unpack
+from tests.helpers.fixture_tables import read_expectations, names, unpack
 
 
 def plain(value: Any) -> Any:
@@ -39,7 +39,7 @@ def identity(row: dict[str, Any]) -> str:
 
 def wanted(name: str, instant: str | None) -> list[dict[str, Any]]:
     """Return the expected rows, with the stored value in the cells that Spark reads differently."""
-    document = expected(name)
+    document = read_expectations(name)
     rows = document["snapshot"] if instant is None else document["time_travel"][instant]
     at = instant or document["instants"][-1]["instant"]
     differing = document["spark_differs_from_files"]["instants"].get(at, {})
@@ -50,7 +50,7 @@ def wanted(name: str, instant: str | None) -> list[dict[str, Any]]:
 
 
 def cases() -> list[tuple[str, str | None]]:
-    return [(name, instant) for name in names("hudi_v6") for instant in (None, *expected(name)["time_travel"])]
+    return [(name, instant) for name in names("hudi_v6") for instant in (None, *read_expectations(name)["time_travel"])]
 
 
 @pytest.mark.parametrize(("name", "instant"), cases())

@@ -10,7 +10,7 @@ import pytest
 import lakeformat
 from lakeformat import InstantNotAvailableError
 from tests.helpers import hudi_rs
-from tests.helpers.fixture_tables import expected, names, unpack
+from tests.helpers.fixture_tables import read_expectations, names, unpack
 from tests.read.test_fixture_tables import plain
 
 COLLECTIONS = (
@@ -55,7 +55,7 @@ def timeless(value: Any) -> str:
     "name", [n for collection in COLLECTIONS for n in names(collection) if n not in {OLD_RULE, LOST_BY_HUDI}]
 )
 def test_rows_equal_those_of_the_hudi_that_made_the_table(name: str, tmp_path: Path) -> None:
-    folder, document = unpack(name, tmp_path), expected(name)
+    folder, document = unpack(name, tmp_path), read_expectations(name)
     table = lakeformat.open(folder)
     same(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), document["snapshot"])
     if "read_optimized" in document:
@@ -71,13 +71,13 @@ def test_rows_equal_those_of_the_hudi_that_made_the_table(name: str, tmp_path: P
 
 def test_merge_rule_of_later_hudi_releases_is_used(tmp_path: Path) -> None:
     table = lakeformat.open(unpack(OLD_RULE, tmp_path))
-    for instant in (None, *expected(OLD_RULE)["as_of"]):
+    for instant in (None, *read_expectations(OLD_RULE)["as_of"]):
         found = {row["_hoodie_record_key"]: row for row in hudi_rs.assert_same_rows(table, instant)}
     assert found["2"]["name"] == "late"
 
 
 def test_rows_committed_after_the_plan_of_a_pending_compaction_survive_an_upgrade(tmp_path: Path) -> None:
-    document = expected(LOST_BY_HUDI)
+    document = read_expectations(LOST_BY_HUDI)
     kept = {"name": "afterplan2", "price": 6.5, "ts": 500, "_hoodie_commit_time": "20261122152704661"}
     rows = [{**row, **kept} if row["_hoodie_record_key"] == "6" else row for row in document["snapshot"]]
     assert rows != document["snapshot"]

@@ -20,7 +20,7 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.port import FileInfo
 from tests.helpers.examples import examples
-from tests.helpers.fixture_tables import expected, names, unpack
+from tests.helpers.fixture_tables import read_expectations, names, unpack
 from tests.helpers.tables import a_schema, a_table
 from tests.read.test_hudi_fixtures import same
 
@@ -44,7 +44,7 @@ ARCHIVED: dict[tuple[str, str, str | None], int | None] = {
 
 @pytest.mark.parametrize("name", names("hudi_changes"))
 def test_incremental_ranges_equal_hudis(name: str, tmp_path: Path) -> None:
-    folder, document = unpack(name, tmp_path), expected(name)
+    folder, document = unpack(name, tmp_path), read_expectations(name)
     for read in document["reads"]:
         if read["format"] != "latest_state":
             continue

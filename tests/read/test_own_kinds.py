@@ -21,7 +21,7 @@ from lakeformat.predicate import bind, parse_where
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.session import plan_read
 from lakeformat.timeline.timeline_layout import LAYOUT_2
-from tests.helpers.fixture_tables import expected, names, unpack
+from tests.helpers.fixture_tables import read_expectations, names, unpack
 from tests.helpers.refusal import named, tree
 from tests.read.test_hudi_fixtures import same
 
@@ -59,12 +59,12 @@ def spelled(table: Table, where: str) -> str:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_rows_equal_those_that_hudi_reads(name: str, tmp_path: Path) -> None:
-    folder, document = unpack(name, tmp_path), expected(name)
+    folder, document = unpack(name, tmp_path), read_expectations(name)
     older = lakeformat.open(folder, **{"hoodie.datasource.query.type": "read_optimized"})
     same(rows_of(older), document["read_optimized"])
     table, wanted = lakeformat.open(folder), document["snapshot"]
     if wanted == "ERROR":
-        told = expected(SAME_HISTORY)["snapshot"]
+        told = read_expectations(SAME_HISTORY)["snapshot"]
         wanted = [{name: row[name] for name in row if not name.startswith("_hoodie")} for row in told]
     same(rows_of(table), wanted)
     for where, selects in FILTERS.items():
@@ -129,7 +129,7 @@ def test_field_known_by_id_only_is_refused_by_its_column(tmp_path: Path) -> None
     named(caught, UnsupportedTableError, "'nested'", "'c'", "name the other columns")
     others = [field for field in table.schema.names if field != "nested"]
     found = table.to_arrow(others).to_pylist()
-    same(found, [{key: row[key] for key in others} for row in expected(name)["snapshot"]])
+    same(found, [{key: row[key] for key in others} for row in read_expectations(name)["snapshot"]])
 
 
 def test_orc_is_refused_by_name(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ from lakeformat.index.bucket import bucket_of
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.rollback import recover
-from tests.helpers.change_files import logged_changes
-from tests.helpers.crashing import assert_recovered, calls_of, crashed, failures_of, worth_it
+from tests.helpers.change_files import read_logged_changes
+from tests.helpers.crashing import assert_recovered, calls_of, dies_at, failures_of, calls_to_fail
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, SteppingClock, at
 from tests.helpers.flights import (
     MOVING,
@@ -166,7 +166,7 @@ def test_write_that_dies_at_any_call_leaves_the_table_before_or_after_it(
     if TABLES[kind].properties == CDC:
         undisturbed = copy_of(table[0], tmp_path)
         write.run(open_at(undisturbed, "writer"))
-        assert len(logged_changes(Path(undisturbed.root))) > len(logged_changes(table[0]))
+        assert len(read_logged_changes(Path(undisturbed.root))) > len(read_logged_changes(table[0]))
     assert failures_of(write, mode, table, tmp_path) == []
 
 
@@ -192,13 +192,13 @@ def test_recovery_that_dies_itself_is_finished_by_the_next_writer(
 ) -> None:
     path, before = template
     after = write.applied(before)
-    changing = worth_it(calls_of(write, copy_of(path, tmp_path)), Mode.AFTER)
+    changing = calls_to_fail(calls_of(write, copy_of(path, tmp_path)), Mode.AFTER)
     failures = []
     for first in changing[1::TWICE_EVERY]:
         dead = copy_of(path, tmp_path)
-        assert crashed(write, dead, first, Mode.AFTER)
+        assert dies_at(write, dead, first, Mode.AFTER)
         recovery = recovery_of(copy_of(Path(dead.root), tmp_path), None)
-        for mode, second in [(mode, n) for mode in Mode for n in worth_it(recovery, Mode.AFTER)]:
+        for mode, second in [(mode, n) for mode in Mode for n in calls_to_fail(recovery, Mode.AFTER)]:
             storage = copy_of(Path(dead.root), tmp_path)
             try:
                 with pytest.raises(Crash):
@@ -230,7 +230,7 @@ def test_metadata_table_of_hudi_is_dropped_even_if_the_writer_dies_meanwhile(
     assert {calls[n].name for n in dropping} == {"read", "replace", "delete", "info", "delete_folder"}
     for mode, number in [(mode, n) for mode in Mode for n in dropping if calls[n].changes]:
         storage = copy_of(Path(theirs.root), tmp_path)
-        assert crashed(write, storage, number, mode)
+        assert dies_at(write, storage, number, mode)
         assert_recovered(storage, before, write.applied(before), True)
         assert not Path(storage.root, ".hoodie/metadata").exists()
         assert not TimelineStore(storage).config().has_metadata_table
@@ -245,7 +245,7 @@ def test_log_blocks_of_a_dead_writer_are_taken_back_by_a_command_block(tmp_path:
     upsert = OPERATIONS["upsert"]
     storage = copy_of(path, tmp_path)
     calls = 0
-    while crashed(upsert, storage := copy_of(path, tmp_path), calls, Mode.AFTER):
+    while dies_at(upsert, storage := copy_of(path, tmp_path), calls, Mode.AFTER):
         appended = {log.path for log in list_files(storage).logs} - {
             log.path for log in list_files(LocalStorage(str(path))).logs
         }

@@ -9,7 +9,7 @@ import pytest
 
 import lakeformat
 from lakeformat.storage import LocalStorage
-from tests.helpers.crashing import assert_recovered, worth_it
+from tests.helpers.crashing import assert_recovered, calls_to_fail
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.flights import Model, copy_of, grow_old, make_template, open_at, rows_of
 
@@ -56,7 +56,7 @@ def test_savepoint_call_that_dies_at_any_change_can_be_repeated(
     recording = FaultyStorage(copy_of(path, tmp_path))
     verb(open_at(recording, "saver"))
     assert kept(recording.inner) == wanted
-    for number in worth_it(recording.calls, mode):
+    for number in calls_to_fail(recording.calls, mode):
         for tries_again in (False, True):
             storage = copy_of(path, tmp_path)
             with pytest.raises(Crash):

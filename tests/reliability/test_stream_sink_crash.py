@@ -13,7 +13,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.spark.streams.writer import STREAM_KEY, LakehouseStreamWriter
 from lakeformat.storage import RandomIds, Storage, SystemClock
-from tests.helpers.crashing import worth_it
+from tests.helpers.crashing import calls_to_fail
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.flights import UPSERT_FIRST, Model, Write, copy_of, grow_old, leftovers, rows_of
 
@@ -51,7 +51,7 @@ def test_stream_batch_counts_once_after_a_crash_at_any_call(
     send(write, recording, 7)
     assert rows_of(recording.inner) == after
     assert leftovers(recording.inner) == []
-    for number in (n for n in worth_it(recording.calls, mode) if recording.calls[n].changes or n % 5 == 0):
+    for number in (n for n in calls_to_fail(recording.calls, mode) if recording.calls[n].changes or n % 5 == 0):
         storage = copy_of(path, tmp_path)
         with pytest.raises(Crash):
             send(write, FaultyStorage(storage, Fault(at(number), mode)), 7)

@@ -15,7 +15,7 @@ from lakeformat.file_system_view.context import open_context
 from lakeformat.file_system_view.file_index.shards import IndexedFiles
 from lakeformat.model.instant import Action
 from tests.helpers import hudi_rs
-from tests.helpers.fixture_tables import FIXTURES, expected, unpack
+from tests.helpers.fixture_tables import FIXTURES, read_expectations, unpack
 from tests.helpers.tables import a_batch, a_schema, a_table
 
 TABLES = sorted(f"hudi_life/{path.stem}" for path in (FIXTURES / "hudi_life").glob("*.zip"))
@@ -35,7 +35,7 @@ def made(path: Path, commits: int, **options: Any) -> lakeformat.Table:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_archiving_continues_the_archive_of_hudi(name: str, tmp_path: Path) -> None:
-    root, told = unpack(name, tmp_path), expected(name)
+    root, told = unpack(name, tmp_path), read_expectations(name)
     table = lakeformat.open(root)
     wanted = {(i["instant"], i["action"]) for i in [*told["timeline"], *told["archived"]]}
     before = table.to_arrow(meta_columns=True).sort_by("_hoodie_record_key")

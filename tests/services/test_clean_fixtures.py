@@ -19,7 +19,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.file_system_view.context import open_context
 from lakeformat.model.instant import Action, State
 from lakeformat.storage import LocalStorage
-from tests.helpers.fixture_tables import FIXTURES, expected, unpack
+from tests.helpers.fixture_tables import FIXTURES, read_expectations, unpack
 
 TABLES = sorted(f"hudi_life/{path.stem}" for path in (FIXTURES / "hudi_life").glob("*.zip"))
 
@@ -29,7 +29,7 @@ def retained(about: str) -> int | None:
     return int(found[1] or found[2]) if found else None
 
 
-CLEANED = [name for name in TABLES if retained(expected(name)["about"])]
+CLEANED = [name for name in TABLES if retained(read_expectations(name)["about"])]
 
 
 def set_back(root: Path) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
@@ -52,7 +52,7 @@ def set_back(root: Path) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
 @pytest.mark.parametrize("name", CLEANED)
 def test_clean_deletes_the_files_that_hudi_deleted(name: str, tmp_path: Path) -> None:
     root = unpack(name, tmp_path)
-    commits = retained(expected(name)["about"])
+    commits = retained(read_expectations(name)["about"])
     cleans = set_back(root)
     deleted = {f"{path}/{file}".lstrip("/") for _, files in cleans for path, names in files.items() for file in names}
     result = lakeformat.open(root).clean(commits=commits, dry_run=True)
@@ -63,7 +63,7 @@ def test_clean_deletes_the_files_that_hudi_deleted(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize("name", TABLES)
 def test_clean_of_a_table_that_hudi_cleaned_changes_no_row(name: str, tmp_path: Path) -> None:
     """We find nothing to clean after Hudi. If we retain fewer commits, the newest rows and savepoints stay."""
-    root, told = unpack(name, tmp_path), expected(name)
+    root, told = unpack(name, tmp_path), read_expectations(name)
     table = lakeformat.open(root)
     if (commits := retained(told["about"])) and told["timeline"][-1]["action"] == "clean":
         assert table.clean(commits=commits).skipped

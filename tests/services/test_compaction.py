@@ -16,7 +16,7 @@ from lakeformat.codec.timeline_files.service_plans import decode_compaction_plan
 from lakeformat.errors import CorruptTableError, InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.model.instant import Action, State
 from tests.helpers import hudi_rs
-from tests.helpers.fixture_tables import FIXTURES, expected, names, unpack
+from tests.helpers.fixture_tables import FIXTURES, read_expectations, names, unpack
 
 COLLECTIONS = ("hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_merge_rules")
 TABLES = [name for collection in COLLECTIONS for name in names(collection) if "_mor" in name or "mor6" in name]
@@ -48,7 +48,7 @@ def test_compaction_changes_no_row(name: str, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     table = lakeformat.open(folder)
     before = seen(table)
-    asked = expected(name).get("as_of", {})
+    asked = read_expectations(name).get("as_of", {})
     past = {instant: seen(table, instant) for instant, rows in asked.items() if not isinstance(rows, str)}
     assert table.snapshot().live.has_logs
     result = table.compact()

@@ -13,7 +13,7 @@ from tests.helpers import fixture_tables
 
 @pytest.mark.parametrize("name", fixture_tables.names("hudi_life"))
 def test_describe_equals_the_facts_of_hudi(name: str, tmp_path: Path) -> None:
-    path, told = fixture_tables.unpack(name, tmp_path), fixture_tables.expected(name)
+    path, told = fixture_tables.unpack(name, tmp_path), fixture_tables.read_expectations(name)
     said = lakeformat.open(path).describe()
     files = [
         file for groups in told["files"].values() for slices in groups.values() for f in slices.values() for file in f

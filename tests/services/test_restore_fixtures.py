@@ -25,15 +25,15 @@ def rows_of(table: lakeformat.Table, **asked: Any) -> list[dict[str, Any]]:
 
 
 def opened(name: str, folder: Path) -> tuple[lakeformat.Table, dict[str, Any]]:
-    return lakeformat.open(fixture_tables.unpack(name, folder)), fixture_tables.expected(name)
+    return lakeformat.open(fixture_tables.unpack(name, folder)), fixture_tables.read_expectations(name)
 
 
 #: Tables for which the fixtures have Hudi's answers at instants before the last.
 TRAVELLED = [
     (name, instant)
     for name in fixture_tables.names("hudi_life")
-    for instant, rows in fixture_tables.expected(name)["as_of"].items()
-    if isinstance(rows, list) and instant in {i["instant"] for i in fixture_tables.expected(name)["timeline"]}
+    for instant, rows in fixture_tables.read_expectations(name)["as_of"].items()
+    if isinstance(rows, list) and instant in {i["instant"] for i in fixture_tables.read_expectations(name)["timeline"]}
 ]
 
 

@@ -17,7 +17,7 @@ from lakeformat.storage import LocalStorage, Storage
 from lakeformat.timeline.store import TimelineStore
 from tests.helpers import hudi_rs
 from tests.helpers.clustered import all_rows, all_rows_by_hudi_rs
-from tests.helpers.crashing import worth_it
+from tests.helpers.crashing import calls_to_fail
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.fixture_tables import names, unpack
 from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
@@ -143,7 +143,7 @@ def moved_whatever_dies(mode: Mode, template: tuple[Path, Model], tmp_path: Path
     other_version(recording)
     assert rows_of(recording.inner) == before
     after = NEXT.applied(before)
-    for number in worth_it(recording.calls, Mode.AFTER):
+    for number in calls_to_fail(recording.calls, Mode.AFTER):
         storage = copy_of(path, tmp_path)
         with pytest.raises(Crash):
             other_version(FaultyStorage(storage, Fault(at(number), mode)))

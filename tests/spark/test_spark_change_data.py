@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
-from tests.helpers.fixture_tables import expected, unpack
+from tests.helpers.fixture_tables import read_expectations, unpack
 from tests.helpers.lakehouse import refusal
 from tests.helpers.tables import a_schema
 
@@ -39,7 +39,7 @@ def told(frame: DataFrame) -> list[str]:
 @pytest.mark.parametrize("name", ["hudi_changes/v6_cow_cdc", "hudi_changes/v9_mor_cdc_logs"])
 def test_change_data_ranges_equal_hudis(spark: SparkSession, tmp_path: Path, name: str) -> None:
     folder = unpack(name, tmp_path)
-    read = next(each for each in expected(name)["reads"] if each["format"] == "cdc" and each["end"] is None)
+    read = next(each for each in read_expectations(name)["reads"] if each["format"] == "cdc" and each["end"] is None)
     found = spark.read.format("lakehouse").options(**CDC, **{BEGIN: read["begin"]}).load(str(folder))
     assert found.columns == ["op", "ts_ms", "before", "after"]
     rows = json.loads(json.dumps(read["rows"]), parse_int=float)

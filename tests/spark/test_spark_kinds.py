@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat.spark
-from tests.helpers.fixture_tables import expected, unpack
+from tests.helpers.fixture_tables import read_expectations, unpack
 
 pytestmark = pytest.mark.spark
 
@@ -22,7 +22,7 @@ def told(frame: DataFrame) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("name", [*NAMES[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[2:])])
 def test_every_read_path_returns_the_rows_of_hudi(spark: SparkSession, name: str, tmp_path: Path) -> None:
-    path, rows = str(unpack(f"own_kinds/{name}", tmp_path)), expected(f"own_kinds/{name}")["snapshot"]
+    path, rows = str(unpack(f"own_kinds/{name}", tmp_path)), read_expectations(f"own_kinds/{name}")["snapshot"]
     frames = {
         "load": spark.read.format("lakehouse").load(path),
         "native": lakeformat.spark.read(spark, path, via="native"),

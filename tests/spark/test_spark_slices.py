@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat.spark
 from lakeformat.spark import LakehouseTable
-from tests.helpers.fixture_tables import expected, unpack
+from tests.helpers.fixture_tables import read_expectations, unpack
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +38,7 @@ def keys(frame: DataFrame) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_read_path_returns_the_rows_of_hudi(spark: SparkSession, name: str, tmp_path: Path) -> None:
-    path, document = str(unpack(name, tmp_path)), expected(name)
+    path, document = str(unpack(name, tmp_path)), read_expectations(name)
     questions = [({}, document["snapshot"])]
     if "read_optimized" in document:
         questions.append(({"hoodie.datasource.query.type": "read_optimized"}, document["read_optimized"]))

@@ -16,11 +16,11 @@ from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2
-from tests.helpers.fixture_tables import FIXTURES, expected, names
+from tests.helpers.fixture_tables import FIXTURES, read_expectations, names
 
 TABLES = [name for group in ("hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_life") for name in names(group)]
 COMMITS = {action.value for action in COMMIT_ACTIONS}
-ARCHIVED = [name for name in names("hudi_life") if "archived" in expected(name)]
+ARCHIVED = [name for name in names("hudi_life") if "archived" in read_expectations(name)]
 
 
 @cache
@@ -47,7 +47,7 @@ def completed(store: TimelineStore) -> set[str]:
 @pytest.mark.parametrize("name", TABLES)
 def test_completed_instants_equal_hudis(name: str) -> None:
     store = store_of(name)
-    told = {entry["file"] for entry in expected(name)["timeline"]}
+    told = {entry["file"] for entry in read_expectations(name)["timeline"]}
     layout = LAYOUT_2 if any("_" in file for file in told) else LAYOUT_1
     archived = {
         layout.file_name(Instant(time, Action(action), State.COMPLETED, end)) for time, end, action in rows(store)
@@ -96,7 +96,7 @@ def test_commits_equal_the_contents_of_their_files(name: str) -> None:
 @pytest.mark.parametrize("name", ARCHIVED)
 def test_archived_instants_equal_hudis(name: str) -> None:
     store = store_of(name)
-    told = [(entry["instant"], entry.get("completed"), entry["action"]) for entry in expected(name)["archived"]]
+    told = [(entry["instant"], entry.get("completed"), entry["action"]) for entry in read_expectations(name)["archived"]]
     assert sorted(rows(store)) == sorted(told)
     archived, commits = store.read_archived(), [entry for entry in told if entry[2] in COMMITS]
     assert archived.completed_in("") == tuple(
@@ -115,7 +115,7 @@ def test_archived_instants_equal_hudis(name: str) -> None:
 def test_completion_times_of_archived_commits_are_read(name: str) -> None:
     store = store_of(name)
     timeline = store.load()
-    told = [*expected(name)["archived"], *expected(name)["timeline"]]
+    told = [*read_expectations(name)["archived"], *read_expectations(name)["timeline"]]
     commits = {e["instant"]: e.get("completed", e["instant"]) for e in told if e["action"] in COMMITS}
     never, unknown = "29991231000000000", "20000101000000000"
     assert store.completion_times(timeline, [*commits, never, unknown]) == {**commits, unknown: unknown}

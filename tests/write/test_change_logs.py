@@ -13,7 +13,7 @@ import pytest
 import lakeformat
 from lakeformat import InvalidOptionError, Table
 from lakeformat.model.operation import Operation
-from tests.helpers.change_files import logged_changes
+from tests.helpers.change_files import read_logged_changes
 from tests.helpers.fixture_tables import names, unpack
 from tests.helpers.local_shuffle import write_shuffled
 from tests.helpers.tables import a_schema
@@ -81,7 +81,7 @@ def test_every_write_logs_its_changes(version: str, kind: str, mode: str, tmp_pa
         write(table)
         time = table.history()[0].instant_time
         after = applied(before)
-        records = [record for instant, _, record in logged_changes(tmp_path / "t") if instant == time]
+        records = [record for instant, _, record in read_logged_changes(tmp_path / "t") if instant == time]
         if kind == "COPY_ON_WRITE":  # New and replaced file groups need no change data.
             wanted = changed(before, after) if at not in {0, len(STEPS) - 1} else []
             assert sorted(as_logged(one, mode, time) for one in wanted) == sorted(map(text, records)), at
@@ -89,7 +89,7 @@ def test_every_write_logs_its_changes(version: str, kind: str, mode: str, tmp_pa
     assert {r["id"]: r for r in table.to_arrow(meta_columns=False).to_pylist()} == before
     # If the key is selected, images come from the file slices, not from the change data.
     assert told(table) == told(table, [*SCHEMA.names, "_hoodie_record_key"])
-    assert logged_changes(tmp_path / "t")
+    assert read_logged_changes(tmp_path / "t")
 
 
 def text(record: Any) -> str:
@@ -146,7 +146,7 @@ def test_large_changes_make_several_blocks(tmp_path: Path) -> None:
         )
     (file,) = tmp_path.rglob("*.cdc")
     assert file.read_bytes().count(b"#HUDI#") > 2
-    assert len(logged_changes(tmp_path / "t")) == 1000
+    assert len(read_logged_changes(tmp_path / "t")) == 1000
     assert told(table) == told(table, [*SCHEMA.names, "_hoodie_record_key"])
 
 
@@ -174,6 +174,6 @@ def test_change_data_of_tasks_is_moved_with_their_files(tmp_path: Path) -> None:
     table.insert(rows("abde", 1, 1))
     write_shuffled(table, [rows("ad", 2, 2), rows("fx", 2, 2)], Operation.UPSERT)
     wanted = sorted(f"{op} {key}" for op, key in zip("uuii", "adfx", strict=True))
-    found = [record for _, _, record in logged_changes(tmp_path / "t")]
+    found = [record for _, _, record in read_logged_changes(tmp_path / "t")]
     assert sorted(f"{one['op']} {one['after']['id']}" for one in found) == wanted
     assert told(table) == told(table, [*SCHEMA.names, "_hoodie_record_key"])
