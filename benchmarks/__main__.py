@@ -52,8 +52,10 @@ def chosen_engines(wanted: str | None) -> list[str]:
     """
     if wanted is None:
         peers = [name for name, spec in ENGINES.items() if spec.peer and not spec.by_name]
-        asked = os.environ.get("PEERS")
-        some = default_peers() if asked is None else peers if asked == "all" else asked.split(",")
+        peers_setting = os.environ.get("PEERS")
+        some = (
+            default_peers() if peers_setting is None else peers if peers_setting == "all" else peers_setting.split(",")
+        )
         names = {name for name, spec in ENGINES.items() if not (spec.peer or spec.by_name)}
         names |= {name for name in some if name}
     else:
@@ -74,15 +76,15 @@ def merging_engines() -> list[str]:
 
     ``PEERS`` selects the peers (default: all).
     """
-    asked = os.environ.get("PEERS", "all")
-    named = {name.strip() for name in asked.split(",")}
+    peers_setting = os.environ.get("PEERS", "all")
+    named = {name.strip() for name in peers_setting.split(",")}
 
-    def is_asked(spec: EngineSpec) -> bool:
-        return not spec.peer or asked == "all" or bool(named & {spec.name, spec.name.partition("-")[0]})
+    def is_requested(spec: EngineSpec) -> bool:
+        return not spec.peer or peers_setting == "all" or bool(named & {spec.name, spec.name.partition("-")[0]})
 
     ours = {"lakeformat", "lakeformat-spark"}
     merging = {name for name, spec in ENGINES.items() if "compact" in spec.steps} | {"delta-rs"}
-    return [name for name, spec in ENGINES.items() if name in ours or (name in merging and is_asked(spec))]
+    return [name for name, spec in ENGINES.items() if name in ours or (name in merging and is_requested(spec))]
 
 
 def command_line() -> str:

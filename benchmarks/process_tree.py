@@ -52,7 +52,7 @@ def resident_bytes() -> int:
 
 
 def bytes_read() -> int:
-    """Return the bytes that this process and its living descendants read by calls; see `mapped_away` of the worker."""
+    """Return the bytes that this process and its living descendants read by calls; see `worker.unmapped_call`."""
     total = 0
     for process in descendants(os.getpid()):
         for line in _text(_PROC / str(process) / "io").splitlines():

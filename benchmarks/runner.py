@@ -69,7 +69,7 @@ class Runner:
         ]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # An installed package is compiled once, too.
-        with log.open("wb") as output, events.open() as told:
+        with log.open("wb") as output, events.open() as events_file:
             process = subprocess.Popen(
                 command,
                 cwd=ROOT,
@@ -80,7 +80,7 @@ class Runner:
                 start_new_session=True,
             )
             try:
-                self._watch(process, told, result)
+                self._watch(process, events_file, result)
             finally:
                 _end_group(process)
         for step in steps:
@@ -91,13 +91,13 @@ class Runner:
         if result.failure:
             result.failure += f" (log: {log.relative_to(ROOT) if log.is_relative_to(ROOT) else log})"
 
-    def _watch(self, process: subprocess.Popen[bytes], told: Any, result: EngineResult) -> None:
+    def _watch(self, process: subprocess.Popen[bytes], events_file: Any, result: EngineResult) -> None:
         """Record the engine's events and its memory until it ends or its time is over."""
         deadline = time.monotonic() + self.timeout_seconds
         pending, current, memory = "", Measured(), TreeMemory(process.pid)
         while True:
             ended, status = os.waitpid(process.pid, os.WNOHANG)
-            pending += told.read()
+            pending += events_file.read()
             *lines, pending = pending.split("\n")
             for line in lines:
                 current = _take_in(json.loads(line), result, current)

@@ -105,20 +105,20 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--index", default="BUCKET", help="hoodie.index.type of the table")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
     table = FOLDER / "table"
-    options = {"table_type": "MERGE_ON_READ", "hoodie.index.type": asked.index}
+    options = {"table_type": "MERGE_ON_READ", "hoodie.index.type": arguments.index}
     schema = rows_of(np.arange(1), 1).schema
     made = lakeformat.create(table, schema, record_key="id", ordering="at", **options)
-    made.bulk_insert(rows_of(np.arange(asked.rows), 1))
-    print(f"{machine()}; {asked.rows:,} rows, index {asked.index}\n")
+    made.bulk_insert(rows_of(np.arange(arguments.rows), 1))
+    print(f"{machine()}; {arguments.rows:,} rows, index {arguments.index}\n")
     print("| rows of a batch | lakehouse, ms | Parquet sink, ms | more, ms |\n|---|---|---|---|")
-    for size, took in batches(table, asked.rows, asked.turns).items():
+    for size, took in batches(table, arguments.rows, arguments.turns).items():
         ours, theirs = took["lakehouse"], took["parquet"]
         print(f"| {size:,} | {ours:.0f} | {theirs:.0f} | {ours - theirs:.0f} |")
     print("\n| changed | changes | CPU, s | microseconds a change |\n|---|---|---|---|")
-    for name, (count, seconds) in change_reads(table, asked.rows).items():
+    for name, (count, seconds) in change_reads(table, arguments.rows).items():
         print(f"| {name} | {count:,} | {seconds:.2f} | {1e6 * seconds / max(count, 1):.1f} |")
     shutil.rmtree(FOLDER)
 

@@ -60,25 +60,25 @@ def _loaded(table: Path, run: int) -> Path:
     return table if run == 0 else table.with_name(f"{table.name}-{run}")
 
 
-def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, tell: Callable[..., None]) -> None:
+def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, report: Callable[..., None]) -> None:
     """Run and time every step. Report the content once, after the last write."""
     last_write = max((i for i, step in enumerate(steps) if step.writes), default=-1)
     for position, step in enumerate(steps):
         for run in range(step.runs):
             call = operation(engine, step, dataset, table, run)
-            tell("begin", step=step.name, run=run)
+            report("begin", step=step.name, run=run)
             os.sync()  # Data that the last step left unwritten must not slow down this step.
             reset_peak()
             read_before, cpu_before, started = bytes_read(), cpu_seconds(), time.perf_counter()
             try:
                 returned = call()
             except StepUnavailableError as missing:
-                tell("left out", step=step.name, reason=str(missing))
+                report("left out", step=step.name, reason=str(missing))
                 break
             seconds = time.perf_counter() - started
-            told = returned if isinstance(returned, StepResult) else StepResult(returned, {})
-            seconds = seconds if told.seconds is None else told.seconds
-            tell(
+            result = returned if isinstance(returned, StepResult) else StepResult(returned, {})
+            seconds = seconds if result.seconds is None else result.seconds
+            report(
                 "end",
                 step=step.name,
                 run=run,
@@ -86,15 +86,15 @@ def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, 
                 read=bytes_read() - read_before,
                 cpu=cpu_seconds() - cpu_before,
                 peak=peak_bytes(),
-                answer=told.answer,
-                figures=dict(told.figures),
+                answer=result.answer,
+                figures=dict(result.figures),
             )
             if step.kind is Kind.READ and run == step.runs - 1 and (calls := unmapped_call(engine, step)):
-                tell("read", step=step.name, read=_bytes_of(calls))
+                report("read", step=step.name, read=_bytes_of(calls))
             if step.kind is Kind.LOAD and run:
                 shutil.rmtree(_loaded(table, run), ignore_errors=True)
         if position == last_write:
-            tell("content", **asdict(engine.content()))
+            report("content", **asdict(engine.content()))
 
 
 def main() -> int:
@@ -111,21 +111,21 @@ def main() -> int:
     dataset = Dataset(arguments.data, Variant(arguments.rows, arguments.keys))
     with arguments.events.open("a", buffering=1) as events:
 
-        def tell(event: str, **facts: Any) -> None:
+        def report(event: str, **facts: Any) -> None:
             events.write(json.dumps({"event": event, **facts}) + "\n")
 
         try:
             started = time.perf_counter()
             module = importlib.import_module(f"benchmarks.engines.{ENGINES[arguments.engine].module}")
             engine: Engine = module.open_engine(dataset, arguments.table)
-            tell("opened", seconds=time.perf_counter() - started)
+            report("opened", seconds=time.perf_counter() - started)
             steps = [STEP_BY_NAME[name] for name in arguments.steps.split(",")]
-            run_steps(engine, steps, dataset, arguments.table, tell)
-            tell("versions", python=platform.python_version(), **engine.versions())
+            run_steps(engine, steps, dataset, arguments.table, report)
+            report("versions", python=platform.python_version(), **engine.versions())
             engine.close()
         except Exception as failure:
             traceback.print_exc()
-            tell("failed", reason=f"{type(failure).__name__}: {failure}"[:2_000])
+            report("failed", reason=f"{type(failure).__name__}: {failure}"[:2_000])
             return 1
     return 0
 

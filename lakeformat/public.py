@@ -1,11 +1,11 @@
-"""The decorator of classes and functions that a package exports."""
+"""What exported classes and functions share: their public module name, and results that print on one line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-__all__ = ["public", "public_as", "spark_public"]
+__all__ = ["OneLine", "public", "public_as", "spark_public"]
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -37,3 +37,14 @@ def spark_public(exported: _Exported) -> _Exported:
     """Set ``__module__`` to ``lakeformat.spark``; see `public`."""
     exported.__module__ = "lakeformat.spark"
     return exported
+
+
+@public
+class OneLine:
+    """A class whose ``repr`` is its name and the first line of its ``str``. Give a dataclass ``repr=False``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        line = " ".join(str(self).partition("\n")[0].split())
+        return f"{type(self).__name__}({line.rstrip(':')})"

@@ -166,8 +166,8 @@ def main() -> int:
     parser.add_argument("--readme", action="store_true", help="put the table into docs/benchmarks.md, too")
     arguments = parser.parse_args()
     cases = [Case.parse(name) for name in arguments.cases.split(",")]
-    asked = os.environ.get("PEERS", "")
-    peers = PEERS if asked == "all" else tuple(name for name in PEERS if name in asked.split(","))
+    peers_setting = os.environ.get("PEERS", "")
+    peers = PEERS if peers_setting == "all" else tuple(name for name in PEERS if name in peers_setting.split(","))
     engines = [engine for engine in LAYOUTS if engine not in PEERS or engine in peers]
     problems = []
     if not arguments.judge_only:
@@ -183,7 +183,7 @@ def main() -> int:
                 found[case.name][engine] = judge_engine(case, engine, arguments.rows, WORK)
         except (SetupError, ValueError, subprocess.TimeoutExpired) as failure:
             problems.append(str(failure))
-    setting = f"PEERS={asked} " if asked else ""
+    setting = f"PEERS={peers_setting} " if peers_setting else ""
     text = section(found, engines, arguments.rows, f"{setting}{shlex.join(['python', '-m', 'benchmarks.skipping'])}")
     print(text)
     print(details(found, engines))

@@ -115,9 +115,9 @@ def filters_of(case: Case, columns: Mapping[str, Column], count: int) -> list[Fi
     """
     rng = np.random.default_rng([SEED, 3])
     ordered = {name: np.sort(column) for name, column in columns.items()}
-    asked = [(f"{100 * share:g} % of the rows", case.names, share) for share in SELECTIVITIES]
-    asked += [(f"1 % of {name} alone", (name,), 0.01) for name in case.names]
-    return [_boxes(what, names, share, columns, ordered, count, rng) for what, names, share in asked]
+    kinds = [(f"{100 * share:g} % of the rows", case.names, share) for share in SELECTIVITIES]
+    kinds += [(f"1 % of {name} alone", (name,), 0.01) for name in case.names]
+    return [_boxes(what, names, share, columns, ordered, count, rng) for what, names, share in kinds]
 
 
 def _boxes(

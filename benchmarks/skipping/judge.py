@@ -63,8 +63,8 @@ class Files:
                 matching += bool(((rows >= low) & (rows <= high)).all(axis=1).any())
         if read < matching:
             raise ValueError(f"{read} files are read of {matching} that hold a match of {filters.what}")
-        asked = len(filters.low) * len(self)
-        return Verdict(filters.what, read / asked, matching / asked)
+        pairs = len(filters.low) * len(self)
+        return Verdict(filters.what, read / pairs, matching / pairs)
 
 
 def _condition(names: Sequence[str], low: npt.NDArray[Any], high: npt.NDArray[Any]) -> str:

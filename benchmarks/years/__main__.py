@@ -100,12 +100,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--peers", default="", help="comma-separated: delta-rs, hudi")
     parser.add_argument("--hudi-commits", type=int, default=200, help="Hudi's take a second and more each")
     parser.add_argument("--picture", type=Path, help="where to draw it")
-    asked = parser.parse_args(arguments)
-    lives = [(f"lakeformat, version {kind}", "lakeformat", kind, asked.commits) for kind in asked.kinds.split(",")]
-    if "delta-rs" in asked.peers:
-        lives.append(("delta-rs", "delta-rs", "", asked.commits))
-    if "hudi" in asked.peers:
-        lives.append(("Hudi on Spark", "hudi", "", asked.hudi_commits))
+    options = parser.parse_args(arguments)
+    lives = [(f"lakeformat, version {kind}", "lakeformat", kind, options.commits) for kind in options.kinds.split(",")]
+    if "delta-rs" in options.peers:
+        lives.append(("delta-rs", "delta-rs", "", options.commits))
+    if "hudi" in options.peers:
+        lives.append(("Hudi on Spark", "hudi", "", options.hudi_commits))
     print(
         "| table | commits | CPU of a commit, 50th / last | ratio | opening, early / late "
         "| files (data) | instants | memory |"
@@ -118,8 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(table_row(title, found[title]), flush=True)
         if engine == "lakeformat":
             short += [f"{title}: {what}" for what in missed_targets(found[title])]
-    if asked.picture:
-        draw(found, asked.picture)
+    if options.picture:
+        draw(found, options.picture)
     print("all targets are met" if not short else f"missed: {'; '.join(short)}")
     return int(bool(short))
 

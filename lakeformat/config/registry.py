@@ -6,13 +6,12 @@ from typing import Final
 
 from lakeformat.config.clustering_options import CLUSTERING_OPTIONS
 from lakeformat.config.compaction_options import COMPACTION_OPTIONS
-from lakeformat.config.file_index_options import FILE_INDEX_OPTIONS
 from lakeformat.config.option import Option
 from lakeformat.config.read_options import READ_OPTIONS
 from lakeformat.config.retention_options import LIFE_OPTIONS, TTL_OPTIONS
 from lakeformat.config.stream_options import STREAM_OPTIONS
 from lakeformat.config.table_options import TABLE_OPTIONS
-from lakeformat.config.write_options import WRITE_OPTIONS
+from lakeformat.config.write_options import FILE_INDEX_OPTIONS, WRITE_OPTIONS
 
 __all__ = ["OPTIONS", "options_table"]
 

@@ -34,8 +34,7 @@ from lakeformat.layout.boxes import (
     share_read,
 )
 from lakeformat.layout.curve import CurveStrategy, Positions, cut_places, fit_curve
-from lakeformat.model.one_line import OneLine
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 
 if TYPE_CHECKING:
     from os import PathLike

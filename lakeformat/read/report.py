@@ -28,7 +28,7 @@ from lakeformat.layout.layout_report import LayoutReport, Sample, estimate_layou
 from lakeformat.layout.ranks import leaf_type
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, ColumnBounds, path_parts, resolve_column
-from lakeformat.read.plan.splits import FilePart, Split
+from lakeformat.read.plan import FilePart, Split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.scan import list_files_table

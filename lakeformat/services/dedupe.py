@@ -26,11 +26,10 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
 from lakeformat.merge.versions import field_values
 from lakeformat.model.files import FileGroupId, FileSlice
-from lakeformat.model.one_line import OneLine
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.model.service_plans import ClusteringPlan
 from lakeformat.model.table_config import MergeMode
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 from lakeformat.services.cluster.local_rewriter import Group
 from lakeformat.services.cluster.plan import EXECUTION_CLASS, clustering_group
 from lakeformat.services.cluster.rewrite import FileMaker, GroupSource, SliceToCluster, open_group

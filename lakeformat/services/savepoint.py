@@ -15,9 +15,8 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.live_files import ListedFiles, ListedSlices
 from lakeformat.model.files import join_path
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 from lakeformat.services.restore.plan import find_target, list_instants_after
 from lakeformat.services.restore.run import snapshot_at
 from lakeformat.timeline.timeline import Timeline

@@ -25,8 +25,7 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import PARTITION_MARKER, FileSlice, join_path
 from lakeformat.model.instant import format_instant_time
-from lakeformat.model.one_line import OneLine
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 from lakeformat.write.intake import plan_job
 from lakeformat.write.session import WriteSession
 

@@ -10,8 +10,7 @@ from lakeformat.codec.timeline_files.recovery import decode_restore, decode_roll
 from lakeformat.display import html_rows
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.model.one_line import OneLine
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import format_steps, format_summary, read_report

@@ -8,8 +8,7 @@ from os import PathLike
 from typing import Any, TypeVar
 
 from lakeformat.display import html_rows
-from lakeformat.model.one_line import OneLine
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 from lakeformat.timeline.write_report import draw_funnel, format_steps, format_summary, make_stages
 
 T = TypeVar("T", "RowCounts", "FileCounts")

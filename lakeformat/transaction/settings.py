@@ -6,14 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakeformat.config.file_index_options import (
-    INDEX_COLUMNS,
-    INDEX_COLUMNS_LIMIT,
-    INDEX_COMMITS,
-    INDEX_SHARD_FILES,
-)
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import MIN_COMMITS
+from lakeformat.config.write_options import INDEX_COLUMNS, INDEX_COLUMNS_LIMIT, INDEX_COMMITS, INDEX_SHARD_FILES
 from lakeformat.files.column_stats import indexed_columns
 from lakeformat.model.operation import Operation
 from lakeformat.model.table_config import TableConfig

@@ -12,9 +12,8 @@ from lakeformat.config.resolve import Options
 from lakeformat.display import html_rows
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.model.one_line import OneLine
 from lakeformat.model.operation import Operation
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 from lakeformat.timeline.write_report import Report, draw_funnel, format_steps, make_stages
 from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.arrow_input import Rows, arrow_reader, fit_to_table

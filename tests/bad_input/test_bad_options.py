@@ -14,7 +14,7 @@ import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError, UnsupportedTableError
 from lakeformat.config.hudi_support import AnswerKind, find_answer, hudi_names
 from lakeformat.config.resolve import resolve
-from tests.helpers.refusal import ROWS, SCHEMA, named, new_table, refused
+from tests.helpers.refusal import ROWS, SCHEMA, check_message, check_refused, new_table
 
 W = "hoodie.datasource.write."
 TIMEBASED = {
@@ -56,7 +56,7 @@ TIMEBASED = {
 def test_unknown_option_of_lakeformat_is_refused(name: str, meant: str | None) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: "x"})
-    message = named(caught, InvalidOptionError, repr(name), "lakeformat options")
+    message = check_message(caught, InvalidOptionError, repr(name), "lakeformat options")
     assert (f"did you mean {meant!r}?" in message) if meant else ("did you mean" not in message)
 
 
@@ -132,7 +132,7 @@ def test_misspelt_role_option_is_refused_at_creation(
     others = {other: "id" for other in ROLES if other != key}
     with pytest.raises(LakeformatError) as caught:
         lakeformat.create(tmp_path / "t", SCHEMA, **others, **{name: "id"})
-    named(caught, InvalidOptionError, f"option {name.lower()} is not known", f"did you mean {key!r}?")
+    check_message(caught, InvalidOptionError, f"option {name.lower()} is not known", f"did you mean {key!r}?")
     assert not (tmp_path / "t").exists()
     assert caplog.records == []
     resolve({**others, key: "id", name: "id"})
@@ -145,7 +145,7 @@ def test_misspelt_role_option_is_refused_at_creation(
 def test_misspelt_option_that_decides_folders_is_refused(name: str) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: "UTC"})
-    named(caught, InvalidOptionError, f"unknown option {name!r}", "did you mean 'hoodie.")
+    check_message(caught, InvalidOptionError, f"unknown option {name!r}", "did you mean 'hoodie.")
 
 
 def test_suggestion_is_never_an_unrelated_option(caplog: pytest.LogCaptureFixture) -> None:
@@ -183,7 +183,7 @@ def test_suggestion_is_never_an_unrelated_option(caplog: pytest.LogCaptureFixtur
 def test_bad_value_is_refused_with_advice(name: str, value: str, advice: str) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: value})
-    named(caught, InvalidOptionError, name, repr(value), advice)
+    check_message(caught, InvalidOptionError, name, repr(value), advice)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_bad_value_is_refused_with_advice(name: str, value: str, advice: str) ->
 def test_option_that_cannot_be_honoured_is_refused(name: str, value: Any) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: value})
-    named(caught, InvalidOptionError, name, "leave it out")
+    check_message(caught, InvalidOptionError, name, "leave it out")
 
 
 def test_one_error_names_all_refused_options(tmp_path: Path) -> None:
@@ -231,7 +231,9 @@ def test_one_error_names_all_refused_options(tmp_path: Path) -> None:
     with pytest.raises(LakeformatError) as caught:
         lakeformat.create(tmp_path / "t", SCHEMA, **given)
     parts = [part for name, (_, cure) in refused.items() for part in (name, cure)]
-    message = named(caught, InvalidOptionError, "7 options are refused: (1)", "(7)", "lakeformat options check", *parts)
+    message = check_message(
+        caught, InvalidOptionError, "7 options are refused: (1)", "(7)", "lakeformat options check", *parts
+    )
     assert not any(name in message for name in taken if name != "record_key")
     assert not (tmp_path / "t").exists()
 
@@ -292,7 +294,7 @@ def test_consistent_hashing_table_is_read_only(tmp_path: Path) -> None:
     for call in calls.values():
         with pytest.raises(LakeformatError) as caught:
             call()
-        named(caught, UnsupportedTableError, "consistent hashing", str(tmp_path / "table"), "use Apache Hudi")
+        check_message(caught, UnsupportedTableError, "consistent hashing", str(tmp_path / "table"), "use Apache Hudi")
     assert table.count() == before
 
 
@@ -309,7 +311,7 @@ def test_two_names_of_one_option_with_different_values_are_refused(options: dict
     with pytest.raises(LakeformatError) as caught:
         resolve(options)
     pairs = [f"{name.lower()}={value!r}" for name, value in options.items()]
-    named(caught, InvalidOptionError, *pairs, "give one of them")
+    check_message(caught, InvalidOptionError, *pairs, "give one of them")
 
 
 def test_two_names_of_one_option_with_one_value_are_accepted() -> None:
@@ -355,7 +357,7 @@ def test_create_with_bad_settings_is_refused(case: int, tmp_path: Path) -> None:
     settings = {"record_key": "id", "partition_by": ["p", "n"], "ordering": "ts", **options}
     with pytest.raises(LakeformatError) as caught:
         lakeformat.create(tmp_path / "t", SCHEMA, **settings)
-    named(caught, error, *parts)
+    check_message(caught, error, *parts)
     assert not (tmp_path / "t").exists()
 
 
@@ -369,7 +371,7 @@ def test_column_of_a_type_unfit_for_its_role_is_refused(role: str, kind: pa.Data
         return
     with pytest.raises(LakeformatError) as caught:
         lakeformat.create(tmp_path / "t", schema, **settings)
-    named(caught, SchemaMismatchError, role.split("_", maxsplit=1)[0], "column 'c'")
+    check_message(caught, SchemaMismatchError, role.split("_", maxsplit=1)[0], "column 'c'")
     assert not (tmp_path / "t").exists()
 
 
@@ -401,11 +403,11 @@ def test_option_that_contradicts_the_table_is_refused(case: int, tmp_path: Path)
     options, given, stored = CONTRADICTIONS[case]
     table = new_table(tmp_path)
     parts = (given, stored, ".hoodie/hoodie.properties", "leave the option out")
-    with refused(table, InvalidOptionError, *parts):
+    with check_refused(table, InvalidOptionError, *parts):
         lakeformat.open(tmp_path / "table", **options)
     if "recordkey" not in options:
         settings = {"record_key": "id", **options}
-        with refused(table, InvalidOptionError, *parts):
+        with check_refused(table, InvalidOptionError, *parts):
             lakeformat.create(tmp_path / "table", SCHEMA, **settings)
 
 
@@ -414,17 +416,17 @@ def test_date_format_that_contradicts_the_table_is_refused(prefix: str, tmp_path
     new_table(tmp_path, partition_by="ts", **TIMEBASED)
     given = {f"{prefix}timestamp.type": "EPOCHMILLISECONDS"}
     again = lakeformat.open(tmp_path / "table", **given, **{f"{prefix}output.dateformat": "yyyy/MM"})
-    with refused(again, InvalidOptionError, "'yyyy'", "'yyyy/MM'", "hoodie.properties"):
+    with check_refused(again, InvalidOptionError, "'yyyy'", "'yyyy/MM'", "hoodie.properties"):
         lakeformat.open(tmp_path / "table", **given, **{f"{prefix}output.dateformat": "yyyy"})
     with pytest.raises(LakeformatError) as caught:
         lakeformat.open(tmp_path / "table").upsert(ROWS)
-    named(caught, InvalidOptionError, "hoodie.keygen.timebased.timestamp.type", "set it")
+    check_message(caught, InvalidOptionError, "hoodie.keygen.timebased.timestamp.type", "set it")
 
 
 def test_custom_key_generator_types_must_be_repeated_by_the_writer(tmp_path: Path) -> None:
     table = new_table(tmp_path, partition_by=["p:SIMPLE", "n:SIMPLE"])
     untold = lakeformat.open(tmp_path / "table")
-    with refused(table, InvalidOptionError, "not stored with the table", "p:SIMPLE or :TIMESTAMP"):
+    with check_refused(table, InvalidOptionError, "not stored with the table", "p:SIMPLE or :TIMESTAMP"):
         untold.upsert(ROWS)
 
 
@@ -432,7 +434,7 @@ def test_complex_key_encoding_other_than_the_tables_is_refused(tmp_path: Path) -
     option = "hoodie.write.complex.keygen.new.encoding"
     table = new_table(tmp_path, keygenerator="ComplexKeyGenerator")
     other = lakeformat.open(tmp_path / "table", **{option: "false"})
-    with refused(table, InvalidOptionError, f"{option}=false", "'id:a'", "'a'", "leave the option out"):
+    with check_refused(table, InvalidOptionError, f"{option}=false", "'id:a'", "'a'", "leave the option out"):
         other.upsert(ROWS)
 
 
@@ -440,7 +442,7 @@ def test_complex_key_encoding_other_than_the_tables_is_refused(tmp_path: Path) -
 def test_upsert_without_deduplication_is_refused(option: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     other = lakeformat.open(tmp_path / "table", **{option: False})
-    with refused(table, InvalidOptionError, f"{option}=false", "leave it out"):
+    with check_refused(table, InvalidOptionError, f"{option}=false", "leave it out"):
         other.upsert(ROWS)
 
 
@@ -449,19 +451,19 @@ def test_upsert_without_deduplication_is_refused(option: str, tmp_path: Path) ->
 )
 def test_as_of_value_of_a_wrong_type_is_refused(given: Any, tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with refused(table, InvalidOptionError, repr(given), "give a datetime", "yyyyMMddHHmmss[SSS]"):
+    with check_refused(table, InvalidOptionError, repr(given), "give a datetime", "yyyyMMddHHmmss[SSS]"):
         table.to_arrow(as_of=given)
-    with refused(table, InvalidOptionError, repr(given)):
+    with check_refused(table, InvalidOptionError, repr(given)):
         table.explain(as_of=given)
     if not isinstance(given, tuple):
-        with refused(table, InvalidOptionError, "is not an instant"):
+        with check_refused(table, InvalidOptionError, "is not an instant"):
             lakeformat.open(tmp_path / "table", **{"as.of.instant": given}).to_arrow()
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2024-13-01", "20240101", "1700000000000.5", "2024-01-01T00:00:00"])
 def test_as_of_text_that_is_not_an_instant_is_refused(text: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with refused(table, InvalidOptionError, repr(text), "yyyyMMddHHmmss[SSS]"):
+    with check_refused(table, InvalidOptionError, repr(text), "yyyyMMddHHmmss[SSS]"):
         table.to_arrow(as_of=text)
-    with refused(table, InvalidOptionError, repr(text)):
+    with check_refused(table, InvalidOptionError, repr(text)):
         lakeformat.open(tmp_path / "table", **{"as.of.instant": text}).to_arrow()

@@ -16,7 +16,7 @@ import lakeformat
 from lakeformat import InvalidInputError, LakeformatError, SchemaMismatchError, Table
 from lakeformat.codec import properties
 from lakeformat.codec.avro.schema import to_avro
-from tests.helpers.refusal import ROWS, SCHEMA, named, new_table, refused
+from tests.helpers.refusal import ROWS, SCHEMA, check_message, check_refused, new_table
 
 OPERATIONS = ("upsert", "insert", "bulk_insert", "overwrite", "delete")
 WRITES = OPERATIONS[:-1]
@@ -51,7 +51,7 @@ BAD_KEYS: dict[str, tuple[pa.Table, type[LakeformatError], tuple[str, ...]]] = {
 def test_unusable_key_values_are_refused(case: str, operation: str, tmp_path: Path) -> None:
     rows, error, parts = BAD_KEYS[case]
     table = new_table(tmp_path)
-    with refused(table, error, *parts):
+    with check_refused(table, error, *parts):
         getattr(table, operation)(rows)
 
 
@@ -59,7 +59,7 @@ def test_missing_column_error_names_the_nearest_column(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     for name, wrong in (("id", "idd"), ("p", "pp"), ("ts", "tss"), ("v", "vv")):
         rows = ROWS.rename_columns([wrong if known == name else known for known in ROWS.column_names])
-        with refused(table, SchemaMismatchError, f"'{name}'", f"did you mean '{wrong}'?"):
+        with check_refused(table, SchemaMismatchError, f"'{name}'", f"did you mean '{wrong}'?"):
             table.upsert(rows)
 
 
@@ -68,7 +68,7 @@ def test_missing_column_error_names_the_nearest_column(tmp_path: Path) -> None:
 def test_required_column_is_not_filled_with_null(operation: str, column: str, role: str, tmp_path: Path) -> None:
     new_table(tmp_path)
     table = lakeformat.open(tmp_path / "table", **{"hoodie.write.set.null.for.missing.columns": True})
-    with refused(table, SchemaMismatchError, f"no {role} column '{column}'", "add it to the rows"):
+    with check_refused(table, SchemaMismatchError, f"no {role} column '{column}'", "add it to the rows"):
         getattr(table, operation)(ROWS.drop_columns([column]))
 
 
@@ -108,7 +108,7 @@ def test_type_change_that_loses_data_is_refused(case: str, operation: str, tmp_p
     stored, given = LOSSY[case]
     empty = ROWS.append_column("c", pa.nulls(2, stored))
     table = new_table(tmp_path, schema=empty.schema, rows=empty)
-    with refused(table, SchemaMismatchError, "column 'c", "convert it", "loses data"):
+    with check_refused(table, SchemaMismatchError, "column 'c", "convert it", "loses data"):
         getattr(table, operation)(ROWS.append_column("c", given))
 
 
@@ -131,7 +131,7 @@ def test_key_type_with_another_text_form_is_refused(
     """1 and 1.0 are one number but two texts, so the row of such a key would not be found."""
     rows = ROWS.append_column("k", pa.array([1, 2], stored))
     table = new_table(tmp_path, schema=rows.schema, rows=rows, **{role: "k"})
-    with refused(table, SchemaMismatchError, "'k'", str(stored), str(given.type), "as text", "convert it"):
+    with check_refused(table, SchemaMismatchError, "'k'", str(stored), str(given.type), "as text", "convert it"):
         getattr(table, operation)(ROWS.append_column("k", given))
 
 
@@ -160,18 +160,18 @@ UNSTORABLE: dict[str, pa.Array] = {
 def test_type_that_hudi_cannot_store_is_refused(case: str, tmp_path: Path) -> None:
     rows = ROWS.append_column("odd", UNSTORABLE[case])
     table = new_table(tmp_path)
-    with refused(table, SchemaMismatchError, "'odd'", "cannot hold", "cast or drop"):
+    with check_refused(table, SchemaMismatchError, "'odd'", "cannot hold", "cast or drop"):
         table.upsert(rows)
     with pytest.raises(LakeformatError) as caught:
         lakeformat.create(tmp_path / "other", rows.schema, record_key="id")
-    named(caught, SchemaMismatchError, "'odd'")
+    check_message(caught, SchemaMismatchError, "'odd'")
     assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("name", ["größe", "a b", "1st", "a-b", ""])
 def test_column_name_that_avro_refuses_is_refused(name: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with refused(table, SchemaMismatchError, repr(name), "rename the column"):
+    with check_refused(table, SchemaMismatchError, repr(name), "rename the column"):
         table.upsert(ROWS.append_column(name, pa.array([1, 2])))
 
 
@@ -179,39 +179,39 @@ def test_duplicate_column_names_are_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     for twin in ("v", "V", "id"):
         rows = pa.table([*ROWS.columns, pa.array([1.0, 2.0])], names=[*ROWS.column_names, twin])
-        with refused(table, SchemaMismatchError, f"{twin!r} have one name", "rename"):
+        with check_refused(table, SchemaMismatchError, f"{twin!r} have one name", "rename"):
             table.upsert(rows)
     nested = pa.StructArray.from_arrays([pa.array([1, 2])] * 2, names=["x", "x"])
-    with refused(table, SchemaMismatchError, "'s.x' occurs 2 times", "rename"):
+    with check_refused(table, SchemaMismatchError, "'s.x' occurs 2 times", "rename"):
         table.upsert(ROWS.append_column("s", nested))
     keys = pa.table([pa.array(["a"])] * 2, names=["id", "id"])
-    with refused(table, SchemaMismatchError, "'id' occurs more than once", "rename"):
+    with check_refused(table, SchemaMismatchError, "'id' occurs more than once", "rename"):
         table.delete(keys)
 
 
 def test_column_name_in_another_letter_case_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with refused(table, SchemaMismatchError, "'V'", "'v' in the table", "rename"):
+    with check_refused(table, SchemaMismatchError, "'V'", "'v' in the table", "rename"):
         table.upsert(ROWS.rename_columns([*ROWS.column_names[:-1], "V"]))
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     for operation in WRITES:
-        with refused(table, InvalidInputError, "'p'", "Invalid UTF8", "correct them"):
+        with check_refused(table, InvalidInputError, "'p'", "Invalid UTF8", "correct them"):
             getattr(table, operation)(with_column("p", broken_text()))
 
 
 def test_delete_flag_that_is_not_boolean_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with refused(table, SchemaMismatchError, "'_hoodie_is_deleted' must be boolean, not string"):
+    with check_refused(table, SchemaMismatchError, "'_hoodie_is_deleted' must be boolean, not string"):
         table.upsert(ROWS.append_column("_hoodie_is_deleted", pa.array(["true", "false"])))
 
 
 def test_nanoseconds_that_would_be_truncated_are_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     for operation in WRITES:
-        with refused(table, SchemaMismatchError, "'at'", "would lose data", "convert it"):
+        with check_refused(table, SchemaMismatchError, "'at'", "would lose data", "convert it"):
             getattr(table, operation)(ROWS.append_column("at", pa.array([1, 1001], pa.timestamp("ns", "UTC"))))
 
 
@@ -230,10 +230,10 @@ def test_null_in_a_required_column_is_refused(operation: str, tmp_path: Path) ->
     table = require_column(new_table(tmp_path, rows=None), "v")
     table.upsert(ROWS)
     assert not table.snapshot().schema.field("v").nullable
-    with refused(table, InvalidInputError, "'v' may not be null"):
+    with check_refused(table, InvalidInputError, "'v' may not be null"):
         getattr(table, operation)(with_column("v", [None, 1.0], pa.float64()))
     filling = lakeformat.open(tmp_path / "table", **{"hoodie.write.set.null.for.missing.columns": True})
-    with refused(filling, SchemaMismatchError, "no column 'v'", "may not be null", "add it"):
+    with check_refused(filling, SchemaMismatchError, "no column 'v'", "may not be null", "add it"):
         getattr(filling, operation)(ROWS.drop_columns(["v"]))
 
 
@@ -241,7 +241,7 @@ def test_null_in_a_required_column_is_refused(operation: str, tmp_path: Path) ->
 def test_update_of_a_required_column_to_null_is_refused(value: Any, tmp_path: Path) -> None:
     table = require_column(new_table(tmp_path, rows=None), "v")
     table.upsert(ROWS)
-    with refused(table, InvalidInputError, "'v' may not be null"):
+    with check_refused(table, InvalidInputError, "'v' may not be null"):
         table.update({"v": value}, where="id = 'a'")
     table.update({"v": 7.5}, where="id = 'a'")
     assert sorted(table.to_arrow(["v"])["v"].to_pylist()) == [1.5, 7.5]
@@ -269,7 +269,7 @@ PARTITIONS: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("value", PARTITIONS, ids=lambda value: repr(value[:10]))
 def test_partition_value_that_cannot_be_a_folder_name_is_refused(value: str, operation: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with refused(table, InvalidInputError, "partition path", "change the values", *PARTITIONS[value]):
+    with check_refused(table, InvalidInputError, "partition path", "change the values", *PARTITIONS[value]):
         getattr(table, operation)(with_column("p", ["x", value]))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["table"]
 
@@ -294,7 +294,7 @@ def test_value_that_the_timestamp_generator_cannot_read_is_refused(tmp_path: Pat
         "keygenerator": "TimestampBasedKeyGenerator",
     }
     table = new_table(tmp_path, rows=with_column("p", ["2024-01-02", "2024-02-03"]), **options)
-    with refused(table, InvalidInputError, "'p'", "someday"):
+    with check_refused(table, InvalidInputError, "'p'", "someday"):
         table.upsert(with_column("p", ["2024-01-02", "someday"]))
 
 
@@ -317,7 +317,7 @@ NOT_ARROW: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("case", range(len(NOT_ARROW)))
 def test_input_that_is_not_arrow_data_is_refused(case: int, operation: str, tmp_path: Path) -> None:
     table, rows = new_table(tmp_path), NOT_ARROW[case]()
-    with refused(table, InvalidInputError, f"type {type(rows).__name__}", "give a pyarrow Table"):
+    with check_refused(table, InvalidInputError, f"type {type(rows).__name__}", "give a pyarrow Table"):
         getattr(table, operation)(rows)
 
 
@@ -325,7 +325,7 @@ def test_input_that_is_not_arrow_data_is_refused(case: int, operation: str, tmp_
 @pytest.mark.parametrize(("rows", "words"), [([], "an empty list"), ("a,b", "is text, not rows")])
 def test_input_without_rows_is_refused(rows: object, words: str, operation: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with refused(table, InvalidInputError, words):
+    with check_refused(table, InvalidInputError, words):
         getattr(table, operation)(rows)
 
 
@@ -334,7 +334,7 @@ def test_batches_with_different_columns_are_refused(operation: str, tmp_path: Pa
     table = new_table(tmp_path)
     first, other = ROWS.to_batches()[0], ROWS.drop_columns(["v"]).to_batches()[0]
     for batches in ([first, other], iter([first, other]), [first, ROWS]):
-        with refused(table, SchemaMismatchError, "batch 1", "give all the same"):
+        with check_refused(table, SchemaMismatchError, "batch 1", "give all the same"):
             getattr(table, operation)(batches)
 
 

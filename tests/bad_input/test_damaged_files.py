@@ -15,7 +15,7 @@ import pytest
 import lakeformat
 from lakeformat import CorruptTableError, LakeformatError, Table, TableNotFoundError, UnsupportedTableError
 from lakeformat.files.footers import BLOOM, MIN_KEY
-from tests.helpers.refusal import ROWS, named, new_table, tree
+from tests.helpers.refusal import ROWS, check_message, new_table, tree
 
 Damage = Callable[[bytes], bytes]
 HOODIE = ".hoodie"
@@ -37,7 +37,7 @@ def assert_refused(path: Path, error: type[LakeformatError], *parts: str, only: 
             continue
         with pytest.raises(LakeformatError) as caught:
             call()
-        named(caught, error, *parts)
+        check_message(caught, error, *parts)
         assert tree(path) == before
 
 
@@ -189,7 +189,7 @@ def test_folder_without_a_table_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(LakeformatError) as caught:
             lakeformat.open(path)
-        named(caught, TableNotFoundError, str(path), ".hoodie/hoodie.properties", "check the path")
+        check_message(caught, TableNotFoundError, str(path), ".hoodie/hoodie.properties", "check the path")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -237,7 +237,7 @@ def test_missing_base_file_is_refused_by_name(tmp_path: Path) -> None:
     assert_refused(tmp_path / "table", CorruptTableError, f"x/{base.name}", "is missing", "restore it")
     with pytest.raises(LakeformatError) as caught:
         table.to_arrow(as_of=table.context.store.load().commits[0].time)
-    named(caught, lakeformat.InstantNotAvailableError, base.name, "cleaned")
+    check_message(caught, lakeformat.InstantNotAvailableError, base.name, "cleaned")
 
 
 def test_flipped_bit_in_a_data_page_is_always_noticed(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_damaged_page_stops_the_merge_of_its_file(index: str, tmp_path: Path) ->
     files = sorted(path.name for path in base.parent.glob("*.parquet"))
     with pytest.raises(LakeformatError) as caught:
         table.upsert(ROWS)
-    named(caught, CorruptTableError, str(base), "CRC", "restore it from a copy")
+    check_message(caught, CorruptTableError, str(base), "CRC", "restore it from a copy")
     assert sorted(path.name for path in base.parent.glob("*.parquet")) == files
     base.write_bytes(whole)
     assert table.to_arrow().equals(rows)
@@ -358,7 +358,7 @@ def test_paths_in_a_commit_never_lead_out_of_the_table(place: str, path: str, tm
         if place == "partition":
             with pytest.raises(LakeformatError) as caught:
                 call()
-            named(caught, CorruptTableError, "restore")
+            check_message(caught, CorruptTableError, "restore")
             assert tree(tmp_path / "table") == before
         else:
             call()
@@ -389,7 +389,7 @@ def test_partitions_in_a_rollback_plan_never_lead_out_of_the_table(partition: st
     rows = table.to_arrow()
     with pytest.raises(LakeformatError) as caught:
         table.upsert(ROWS)
-    named(caught, CorruptTableError, repr(f"{partition}/{victim.name}"), "leads out of the table")
+    check_message(caught, CorruptTableError, repr(f"{partition}/{victim.name}"), "leads out of the table")
     assert victim.read_bytes() == content
     assert table.to_arrow().equals(rows)
 
@@ -413,7 +413,7 @@ def test_unreadable_rollback_plan_is_refused_by_name(data: bytes, tmp_path: Path
     rows = table.to_arrow()
     with pytest.raises(LakeformatError) as caught:
         table.upsert(ROWS)
-    named(caught, CorruptTableError, f"{time}.rollback.requested")
+    check_message(caught, CorruptTableError, f"{time}.rollback.requested")
     assert table.to_arrow().equals(rows)
 
 
@@ -426,7 +426,7 @@ def test_unreadable_clean_stops_only_time_travel(data: bytes, tmp_path: Path) ->
     table.context.storage.create(f"{HOODIE}/{name}", data)
     with pytest.raises(LakeformatError) as caught:
         table.to_arrow(as_of=time)
-    named(caught, CorruptTableError, name)
+    check_message(caught, CorruptTableError, name)
     assert table.to_arrow().num_rows == 2
 
 
@@ -439,5 +439,5 @@ def test_unreadable_clustering_plan_stops_writers(data: bytes, tmp_path: Path) -
     table.context.storage.create(f"{HOODIE}/{name}", data)
     with pytest.raises(LakeformatError) as caught:
         table.upsert(ROWS)
-    named(caught, CorruptTableError, name)
+    check_message(caught, CorruptTableError, name)
     assert table.to_arrow().equals(rows)

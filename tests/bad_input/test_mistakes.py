@@ -186,5 +186,5 @@ def test_import_with_an_old_or_missing_pyspark_is_refused(is_old: bool, said: st
         (tmp_path / "pyspark/sql/__init__.py").write_text("")
     program = f"import sys; sys.path[:0] = {[str(tmp_path), str(ROOT)]}; from lakeformat.spark import LakehouseTable"
     run = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=False)
-    told = run.stderr.splitlines()[-1]
-    assert told.startswith(f"ImportError: lakeformat.spark needs PySpark 4.0 or later, and {said}; run pip install")
+    message = run.stderr.splitlines()[-1]
+    assert message.startswith(f"ImportError: lakeformat.spark needs PySpark 4.0 or later, and {said}; run pip install")

@@ -12,7 +12,7 @@ import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError
 from lakeformat.config.resolve import resolve, spark_storage_options, storage_options_of
 from lakeformat.storage import open_storage
-from tests.helpers.refusal import ROWS, SCHEMA, named, new_table
+from tests.helpers.refusal import ROWS, SCHEMA, check_message, new_table
 
 SECRET = "hunter2"
 
@@ -56,7 +56,7 @@ def test_commit_metadata_masks_a_secret_option(tmp_path: Path) -> None:
 def test_unknown_option_error_omits_the_value(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({"aws_secret_access_key": SECRET})
-    assert SECRET not in named(caught, InvalidOptionError, "'aws_secret_access_key'")
+    assert SECRET not in check_message(caught, InvalidOptionError, "'aws_secret_access_key'")
     resolve({"hoodie.my.password": SECRET})
     assert "hoodie.my.password is not known" in caplog.text
     assert SECRET not in caplog.text
@@ -84,5 +84,5 @@ def test_storage_options_are_masked_and_not_stored(tmp_path: Path) -> None:
     assert SECRET.encode() in pickle.dumps(storage)  # Tasks need them.
     with pytest.raises(LakeformatError) as caught:
         lakeformat.create("memory://table", SCHEMA, record_key="id", storage_options={"password": SECRET})
-    message = named(caught, type(caught.value), "memory://")
+    message = check_message(caught, type(caught.value), "memory://")
     assert SECRET not in message

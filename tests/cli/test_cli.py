@@ -354,8 +354,8 @@ def test_convert_makes_a_table_of_parquet_and_rollback_undoes_a_commit(run: Any,
     assert lakeformat.open(folder).count() == 2
     assert run("rollback", folder, "--yes").code == 0
     assert lakeformat.open(folder).count() == 4
-    told = run("describe", folder).out
-    assert "copy-on-write" in told
-    assert "day" in told
+    output = run("describe", folder).out
+    assert "copy-on-write" in output
+    assert "day" in output
     assert run("expire-partitions", folder, "--days", "30", "--dry-run").code == 0
     assert lakeformat.open(folder).count() == 4

@@ -51,13 +51,13 @@ def test_check_prints_a_line_for_each_option_of_a_job(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(PROPERTIES.encode())))
     assert main(["options", "check", *words]) == 2
     answer = capsys.readouterr()
-    told = lines(answer.out)
+    output = lines(answer.out)
     for name, (value, fate, _, says) in JOB.items():
-        assert told[name].startswith(f"{name} {value} {fate} ")
-        assert says in told[name]
+        assert output[name].startswith(f"{name} {value} {fate} ")
+        assert says in output[name]
     assert answer.err.strip() == "5 of 13 options would make a read or write fail"
     fates = [
-        told[line.split()[0]].split()[2]
+        output[line.split()[0]].split()[2]
         for line in answer.out.splitlines()
         if line.split()[:1] and line.split()[0] in JOB
     ]
@@ -105,8 +105,8 @@ def test_argument_that_is_neither_file_nor_option_is_refused(
 
 def test_list_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options"]) == 0
-    told = lines(capsys.readouterr().out)
-    assert {option.key for option in OPTIONS} <= set(told)
+    output = lines(capsys.readouterr().out)
+    assert {option.key for option in OPTIONS} <= set(output)
     assert main(["options", "--json"]) == 0
     assert [each["option"] for each in json.loads(capsys.readouterr().out)] == [option.key for option in OPTIONS]
 

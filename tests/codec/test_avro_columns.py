@@ -129,7 +129,9 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, dict):
         return sorted((str(key), to_plain(one)) for key, one in value.items())
     if isinstance(value, (list, tuple)):
-        return sorted(map(to_plain, value)) if value and isinstance(value[0], tuple) else [to_plain(one) for one in value]
+        return (
+            sorted(map(to_plain, value)) if value and isinstance(value[0], tuple) else [to_plain(one) for one in value]
+        )
     return str(value) if type(value).__name__ == "UUID" else value
 
 

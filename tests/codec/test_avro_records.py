@@ -324,7 +324,9 @@ def deflate(plain: bytes) -> bytes:
     return packer.compress(plain) + packer.flush()
 
 
-def make_container(schema: Any, block: bytes, *, compression: str = "null", count: int = 1, sync: bytes = b"s" * 16) -> bytes:
+def make_container(
+    schema: Any, block: bytes, *, compression: str = "null", count: int = 1, sync: bytes = b"s" * 16
+) -> bytes:
     """Return a container with any schema and any block in it."""
     text = schema if isinstance(schema, str) else json.dumps(schema)
     file = io.BytesIO()
@@ -368,8 +370,12 @@ def deep(levels: int) -> Any:
 
 BOMBS = {
     "snappy that lies": make_container(codec.ROLLBACK_PLAN, b"\xff\xff\xff\xff\x0f" + b"\0" * 9, compression="snappy"),
-    "array of nothing": make_container(plan_with({"type": "array", "items": "null"}), b"\xfe\xff\xff\xff\xff\xff\x01\0"),
-    "array of empty records": make_container(plan_with({"type": "array", "items": record_schema("e")}), b"\xfe\xff\xff\x7f\0"),
+    "array of nothing": make_container(
+        plan_with({"type": "array", "items": "null"}), b"\xfe\xff\xff\xff\xff\xff\x01\0"
+    ),
+    "array of empty records": make_container(
+        plan_with({"type": "array", "items": record_schema("e")}), b"\xfe\xff\xff\x7f\0"
+    ),
     "record in itself": make_container(plan_with(["null", PLAN]), b"\x02" * 1_000_000),
     "array in itself": make_container(plan_with({"type": "array", "items": PLAN}), b"\x02" * 1_000_000),
     "references": make_container(chain(40), b""),

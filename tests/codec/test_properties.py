@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakeformat.codec import properties
 from lakeformat.errors import CorruptTableError, InvalidInputError
-from tests.helpers.fixture_tables import FIXTURES, read_expectations, names
+from tests.helpers.fixture_tables import FIXTURES, names, read_expectations
 
 TABLES = [name for group in ("hudi_v6", "hudi_mor_v6", "hudi_v8_v9") for name in names(group)]
 

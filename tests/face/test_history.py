@@ -81,10 +81,10 @@ def test_history_shows_the_statement_of_a_commit(table: Table) -> None:
 
 @pytest.mark.parametrize("name", fixture_tables.names("hudi_life"))
 def test_history_lists_actions_of_hudi(name: str, tmp_path: Path) -> None:
-    path, told = fixture_tables.unpack(name, tmp_path), fixture_tables.read_expectations(name)
+    path, expectations = fixture_tables.unpack(name, tmp_path), fixture_tables.read_expectations(name)
     wanted = {"clean", "rollback", "restore", "savepoint"}
-    on_timeline = {(each["instant"], each["action"]) for each in told["timeline"] if each["action"] in wanted}
-    archived = {(each["instant"], each["action"]) for each in told["archived"] if each["action"] in wanted}
+    on_timeline = {(each["instant"], each["action"]) for each in expectations["timeline"] if each["action"] in wanted}
+    archived = {(each["instant"], each["action"]) for each in expectations["archived"] if each["action"] in wanted}
     found = lakeformat.open(path).history(actions=True)
     others = {(entry.instant_time, entry.action) for entry in found if not entry.is_commit}
     assert others == on_timeline | archived

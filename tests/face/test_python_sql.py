@@ -236,7 +236,11 @@ def test_column_named_like_the_row_number_is_refused_where_it_is_copied(
 
 def test_a_pivot_finds_its_values_itself(table: Table) -> None:
     pivot = "pivot (select part, id from flights) on part using count(id)"
-    assert run_sql(pivot, table).to_pylist() == run_sql(f"select * from ({pivot})", table).to_pylist() == [{"a": 3, "b": 3}]
+    assert (
+        run_sql(pivot, table).to_pylist()
+        == run_sql(f"select * from ({pivot})", table).to_pylist()
+        == [{"a": 3, "b": 3}]
+    )
 
 
 @pytest.mark.parametrize("value", ["infinity", "-infinity"])

@@ -13,7 +13,15 @@ import pytest
 
 import lakeformat
 from lakeformat import InvalidInputError
-from tests.helpers.random_sql import COLUMNS, other_rows, random_change, random_query, refusals, shown, start_rows
+from tests.helpers.random_sql import (
+    COLUMNS,
+    other_rows,
+    random_change,
+    random_query,
+    refusals,
+    rows_as_text,
+    start_rows,
+)
 
 KINDS = {
     "cow": {"record_key": "id"},
@@ -38,7 +46,7 @@ class Oracle:
     def rows(self, text: str) -> list[str] | None:
         """Return the answer of a query, None if duckdb refuses the query."""
         try:
-            return shown(self.connection.sql(text).to_arrow_table())
+            return rows_as_text(self.connection.sql(text).to_arrow_table())
         except duckdb.Error:
             return None
 
@@ -62,7 +70,7 @@ def check_query(text: str, oracle: Oracle, **how: Any) -> bool:
         with pytest.raises(InvalidInputError):
             lakeformat.sql(text, **how)
         return False
-    assert shown(lakeformat.sql(text, **how)) == wanted, text
+    assert rows_as_text(lakeformat.sql(text, **how)) == wanted, text
     return True
 
 
@@ -79,7 +87,7 @@ def check_change(text: str, oracle: Oracle, t: lakeformat.Table, **how: Any) -> 
         return False
     assert ran, text
     oracle.end(keep=True)
-    assert shown(t.to_arrow(COLUMNS.names)) == oracle.rows("select * from t"), text
+    assert rows_as_text(t.to_arrow(COLUMNS.names)) == oracle.rows("select * from t"), text
     return True
 
 

@@ -110,8 +110,8 @@ def test_create_table_as_select_and_or_replace(shell: Shell) -> None:
 
 
 def test_drop_table_forgets_the_name_and_keeps_the_files(trips: Shell) -> None:
-    (told,) = trips("drop table {t}")
-    assert (told["result"], told["files"]) == ("forgotten", "kept")
+    (result,) = trips("drop table {t}")
+    assert (result["result"], result["files"]) == ("forgotten", "kept")
     with pytest.raises(TableNotFoundError, match="no table is known"):
         trips("drop table {t}")
     assert trips.rows() == NOW

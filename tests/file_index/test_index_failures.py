@@ -11,7 +11,7 @@ import lakeformat
 from lakeformat.errors import LakeformatError, StorageError
 from lakeformat.file_system_view.file_index.stored import FOLDER
 from lakeformat.storage import LocalStorage, MemoryStorage
-from tests.helpers.index_tables import cold, open_as_foreign, index_files, judged, new_table, rows
+from tests.helpers.index_tables import compare_with_listing, copy_table, index_files, new_table, open_as_foreign, rows
 
 
 class FailingStorage(MemoryStorage):
@@ -56,10 +56,10 @@ def test_failing_index_call_costs_only_the_index(call: str, before: int) -> None
         table.upsert(rows(number, number + 2, bump=10 + number))
     kept = {row["id"]: row["v"] for row in table.to_arrow(["id", "v"]).to_pylist()}
     storage.failing = frozenset()
-    judged(table)
-    assert {row["id"]: row["v"] for row in cold(table).to_arrow(["id", "v"]).to_pylist()}.keys() == kept.keys()
+    compare_with_listing(table)
+    assert {row["id"]: row["v"] for row in copy_table(table).to_arrow(["id", "v"]).to_pylist()}.keys() == kept.keys()
     table.upsert(rows(1, 2, 3, bump=20))
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
 
 
 @pytest.mark.parametrize("error", [RuntimeError, AttributeError, OverflowError])
@@ -73,7 +73,7 @@ def test_index_error_never_fails_the_write(error: type[Exception]) -> None:
     assert index_files(table) == []
     storage.failing = frozenset()
     table.insert(rows(4))
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
 
 
 def test_commit_is_indexed_even_if_no_snapshot_can_be_written() -> None:
@@ -84,11 +84,11 @@ def test_commit_is_indexed_even_if_no_snapshot_can_be_written() -> None:
     storage.failing, storage.about = frozenset({"open_output"}), f"{FOLDER}/shard"
     for number in range(4):
         table.insert(rows(10 + number))
-        assert judged(cold(table))
-        assert all(not part.files.column("rows").null_count for part in cold(table).snapshot().live.portions())
+        assert compare_with_listing(copy_table(table))
+        assert all(not part.files.column("rows").null_count for part in copy_table(table).snapshot().live.portions())
     storage.failing = frozenset()
     table.insert(rows(20))
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
 
 
 def test_disabled_index_is_not_touched_by_writers() -> None:
@@ -111,7 +111,7 @@ def test_disabled_index_is_not_touched_by_writers() -> None:
     table.delete_partitions(["p1"])
     assert {row["id"] for row in table.to_arrow(["id"]).to_pylist()} == {2, 20, 50, 51}
     storage.failing = frozenset()
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
 
 
 def test_truncated_index_file_is_ignored() -> None:
@@ -121,11 +121,11 @@ def test_truncated_index_file_is_ignored() -> None:
     storage = table.context.storage
     for path in index_files(table):
         data = storage.read(path)
-        other = cold(table)
+        other = copy_table(table)
         other.context.storage.replace(path, data[: len(data) // 2])
-        judged(other)
+        compare_with_listing(other)
         other.upsert(rows(9))
-        assert judged(cold(other)), path
+        assert compare_with_listing(copy_table(other)), path
 
 
 @pytest.mark.parametrize("version", [6, 9])

@@ -20,13 +20,13 @@ from tests.helpers.index_tables import (
     MovedClock,
     archive,
     begin_old,
-    cold,
+    compare_with_listing,
     complete,
+    copy_table,
     erase,
-    open_as_foreign,
     index_files,
-    judged,
     new_table,
+    open_as_foreign,
     reopen,
     restore,
     rows,
@@ -100,15 +100,15 @@ def test_index_equals_a_listing(steps: list[tuple[Any, ...]]) -> None:
     for step in steps:
         if late and step[0] in {"upsert", "restore", "archive"}:
             complete(table, late.pop())
-            judged(table)
+            compare_with_listing(table)
         # Writers refuse to overtake a pending instant.
         if not late or step[0] in {"damage", "lose", "late", "savepoint"}:
             done(table, step, late)
-        judged(table)
-        other = cold(table)
-        judged(other)
+        compare_with_listing(table)
+        other = copy_table(table)
+        compare_with_listing(other)
         for commit in TimelineStore(table.context.storage).load().commits[-3:-1]:
-            judged(other, as_of=commit.time)
+            compare_with_listing(other, as_of=commit.time)
 
 
 def many(table: Table, count: int = 4) -> None:
@@ -120,14 +120,14 @@ def test_our_own_commits_need_no_listing() -> None:
     table = new_table()
     for number in range(8):
         table.upsert(rows(number, number + 1, number + 20, bump=number))
-        assert judged(table)
-        assert judged(cold(table))
+        assert compare_with_listing(table)
+        assert compare_with_listing(copy_table(table))
     table.delete_partitions(["p1"])
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
     table.overwrite(rows(1, 2))
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
     table.delete(where="id = 1")
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite", "overwrite"])
@@ -135,12 +135,12 @@ def test_commits_of_other_programs_are_replayed(operation: str) -> None:
     table = new_table()
     many(table)
     getattr(open_as_foreign(table), operation)(rows(1, 2, 50, bump=9))
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
     table.upsert(rows(3, bump=10))
     getattr(open_as_foreign(table), operation)(rows(3, 51, bump=11))
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
     many(table)
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
 
 
 def test_late_commit_older_than_the_index_is_found() -> None:
@@ -148,12 +148,12 @@ def test_late_commit_older_than_the_index_is_found() -> None:
     many(table)
     time = begin_old(table)
     assert time is not None
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
     complete(table, time)
-    assert judged(cold(table))
-    assert any(file.name.instant_time == time for file in cold(table).snapshot().files)
+    assert compare_with_listing(copy_table(table))
+    assert any(file.name.instant_time == time for file in copy_table(table).snapshot().files)
     many(table)
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -161,22 +161,22 @@ def test_restore_invalidates_the_index_until_the_next_write(count: int) -> None:
     table = new_table()
     many(table, 6)
     restore(table, count)
-    judged(cold(table))
+    compare_with_listing(copy_table(table))
     table.upsert(rows(70))
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
     many(table)
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
 
 
 def test_archiving_by_others_invalidates_the_index_until_the_next_write() -> None:
     table = new_table()
     many(table, 3)
     many(open_as_foreign(table), 6)
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
     archive(table, 7)  # This archives all commits that the index knows, and others.
-    assert not judged(cold(table))
+    assert not compare_with_listing(copy_table(table))
     table.upsert(rows(70))
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
 
 
 class Archiving(MemoryStorage):
@@ -202,7 +202,7 @@ def test_commit_archived_during_a_read_is_still_read(use_index: bool) -> None:
     many(table, 3)
     many(open_as_foreign(table), 6)
     storage = Archiving()
-    cold(table, storage)
+    copy_table(table, storage)
     storage.count = 7
     snapshot = reopen(Table(storage), **{"lakeformat.file.index": use_index}).snapshot()
     assert storage.count == 0
@@ -220,11 +220,11 @@ def test_commits_archived_beyond_a_deleted_savepoint_invalidate_the_index() -> N
     archive(table, 4, held=len(held))
     for commit in held:
         table.context.storage.delete(f".hoodie/{commit.time}.savepoint")
-    assert not judged(cold(table))
+    assert not compare_with_listing(copy_table(table))
     table.upsert(rows(70))
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
     many(table)
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
 
 
 def test_archived_late_commit_invalidates_the_index() -> None:
@@ -234,10 +234,10 @@ def test_archived_late_commit_invalidates_the_index() -> None:
     assert time is not None
     complete(table, time)
     archive(table, 1)
-    assert not judged(cold(table))
-    assert any(file.name.instant_time == time for file in cold(table).snapshot().files)
+    assert not compare_with_listing(copy_table(table))
+    assert any(file.name.instant_time == time for file in copy_table(table).snapshot().files)
     table.upsert(rows(70))
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_damaged_or_missing_index_file_is_survived(how: str) -> None:
     many(table, 5)
     assert {path.rpartition("/")[2].partition("-")[0] for path in index_files(table)} == {"delta", "manifest", "shard"}
     for path in index_files(table):
-        other = cold(table)
+        other = copy_table(table)
         storage = other.context.storage
         data = storage.read(path)
         storage.delete(path)
@@ -258,9 +258,9 @@ def test_damaged_or_missing_index_file_is_survived(how: str) -> None:
             storage.replace(path, data[:100] + bytes([data[100] ^ 1]) + data[101:])
         elif how == "foreign":
             storage.replace(path, b"PAR1")
-        judged(other)
+        compare_with_listing(other)
         other.upsert(rows(1, 2, 3, 4, 5, 6, 7, bump=5))
-        assert judged(cold(other))
+        assert compare_with_listing(copy_table(other))
 
 
 def test_deleted_index_folder_is_rebuilt_by_the_next_write() -> None:
@@ -268,11 +268,11 @@ def test_deleted_index_folder_is_rebuilt_by_the_next_write() -> None:
     many(table, 5)
     before = repr(table.to_arrow().to_pylist())
     table.context.storage.delete_folder(".hoodie/.lakeformat/index")
-    assert not judged(cold(table))
-    assert repr(cold(table).to_arrow().to_pylist()) == before
+    assert not compare_with_listing(copy_table(table))
+    assert repr(copy_table(table).to_arrow().to_pylist()) == before
     table.upsert(rows(1))
-    assert judged(cold(table))
-    (portion, *others) = cold(table).snapshot().live.portions()
+    assert compare_with_listing(copy_table(table))
+    (portion, *others) = copy_table(table).snapshot().live.portions()
     assert all(not each.files.column("rows").null_count for each in (portion, *others))
 
 
@@ -297,14 +297,14 @@ def test_old_snapshots_are_deleted_after_an_hour() -> None:
     assert any("manifest" in path for path in gone)
     assert any("shard" in path for path in gone)
     assert any("delta" in path for path in gone)
-    assert judged(cold(table))
+    assert compare_with_listing(copy_table(table))
 
 
 def test_time_travel_uses_the_index_for_old_instants() -> None:
     table = new_table()
     many(table, 8)
     times = [commit.time for commit in TimelineStore(table.context.storage).load().commits]
-    used = Counter(judged(cold(table), as_of=time) for time in times)
+    used = Counter(compare_with_listing(copy_table(table), as_of=time) for time in times)
     assert used[True] >= 6
 
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.files.log_reader import read_parts
 from lakeformat.merge.versions import LogDeletes
-from tests.helpers.log_blocks import DELETE, INSTANT_TIME, block, delete_content, stored
+from tests.helpers.log_blocks import DELETE, INSTANT_TIME, block, delete_content, store_logs
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=timezone.utc)
 
 
 def read(content: bytes) -> LogDeletes:
-    storage, logs = stored(block(DELETE, {INSTANT_TIME: "1"}, content))
+    storage, logs = store_logs(block(DELETE, {INSTANT_TIME: "1"}, content))
     (part,) = read_parts(storage, logs, is_committed=lambda _: True)
     assert isinstance(part, LogDeletes)
     return part
@@ -137,8 +137,8 @@ def test_runs_of_equal_layout_are_decoded_together(runs: list[tuple[str, tuple[s
     values = [(name, value + at % 3 if value else 0) for _, (name, value), count in runs for at in range(count)]
     found = read(delete_content([(key, *value) for key, value in zip(keys, values, strict=True)]))
     assert found.keys.to_pylist() == keys
-    told = [value or None for _, value in values]
-    assert [column.to_pylist() for column in found.ordering] == ([told] if any(told) else [])
+    expected = [value or None for _, value in values]
+    assert [column.to_pylist() for column in found.ordering] == ([expected] if any(expected) else [])
 
 
 @settings(max_examples=200)

@@ -27,7 +27,7 @@ from tests.helpers.log_blocks import (
     delete_content,
     fixture_logs,
     rows_block,
-    stored,
+    store_logs,
 )
 
 MAGIC = b"#HUDI#"
@@ -41,7 +41,7 @@ def instants(data: bytes) -> list[str]:
     return [one.instant_time for one in parse_blocks(source, "f", len(data))]
 
 
-def told(parts: Any) -> list[tuple[str, Any]]:
+def contents_of(parts: Any) -> list[tuple[str, Any]]:
     def of(part: LogPart) -> Any:
         return part.rows.to_pylist() if isinstance(part, LogRows) else part.keys.to_pylist()
 
@@ -83,15 +83,15 @@ def test_whole_blocks_are_found(data: bytes, found: list[str]) -> None:
 
 def test_torn_file_yields_its_whole_blocks() -> None:
     data = ONE + TWO + THREE
-    storage, logs = stored(data)
-    whole = told(read_parts(storage, logs, is_committed=lambda _: True))
+    storage, logs = store_logs(data)
+    whole = contents_of(read_parts(storage, logs, is_committed=lambda _: True))
     ends = [0, len(ONE), len(ONE + TWO)]
     for size in range(len(data)):
         kept = sum(size >= end for end in ends) - 1
-        torn, torn_logs = stored(data[:size])
-        assert told(read_parts(torn, torn_logs, is_committed=lambda _: True)) == whole[:kept]
-        again, again_logs = stored(data[:size] + data)
-        found = told(read_parts(again, again_logs, is_committed=lambda _: True))
+        torn, torn_logs = store_logs(data[:size])
+        assert contents_of(read_parts(torn, torn_logs, is_committed=lambda _: True)) == whole[:kept]
+        again, again_logs = store_logs(data[:size] + data)
+        found = contents_of(read_parts(again, again_logs, is_committed=lambda _: True))
         # Fewer bytes than a magic follow a block: see "rubbish" above.
         lost = kept > 0 and size - ends[kept] in range(1, 5)
         assert found == [*whole[: kept - lost], *whole]
@@ -101,7 +101,7 @@ def test_torn_file_yields_its_whole_blocks() -> None:
 def test_a_garbled_file_is_read_or_refused_by_an_error_of_ours(at: int, byte: int) -> None:
     data = bytearray(ONE + TWO + THREE)
     data[at] = byte
-    storage, logs = stored(bytes(data))
+    storage, logs = store_logs(bytes(data))
     found: list[LogPart] = []
     with suppress(LakeformatError):
         found = [*read_parts(storage, logs, is_committed=lambda _: True)]
@@ -152,7 +152,7 @@ def test_garbled_files_of_hudis_are_read_or_refused_by_an_error_of_ours() -> Non
     ],
 )  # fmt: skip
 def test_unsupported_block_is_refused_by_file_and_offset(data: bytes, error: type[Exception], message: str) -> None:
-    storage, logs = stored(ONE + data)
+    storage, logs = store_logs(ONE + data)
     with pytest.raises(error, match=message) as raised:
         [*read_parts(storage, logs, is_committed=lambda _: True)]
     assert f"{logs[0].path} (block at byte {len(ONE)})" in str(raised.value)
@@ -160,13 +160,13 @@ def test_unsupported_block_is_refused_by_file_and_offset(data: bytes, error: typ
 
 def test_metadata_tables_of_hudi_are_refused_by_their_hfiles() -> None:
     hfile = block(4, {INSTANT_TIME: "1", SCHEMA: ROWS}, b"HFILE")
-    storage, logs = stored(hfile)
+    storage, logs = store_logs(hfile)
     with pytest.raises(UnsupportedTableError, match="is an HFile"):
         [*read_parts(storage, logs, is_committed=lambda _: True)]
 
 
 def test_partial_update_block_is_marked() -> None:
-    storage, logs = stored(rows_block("1", {"a": 1}, IS_PARTIAL="true") + ONE)
+    storage, logs = store_logs(rows_block("1", {"a": 1}, IS_PARTIAL="true") + ONE)
     parts = [*read_parts(storage, logs, is_committed=lambda _: True)]
     assert [part.is_partial for part in parts if isinstance(part, LogRows)] == [True, False]
 
@@ -178,13 +178,13 @@ def test_header_longer_than_a_read_is_read_whole() -> None:
 
 
 def test_bytes_beyond_the_listed_size_are_ignored() -> None:
-    storage, (log,) = stored(ONE)
+    storage, (log,) = store_logs(ONE)
     storage.replace(log.path, ONE + THREE)
     assert [one.instant_time for one in read_blocks(storage, log)] == ["1"]
 
 
 def test_file_changed_after_planning_is_noticed() -> None:
-    storage, (log,) = stored(ONE)
+    storage, (log,) = store_logs(ONE)
     blocks = read_blocks(storage, log)
     storage.replace(log.path, ONE[:-40])
     with pytest.raises(CorruptTableError, match="ended while it was read"):

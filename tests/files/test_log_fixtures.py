@@ -25,7 +25,7 @@ from tests.helpers.log_blocks import (
     PARQUET,
     SCHEMA,
     fixture_logs,
-    taken_apart,
+    split_blocks,
 )
 
 
@@ -76,7 +76,7 @@ def test_every_block_equals_an_independent_decoding() -> None:
     for table, log, data in fixture_logs():
         storage = MemoryStorage()
         storage.create(log.path, data)
-        blocks, standing = read_blocks(storage, log), [*taken_apart(data)]
+        blocks, standing = read_blocks(storage, log), [*split_blocks(data)]
         if log.name.is_cdc:
             assert not blocks
             continue

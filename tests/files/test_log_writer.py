@@ -23,7 +23,7 @@ from lakeformat.merge.versions import LogDeletes
 from lakeformat.model.files import BaseFileName, LogFileName
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import unpack
-from tests.helpers.log_blocks import COMMAND, DELETE, DELETES, ROWS, block, boxed, stored, taken_apart
+from tests.helpers.log_blocks import COMMAND, DELETE, DELETES, ROWS, block, box_ordering_value, split_blocks, store_logs
 
 LONGS = st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=70)
@@ -37,7 +37,7 @@ def deletes(keys: list[str], *ordering: pa.Array) -> bytes:
 
 
 def by_fastavro(data: bytes) -> list[tuple[str, Any]]:
-    ((kind, header, content),) = taken_apart(data)
+    ((kind, header, content),) = split_blocks(data)
     assert (kind, header) == (DELETE, {0: "7", 2: ROWS})
     found: Any = fastavro.schemaless_reader(io.BytesIO(content[8:]), DELETES, None, return_record_name=True)
     return [(one["recordKey"], one["orderingVal"]) for one in found["deleteRecordList"]]
@@ -46,7 +46,7 @@ def by_fastavro(data: bytes) -> list[tuple[str, Any]]:
 @given(st.lists(st.tuples(TEXTS, LONGS)))
 def test_fastavro_reads_the_deletes(values: list[tuple[str, int | None]]) -> None:
     data = deletes([key for key, _ in values], pa.array([one for _, one in values], pa.int64()))
-    expected = [(key, boxed(*(WHATEVER if one is None else ("LongWrapper", one)))) for key, one in values]
+    expected = [(key, box_ordering_value(*(WHATEVER if one is None else ("LongWrapper", one)))) for key, one in values]
     assert by_fastavro(data) == expected
 
 
@@ -67,19 +67,19 @@ def test_fastavro_reads_the_deletes(values: list[tuple[str, int | None]]) -> Non
 )
 def test_wrappers_of_ordering_values(kind: pa.DataType, value: Any, name: str, stands: Any) -> None:
     assert by_fastavro(deletes(["a", "b"], pa.array([value, None], kind))) == [
-        ("a", boxed(name, stands)),
-        ("b", boxed(*WHATEVER)),
+        ("a", box_ordering_value(name, stands)),
+        ("b", box_ordering_value(*WHATEVER)),
     ]
 
 
 def test_deletes_with_several_ordering_fields_are_written() -> None:
     columns = [pa.array([1, None, None], pa.int64()), pa.array(["x", "y", None])]
     data = deletes(["a", "b", "c"], *columns)
-    storage, logs = stored(data)
+    storage, logs = store_logs(data)
     (part,) = read_parts(storage, logs, is_committed=lambda _: True)
     assert isinstance(part, LogDeletes)
     assert [column.to_pylist() for column in part.ordering] == [[1, None, None], ["x", "y", None]]
-    assert by_fastavro(data)[2] == ("c", boxed(*WHATEVER))
+    assert by_fastavro(data)[2] == ("c", box_ordering_value(*WHATEVER))
 
 
 @pytest.mark.parametrize(

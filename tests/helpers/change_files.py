@@ -12,13 +12,13 @@ from typing import Any
 import fastavro
 
 import lakeformat
-from tests.helpers.log_blocks import CDC, INSTANT_TIME, SCHEMA, taken_apart
+from tests.helpers.log_blocks import CDC, INSTANT_TIME, SCHEMA, split_blocks
 
 __all__ = ["read_logged_changes"]
 
 
 def _records(file: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for kind, header, content in taken_apart(file.read_bytes()):
+    for kind, header, content in split_blocks(file.read_bytes()):
         assert (kind, header.keys()) == (CDC, {INSTANT_TIME, SCHEMA})
         schema = json.loads(header[SCHEMA])
         parsed = fastavro.parse_schema(schema)

@@ -13,7 +13,7 @@ from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, open_at, rows_of
 
-__all__ = ["LEFT", "assert_recovered", "assert_well", "calls_of", "dies_at", "failures_of", "calls_to_fail"]
+__all__ = ["LEFT", "assert_recovered", "assert_well", "calls_of", "calls_to_fail", "dies_at", "failures_of"]
 
 #: hudi-rs reads one case in this many.
 HUDI_RS_EVERY = 7

@@ -210,7 +210,7 @@ def rows_of(storage: Storage) -> Model:
     """Return the rows that a new reader sees. Fail if a key comes twice."""
     rows = lakeformat.Table(storage).to_arrow(meta_columns=False)
     ids, regions, vs = (rows.column(name).to_pylist() for name in SCHEMA.names)
-    assert len(set(ids)) == len(ids), "a key stands in two rows"
+    assert len(set(ids)) == len(ids), "a key is in two rows"
     return dict(zip(ids, zip(regions, vs, strict=True), strict=True))
 
 

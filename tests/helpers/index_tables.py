@@ -66,7 +66,7 @@ def rows(*ids: int, partitions: int = 3, bump: int = 0) -> pa.Table:
     return pa.table({"id": ids, "p": [f"p{i % partitions}" for i in ids], "v": values, "t": texts}, SCHEMA)
 
 
-def judged(table: Table, as_of: str | None = None) -> bool:
+def compare_with_listing(table: Table, as_of: str | None = None) -> bool:
     """Compare the index with a listing. Return whether the index was used."""
     store = table.context.store
     found = load_snapshot(store, as_of=as_of)
@@ -83,7 +83,7 @@ def judged(table: Table, as_of: str | None = None) -> bool:
     return isinstance(found.live, IndexedFiles) and found.live.is_whole
 
 
-def cold(table: Table, copied: Storage | None = None) -> Table:
+def copy_table(table: Table, copied: Storage | None = None) -> Table:
     """Return a copy of the table for a process that has read nothing yet."""
     copied, storage = copied or MemoryStorage(), table.context.storage
     folders = [""]

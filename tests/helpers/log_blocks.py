@@ -24,7 +24,7 @@ ROWS = (
 )
 
 
-def packed(entries: Mapping[int, str]) -> bytes:
+def encode_header(entries: Mapping[int, str]) -> bytes:
     """Encode a header or footer."""
     parts = [struct.pack(">ii", key, len(text.encode())) + text.encode() for key, text in entries.items()]
     return struct.pack(">i", len(entries)) + b"".join(parts)
@@ -34,7 +34,9 @@ def block(
     kind: int, header: Mapping[int, str], content: bytes = b"", *, version: int = 1, footer: bytes = b"\0" * 4
 ) -> bytes:
     """Encode a whole block."""
-    body = struct.pack(">ii", version, kind) + packed(header) + struct.pack(">q", len(content)) + content + footer
+    body = (
+        struct.pack(">ii", version, kind) + encode_header(header) + struct.pack(">q", len(content)) + content + footer
+    )
     return b"#HUDI#" + struct.pack(">q", len(body) + 8) + body + struct.pack(">q", len(body) + 14)
 
 
@@ -87,10 +89,10 @@ DELETES = fastavro.parse_schema({
                 {"name": "orderingVal", "type": [*UNION, ARRAY]}]}}}]})  # fmt: skip
 
 
-def boxed(name: str | None, value: Any) -> Any:
+def box_ordering_value(name: str | None, value: Any) -> Any:
     """Return an ordering value as fastavro expects it: in one wrapper, or in ``ArrayWrapper`` (a list of pairs)."""
     if name == "ArrayWrapper":
-        return (name, {"wrappedValues": [boxed(*one) for one in value]})
+        return (name, {"wrappedValues": [box_ordering_value(*one) for one in value]})
     return None if name is None else (name, {"value": value})
 
 
@@ -98,13 +100,14 @@ def delete_content(records: Sequence[tuple[str, str | None, Any]]) -> bytes:
     """Encode the content of a delete block from (key, name of the wrapper, value)."""
     file = io.BytesIO()
     listed = [
-        {"recordKey": key, "partitionPath": "p", "orderingVal": boxed(name, value)} for key, name, value in records
+        {"recordKey": key, "partitionPath": "p", "orderingVal": box_ordering_value(name, value)}
+        for key, name, value in records
     ]
     fastavro.schemaless_writer(file, DELETES, {"deleteRecordList": listed})
     return struct.pack(">ii", 3, file.tell()) + file.getvalue()
 
 
-def stored(*files: bytes, instant: str = "20260101000000000") -> tuple[MemoryStorage, list[LogFile]]:
+def store_logs(*files: bytes, instant: str = "20260101000000000") -> tuple[MemoryStorage, list[LogFile]]:
     """Return a storage with these log files of one slice, and the files."""
     storage, logs = MemoryStorage(), []
     for number, data in enumerate(files, 1):
@@ -125,7 +128,7 @@ def fixture_logs() -> Iterator[tuple[str, LogFile, bytes]]:
                     yield packed_table.stem, LogFile(folder, found, len(data)), data
 
 
-def taken_apart(data: bytes) -> Iterator[tuple[int, dict[int, str], bytes]]:
+def split_blocks(data: bytes) -> Iterator[tuple[int, dict[int, str], bytes]]:
     """Yield kind, header and content of each block of an undamaged file."""
     at = 0
     while at < len(data):

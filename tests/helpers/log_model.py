@@ -55,12 +55,12 @@ def is_delete(row: Row, rule: ReadRule) -> bool:
     return bool(row.get("_hoodie_is_deleted")) or row.get("_hoodie_operation") in {"D", "-D", "-U"} or marked
 
 
-def deleting(ordering: tuple[Any, ...], rule: ReadRule) -> Record:
+def make_delete(ordering: tuple[Any, ...], rule: ReadRule) -> Record:
     """Return a delete. It always wins if it has no ordering value, or if the payload class says so."""
     return Record(ordering, deleted=True, forced=rule.by_payload or all(value is None for value in ordering))
 
 
-def combined(high: Record, low: Record, rule: ReadRule) -> Record:
+def combine_records(high: Record, low: Record, rule: ReadRule) -> Record:
     """Return the winner ``high``, with its missing values taken from the loser."""
     if high.deleted or low.deleted:
         return high
@@ -75,17 +75,17 @@ def combined(high: Record, low: Record, rule: ReadRule) -> Record:
     return Record(high.ordering, row)
 
 
-def meet(old: Record, new: Record, rule: ReadRule) -> Record:
+def merge_versions(old: Record, new: Record, rule: ReadRule) -> Record:
     """Merge two versions. ``new`` was written later."""
     if not rule.ordering or new.forced or old.forced or not greater(old, new):
-        return combined(new, old, rule)
-    result = combined(old, new, rule)
+        return combine_records(new, old, rule)
+    result = combine_records(old, new, rule)
     if rule.by_payload:
         result.row["_hoodie_commit_time"] = new.row["_hoodie_commit_time"]
     return result
 
 
-def merged(base: Sequence[Row], blocks: Sequence[Block], rule: ReadRule, columns: Sequence[str]) -> list[Row]:
+def merge_slice(base: Sequence[Row], blocks: Sequence[Block], rule: ReadRule, columns: Sequence[str]) -> list[Row]:
     """Return the merged rows: those of the base file in their order, then those of log files alone.
 
     The rows of log files alone are in the order of their winners.
@@ -95,10 +95,10 @@ def merged(base: Sequence[Row], blocks: Sequence[Block], rule: ReadRule, columns
         for row in block.rows:
             ordering = tuple(row.get(name) for name in rule.ordering)
             whole = {} if block.is_partial else dict.fromkeys(columns)
-            new = deleting(ordering, rule) if is_delete(row, rule) else Record(ordering, {**whole, **row})
+            new = make_delete(ordering, rule) if is_delete(row, rule) else Record(ordering, {**whole, **row})
             put(state, row["_hoodie_record_key"], new, rule)
         for key, values in block.deletes or ():
-            new = deleting(values, rule)
+            new = make_delete(values, rule)
             old = state.get(key)
             if rule.ordering and not new.forced and old is not None and (old.forced or greater(old, new)):
                 continue
@@ -112,7 +112,7 @@ def merged(base: Sequence[Row], blocks: Sequence[Block], rule: ReadRule, columns
             stored = Record(tuple(row[name] for name in rule.ordering), dict(row))
             # A record of the log meets the row of the base file like any later version, because no delete lies between
             # them.
-            result = meet(stored, state[key], rule)
+            result = merge_versions(stored, state[key], rule)
             if result.deleted:
                 continue
             rows.append({name: result.row.get(name) for name in columns})
@@ -127,7 +127,7 @@ def put(state: dict[str, Record], key: str, new: Record, rule: ReadRule) -> None
     if old is None:
         state[key] = new
         return
-    result = meet(old, new, rule)
+    result = merge_versions(old, new, rule)
     if not rule.ordering or old.forced or new.forced or not greater(old, new):
         state.pop(key)
     state[key] = result

@@ -48,21 +48,21 @@ class KeptTable(WrittenTable):
         self.check()
         super().ends()
 
-    def did(self, service: str) -> None:
+    def count(self, service: str) -> None:
         type(self).reached[service] += 1
 
     def now(self) -> Entry:
         """Return the newest commit; for an empty table a commit without rows."""
         return self.past[-1] if self.past else Entry("", {}, dict(self.columns))
 
-    def served(self, service: str, result: Any) -> None:
+    def record_service(self, service: str, result: Any) -> None:
         """Record the commit of a service, if there is one. Its instant is that of the plan, which may be old."""
         if result is None or result.skipped:
             return
-        self.did(service)
-        self.completed(result.instant_time)
+        self.count(service)
+        self.record_completion(result.instant_time)
 
-    def completed(self, instant: str) -> None:
+    def record_completion(self, instant: str) -> None:
         """Record a completed commit of a service."""
         at = len(self.past)
         while at and self.past[at - 1].instant > instant:
@@ -81,24 +81,24 @@ class KeptTable(WrittenTable):
     @rule(by=SORTED_BY)
     def cluster(self, by: str) -> None:
         errors = lakeformat.UnsupportedTableError, lakeformat.WriteConflictError
-        self.served("cluster", self.refused(lambda: self.table.cluster([by]), *errors))
+        self.record_service("cluster", self.refused(lambda: self.table.cluster([by]), *errors))
 
     @rule(by=SORTED_BY)
     def schedule_clustering(self, by: str) -> None:
         errors = lakeformat.UnsupportedTableError, lakeformat.WriteConflictError
         if self.refused(lambda: self.table.schedule_clustering([by]), *errors):
-            self.did("schedule_clustering")
+            self.count("schedule_clustering")
 
     @precondition(lambda self: self.waiting(Action.CLUSTERING, Action.REPLACE_COMMIT))
     @rule()
     def run_clustering(self) -> None:
-        self.served("run_clustering", self.table.run_clustering())
+        self.record_service("run_clustering", self.table.run_clustering())
 
     @precondition(lambda self: self.waiting(Action.CLUSTERING, Action.REPLACE_COMMIT))
     @rule()
     def cancel_clustering(self) -> None:
         self.table.cancel_clustering(self.waiting(Action.CLUSTERING, Action.REPLACE_COMMIT)[0])
-        self.did("cancel_clustering")
+        self.count("cancel_clustering")
 
     def waiting(self, *actions: Action) -> list[str]:
         pending = self.table.snapshot().timeline.pending
@@ -112,19 +112,19 @@ class KeptTable(WrittenTable):
         result = self.table.compact()
         for plan in waiting:
             if plan != result.instant_time:
-                self.completed(plan)
-        self.served("compact", result)
+                self.record_completion(plan)
+        self.record_service("compact", result)
 
     @precondition(lambda self: self.kind.is_merge_on_read)
     @rule()
     def schedule_compaction(self) -> None:
         if self.table.schedule_compaction():
-            self.did("schedule_compaction")
+            self.count("schedule_compaction")
 
     @precondition(lambda self: self.waiting(Action.COMPACTION))
     @rule()
     def run_compaction(self) -> None:
-        self.served("run_compaction", self.table.run_compaction())
+        self.record_service("run_compaction", self.table.run_compaction())
 
     @precondition(lambda self: self.waiting(Action.COMPACTION))
     @rule()
@@ -135,24 +135,24 @@ class KeptTable(WrittenTable):
         if plan in self.plans:
             assert self.version < 8
         else:
-            self.did("cancel_compaction")
+            self.count("cancel_compaction")
 
     # --- clean, archive and TTL -----------------------------------------------------------------------
 
     @rule(how=st.sampled_from(["commits", "commits", "hours", "versions"]), count=st.integers(1, 3))
     def clean(self, how: str, count: int) -> None:
-        told = self.table.clean(**{how: count}, dry_run=True)
+        preview = self.table.clean(**{how: count}, dry_run=True)
         done = self.table.clean(**{how: count})
-        assert {file.path for file in done.files} == {file.path for file in told.files}
+        assert {file.path for file in done.files} == {file.path for file in preview.files}
         if how != "hours":
             self.forget(count if how == "commits" else 1)
         if done.files:
-            self.did("clean")
+            self.count("clean")
 
     @rule(least=st.integers(1, 4))
     def archive(self, least: int) -> None:
         if self.table.archive(min_commits=least).instants:
-            self.did("archive")
+            self.count("archive")
 
     # --- savepoint, restore and rollback ----------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class KeptTable(WrittenTable):
         errors = () if entry.sure else (lakeformat.InstantNotAvailableError,)
         if self.refused(lambda: self.table.savepoint(entry.instant), *errors) is not None:
             self.saved[entry.instant] = entry
-            self.did("savepoint")
+            self.count("savepoint")
         assert {one.instant_time for one in self.table.savepoints()} == set(self.saved)
 
     @precondition(lambda self: self.saved)
@@ -176,7 +176,7 @@ class KeptTable(WrittenTable):
         self.table.delete_savepoint(instant)
         del self.saved[instant]
         self.shaken.discard(instant)
-        self.did("delete_savepoint")
+        self.count("delete_savepoint")
 
     @precondition(lambda self: self.past)
     @rule(back=PLACES)
@@ -193,8 +193,8 @@ class KeptTable(WrittenTable):
             errors += [lakeformat.InstantNotAvailableError]
         if self.refused(lambda: self.table.restore(entry.instant), *errors) is not None:
             assert lakeformat.InvalidInputError not in errors
-            self.went_back(gone)
-            self.did("restore")
+            self.restore_model(gone)
+            self.count("restore")
 
     @rule(often=PLACES)
     def rollback(self, often: int) -> None:
@@ -211,10 +211,10 @@ class KeptTable(WrittenTable):
             errors += [lakeformat.WriteConflictError] * bool(self.plans)
             errors += [lakeformat.InstantNotAvailableError] * (not before.sure)
         if self.refused(self.table.rollback, *errors) is not None:
-            self.went_back(self.past[-1:])
-            self.did("rollback")
+            self.restore_model(self.past[-1:])
+            self.count("rollback")
 
-    def went_back(self, gone: list[Entry]) -> None:
+    def restore_model(self, gone: list[Entry]) -> None:
         """Restore the model to the state before these commits."""
         self.past = self.past[: len(self.past) - len(gone)]
         for entry in gone:
@@ -234,14 +234,14 @@ class KeptTable(WrittenTable):
         done = self.refused(lambda: move(to), *errors)
         if done is None or done.skipped:
             return
-        self.did("change_version")
+        self.count("change_version")
         self.version = to
         self.reopen()
         self.held = []
         newest = max((entry.instant_time for entry in self.table.history()), default="")
         if self.past and newest > max(entry.instant for entry in self.past):  # The upgrade compacted the table.
             last = self.past[-1]
-            self.passed(Entry(newest, last.model, last.columns, True, last.sure, last.model))
+            self.add_commit(Entry(newest, last.model, last.columns, True, last.sure, last.model))
 
     # --- reads -----------------------------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class KeptTable(WrittenTable):
         rows = self.refused(held.scan.to_arrow, *errors)
         if rows is not None:
             assert self.keyed(rows.to_pylist()) == self.filled(held.entry.model, held.entry.columns)
-            self.did("read_what_is_held")
+            self.count("read_what_is_held")
 
     @precondition(lambda self: self.held)
     @rule(which=PLACES)
@@ -277,7 +277,7 @@ class KeptTable(WrittenTable):
         assert changed.keys() <= self.model.keys()
         folded = self.filled(held.entry.model, self.columns) | changed
         assert {key: folded.get(key) for key in self.model} == self.model
-        self.did("fold_changes")
+        self.count("fold_changes")
 
     @precondition(lambda self: self.held)
     @rule(which=PLACES)
@@ -297,7 +297,7 @@ class KeptTable(WrittenTable):
             if change["after"] is not None:
                 folded[self.key(change["after"])] = change["after"]
         assert folded == self.model
-        self.did("fold_images")
+        self.count("fold_images")
 
     def reaches_back(self, held: Held) -> bool:
         """Tell whether all changes since then must still be readable."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tests.helpers.tables import a_schema
 
-__all__ = ["COLUMNS", "other_rows", "random_change", "random_query", "refusals", "shown", "start_rows"]
+__all__ = ["COLUMNS", "other_rows", "random_change", "random_query", "refusals", "rows_as_text", "start_rows"]
 
 COLUMNS = a_schema(
     id="int64",
@@ -62,7 +62,7 @@ def other_rows(random: Random) -> pa.Table:
     )
 
 
-def shown(rows: pa.Table) -> list[str]:
+def rows_as_text(rows: pa.Table) -> list[str]:
     """Return rows as sorted texts. NaN equals itself; -0.0 is 0.0, because duckdb does not update one to the other."""
     return sorted(repr(tuple(map(_plain, row.values()))) for row in rows.to_pylist())
 

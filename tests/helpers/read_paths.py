@@ -75,14 +75,14 @@ def make_tables(folder: Path) -> None:
         made.upsert(table.slice(80))
 
 
-def judged(spark: SparkSession, folder: Path, texts: Sequence[str] = CONDITIONS) -> Found:
+def spark_answers(spark: SparkSession, folder: Path, texts: Sequence[str] = CONDITIONS) -> Found:
     """Return what Spark selects from the plain rows. Conditions are columns here, so no filter reaches Parquet."""
     answers = [functions.expr(text).alias(f"_{at}") for at, text in enumerate(texts)]
     answered = spark.read.parquet(str(folder / "plain.parquet")).select("id", *answers).collect()
     return {text: sorted(row["id"] for row in answered if row[f"_{at}"]) for at, text in enumerate(texts)}
 
 
-def found(select: Callable[[str], DataFrame], texts: Sequence[str] = CONDITIONS) -> Found:
+def read_answers(select: Callable[[str], DataFrame], texts: Sequence[str] = CONDITIONS) -> Found:
     """Return what one read path selects, in one job for all conditions."""
     frames = [select(text).select(functions.lit(at).alias("at"), "id") for at, text in enumerate(texts)]
     answered = reduce(DataFrame.union, frames).collect()
@@ -119,7 +119,7 @@ WAYS: Final[Mapping[str, Way]] = {
 }  # fmt: skip
 
 
-def streamed(spark: SparkSession, path: str, folder: Path, text: str, *, by_option: bool) -> list[int]:
+def stream_answers(spark: SparkSession, path: str, folder: Path, text: str, *, by_option: bool) -> list[int]:
     """Return what a stream of the whole table selects."""
     stream = spark.readStream.format("lakehouse")
     frame = stream.option("where", text).load(path) if by_option else stream.load(path).where(text)
@@ -128,14 +128,14 @@ def streamed(spark: SparkSession, path: str, folder: Path, text: str, *, by_opti
     return sorted(row["id"] for row in spark.table("ways_in_stream").collect())
 
 
-def wrong(spark: SparkSession, folder: Path, setting: str, table: str | None = None) -> dict[str, list[int]]:
+def find_differences(spark: SparkSession, folder: Path, setting: str, table: str | None = None) -> dict[str, list[int]]:
     """Return the read paths whose rows differ from those that Spark selects from plain Parquet."""
     texts = CONDITIONS[list(SETTINGS).index(setting) % 2 :: 2]
     table = table or TABLE_OF[setting]
-    wanted, differences = judged(spark, folder, texts), dict[str, list[int]]()
+    wanted, differences = spark_answers(spark, folder, texts), dict[str, list[int]]()
     assert len({str(ids) for ids in wanted.values()}) == len(texts)
     for name, way in WAYS.items():
-        got = found(way(spark, str(folder / table)), texts)
+        got = read_answers(way(spark, str(folder / table)), texts)
         for text in (text for text in texts if got[text] != wanted[text]):
             differences[f"{table}, {name}: {text}"] = sorted(set(got[text]) ^ set(wanted[text]))
     return differences

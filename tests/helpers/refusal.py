@@ -15,7 +15,7 @@ from lakeformat import LakeformatError, Table
 from lakeformat.file_system_view.file_groups import list_base_files
 from tests.helpers.tables import a_schema
 
-__all__ = ["ROWS", "SCHEMA", "named", "new_table", "refused", "tree"]
+__all__ = ["ROWS", "SCHEMA", "check_message", "check_refused", "new_table", "tree"]
 
 SCHEMA = a_schema(id="string", n="int32", ts="int64", p="string", v="float64")
 ROWS = pa.table({"id": ["a", "b"], "n": [1, 2], "ts": [1, 1], "p": ["x", "y"], "v": [0.5, 1.5]}, schema=SCHEMA)
@@ -30,7 +30,7 @@ def new_table(folder: Path, schema: pa.Schema = SCHEMA, rows: pa.Table | None = 
     return table
 
 
-def named(caught: pytest.ExceptionInfo[LakeformatError], error: type[LakeformatError], *parts: str) -> str:
+def check_message(caught: pytest.ExceptionInfo[LakeformatError], error: type[LakeformatError], *parts: str) -> str:
     """Check that the error is of exactly this class and that its one line has all these parts. Return the line."""
     assert type(caught.value) is error
     message = str(caught.value)
@@ -50,12 +50,12 @@ def state(table: Table) -> tuple[Any, ...]:
 
 
 @contextmanager
-def refused(table: Table, error: type[LakeformatError], *parts: str) -> Iterator[None]:
+def check_refused(table: Table, error: type[LakeformatError], *parts: str) -> Iterator[None]:
     """Check that the block is refused with this error and these words, and that it leaves nothing behind."""
     before = state(table)
     with pytest.raises(LakeformatError) as caught:
         yield
-    named(caught, error, *parts)
+    check_message(caught, error, *parts)
     assert state(table) == before
     table.upsert(table.to_arrow(meta_columns=False).slice(0, 1))  # The table takes writes as before.
 

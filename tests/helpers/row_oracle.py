@@ -30,23 +30,23 @@ from lakeformat.predicate import (
 Row = Mapping[str, Any]
 
 
-def truth(predicate: Predicate, row: Row) -> bool | None:
+def evaluate(predicate: Predicate, row: Row) -> bool | None:
     match predicate:
         case Always(value):
             return value
         case Not(operand):
-            inner = truth(operand, row)
+            inner = evaluate(operand, row)
             return None if inner is None else not inner
         case And(operands):
-            answers = [truth(operand, row) for operand in operands]
+            answers = [evaluate(operand, row) for operand in operands]
             return False if False in answers else None if None in answers else True
         case Or(operands):
-            answers = [truth(operand, row) for operand in operands]
+            answers = [evaluate(operand, row) for operand in operands]
             return True if True in answers else None if None in answers else False
         case IsNull(column):
             return cell(row, column) is None
         case Comparison() | ColumnComparison():
-            return compared(predicate, row)
+            return evaluate_comparison(predicate, row)
         case In(column, values):
             value = cell(row, column)
             if any(isinstance(other, float) for other in values) and value is not None:
@@ -63,7 +63,7 @@ def truth(predicate: Predicate, row: Row) -> bool | None:
             return on_text(cell(row, column), lambda value: like(value, pattern))
 
 
-def compared(predicate: Comparison | ColumnComparison, row: Row) -> bool | None:
+def evaluate_comparison(predicate: Comparison | ColumnComparison, row: Row) -> bool | None:
     if isinstance(predicate, Comparison):
         return compare(cell(row, predicate.column), predicate.op, predicate.value)
     return compare(cell(row, predicate.left), predicate.op, cell(row, predicate.right))

@@ -12,7 +12,7 @@ from lakeformat.spark import LakehouseTable, sql, view
 from tests.helpers import hudi_rs
 from tests.helpers.sql_cases import FIRST, REFUSED, STATEMENTS, Held
 
-__all__ = ["check_refusal", "check_statement", "held", "make_flights"]
+__all__ = ["check_refusal", "check_statement", "make_flights", "read_flights"]
 
 
 def make_flights(spark: SparkSession, name: str, path: Path) -> None:
@@ -22,7 +22,7 @@ def make_flights(spark: SparkSession, name: str, path: Path) -> None:
     view(spark, name, str(path))
 
 
-def held(path: Path) -> Held:
+def read_flights(path: Path) -> Held:
     """Return the rows of the table. Fail if hudi-rs reads other rows."""
     rows = hudi_rs.assert_same_rows(lakeformat.open(path))
     return {row["id"]: (row["part"], row["price"], row["ts"]) for row in rows}
@@ -32,9 +32,9 @@ def check_statement(spark: SparkSession, case: str, name: str, path: Path) -> No
     """Check that a statement of `STATEMENTS` leaves the expected rows, makes one commit and leaves no view."""
     text, wanted = STATEMENTS[case]
     before = {table.name for table in spark.catalog.listTables()}
-    told = sql(spark, text.replace("{t}", name).replace("{path}", str(path)) + ";").collect()
-    assert held(path) == wanted(dict(FIRST))
-    assert len(told) == 1
+    answers = sql(spark, text.replace("{t}", name).replace("{path}", str(path)) + ";").collect()
+    assert read_flights(path) == wanted(dict(FIRST))
+    assert len(answers) == 1
     assert len(lakeformat.open(path).history()) == 2
     assert {table.name for table in spark.catalog.listTables()} == before
     seen = {row["id"]: (row["part"], row["price"], row["ts"]) for row in sql(spark, f"select * from {name}").collect()}
@@ -48,4 +48,4 @@ def check_refusal(spark: SparkSession, case: str, name: str, path: Path) -> None
     with pytest.raises(error, match=said) as caught:
         sql(spark, text.replace("{t}", name))
     assert "\n" not in str(caught.value)
-    assert held(path) == FIRST
+    assert read_flights(path) == FIRST

@@ -53,7 +53,7 @@ def stream(storage: Storage, path: str, data: bytes) -> None:
         sink.write(data)
 
 
-def created(storage: Storage, path: str, data: bytes) -> bool:
+def try_create(storage: Storage, path: str, data: bytes) -> bool:
     """Create a file. Return whether this call created it."""
     try:
         storage.create(path, data)
@@ -97,7 +97,7 @@ class StorageContract:
 
         def race(thread: int) -> list[str]:
             barrier.wait()
-            return [name for name in raced if created(storage, name, contents[thread])]
+            return [name for name in raced if try_create(storage, name, contents[thread])]
 
         raced = [f"raced/{number}" for number in range(self.raced_names)]
         contents = [b"" if empty else b"%d" % thread * 1000 for thread in range(THREADS)]

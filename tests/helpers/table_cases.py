@@ -112,12 +112,12 @@ def typed_row(number: int, edition: int) -> dict[str, Any]:
     }
 
 
-def plain(numbers: Numbers, edition: int) -> pa.Table:
+def plain_rows(numbers: Numbers, edition: int) -> pa.Table:
     """Return flat rows of the schema `PLAIN`."""
     return pa.Table.from_pylist([plain_row(number, edition) for number in numbers], PLAIN)
 
 
-def typed(numbers: Numbers, edition: int) -> pa.Table:
+def typed_rows(numbers: Numbers, edition: int) -> pa.Table:
     """Return rows of every type, of the schema `TYPES`."""
     return pa.Table.from_pylist([typed_row(number, edition) for number in numbers], TYPES)
 
@@ -155,7 +155,7 @@ class Case:
     hudi_options: Mapping[str, str] = field(default_factory=dict)
     metadata_table: bool = False
     from_path: frozenset[str] = frozenset()
-    rows: MakeRows = plain
+    rows: MakeRows = plain_rows
 
     @property
     def partition_fields(self) -> tuple[str, ...]:
@@ -229,8 +229,8 @@ KEY_GENERATORS: Final = (
 )
 
 ALL_TYPES: Final = (
-    Case("all_types", rows=typed),
-    Case("all_types_by_date", BULK_INSERT, partition_by=("day",), options=HIVE, rows=typed),
+    Case("all_types", rows=typed_rows),
+    Case("all_types_by_date", BULK_INSERT, partition_by=("day",), options=HIVE, rows=typed_rows),
 )
 
 CASES: Final = OPERATIONS + KEY_GENERATORS + ALL_TYPES

@@ -251,7 +251,7 @@ class WrittenTable(RuleBasedStateMachine):
         result = self.refused(do, *errors)
         if result is not None:
             then()
-            self.written(result.instant_time)
+            self.record_write(result.instant_time)
 
     def refused(self, do: Callable[[], Any], *errors: type[lakeformat.LakeformatError]) -> Any:
         """Call a method. Return its result, or None if it is refused with one line."""
@@ -262,11 +262,11 @@ class WrittenTable(RuleBasedStateMachine):
         assert "\n" not in refusal
         return None
 
-    def written(self, instant: str) -> None:
+    def record_write(self, instant: str) -> None:
         """Record a commit with the present state."""
-        self.passed(Entry(instant, dict(self.model), dict(self.columns)))
+        self.add_commit(Entry(instant, dict(self.model), dict(self.columns)))
 
-    def passed(self, entry: Entry) -> None:
+    def add_commit(self, entry: Entry) -> None:
         """Record a commit. Cleaning may have removed files of an older one."""
         self.past.append(entry)
         self.forget(self.variant.kept)
@@ -407,7 +407,7 @@ class WrittenTable(RuleBasedStateMachine):
     def read(self, as_of: str | None = None) -> Model:
         rows = self.table.to_arrow(as_of=as_of, meta_columns=False).to_pylist()
         keyed = {self.key(row): row for row in rows}
-        assert len(keyed) == len(rows), "a key stands in two rows"
+        assert len(keyed) == len(rows), "a key is in two rows"
         return keyed
 
     @invariant()

@@ -46,7 +46,7 @@ def rows(held: Rows) -> pa.Table:
     return pa.Table.from_pylist([{"id": i, "part": p, "v": v} for (p, i), v in held.items()], SCHEMA)
 
 
-def stored(table: Table) -> Rows:
+def read_rows(table: Table) -> Rows:
     listed = hudi_rs.assert_same_rows(table)
     found = {(row["part"], row["id"]): row["v"] for row in listed}
     assert len(found) == len(listed), "a record key is doubled"
@@ -95,7 +95,7 @@ def test_any_writes_keep_every_key_in_its_bucket(
             model = model | batch
         table = bucketed(path, buckets)
         assert_one_file_a_bucket(table, buckets)
-    assert stored(table) == model
+    assert read_rows(table) == model
 
 
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
@@ -165,7 +165,7 @@ MANY: Rows = {("p", f"k{n}"): 0 for n in range(60)} | {("q", f"k{n}"): 0 for n i
 MORE: Rows = {("p", f"k{n}"): 1 for n in range(50, 70)} | {("r", "new"): 1}
 
 
-def merged(table: Table, batch: pa.Table) -> None:
+def run_merge(table: Table, batch: pa.Table) -> None:
     table.merge(batch).when_matched_update().when_not_matched_insert().execute()
 
 
@@ -174,7 +174,7 @@ WAYS = {
     "insert": Table.insert,
     "bulk_insert": Table.bulk_insert,
     "insert_overwrite": Table.insert_overwrite,
-    "merge": merged,
+    "merge": run_merge,
 }
 
 
@@ -203,10 +203,10 @@ def test_write_of_other_files_among_buckets_is_refused(way: str, tmp_path: Path)
         (of_six, {"hoodie.index.type": "GLOBAL_BLOOM"}),
         (of_six, {"hoodie.bucket.index.num.buckets": 12}),
     ):
-        before = stored(table)
+        before = read_rows(table)
         with pytest.raises(InvalidOptionError, match=said):
             WAYS[way](lakeformat.open(table.context.storage.location, **options), rows(MORE))
-        assert stored(table) == before
+        assert read_rows(table) == before
         assert len(table.history()) == 1
 
 
@@ -229,7 +229,7 @@ def test_write_without_new_file_groups_needs_no_index_option(tmp_path: Path) -> 
     plain.overwrite(rows(MORE))
     assert {bucket_of(file.name.file_id) for file in plain.snapshot().files} == {None}
     plain.upsert(rows(MANY))
-    assert stored(plain) == MORE | MANY
+    assert read_rows(plain) == MORE | MANY
 
 
 @settings(max_examples=examples(25))
@@ -260,7 +260,7 @@ def test_a_merge_keeps_every_key_in_its_bucket(tmp_path: Path) -> None:
     source = rows({("p", f"k{n}"): 1 for n in range(10, 30)} | {("q", f"k{n}"): 1 for n in range(5)})
     table.merge(source).when_matched_update().when_not_matched_insert().execute()
     wanted = {("p", f"k{n}"): int(n >= 10) for n in range(30)} | {("q", f"k{n}"): 1 for n in range(5)}
-    assert stored(table) == wanted
+    assert read_rows(table) == wanted
     assert_one_file_a_bucket(table, 2)
 
 
@@ -287,4 +287,4 @@ def test_two_writers_do_not_open_one_bucket_twice(tmp_path: Path) -> None:
     with pytest.raises(WriteConflictError, match=r"opened the same bucket.*run the write again"):
         ours.upsert(rows({("p", "ours"): 1}))
     assert not waiting
-    assert stored(lakeformat.open(tmp_path / "t")) == theirs
+    assert read_rows(lakeformat.open(tmp_path / "t")) == theirs

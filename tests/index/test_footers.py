@@ -19,7 +19,7 @@ ROWS = pa.table(
 )
 
 
-def written(**options: object) -> bytes:
+def write_parquet(**options: object) -> bytes:
     sink = io.BytesIO()
     pq.write_table(ROWS, sink, row_group_size=60, write_page_checksum=True, **options)
     return sink.getvalue()
@@ -33,7 +33,7 @@ def read(data: bytes, batch_rows: int = 33, **options: object) -> pa.Table:
 
 
 def test_reads_selected_row_groups_and_columns() -> None:
-    data = written()
+    data = write_parquet()
     assert read(data).equals(ROWS)
     assert read(data, row_groups=[1]).equals(ROWS.slice(60))
     assert read(data, row_groups=[1, 0], columns=["n"]).num_rows == 100
@@ -52,7 +52,7 @@ def headers(data: bytes) -> list[int]:
 
 @pytest.mark.parametrize("batch_rows", [20, 33])
 def test_a_flipped_bit_in_a_page_header_is_an_error_or_makes_no_difference(batch_rows: int) -> None:
-    data = written(compression="zstd")
+    data = write_parquet(compression="zstd")
     refused = 0
     for at in headers(data):
         for bit in range(5):
@@ -81,4 +81,4 @@ class NoMemory(io.BytesIO):
 
 def test_memory_error_is_not_reported_as_damage() -> None:
     with pytest.raises(MemoryError, match=r"x/base\.parquet"):
-        open_parquet(NoMemory(written()), "x/base.parquet")
+        open_parquet(NoMemory(write_parquet()), "x/base.parquet")

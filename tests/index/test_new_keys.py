@@ -39,7 +39,7 @@ def rows(ids: Sequence[str], v: int = 0) -> pa.Table:
     return pa.table([pa.array(ids, pa.string()), pa.array([v] * len(ids), pa.int64())], schema=SCHEMA)
 
 
-def mistakes(table: lakeformat.Table, ids: Sequence[str]) -> list[int]:
+def count_false_positives(table: lakeformat.Table, ids: Sequence[str]) -> list[int]:
     """Return, for each file, the number of keys that its range and its filter let through by mistake."""
     found = []
     for number, file in enumerate(table.snapshot().files):
@@ -89,7 +89,7 @@ WAYS: Final[Mapping[str, Callable[[lakeformat.Table, pa.Table], lakeformat.Write
 def test_new_keys_rewrite_no_file(way: str, kind: str, overlapping: Path, tmp_path: Path) -> None:
     table = copied(overlapping, tmp_path / "t", kind)
     new = rows(keys(99, NEW), 1)
-    wrong = mistakes(table, new["id"].to_pylist())
+    wrong = count_false_positives(table, new["id"].to_pylist())
     assert sum(map(bool, wrong)) > 5, "filters err often enough to tell something"
     before = {file.path for file in table.snapshot().files}
     if way == "upsert":
@@ -109,7 +109,7 @@ def test_among_updates_only_their_files_are_rewritten(way: str, overlapping: Pat
     touched = {at: table.snapshot().files[at] for at in (3, 17)}
     known = [key for at in touched for key in keys_of(table, at)[:50]]
     new = keys(99, NEW)
-    wrong = mistakes(table, [*known, *new])
+    wrong = count_false_positives(table, [*known, *new])
     result = WAYS[way](table, rows([*known, *new], 1))
     after = {file.path for file in table.snapshot().files}
     assert {file.path for file in touched.values()}.isdisjoint(after)
@@ -118,8 +118,8 @@ def test_among_updates_only_their_files_are_rewritten(way: str, overlapping: Pat
     assert result.report["rows"]["inserted"] == NEW
     found = table.to_arrow(where="v = 1")["id"].to_pylist()
     assert sorted(found) == sorted([*known, *new])
-    told = count(result, "tag", "false_positives") + count(result, "write", "false_positives")
-    assert told == sum(wrong)
+    reported = count(result, "tag", "false_positives") + count(result, "write", "false_positives")
+    assert reported == sum(wrong)
 
 
 @pytest.mark.parametrize("new", [20, 3_000])

@@ -27,7 +27,7 @@ def standing(table: lakeformat.Table) -> list[tuple[int, str]]:
     return sorted((row["id"], row["v"]) for row in table.to_arrow().to_pylist())
 
 
-def made(path: Path, version: int, ordering: dict[str, str], index: str = "AUTO") -> lakeformat.Table:
+def make_table(path: Path, version: int, ordering: dict[str, str], index: str = "AUTO") -> lakeformat.Table:
     """Create a table in which key 1 was deleted from the first file group and inserted into the second.
 
     Key 2 was deleted from both.
@@ -50,7 +50,7 @@ def made(path: Path, version: int, ordering: dict[str, str], index: str = "AUTO"
 def test_upsert_changes_the_reinserted_row_of_a_deleted_key(
     tmp_path: Path, version: int, ordering: dict[str, str], way: str
 ) -> None:
-    table = made(tmp_path / "t", version, ordering, way if way in INDEXES else "AUTO")
+    table = make_table(tmp_path / "t", version, ordering, way if way in INDEXES else "AUTO")
     if way == "in tasks":
         write_shuffled(table, [rows(1, v="third"), rows(2, 4, v="third")], Operation.UPSERT)
     else:

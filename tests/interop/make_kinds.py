@@ -55,14 +55,14 @@ SQL_OPTIONS: Final = (
 COLUMNS: Final = "id int, name string, ts bigint, x double, reg string, day int, born date"
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return a value in the form of the JSON files."""
     if isinstance(value, Row):
-        return {name: plain(inner) for name, inner in value.asDict().items()}
+        return {name: to_plain(inner) for name, inner in value.asDict().items()}
     if isinstance(value, dict):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {str(key): to_plain(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):
@@ -104,7 +104,7 @@ class Maker:
         try:
             frame = self.spark.read.format("hudi").options(**options).load(path)
             found = [
-                {column: plain(value) for column, value in row.asDict().items() if column not in UNSAID}
+                {column: to_plain(value) for column, value in row.asDict().items() if column not in UNSAID}
                 for row in frame.collect()
             ]
             return sorted(found, key=lambda row: json.dumps(row, sort_keys=True))
@@ -113,11 +113,11 @@ class Maker:
 
     def pack(self, name: str, folder: Path) -> None:
         asked = {"hoodie.schema.on.read.enable": "true"} if "evolved" in name else {}
-        told = {
+        document = {
             "snapshot": self.read(name, **asked),
             "read_optimized": self.read(name, **asked, **{"hoodie.datasource.query.type": "read_optimized"}),
         }
-        (folder / f"{name}.json").write_text(json.dumps(told).replace("}, {", "},\n{") + "\n", encoding="utf-8")
+        (folder / f"{name}.json").write_text(json.dumps(document).replace("}, {", "},\n{") + "\n", encoding="utf-8")
         with zipfile.ZipFile(folder / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             for file in sorted((self.tables / name).rglob("*")):
                 if file.is_file() and not file.name.endswith(".crc"):
@@ -173,7 +173,7 @@ HISTORIES: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def evolved(maker: Maker, name: str, options: dict[str, str], *, nested: bool) -> None:
+def write_evolved(maker: Maker, name: str, options: dict[str, str], *, nested: bool) -> None:
     """Rename, drop, add again and change the type of columns, and write rows with each schema."""
     options = {**options, "hoodie.schema.on.read.enable": "true", "hoodie.datasource.write.reconcile.schema": "true"}
     maker.write(name, maker.rows(range(3), 10, "a"), "insert", options)
@@ -202,7 +202,7 @@ def make(maker: Maker, name: str) -> None:
     if kind in HISTORIES:
         maker.history(name, HISTORIES[kind])
     else:
-        evolved(maker, name, {**ONE_KEY, **(MOR if "mor" in kind else {})}, nested="nested" in kind)
+        write_evolved(maker, name, {**ONE_KEY, **(MOR if "mor" in kind else {})}, nested="nested" in kind)
 
 
 def main(bundle: str, tag: str, folder: str, *wanted: str) -> None:

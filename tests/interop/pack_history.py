@@ -27,7 +27,7 @@ OWN: Final = Path(__file__).resolve().parents[1] / "fixtures" / "own_histories"
 LEFT_OUT: Final = frozenset({"_hoodie_commit_seqno", "_hoodie_file_name"})
 
 
-def encoded(value: Any) -> Any:
+def encode_value(value: Any) -> Any:
     """Encode a value that JSON cannot represent."""
     match value:
         case decimal.Decimal():
@@ -62,7 +62,7 @@ def pack(played: Played, into: Path) -> None:
         "as_of": {look.as_of: as_rows(look.rows) for look in looks if look.as_of is not None},
     }
     into.mkdir(parents=True, exist_ok=True)
-    (into / f"{kind.name}.json").write_text(json.dumps(document, default=encoded, ensure_ascii=False) + "\n")
+    (into / f"{kind.name}.json").write_text(json.dumps(document, default=encode_value, ensure_ascii=False) + "\n")
     with zipfile.ZipFile(into / f"{kind.name}.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for file in sorted(played.table.rglob("*")):
             if file.is_file() and file.suffix != ".crc":

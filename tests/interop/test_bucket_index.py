@@ -11,8 +11,8 @@ import lakeformat
 from lakeformat.index.bucket import bucket_of
 from tests.helpers import hudi_rs
 from tests.helpers.hudi_spark import Hudi, the_rest_by_night
-from tests.helpers.table_cases import FIRST, NEW, Case, Step, plain
-from tests.interop.test_our_tables import Rows, applied, assert_ours, by_key, write_ours
+from tests.helpers.table_cases import FIRST, NEW, Case, Step, plain_rows
+from tests.interop.test_our_tables import Rows, apply_operation, assert_ours, by_key, write_ours
 
 pytestmark = pytest.mark.interop
 
@@ -46,7 +46,7 @@ def test_a_bucket_table_shared_with_hudi(first: str, case: Case, hudi: Hudi, tmp
     theirs = {**asked, **case.writer_options}
     table = lakeformat.create(
         path,
-        plain((), 0).schema,
+        plain_rows((), 0).schema,
         record_key=case.record_key,
         partition_by=case.partition_by,
         ordering="ts",
@@ -56,23 +56,23 @@ def test_a_bucket_table_shared_with_hudi(first: str, case: Case, hudi: Hudi, tmp
     if first == "ours":
         rows = write_ours(case, table, rows, Step("upsert", FIRST, 1))
     else:
-        batch = plain(FIRST, 1)
+        batch = plain_rows(FIRST, 1)
         hudi.write(path, batch, "upsert", **theirs)
-        rows = applied(case, rows, "upsert", batch)
+        rows = apply_operation(case, rows, "upsert", batch)
     begun = file_ids(lakeformat.open(path))
     assert {bucket for _, bucket in begun} == {0, 1, 2}
 
     for edition, numbers in ((2, [*FIRST[::9], *NEW]), (3, FIRST[::7])):
         table = lakeformat.open(path, **asked)
         rows = write_ours(case, table, rows, Step("upsert", numbers, 10 * edition))
-        changes = plain(numbers, 10 * edition + 1)
+        changes = plain_rows(numbers, 10 * edition + 1)
         hudi.write(path, changes, "upsert", **theirs)
-        rows = applied(case, rows, "upsert", changes)
+        rows = apply_operation(case, rows, "upsert", changes)
         assert_ours(case, path, rows)
 
-    gone = plain(FIRST[4::18], 40)
+    gone = plain_rows(FIRST[4::18], 40)
     hudi.delete(path, gone, **theirs)
-    rows = applied(case, rows, "delete", gone)
+    rows = apply_operation(case, rows, "delete", gone)
     rows = write_ours(case, lakeformat.open(path, **asked), rows, Step("bulk_insert", range(210, 240), 41))
     assert_ours(case, path, rows)
     assert by_key(case, hudi.read(path)) == by_key(case, lakeformat.open(path).to_arrow(meta_columns=True))

@@ -54,16 +54,18 @@ def rows(keys: str, ts: int, v: int | None) -> pa.Table:
     return pa.table([[*keys], regions, [ts] * len(keys), [v] * len(keys)], schema=SCHEMA)
 
 
-def plain(image: Any) -> Any:
+def plain_image(image: Any) -> Any:
     found = json.loads(image) if isinstance(image, str) else image
     if found is None:
         return None
     return {name: value for name, value in found.items() if value is not None and not name.startswith("_hoodie")}
 
 
-def counted(changes: pa.Table) -> list[str]:
-    told = ({**row, "before": plain(row["before"]), "after": plain(row["after"])} for row in changes.to_pylist())
-    return sorted(json.dumps(row, sort_keys=True) for row in told)
+def changes_as_text(changes: pa.Table) -> list[str]:
+    documents = (
+        {**row, "before": plain_image(row["before"]), "after": plain_image(row["after"])} for row in changes.to_pylist()
+    )
+    return sorted(json.dumps(row, sort_keys=True) for row in documents)
 
 
 def assert_same_changes(hudi: Hudi, table: Table, path: Path) -> None:
@@ -72,8 +74,8 @@ def assert_same_changes(hudi: Hudi, table: Table, path: Path) -> None:
     middle = bounds[-4] if len(bounds) > 3 else "000"
     for begin, end in [("000", None), (middle, None), ("000", middle)]:
         asked = {**QUERY, BEGIN: begin, **({END: end} if end else {})}
-        ours = counted(table.changes(begin, end, images=True).to_arrow())
-        assert counted(hudi.read(path, options=asked)) == ours, (begin, end)
+        ours = changes_as_text(table.changes(begin, end, images=True).to_arrow())
+        assert changes_as_text(hudi.read(path, options=asked)) == ours, (begin, end)
 
 
 @pytest.mark.parametrize(

@@ -10,24 +10,24 @@ import pytest
 import lakeformat
 from tests.helpers import hudi_rs
 from tests.helpers.hudi_spark import Hudi
-from tests.helpers.table_cases import FIRST, NEW, Case, plain
-from tests.interop.test_our_tables import Rows, applied, assert_hudi_agrees, assert_ours, by_key
+from tests.helpers.table_cases import FIRST, NEW, Case, plain_rows
+from tests.interop.test_our_tables import Rows, apply_operation, assert_hudi_agrees, assert_ours, by_key
 
 pytestmark = pytest.mark.interop
 
 CASE = Case("clustered", partition_by=("region",))
 
 
-def made(path: Path) -> tuple[lakeformat.Table, Rows]:
+def make_table(path: Path) -> tuple[lakeformat.Table, Rows]:
     """Create a table with several files in each partition. Return it with the expected rows."""
-    table = lakeformat.create(path, plain((), 0).schema, record_key="id", partition_by="region", ordering="ts")
-    first = plain(FIRST, 1)
+    table = lakeformat.create(path, plain_rows((), 0).schema, record_key="id", partition_by="region", ordering="ts")
+    first = plain_rows(FIRST, 1)
     for start in range(0, len(FIRST), 30):
-        table.bulk_insert(plain(FIRST[start : start + 30], 1))
-    return table, applied(CASE, {}, "upsert", first)
+        table.bulk_insert(plain_rows(FIRST[start : start + 30], 1))
+    return table, apply_operation(CASE, {}, "upsert", first)
 
 
-def placed(rows: pa.Table) -> list[object]:
+def rows_without_files(rows: pa.Table) -> list[object]:
     """Return rows with all their meta columns except the file name."""
     return [{**row, "_hoodie_file_name": None} for row in hudi_rs.rows_by_key(rows)]
 
@@ -50,17 +50,17 @@ def call(hudi: Hudi, path: Path, arguments: str) -> None:
 
 def test_hudi_reads_and_writes_a_table_that_we_clustered(hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table, rows = made(path)
-    before, instant = placed(table.to_arrow(meta_columns=True)), table.history()[0].instant_time
+    table, rows = make_table(path)
+    before, instant = rows_without_files(table.to_arrow(meta_columns=True)), table.history()[0].instant_time
     table.cluster(["value", "n"], curve="hilbert", target_file_bytes=6000)
-    assert placed(hudi.read(path)) == placed(table.to_arrow(meta_columns=True)) == before
-    assert placed(hudi.read(path, as_of=instant)) == before
-    changes = plain([*FIRST[::9], *NEW], 3)
+    assert rows_without_files(hudi.read(path)) == rows_without_files(table.to_arrow(meta_columns=True)) == before
+    assert rows_without_files(hudi.read(path, as_of=instant)) == before
+    changes = plain_rows([*FIRST[::9], *NEW], 3)
     hudi.write(path, changes, "upsert", **CASE.writer_options)
-    rows = applied(CASE, rows, "upsert", changes)
-    gone = plain(FIRST[4::18], 4)
+    rows = apply_operation(CASE, rows, "upsert", changes)
+    gone = plain_rows(FIRST[4::18], 4)
     hudi.delete(path, gone, **CASE.writer_options)
-    rows = applied(CASE, rows, "delete", gone)
+    rows = apply_operation(CASE, rows, "delete", gone)
     assert_ours(CASE, path, rows)
     lakeformat.open(path).cluster("n")
     assert_ours(CASE, path, rows)
@@ -70,35 +70,35 @@ def test_hudi_reads_and_writes_a_table_that_we_clustered(hudi: Hudi, tmp_path: P
 
 def test_hudi_runs_our_plan(hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table, rows = made(path)
-    before = placed(table.to_arrow(meta_columns=True))
+    table, rows = make_table(path)
+    before = rows_without_files(table.to_arrow(meta_columns=True))
     planned = table.schedule_clustering(["value", "n"], curve="z-order")
     assert pending(path) == [planned]
-    assert placed(hudi.read(path)) == before
+    assert rows_without_files(hudi.read(path)) == before
     call(hudi, path, f"op => 'execute', instants => '{planned}'")
     assert pending(path) == []
     assert lakeformat.open(path).history()[0].instant_time == planned
     assert last_operation(path) == "cluster"
-    assert placed(lakeformat.open(path).to_arrow(meta_columns=True)) == before
-    table.upsert(plain(FIRST[::7], 5))
-    assert_ours(CASE, path, applied(CASE, rows, "upsert", plain(FIRST[::7], 5)))
+    assert rows_without_files(lakeformat.open(path).to_arrow(meta_columns=True)) == before
+    table.upsert(plain_rows(FIRST[::7], 5))
+    assert_ours(CASE, path, apply_operation(CASE, rows, "upsert", plain_rows(FIRST[::7], 5)))
 
 
 def test_we_run_hudis_plan(hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table, rows = made(path)
-    changes = plain(FIRST[::9], 3)
+    table, rows = make_table(path)
+    changes = plain_rows(FIRST[::9], 3)
     hudi.write(path, changes, "upsert", **CASE.writer_options)
-    rows = applied(CASE, rows, "upsert", changes)
-    before = placed(table.to_arrow(meta_columns=True))
+    rows = apply_operation(CASE, rows, "upsert", changes)
+    before = rows_without_files(table.to_arrow(meta_columns=True))
     call(hudi, path, "op => 'schedule', order => 'value,n'")
     (planned,) = pending(path)
     with pytest.raises(lakeformat.WriteConflictError, match=planned):
-        table.upsert(plain(FIRST[:3], 6))
+        table.upsert(plain_rows(FIRST[:3], 6))
     result = lakeformat.open(path, **{"hoodie.layout.optimize.strategy": "z-order"}).run_clustering()
     assert result.instant_time == planned
     assert "z-order" in result.describe()
-    assert placed(hudi.read(path)) == placed(table.to_arrow(meta_columns=True)) == before
+    assert rows_without_files(hudi.read(path)) == rows_without_files(table.to_arrow(meta_columns=True)) == before
     assert by_key(CASE, table.to_arrow(meta_columns=False)) == rows
-    hudi.write(path, plain(FIRST[::5], 7), "upsert", **CASE.writer_options)
-    assert_ours(CASE, path, applied(CASE, rows, "upsert", plain(FIRST[::5], 7)))
+    hudi.write(path, plain_rows(FIRST[::5], 7), "upsert", **CASE.writer_options)
+    assert_ours(CASE, path, apply_operation(CASE, rows, "upsert", plain_rows(FIRST[::5], 7)))

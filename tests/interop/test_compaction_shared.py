@@ -12,7 +12,7 @@ import lakeformat
 from lakeformat.model.instant import Action
 from tests.helpers import hudi_rs
 from tests.helpers.hudi_spark import Hudi
-from tests.helpers.table_cases import FIRST, NEW, plain
+from tests.helpers.table_cases import FIRST, NEW, plain_rows
 
 pytestmark = pytest.mark.interop
 
@@ -53,10 +53,10 @@ class Shared:
     def hudi_writes(self, step: int) -> None:
         """Upsert some stored rows and new ones through Hudi, and delete others."""
         self.edition += 1
-        changed = plain([*FIRST[step::7], NEW[step]], self.edition)
+        changed = plain_rows([*FIRST[step::7], NEW[step]], self.edition)
         self.hudi.write(self.path, changed, "upsert", **self.options)
         self.edition += 1
-        self.hudi.delete(self.path, plain(FIRST[step::40], self.edition), **self.options)
+        self.hudi.delete(self.path, plain_rows(FIRST[step::40], self.edition), **self.options)
 
     def hudi_calls(self, operation: str) -> None:
         statement = f"call run_compaction(op => '{operation}', path => '{self.path}')"
@@ -67,15 +67,15 @@ class Shared:
 
     def seen(self) -> list[Any]:
         """Check that all readers agree. Return the rows with their meta columns except the file name."""
-        ours = placed(self.table.to_arrow(meta_columns=True))
-        assert placed(self.hudi.read(self.path)) == ours
+        ours = rows_without_files(self.table.to_arrow(meta_columns=True))
+        assert rows_without_files(self.hudi.read(self.path)) == ours
         # Beside a plan in version 6, hudi-rs does not see the log files of the plan's slices.
         if not (self.version == 6 and self.pending()):
-            assert placed(hudi_rs.read(self.path)) == ours
+            assert rows_without_files(hudi_rs.read(self.path)) == ours
         return ours
 
 
-def placed(rows: Any) -> list[Any]:
+def rows_without_files(rows: Any) -> list[Any]:
     return [{**row, "_hoodie_file_name": None} for row in hudi_rs.rows_by_key(rows)]
 
 
@@ -84,7 +84,7 @@ def shared(request: pytest.FixtureRequest, hudi: Hudi, tmp_path: Path) -> Shared
     if request.param != 6 and hudi.version == "0.15.0":
         pytest.skip("Hudi 0.15.0 has no table version 9")
     made = Shared(hudi, tmp_path / "t", request.param)
-    hudi.write(made.path, plain(FIRST, 1), "insert", **made.options)
+    hudi.write(made.path, plain_rows(FIRST, 1), "insert", **made.options)
     return made
 
 
@@ -127,15 +127,15 @@ def test_each_runs_compaction_plans_of_the_other(shared: Shared) -> None:
 def test_hudi_writes_after_our_automatic_compaction(hudi: Hudi, tmp_path: Path) -> None:
     shared = Shared(hudi, tmp_path / "t", 6)
     kept = {name: value for name, value in shared.options.items() if "compact" not in name}
-    rows = plain(FIRST, 1)
+    rows = plain_rows(FIRST, 1)
     table = lakeformat.create(shared.path, rows.schema, **kept, **{"lakeformat.compact.auto.log.files": 3})
     table.insert(rows)
     for edition in range(2, 6):
-        table.upsert(plain(FIRST[::7], edition))
+        table.upsert(plain_rows(FIRST[::7], edition))
     assert "compact" in {entry.operation for entry in table.history()}
     shared.seen()
     shared.edition = 6
     shared.hudi_writes(0)
     shared.seen()
-    table.upsert(plain(FIRST[::5], 10))
+    table.upsert(plain_rows(FIRST[::5], 10))
     shared.seen()

@@ -12,7 +12,14 @@ import pytest
 import lakeformat
 from tests.helpers.hudi_spark import Hudi, the_rest_by_night
 from tests.helpers.table_cases import FIRST, HIVE, NEW, REGIONS, Case
-from tests.interop.test_our_tables import Rows, applied, assert_hudi_agrees, assert_hudi_rs_agrees, assert_ours, by_key
+from tests.interop.test_our_tables import (
+    Rows,
+    apply_operation,
+    assert_hudi_agrees,
+    assert_hudi_rs_agrees,
+    assert_ours,
+    by_key,
+)
 
 pytestmark = pytest.mark.interop
 
@@ -26,7 +33,7 @@ Write = Callable[[lakeformat.Table, pa.Table], object]
 Change = Callable[[Rows, Rows], Rows]
 
 
-def kept(rows: Rows, keep: Callable[[Mapping[str, Any]], bool]) -> Rows:
+def filter_rows(rows: Rows, keep: Callable[[Mapping[str, Any]], bool]) -> Rows:
     return {key: row for key, row in rows.items() if keep(row)}
 
 
@@ -34,10 +41,10 @@ def of_regions(rows: Rows) -> set[Any]:
     return {row["region"] for row in rows.values()}
 
 
-def overwritten(case: Case, rows: Rows, brought: Rows) -> Rows:
+def apply_overwrite(case: Case, rows: Rows, brought: Rows) -> Rows:
     """Return the rows after an insert overwrite. Without partitions, the new rows replace all."""
     there = of_regions(brought) if case.partition_by else {*REGIONS}
-    return kept(rows, lambda row: row["region"] not in there) | brought
+    return filter_rows(rows, lambda row: row["region"] not in there) | brought
 
 
 def steps(case: Case) -> list[tuple[str, range | list[int], Write, Change]]:
@@ -72,20 +79,22 @@ def steps(case: Case) -> list[tuple[str, range | list[int], Write, Change]]:
             "delete by predicate",
             [],
             lambda table, _: table.delete(where="id between 'key-0050' and 'key-0065' or region = 'africa'"),
-            lambda rows, _: kept(rows, lambda r: not "key-0050" <= r["id"] <= "key-0065" and r["region"] != REGIONS[3]),
+            lambda rows, _: filter_rows(
+                rows, lambda r: not "key-0050" <= r["id"] <= "key-0065" and r["region"] != REGIONS[3]
+            ),
         ),
         (
             "insert_overwrite",
             [*range(60, 80)],
             lambda table, batch: table.insert_overwrite(batch),
-            lambda rows, brought: overwritten(case, rows, brought),
+            lambda rows, brought: apply_overwrite(case, rows, brought),
         ),
         ("upsert again", FIRST, lambda table, batch: table.upsert(batch), put),
         (
             "delete_partition",
             [],
             lambda table, _: table.delete_partitions(region) if case.partition_by else table.delete(where=where),
-            lambda rows, _: kept(rows, lambda r: r["region"] != REGIONS[0]),
+            lambda rows, _: filter_rows(rows, lambda r: r["region"] != REGIONS[0]),
         ),
         ("upsert after it", FIRST[::2], lambda table, batch: table.upsert(batch), put),
         (
@@ -121,7 +130,7 @@ def test_all_read_the_same_after_each_operation(case: Case, hudi: Hudi, tmp_path
         edition += 1
         batch = case.rows([*FIRST[::7], *NEW], edition)
         write(batch)
-        rows = applied(case, rows, "upsert", batch)
+        rows = apply_operation(case, rows, "upsert", batch)
         assert_ours(case, path, rows)
         assert_hudi_agrees(case, path, hudi)
         assert_hudi_rs_agrees(case, path)

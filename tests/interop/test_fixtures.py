@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.helpers.fixture_tables import read_expectations, names, unpack
+from tests.helpers.fixture_tables import names, read_expectations, unpack
 from tests.helpers.hudi_spark import Hudi, the_rest_by_night
 
 pytestmark = pytest.mark.interop
 
 
-def encoded(value: Any) -> Any:
+def encode_value(value: Any) -> Any:
     """Return a value of ``to_pylist`` in the form of the fixtures' JSON."""
     match value:
         case decimal.Decimal():
@@ -30,9 +30,9 @@ def encoded(value: Any) -> Any:
         case dt.date():
             return value.isoformat()
         case dict():
-            return {key: encoded(item) for key, item in value.items()}
+            return {key: encode_value(item) for key, item in value.items()}
         case list():
-            return [encoded(item) for item in value]
+            return [encode_value(item) for item in value]
         case _:
             return value
 
@@ -40,7 +40,7 @@ def encoded(value: Any) -> Any:
 def as_json_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Return rows in the encoding and the order of the fixtures."""
     ordered = table.sort_by([("_hoodie_partition_path", "ascending"), ("_hoodie_record_key", "ascending")])
-    return [encoded(row) for row in ordered.to_pylist(maps_as_pydicts="strict")]
+    return [encode_value(row) for row in ordered.to_pylist(maps_as_pydicts="strict")]
 
 
 @pytest.mark.parametrize("name", the_rest_by_night(names("hudi_v6"), {"hudi_v6/cow_all_types"}))

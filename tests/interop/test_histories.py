@@ -238,15 +238,15 @@ def of_range(table: lakeformat.Table, begin: str, end: str, theirs: pa.Table | s
     loser out.
     """
     ours = by_key(table.changes(begin, end or None).to_arrow(meta_columns=True))
-    told = by_key(theirs) if isinstance(theirs, pa.Table) else {}
+    their_rows = by_key(theirs) if isinstance(theirs, pa.Table) else {}
     whole = lakeformat.open(table.context.storage.location)
     last = next((i.time for i in whole.snapshot().timeline.commits if end in {i.time, i.completed_at}), None)
     standing = by_key(whole.to_arrow(as_of=last, meta_columns=True))
     commit = "_hoodie_commit_time"
-    return {key: row for key, row in ours.items() if key in told or standing.get(key, row)[commit] == row[commit]}
+    return {key: row for key, row in ours.items() if key in their_rows or standing.get(key, row)[commit] == row[commit]}
 
 
-def compared(look: Look) -> list[str]:
+def compare_reads(look: Look) -> list[str]:
     """Return the differences between our read and Hudi's.
 
     Only an instant or a range may be refused, and then both must refuse it.
@@ -267,7 +267,7 @@ def compared(look: Look) -> list[str]:
 
 @HISTORIES
 def test_rows_are_those_that_hudi_reads(played: Played) -> None:
-    wrong: Mapping[str, list[str]] = {look.label: compared(look) for look in played.looks}
+    wrong: Mapping[str, list[str]] = {look.label: compare_reads(look) for look in played.looks}
     assert not any(wrong.values()), "\n".join(f"{at}: {each}" for at, every in wrong.items() for each in every)
 
 

@@ -76,7 +76,7 @@ def by_key(table: pa.Table) -> Rows:
     return found
 
 
-def upserted(known: Rows, table: pa.Table, *, by_time: bool) -> Rows:
+def apply_upsert(known: Rows, table: pa.Table, *, by_time: bool) -> Rows:
     newer = {
         key: row
         for key, row in by_key(table).items()
@@ -88,26 +88,26 @@ def upserted(known: Rows, table: pa.Table, *, by_time: bool) -> Rows:
 @pytest.mark.parametrize("case", the_rest_by_night(CASES, {"not partitioned", "custom"}))
 def test_we_write_to_a_table_that_hudi_made(case: str, hudi: Hudi, tmp_path: Path) -> None:
     by_time = case != "latest wins"
-    told = {"hoodie.table.name": "t", f"{W}recordkey.field": "id", f"{W}precombine.field": "ts", **CASES[case]}
+    hudi_options = {"hoodie.table.name": "t", f"{W}recordkey.field": "id", f"{W}precombine.field": "ts", **CASES[case]}
     if by_time:
-        told[f"{W}payload.class"] = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
+        hudi_options[f"{W}payload.class"] = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
     path = tmp_path / "t"
-    hudi.write(path, rows(range(40), 5, 0), "bulk_insert", **told)
+    hudi.write(path, rows(range(40), 5, 0), "bulk_insert", **hudi_options)
     known = by_key(rows(range(40), 5, 0))
 
     ours = lakeformat.open(path, **{k: v for k, v in CASES[case].items() if not k.endswith(STORED)})
     folders = {file.partition_path for file in ours.snapshot().files}
     for batch in (rows(range(10), 4, 1), rows(range(10, 20), 6, 2), rows(range(35, 50), 5, 3)):
         ours.upsert(batch)
-        known = upserted(known, batch, by_time=by_time)
+        known = apply_upsert(known, batch, by_time=by_time)
     assert by_key(ours.to_arrow()) == known
     assert {file.partition_path for file in ours.snapshot().files} == folders
     assert by_key(ours.to_arrow(where=f"day >= {19_000 * DAY}")) == known
     assert by_key(hudi.read(path)) == known
 
     for batch in (rows(range(5, 15), 5, 4), rows(range(45, 55), 7, 5)):
-        hudi.write(path, batch, "upsert", **told)
-        known = upserted(known, batch, by_time=by_time)
+        hudi.write(path, batch, "upsert", **hudi_options)
+        known = apply_upsert(known, batch, by_time=by_time)
     assert by_key(ours.to_arrow()) == known
     ours.delete(rows(range(0, 55, 3), 9, 0).select(["id", "part", "day"]))
     kept = {f"k{n}" for n in range(55) if n % 3}

@@ -44,7 +44,7 @@ def rows(number: int) -> pa.Table:
     return pa.table([ids, *values], schema=SCHEMA)
 
 
-def seen(table: pa.Table) -> list[tuple[object, ...]]:
+def rows_as_tuples(table: pa.Table) -> list[tuple[object, ...]]:
     names = ("_hoodie_commit_time", "id", "name", "ts", "p")
     return sorted(
         zip(*(table.column(name).to_pylist() for name in names), strict=True), key=lambda row: (row[1], row[4])
@@ -75,9 +75,9 @@ def test_both_clean_and_archive_one_table(version: int, mor: bool, rounds: int, 
         else:
             ours.upsert(rows(number))
         held |= {(row["id"], row["p"]): row["name"] for row in rows(number).to_pylist()}
-        mine = seen(ours.to_arrow(meta_columns=True))
+        mine = rows_as_tuples(ours.to_arrow(meta_columns=True))
         assert {(row[1], row[4]): row[2] for row in mine} == held
-        assert seen(hudi.read(path)) == mine
+        assert rows_as_tuples(hudi.read(path)) == mine
     hudi_rs.assert_same_rows(ours)
 
     store = open_context(str(path), resolve({})).store
@@ -100,7 +100,7 @@ def test_both_clean_and_archive_one_table(version: int, mor: bool, rounds: int, 
         "hoodie.datasource.query.type": "incremental",
         "hoodie.datasource.read.begin.instanttime": timeline.commits[0].completed_at,
     }
-    assert seen(hudi.read(path, options=asked)) == seen(
+    assert rows_as_tuples(hudi.read(path, options=asked)) == rows_as_tuples(
         ours.changes(timeline.commits[0].completed_at).to_arrow(meta_columns=True)
     )
     assert newest.state is State.COMPLETED
@@ -128,4 +128,4 @@ def test_pending_clean_is_finished_by_hudi(hudi: Hudi, tmp_path: Path) -> None:
     hudi.write(path, rows(4), "upsert", **{**SHORT, **theirs})
     assert not any(file.exists() for file in going)
     assert store.load().of_action(Action.CLEAN)[0].time == clean.time
-    assert seen(hudi.read(path)) == seen(ours.to_arrow(meta_columns=True))
+    assert rows_as_tuples(hudi.read(path)) == rows_as_tuples(ours.to_arrow(meta_columns=True))

@@ -57,7 +57,7 @@ def rows(held: Model) -> pa.Table:
     return pa.table(list(columns), schema=SCHEMA)
 
 
-def some(numbers: range, edition: int) -> Model:
+def make_model(numbers: range, edition: int) -> Model:
     return {f"k{n:02}": (f"p{n % 3}", edition, edition) for n in numbers}
 
 
@@ -65,7 +65,7 @@ def put(operation: str, numbers: range, edition: int) -> Step:
     """Return a step that writes rows, and removes from the model the rows that an overwrite hides."""
 
     def run(table: lakeformat.Table, model: Model) -> Model:
-        new = some(numbers, edition)
+        new = make_model(numbers, edition)
         getattr(table, operation)(rows(new))
         hidden = {"insert_overwrite": {path for path, _, _ in new.values()}, "overwrite": {"p0", "p1", "p2"}}
         gone = hidden.get(operation, set())
@@ -76,7 +76,7 @@ def put(operation: str, numbers: range, edition: int) -> Step:
 
 def delete(numbers: range) -> Step:
     def run(table: lakeformat.Table, model: Model) -> Model:
-        gone = some(numbers, 0)
+        gone = make_model(numbers, 0)
         table.delete(rows(gone).select(["id", "p"]))
         return {key: row for key, row in model.items() if key not in gone}
 
@@ -94,7 +94,7 @@ def delete_where(table: lakeformat.Table, model: Model) -> Model:
 
 
 def merge(table: lakeformat.Table, model: Model) -> Model:
-    new = some(range(12, 30, 4), 60)
+    new = make_model(range(12, 30, 4), 60)
     table.merge(rows(new)).when_matched_update(["v"]).when_not_matched_insert().execute()
     kept = {key: (p, 60 if key in new else v, ts) for key, (p, v, ts) in model.items()}
     return kept | {key: row for key, row in new.items() if key not in model}
@@ -152,8 +152,8 @@ def test_all_agree_after_every_operation(index: str, version: int, kind: str, hu
         "hoodie.write.table.version": str(version),
         "hoodie.compact.inline": "false",
     }
-    hudi.write(path, rows(some(range(0, 20, 3), 120)), "upsert", **theirs)
-    model = model | some(range(0, 20, 3), 120)
+    hudi.write(path, rows(make_model(range(0, 20, 3), 120)), "upsert", **theirs)
+    model = model | make_model(range(0, 20, 3), 120)
     agree("upsert by Hudi")
     model = put("upsert", range(0, 24, 2), 130)(table, model)
     agree("upsert after Hudi's")

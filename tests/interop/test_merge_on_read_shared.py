@@ -43,7 +43,7 @@ def model_of(table: pa.Table) -> Model:
     return found
 
 
-def some(numbers: range, edition: int) -> Model:
+def make_model(numbers: range, edition: int) -> Model:
     return {(f"p{n % 2}", f"k{n}"): (edition, edition) for n in numbers}
 
 
@@ -54,10 +54,10 @@ def versions_of(hudi: Hudi) -> list[int]:
 @pytest.mark.parametrize("index", INDEXES)
 def test_both_read_the_rows_of_alternating_writes(index: str, hudi: Hudi, tmp_path: Path) -> None:
     for version in versions_of(hudi):
-        in_turns(tmp_path / f"v{version}", version, INDEXES[index], hudi)
+        write_in_turns(tmp_path / f"v{version}", version, INDEXES[index], hudi)
 
 
-def in_turns(path: Path, version: int, index: Mapping[str, str], hudi: Hudi) -> None:
+def write_in_turns(path: Path, version: int, index: Mapping[str, str], hudi: Hudi) -> None:
     made = {"table_type": "MERGE_ON_READ", "hoodie.write.table.version": version, **index}
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="p", ordering="ts", **made)
     theirs = {**MOR, **index, "hoodie.write.table.version": str(version), f"{W}precombine.field": "ts"}
@@ -83,14 +83,14 @@ def in_turns(path: Path, version: int, index: Mapping[str, str], hudi: Hudi) -> 
         model = model | new
         check()
 
-    ours(some(range(12), 1))
-    ours(some(range(3, 6), 2), gone=some(range(6, 8), 2))
-    hudis(some(range(4, 9), 3))
-    ours(some(range(5, 10), 4), gone=some(range(1), 4))
-    hudis(some(range(2, 14), 5), compacting)
-    ours(some(range(0, 14, 3), 6), gone=some(range(1, 2), 6))
-    hudis(some(range(10, 12), 7), compacting)
-    ours(some(range(12), 8))
+    ours(make_model(range(12), 1))
+    ours(make_model(range(3, 6), 2), gone=make_model(range(6, 8), 2))
+    hudis(make_model(range(4, 9), 3))
+    ours(make_model(range(5, 10), 4), gone=make_model(range(1), 4))
+    hudis(make_model(range(2, 14), 5), compacting)
+    ours(make_model(range(0, 14, 3), 6), gone=make_model(range(1, 2), 6))
+    hudis(make_model(range(10, 12), 7), compacting)
+    ours(make_model(range(12), 8))
 
 
 @pytest.mark.parametrize("hudi", ["0.15.0", "1.2.0"], indirect=True)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.interop
 Held = dict[str, tuple[str, int]]
 
 
-def moved(numbers: range, edition: int, by: int) -> pa.Table:
+def move_rows(numbers: range, edition: int, by: int) -> pa.Table:
     """Return rows whose region is not that of their number."""
     rows = (plain_row(number, edition) for number in numbers)
     return pa.Table.from_pylist(
@@ -28,7 +28,7 @@ def moved(numbers: range, edition: int, by: int) -> pa.Table:
     )
 
 
-def applied(held: Held, batch: pa.Table, *, moves: bool) -> Held:
+def apply_upsert(held: Held, batch: pa.Table, *, moves: bool) -> Held:
     """Return the rows after an upsert. Every edition is newer than the stored one."""
     return held | {
         row["id"]: (row["region"] if moves or row["id"] not in held else held[row["id"]][0], row["ts"])
@@ -71,21 +71,21 @@ def test_keys_move_between_partitions_and_writers(kind: str, moves: bool, hudi: 
     for edition, (numbers, by) in enumerate(
         ((FIRST, 0), (range(0, 90, 2), 1), (range(0, 120, 3), 2), (range(150, 200), 1), (range(0, 200, 5), 3)), start=1
     ):
-        batch = moved(numbers, edition, by)
+        batch = move_rows(numbers, edition, by)
         if edition % 2:
             ours.upsert(batch)
         else:
             hudi.write(path, batch, "upsert", **theirs)
-        held = applied(held, batch, moves=moves)
+        held = apply_upsert(held, batch, moves=moves)
         assert by_key(ours.to_arrow(meta_columns=True)) == held, f"edition {edition}"
         assert by_key(hudi.read(path)) == held, f"edition {edition}"
         hudi_rs.assert_same_rows(ours)
         assert_filters_go_by_what_is_stored(ours)
 
-    gone = moved(range(0, 60, 4), 9, 0)
+    gone = move_rows(range(0, 60, 4), 9, 0)
     ours.delete(gone.select(["id"]))
     held = {key: place for key, place in held.items() if key not in set(gone["id"].to_pylist())}
-    hudi.delete(path, moved(range(61, 120, 4), 9, 0), **theirs)
+    hudi.delete(path, move_rows(range(61, 120, 4), 9, 0), **theirs)
     held = {key: place for key, place in held.items() if key not in {f"key-{n:04}" for n in range(61, 120, 4)}}
     assert by_key(ours.to_arrow(meta_columns=True)) == held
     assert by_key(hudi.read(path)) == held

@@ -15,7 +15,7 @@ from hudi import HudiTableBuilder
 
 import lakeformat
 from tests.helpers.hudi_spark import Hudi, table_properties
-from tests.helpers.table_cases import FIRST, NEW, PLAIN, REGIONS, plain
+from tests.helpers.table_cases import FIRST, NEW, PLAIN, REGIONS, plain_rows
 
 pytestmark = pytest.mark.interop
 
@@ -48,14 +48,14 @@ def without(rows: Bag, regions: Iterable[str]) -> Bag:
 def test_hudi_sees_our_deleted_partitions(metadata_table: bool, hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = lakeformat.create(path, PLAIN, record_key="id", partition_by="region", ordering="ts")
-    table.bulk_insert(plain(FIRST, 1))
+    table.bulk_insert(plain_rows(FIRST, 1))
     options = {"hoodie.metadata.enable": str(metadata_table).lower()}
-    hudi.write(path, plain(NEW, 1), "upsert", **options)
+    hudi.write(path, plain_rows(NEW, 1), "upsert", **options)
     table.delete_partitions(["eu", "afr*"])
-    held = without(bag(plain([*FIRST, *NEW], 1)), ["eu", "africa"])
+    held = without(bag(plain_rows([*FIRST, *NEW], 1)), ["eu", "africa"])
     assert_all_hold(path, hudi, held)
 
-    again = plain([*range(30), *NEW], 2)
+    again = plain_rows([*range(30), *NEW], 2)
     hudi.write(path, again, "upsert", **options)
     held += bag(again)
     assert_all_hold(path, hudi, held)
@@ -64,15 +64,15 @@ def test_hudi_sees_our_deleted_partitions(metadata_table: bool, hudi: Hudi, tmp_
     hudi.write(path, again.slice(0, 1), "delete_partition", **to_delete, **options)
     held = without(held, ["us"])
     assert_all_hold(path, hudi, held)
-    table.upsert(plain(range(60, 70), 3))
-    assert_all_hold(path, hudi, held + bag(plain(range(60, 70), 3)))
+    table.upsert(plain_rows(range(60, 70), 3))
+    assert_all_hold(path, hudi, held + bag(plain_rows(range(60, 70), 3)))
 
 
 @pytest.mark.parametrize("maker", ["hudi", "lakeformat"])
 @pytest.mark.parametrize("partition_by", ["", "region"])
 def test_hudi_reads_our_keyless_tables(partition_by: str, maker: str, hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    rows = plain(FIRST, 1)
+    rows = plain_rows(FIRST, 1)
     held: Bag = Counter()
     partitioned = {"hoodie.datasource.write.partitionpath.field": partition_by} if partition_by else {}
     if maker == "hudi":
@@ -102,15 +102,15 @@ def test_hudi_reads_inserts_with_the_drop_policy(hudi: Hudi, tmp_path: Path) -> 
     path = tmp_path / "t"
     policy = {"hoodie.datasource.insert.dup.policy": "drop"}
     table = lakeformat.create(path, PLAIN, record_key="id", partition_by="region", ordering="ts", **policy)
-    table.insert(plain(FIRST[:100], 1))
-    table.insert(plain(FIRST, 2))
-    held = bag(plain(FIRST[:100], 1)) + bag(plain(FIRST[100:], 2))
+    table.insert(plain_rows(FIRST[:100], 1))
+    table.insert(plain_rows(FIRST, 2))
+    held = bag(plain_rows(FIRST[:100], 1)) + bag(plain_rows(FIRST[100:], 2))
     assert_all_hold(path, hudi, held)
-    hudi.write(path, plain([*FIRST, *NEW], 3), "upsert", **QUIET)
-    held = bag(plain([*FIRST, *NEW], 3))
+    hudi.write(path, plain_rows([*FIRST, *NEW], 3), "upsert", **QUIET)
+    held = bag(plain_rows([*FIRST, *NEW], 3))
     assert_all_hold(path, hudi, held)
-    table.insert(plain([*NEW, 200], 4))
-    assert_all_hold(path, hudi, held + bag(plain([200], 4)))
+    table.insert(plain_rows([*NEW, 200], 4))
+    assert_all_hold(path, hudi, held + bag(plain_rows([200], 4)))
 
 
 @pytest.mark.parametrize("mode", ["GLOBAL_SORT", "PARTITION_PATH_REPARTITION"])
@@ -118,8 +118,8 @@ def test_hudi_reads_our_sorted_bulk_inserts(mode: str, hudi: Hudi, tmp_path: Pat
     path = tmp_path / "t"
     options = {"hoodie.bulkinsert.sort.mode": mode, "lakeformat.write.buffer.bytes": 5_000}
     table = lakeformat.create(path, PLAIN, record_key="id", partition_by="region", ordering="ts", **options)
-    table.bulk_insert(plain([*FIRST[::2], *FIRST[1::2]], 1).to_reader(max_chunksize=20))
-    assert_all_hold(path, hudi, bag(plain(FIRST, 1)))
-    hudi.write(path, plain([*FIRST[::3], *NEW], 2), "upsert", **QUIET)
+    table.bulk_insert(plain_rows([*FIRST[::2], *FIRST[1::2]], 1).to_reader(max_chunksize=20))
+    assert_all_hold(path, hudi, bag(plain_rows(FIRST, 1)))
+    hudi.write(path, plain_rows([*FIRST[::3], *NEW], 2), "upsert", **QUIET)
     rest = [number for number in FIRST if number % 3]
-    assert_all_hold(path, hudi, bag(plain([*FIRST[::3], *NEW], 2)) + bag(plain(rest, 1)))
+    assert_all_hold(path, hudi, bag(plain_rows([*FIRST[::3], *NEW], 2)) + bag(plain_rows(rest, 1)))

@@ -30,7 +30,7 @@ def by_key(case: Case, table: pa.Table, without: frozenset[str] = frozenset()) -
     return {key: {k: v for k, v in row.items() if k not in without} for key, row in keyed.items()}
 
 
-def applied(case: Case, rows: Rows, operation: str, table: pa.Table) -> Rows:
+def apply_operation(case: Case, rows: Rows, operation: str, table: pa.Table) -> Rows:
     """Return the rows after that operation. Every edition is newer than the stored one."""
     changes = by_key(case, table)
     match operation:
@@ -47,7 +47,7 @@ def write_ours(case: Case, table: lakeformat.Table, rows: Rows, step: Step) -> R
     batch = case.rows(step.numbers, step.edition)
     keys = list(dict.fromkeys((*case.record_key, *case.partition_fields)))
     getattr(table, step.operation)(batch.select(keys) if step.operation == "delete" else batch)
-    return applied(case, rows, step.operation, batch)
+    return apply_operation(case, rows, step.operation, batch)
 
 
 def assert_ours(case: Case, path: Path, rows: Rows) -> None:
@@ -90,12 +90,12 @@ def test_a_table_shared_with_hudi(case: Case, hudi: Hudi, tmp_path: Path) -> Non
 
     upserts = case.rows([*FIRST[::9], *NEW], 3)
     hudi.write(path, upserts, "upsert", **case.writer_options)
-    rows = applied(case, rows, "upsert", upserts)
+    rows = apply_operation(case, rows, "upsert", upserts)
     assert_ours(case, path, rows)
 
     deletes = case.rows([*FIRST[4::18], *FIRST[9::18], *NEW[::2]], 4)
     hudi.delete(path, deletes, **case.writer_options)
-    rows = applied(case, rows, "delete", deletes)
+    rows = apply_operation(case, rows, "delete", deletes)
     assert_ours(case, path, rows)
 
     again = lakeformat.open(path, **case.hudi_options)

@@ -70,7 +70,7 @@ def state(found: pa.Table) -> Rows:
     return dict(zip(keys, values, strict=True))
 
 
-def made(path: Path, kind: Kind) -> lakeformat.Table:
+def make_table(path: Path, kind: Kind) -> lakeformat.Table:
     """Create a table with three writes of three ranges of keys."""
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="part", ordering="ts", **kind.ours)
     for number in range(3):
@@ -78,7 +78,7 @@ def made(path: Path, kind: Kind) -> lakeformat.Table:
     return table
 
 
-def known_as(kind: Kind, hudi: Hudi, path: Path, name: str) -> str:
+def register_table(kind: Kind, hudi: Hudi, path: Path, name: str) -> str:
     hudi.run(f"create table {name} using hudi location '{path}'", settings=kind.theirs(hudi))
     return name
 
@@ -89,12 +89,12 @@ def assert_all_read(kind: Kind, hudi: Hudi, path: Path, expected: Rows) -> None:
 
 def test_hudi_restores_to_our_savepoint(kind: Kind, hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = made(path, kind)
+    table = make_table(path, kind)
     expected, instant = state(table.to_arrow()), table.history()[0].instant_time
     table.savepoint(comment="ours", user="me")
     for number in (7, 8):
         table.upsert(rows(range(number, number + 3), number))
-    name = known_as(kind, hudi, path, f"ours_saved_{path.parent.name}")
+    name = register_table(kind, hudi, path, f"ours_saved_{path.parent.name}")
     assert instant in str(hudi.sql(f"call show_savepoints(table => '{name}')").to_pylist())
     hudi.run(f"call rollback_to_savepoint(table => '{name}', instant_time => '{instant}')", settings=kind.theirs(hudi))
     assert_all_read(kind, hudi, path, expected)
@@ -106,7 +106,7 @@ def test_hudi_restores_to_our_savepoint(kind: Kind, hudi: Hudi, tmp_path: Path) 
 
 def test_hudi_writes_after_our_restore_and_rollback(kind: Kind, hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = made(path, kind)
+    table = make_table(path, kind)
     expected, instant = state(table.to_arrow()), table.history()[0].instant_time
     hudi.write(path, rows(range(4, 9), 5), "upsert", **kind.theirs(hudi))
     _ = table.compact() if kind.is_mor else table.cluster(by="x")
@@ -124,10 +124,10 @@ def test_hudi_writes_after_our_restore_and_rollback(kind: Kind, hudi: Hudi, tmp_
 
 def test_we_restore_to_hudis_savepoint(kind: Kind, hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = made(path, kind)
+    table = make_table(path, kind)
     hudi.write(path, rows(range(4, 9), 5), "upsert", **kind.theirs(hudi))
     expected, instant = state(table.to_arrow()), table.history()[0].instant_time
-    name = known_as(kind, hudi, path, f"theirs_saved_{path.parent.name}")
+    name = register_table(kind, hudi, path, f"theirs_saved_{path.parent.name}")
     hudi.run(
         f"call create_savepoint(table => '{name}', commit_time => '{instant}', user => 'u', comments => 'c')",
         settings=kind.theirs(hudi),

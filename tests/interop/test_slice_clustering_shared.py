@@ -13,7 +13,7 @@ import lakeformat
 from lakeformat.model.instant import REPLACE_ACTIONS
 from tests.helpers import hudi_rs
 from tests.helpers.hudi_spark import Hudi
-from tests.interop.test_merge_on_read_shared import MOR, SCHEMA, Model, W, model_of, rows, some, versions_of
+from tests.interop.test_merge_on_read_shared import MOR, SCHEMA, Model, W, make_model, model_of, rows, versions_of
 
 pytestmark = pytest.mark.interop
 
@@ -45,14 +45,14 @@ class Shared:
 
     def new(self, numbers: range) -> Model:
         self.edition += 1
-        return some(numbers, self.edition)
+        return make_model(numbers, self.edition)
 
     def ours(self, numbers: range, gone: range = range(0)) -> None:
         new = self.new(numbers)
         self.table.upsert(rows(new))
         self.model |= new
         if gone:
-            keys = some(gone, 0)
+            keys = make_model(gone, 0)
             self.table.delete(rows(keys).select(["id", "p"]))
             self.model = {key: row for key, row in self.model.items() if key not in keys}
 
@@ -108,7 +108,7 @@ def test_each_runs_clustering_plans_of_the_other(made: list[Shared]) -> None:
         shared.call("op => 'schedule', order => 'v'")
         (planned,) = shared.pending()
         with pytest.raises(lakeformat.WriteConflictError, match=planned):
-            shared.table.upsert(rows(some(range(3), 99)))
+            shared.table.upsert(rows(make_model(range(3), 99)))
         shared.check()
         assert shared.table.run_clustering().instant_time == planned
         assert not shared.table.snapshot().live.has_logs
@@ -121,7 +121,7 @@ def test_each_runs_clustering_plans_of_the_other(made: list[Shared]) -> None:
 def test_clusterings_and_compactions_of_both(made: list[Shared]) -> None:
     for shared in made:
         for step in range(2):
-            in_turns(shared, step)
+            commit_in_turns(shared, step)
 
 
 @pytest.mark.nightly
@@ -129,10 +129,10 @@ def test_thirty_alternating_commits_agree(made: list[Shared]) -> None:
     for shared in made:
         random.seed(shared.version)
         for _ in range(30):
-            in_turns(shared, random.randrange(7))
+            commit_in_turns(shared, random.randrange(7))
 
 
-def in_turns(shared: Shared, step: int) -> None:
+def commit_in_turns(shared: Shared, step: int) -> None:
     """Make one or two commits by one of the programs, and check what all readers read."""
     first = random.randrange(20)
     match step:

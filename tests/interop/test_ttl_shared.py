@@ -47,13 +47,13 @@ def test_both_find_the_same_partitions(strategy: str, hudi: Hudi, tmp_path: Path
     for days, day in ((60, "a"), (50, "b"), (30, "c"), (10, "d"), (0, "b"), (0, "e")):
         table.context = TableContext(now.storage, Earlier(now.clock, days), now.ids, True)
         table.upsert(pa.table([[ord(day)], [day]], schema=SCHEMA))
-    told = {each.path for each in table.expire_partitions(dry_run=True).partitions}
-    assert told == ({"a", "c"} if strategy == "KEEP_BY_TIME" else {"a", "b", "c"})
+    planned = {each.path for each in table.expire_partitions(dry_run=True).partitions}
+    assert planned == ({"a", "c"} if strategy == "KEEP_BY_TIME" else {"a", "b", "c"})
     name = f"ttl_{strategy.lower()}"
     hudi.run(f"create table {name} using hudi location '{path}'")
     call = f"call run_ttl(table => '{name}', ttl_policy => '{strategy}', retain_days => 20)"
     hudi.run(call, settings={"hoodie.metadata.enable": "false", "hoodie.write.table.version": "6"})
     left = set(hudi.read(path).column("day").to_pylist())
-    assert left == {"a", "b", "c", "d", "e"} - told
+    assert left == {"a", "b", "c", "d", "e"} - planned
     assert set(lakeformat.open(path).to_arrow().column("day").to_pylist()) == left
     assert table.expire_partitions().skipped == "no partition has expired"

@@ -33,7 +33,7 @@ def batch(ids: range, ts: int) -> pa.Table:
     return pa.Table.from_pylist(list(rows_of(ids, ts).values()), SCHEMA)
 
 
-def theirs(version: str, **more: str) -> dict[str, str]:
+def hudi_options(version: str, **more: str) -> dict[str, str]:
     """Return the options that Hudi needs to continue a table. Its metadata table is on, as by default."""
     return {
         "hoodie.write.table.version": version,
@@ -43,7 +43,7 @@ def theirs(version: str, **more: str) -> dict[str, str]:
     }
 
 
-def bare(rows: list[dict[str, Any]]) -> Model:
+def strip_meta(rows: list[dict[str, Any]]) -> Model:
     found = {row["id"]: {name: row[name] for name in SCHEMA.names} for row in rows}
     assert len(found) == len(rows), "a record key is doubled"
     return found
@@ -51,8 +51,8 @@ def bare(rows: list[dict[str, Any]]) -> Model:
 
 def assert_all_read(path: Path, hudi: Hudi, model: Model) -> None:
     """Check that lakeformat, hudi-rs and Hudi, which lists files by its metadata table, read the rows of the model."""
-    assert bare(hudi_rs.assert_same_rows(lakeformat.open(path))) == model
-    assert bare(hudi.read(path).to_pylist()) == model
+    assert strip_meta(hudi_rs.assert_same_rows(lakeformat.open(path))) == model
+    assert strip_meta(hudi.read(path).to_pylist()) == model
 
 
 @pytest.mark.parametrize("version", ["8", "9"])
@@ -66,7 +66,7 @@ def test_both_read_the_rows_of_alternating_writes(version: str, hudi: Hudi, tmp_
     table.delete(where="id = 0")
     model = rows_of(range(1, 8), 1) | rows_of(range(4, 12), 2)
     assert_all_read(path, hudi, model)
-    hudi.write(path, batch(range(2, 5), 3), "upsert", **theirs(version))
+    hudi.write(path, batch(range(2, 5), 3), "upsert", **hudi_options(version))
     model |= rows_of(range(2, 5), 3)
     assert (path / ".hoodie/metadata").exists()
     assert_all_read(path, hudi, model)
@@ -76,8 +76,8 @@ def test_both_read_the_rows_of_alternating_writes(version: str, hudi: Hudi, tmp_
     table.insert_overwrite(batch(range(1, 7, 2), 4))
     model = {n: row for n, row in model.items() if n % 2 == 0} | rows_of(range(1, 7, 2), 4)
     assert_all_read(path, hudi, model)
-    hudi.delete(path, batch(range(1, 3), 5), **theirs(version))
-    hudi.write(path, batch(range(20, 23), 5), "bulk_insert", **theirs(version))
+    hudi.delete(path, batch(range(1, 3), 5), **hudi_options(version))
+    hudi.write(path, batch(range(20, 23), 5), "bulk_insert", **hudi_options(version))
     model = {n: row for n, row in model.items() if n > 2} | rows_of(range(20, 23), 5)
     table.upsert(batch(range(3, 22), 6))
     model |= rows_of(range(3, 22), 6)
@@ -113,12 +113,12 @@ def test_each_recovers_from_dead_writes_of_the_other(hudi: Hudi, tmp_path: Path)
     with pytest.raises(Crash):
         lakeformat.Table(FaultyStorage(LocalStorage(str(path)), dying)).upsert(batch(range(3, 9), 3))
     assert lakeformat.open(path).snapshot().timeline.pending
-    hudi.write(path, batch(range(1), 4), "upsert", **theirs("9"))
+    hudi.write(path, batch(range(1), 4), "upsert", **hudi_options("9"))
     model = rows_of(range(6), 2) | rows_of(range(1), 4)
     assert not lakeformat.open(path).snapshot().timeline.pending
     assert_all_read(path, hudi, model)
 
-    hudi.write(path, batch(range(9), 5), "upsert", **theirs("9", **{"hoodie.metadata.enable": "false"}))
+    hudi.write(path, batch(range(9), 5), "upsert", **hudi_options("9", **{"hoodie.metadata.enable": "false"}))
     died = lakeformat.open(path).history()[0].instant_time
     (completed,) = (path / ".hoodie/timeline").glob(f"{died}_*.commit")
     completed.unlink()
@@ -128,7 +128,7 @@ def test_each_recovers_from_dead_writes_of_the_other(hudi: Hudi, tmp_path: Path)
     model |= rows_of(range(5, 7), 6)
     assert not [file for file in path.rglob("*.parquet") if died in file.name]
     assert_all_read(path, hudi, model)
-    hudi.write(path, batch(range(7, 9), 7), "upsert", **theirs("9"))
+    hudi.write(path, batch(range(7, 9), 7), "upsert", **hudi_options("9"))
     assert_all_read(path, hudi, model | rows_of(range(7, 9), 7))
 
 
@@ -146,7 +146,7 @@ def test_table_moved_between_versions_is_shared(hudi: Hudi, tmp_path: Path) -> N
         move(to)
         assert_all_read(path, hudi, model)
         assert {row["id"] for row in hudi.read(path, as_of=table.history()[0].instant_time).to_pylist()} == set(model)
-        hudi.write(path, batch(range(turn, turn + 3), 10 + turn), "upsert", **theirs(str(to)))
+        hudi.write(path, batch(range(turn, turn + 3), 10 + turn), "upsert", **hudi_options(str(to)))
         model |= rows_of(range(turn, turn + 3), 10 + turn)
         assert lakeformat.open(path).config.version == to
         assert_all_read(path, hudi, model)
@@ -159,7 +159,7 @@ def test_we_downgrade_a_table_that_hudi_upgraded(hudi: Hudi, tmp_path: Path) -> 
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", ordering="ts")
     table.insert(batch(range(8), 1))
     more = {"hoodie.write.auto.upgrade": "true"}
-    hudi.write(path, batch(range(4), 2), "upsert", **theirs("9", **more))
+    hudi.write(path, batch(range(4), 2), "upsert", **hudi_options("9", **more))
     assert table.config.version == 9
     model = rows_of(range(8), 1) | rows_of(range(4), 2)
     assert_all_read(path, hudi, model)

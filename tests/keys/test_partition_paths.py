@@ -317,12 +317,12 @@ def test_values_of_a_path_equal_those_of_its_rows(rows: list[tuple[str | None, i
     except InvalidInputError:
         return
     for (text, number), path in zip(rows, found, strict=True):
-        told = {name: value.as_py() for name, value in partition_values(path, settings, SCHEMA).items()}
-        assert told.get("s", text) == text
-        assert told.get("i", number) == number
+        values = {name: value.as_py() for name, value in partition_values(path, settings, SCHEMA).items()}
+        assert values.get("s", text) == text
+        assert values.get("i", number) == number
         if encode:
-            assert told["i"] == number
-            assert ("s" in told) == bool(text)
+            assert values["i"] == number
+            assert ("s" in values) == bool(text)
 
 
 def stored_settings(table: Path) -> KeySettings:

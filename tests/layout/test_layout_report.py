@@ -39,13 +39,13 @@ def shuffled(tmp_path_factory: pytest.TempPathFactory) -> lakeformat.Table:
     return table_of(tmp_path_factory.mktemp("report"), rows_of(np.random.default_rng(1)))
 
 
-def named(report: LayoutReport) -> dict[str, float]:
+def read_shares(report: LayoutReport) -> dict[str, float]:
     return {layout.name: layout.read for layout in report.layouts}
 
 
 def test_shuffled_rows_skip_nothing_and_hilbert_skips_most(shuffled: lakeformat.Table) -> None:
     report = shuffled.layout_report(["x", "y"])
-    reads = named(report)
+    reads = read_shares(report)
     assert list(reads) == ["now", "linear", "z-order", "hilbert"]
     assert reads["now"] > 0.9
     assert reads["hilbert"] < 0.5
@@ -108,10 +108,10 @@ def test_each_partition_is_laid_out_by_itself(tmp_path: Path) -> None:
     report = table.layout_report(["x", "y"])
     assert [layout.files for layout in report.layouts] == [9] * 4
     # Every filter reads the partition of one file, which is a ninth of the files.
-    assert named(report)["hilbert"] > 1 / 9
+    assert read_shares(report)["hilbert"] > 1 / 9
     finer = table.layout_report(["x", "y"], target_file_bytes=report.rows)
     assert finer.layouts[-1].files > 9
-    assert named(finer)["hilbert"] < named(report)["hilbert"]
+    assert read_shares(finer)["hilbert"] < read_shares(report)["hilbert"]
 
 
 def test_one_column_needs_no_curve(shuffled: lakeformat.Table) -> None:

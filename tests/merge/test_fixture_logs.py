@@ -17,7 +17,7 @@ from lakeformat.merge import ReadRule, SliceMerge, fold_parts, make_read_rule
 from lakeformat.merge.versions import LogRows
 from lakeformat.model.table_config import TableConfig
 from tests.helpers.fixture_slices import Slice, slices
-from tests.helpers.fixture_tables import read_expectations, names, unpack
+from tests.helpers.fixture_tables import names, read_expectations, unpack
 
 TABLES = [name for kind in ("hudi_mor_v6", "hudi_v8_v9") for name in names(kind) if "mor" in Path(name).name]
 #: Fields of rows, by table and key, that Hudi 0.15.0 (which made the JSON) and releases from 1.1 on read differently:
@@ -49,7 +49,7 @@ def as_json(value: Any) -> Any:
     return value
 
 
-def merged(found: Slice, rule: ReadRule) -> list[dict[str, Any]]:
+def merge_fixture_slice(found: Slice, rule: ReadRule) -> list[dict[str, Any]]:
     whole = [part.rows.schema for part in found.parts if isinstance(part, LogRows) and not part.is_partial]
     tables = [found.base.schema] if found.base is not None else []
     schema = pa.unify_schemas([reader_schema(schema) for schema in [*tables, *whole]])
@@ -69,7 +69,7 @@ def slices_of(name: str, into: Path) -> tuple[list[Slice], ReadRule]:
 @pytest.mark.parametrize("name", TABLES)
 def test_slices_of_a_table_merge_to_the_rows_of_hudi(name: str, tmp_path: Path) -> None:
     found, rule = slices_of(name, tmp_path)
-    rows = [row for one in found for row in merged(one, rule)]
+    rows = [row for one in found for row in merge_fixture_slice(one, rule)]
     rows.sort(key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]))
     since = [row | SINCE_1_1.get((name, row["_hoodie_record_key"]), {}) for row in read_expectations(name)["snapshot"]]
     assert rows == since
@@ -80,4 +80,4 @@ def test_slice_at_each_instant_merges_to_the_rows_of_hudi(name: str, tmp_path: P
     (found,), rule = slices_of(name, tmp_path)
     for instant, rows in read_expectations(name)["as_of"].items():
         then = Slice(found.base, [part for part in found.parts if part.instant_time <= instant])
-        assert sorted(merged(then, rule), key=lambda row: row["_hoodie_record_key"]) == rows, instant
+        assert sorted(merge_fixture_slice(then, rule), key=lambda row: row["_hoodie_record_key"]) == rows, instant

@@ -126,7 +126,7 @@ def test_deletes_of_a_partial_batch_delete() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------
 
 
-def requiring(table: Table, column: str) -> Table:
+def require_column(table: Table, column: str) -> Table:
     """Return the same empty table with a column that is never null."""
     storage = table.context.storage
     data = dict(table.config.values)
@@ -139,7 +139,7 @@ def requiring(table: Table, column: str) -> Table:
 @pytest.mark.parametrize("small_file_limit", [0, 1 << 20])
 def test_required_column_can_be_missing_for_stored_keys_only(small_file_limit: int) -> None:
     options = {"ordering": "ts", "hoodie.parquet.small.file.limit": small_file_limit}
-    table = filled_table(requiring(in_memory(**options), "n"))
+    table = filled_table(require_column(in_memory(**options), "n"))
     assert not table.snapshot().schema.field("n").nullable
     table.upsert(rows_of({"id": "a", "ts": 6, "text": "new"}), partial_update=True)
     wanted = {"a": {**STORED, "ts": 6, "text": "new"}, "b": STORED}

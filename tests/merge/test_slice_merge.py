@@ -17,7 +17,7 @@ from lakeformat.merge.fold import fold_versions
 from lakeformat.merge.versions import LogDeletes, LogPart, LogRows, Versions, make_versions
 from lakeformat.model.merge_settings import PartialUpdate
 from tests.helpers.examples import examples
-from tests.helpers.log_model import UNAVAILABLE, Block, Row, merged
+from tests.helpers.log_model import UNAVAILABLE, Block, Row, merge_slice
 
 KEY = "_hoodie_record_key"
 TYPES = {
@@ -125,7 +125,7 @@ def test_any_history_merges_like_the_model(data: st.DataObject, rule: ReadRule, 
     partial = [PARTIAL.map(lambda rows: Block(rows, is_partial=bool(rows)))] if rule.partial is NONE else []
     blocks = data.draw(st.lists(st.one_of(WHOLE, OLDER, deletes_for(rule), *partial), max_size=6))
     base = [{**dict.fromkeys(TYPES), **row} for row in base]
-    expected = merged(base, blocks, rule, SCHEMA.names)
+    expected = merge_slice(base, blocks, rule, SCHEMA.names)
     assert comparable(read(base, [part(block, rule) for block in blocks], rule)) == comparable(expected)
 
 
@@ -151,12 +151,12 @@ def test_merge_by_row_position_equals_merge_by_key(data: st.DataObject, rule: Re
     blocks = data.draw(st.lists(st.one_of(WHOLE, deletes_for(rule), *partial), min_size=1, max_size=6))
     parts = [part(block, rule) for block in blocks]
     wanted = fold_parts(parts, rule, SCHEMA)
-    found = fold_parts(map(pointing, parts), rule, SCHEMA, base_rows=base_rows)
+    found = fold_parts(map(with_positions, parts), rule, SCHEMA, base_rows=base_rows)
     assert comparable(rows_by_key(found)) == comparable(rows_by_key(wanted))
     assert [AT[key] for key in found.keys.to_pylist()] == found.position.tolist()
 
 
-def pointing(one: LogPart) -> LogPart:
+def with_positions(one: LogPart) -> LogPart:
     """Return the part with the row number in the base file for each record."""
     keys = one.keys if isinstance(one, LogDeletes) else one.rows[KEY]
     return replace(one, positions=np.array([AT[key] for key in keys.to_pylist()], np.int64))

@@ -10,7 +10,7 @@ from lakeformat import UnsupportedTableError
 from lakeformat.codec import properties
 from lakeformat.merge import make_read_rule
 from lakeformat.model.table_config import TableConfig, TableType
-from tests.helpers.fixture_tables import FIXTURES, read_expectations, names
+from tests.helpers.fixture_tables import FIXTURES, names, read_expectations
 
 TABLES = [
     name for group in ("hudi_v6", "hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_life") for name in names(group)
@@ -28,16 +28,16 @@ def config_of(name: str) -> TableConfig:
 def test_settings_are_read_from_tables_of_hudi(name: str) -> None:
     config = config_of(name)
     version = config.version
-    told = read_expectations(name)
-    assert version == told.get("table_version", version) in {6, 8, 9}
+    expectations = read_expectations(name)
+    assert version == expectations.get("table_version", version) in {6, 8, 9}
     assert config.layout_version == (1 if version == 6 else 2)
     assert config.timeline_folder == (".hoodie" if version == 6 else ".hoodie/timeline")
     assert config.archive_folder in (
         {".hoodie/archived", ".hoodie/history"} if version == 6 else {".hoodie/timeline/history"}
     )
-    assert (config.table_type is TableType.MERGE_ON_READ) == ("read_optimized" in told)
-    if told.get("ordering"):
-        assert config.ordering_fields == (told["ordering"],)
+    assert (config.table_type is TableType.MERGE_ON_READ) == ("read_optimized" in expectations)
+    if expectations.get("ordering"):
+        assert config.ordering_fields == (expectations["ordering"],)
     make_read_rule(config.merge_settings)  # Every merge rule of these tables is known.
 
 

@@ -95,7 +95,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-def truth(expression: pc.Expression, rows: pa.Table) -> list[bool]:
+def arrow_answers(expression: pc.Expression, rows: pa.Table) -> list[bool]:
     numbered = rows.append_column("#", pa.array(range(rows.num_rows)))
     kept = set(numbered.filter(expression)["#"].to_pylist())
     return [number in kept for number in range(rows.num_rows)]
@@ -116,7 +116,7 @@ def bounds_of(rows: pa.Table, path: str) -> ColumnBounds:
 def test_arrow_expression_selects_like_arrow_and_skips_only_misses(expression: pc.Expression, at: list[int]) -> None:
     rows = TABLE.take(pa.array(at))
     try:
-        wanted = truth(expression, rows)
+        wanted = arrow_answers(expression, rows)
     except pa.ArrowException:
         with pytest.raises(InvalidInputError):
             mask(bind_expression(expression, TABLE.schema), rows)

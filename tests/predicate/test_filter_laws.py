@@ -19,13 +19,13 @@ from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.predicate import ColumnComparison, Not, Predicate, bind, columns_of, mask, may_match
 from tests.helpers.examples import examples
 from tests.helpers.filter_strategies import PATHS, SCHEMA, filters, filters_on, rows
-from tests.helpers.row_oracle import cell, truth
+from tests.helpers.row_oracle import cell, evaluate
 
 anything = filters() | st.sampled_from(sorted(PATHS)).flatmap(filters_on)
 
 
-def selected(predicate: Predicate, table: list[dict[str, Any]]) -> list[bool]:
-    return [truth(predicate, row) is True for row in table]
+def select_rows(predicate: Predicate, table: list[dict[str, Any]]) -> list[bool]:
+    return [evaluate(predicate, row) is True for row in table]
 
 
 def footer(table: pa.Table, row_group_size: int, store_schema: bool) -> pq.FileMetaData:
@@ -39,9 +39,9 @@ def footer(table: pa.Table, row_group_size: int, store_schema: bool) -> pq.FileM
 def test_mask_selects_the_rows_that_the_evaluator_selects(predicate: Predicate, table: list[dict[str, Any]]) -> None:
     bound = bind(predicate, SCHEMA)
     batch = pa.RecordBatch.from_pylist(table, SCHEMA)
-    assert mask(bound, batch).to_pylist() == selected(predicate, table)
+    assert mask(bound, batch).to_pylist() == select_rows(predicate, table)
     halves = pa.concat_tables([pa.table(batch.slice(0, 1)), pa.table(batch.slice(1))])
-    assert mask(bound, halves).to_pylist() == selected(predicate, table)
+    assert mask(bound, halves).to_pylist() == select_rows(predicate, table)
 
 
 FLOATS = ("d", "f", "s.d")
@@ -65,8 +65,8 @@ def test_two_columns_compare_as_the_evaluator_says(
     predicate: Predicate = Not(compared) if negated else compared
     bound = bind(predicate, SCHEMA)
     batch = pa.RecordBatch.from_pylist(table, SCHEMA)
-    assert mask(bound, batch).to_pylist() == selected(predicate, table)
-    assert mask(bound, pa.table(batch)).to_pylist() == selected(predicate, table)
+    assert mask(bound, batch).to_pylist() == select_rows(predicate, table)
+    assert mask(bound, pa.table(batch)).to_pylist() == select_rows(predicate, table)
     assert columns_of(bound) == {path.partition(".")[0] for path in pair}
     assert may_match(bound, {}, pa.array([len(table), 0])).tolist() == [True, False]
 
@@ -87,7 +87,7 @@ def test_no_row_group_or_file_with_a_selected_row_is_left_out(
         kept = SCHEMA if missing == set(SCHEMA.names) else pa.schema([f for f in SCHEMA if f.name not in missing])
         footers.append(footer(pa.Table.from_pylist(table, kept), row_group_size, store_schema))
         nan_counts.append({path: nans(table, path) for path in FLOATS if path.partition(".")[0] not in missing})
-        truths = selected(predicate, [{name: row[name] for name in kept.names} for row in table])
+        truths = select_rows(predicate, [{name: row[name] for name in kept.names} for row in table])
         wanted_units.append([any(truths[i : i + row_group_size]) for i in range(0, len(table), row_group_size)])
     bound = bind(predicate, SCHEMA)
     wanted_files = np.array([any(units) for units in wanted_units])
@@ -104,9 +104,9 @@ def test_no_row_group_or_file_with_a_selected_row_is_left_out(
             collect_file_stats(metadata, metadata.schema.to_arrow_schema(), sorted(PATHS), of_file)
             for metadata, of_file in zip(footers, counts, strict=True)
         ]
-        told = [FileStats.of_dict(json.loads(json.dumps(asdict(one)))) for one in facts]
-        assert told == facts
-        assert not (wanted_files & ~may_match(bound, *fold_file_stats(told, sorted(PATHS), SCHEMA))).any()
+        decoded = [FileStats.of_dict(json.loads(json.dumps(asdict(one)))) for one in facts]
+        assert decoded == facts
+        assert not (wanted_files & ~may_match(bound, *fold_file_stats(decoded, sorted(PATHS), SCHEMA))).any()
 
 
 @given(st.lists(rows(), max_size=3))

@@ -24,7 +24,7 @@ from lakeformat.predicate import (
     bind,
     mask,
 )
-from tests.helpers.row_oracle import truth
+from tests.helpers.row_oracle import evaluate
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MICRO, MILLI, DAY = timedelta(microseconds=1), timedelta(milliseconds=1), timedelta(days=1)
@@ -67,7 +67,7 @@ def check(predicate: Predicate, of: pa.DataType, values: list[Any]) -> None:
     rows = batch.to_pylist()
     for question in (predicate, Not(predicate)):
         selected = mask(bind(question, batch.schema), batch).to_pylist()
-        assert selected == [truth(question, row) is True for row in rows], question
+        assert selected == [evaluate(question, row) is True for row in rows], question
 
 
 @pytest.mark.parametrize("op", ["=", "<=>", "!=", "<", "<=", ">", ">="])

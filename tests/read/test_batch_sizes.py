@@ -17,7 +17,7 @@ SCHEMA = a_schema(id="int64", x="int64", note="string")
 ROWS, GROUP = 150_000, 4_000
 
 
-def made(path: Path, rows: int, width: int, group: int) -> lakeformat.Table:
+def make_table(path: Path, rows: int, width: int, group: int) -> lakeformat.Table:
     table = lakeformat.create(path, SCHEMA, record_key="id", **{"lakeformat.parquet.row.group.rows": group})
     columns = [range(rows), [at % 100 for at in range(rows)], [f"{at:0{width}d}" for at in range(rows)]]
     table.bulk_insert(pa.table(columns, schema=SCHEMA))
@@ -26,7 +26,7 @@ def made(path: Path, rows: int, width: int, group: int) -> lakeformat.Table:
 
 @pytest.mark.parametrize("where", [None, "x < 3", "x = 200 or note is null"])
 def test_small_row_groups_are_combined_into_batches(where: str | None, tmp_path: Path) -> None:
-    table = made(tmp_path / "t", ROWS, 12, GROUP)
+    table = make_table(tmp_path / "t", ROWS, 12, GROUP)
     (file,) = table.snapshot().files
     path = Path(table.context.storage.location) / file.path
     assert pq.read_metadata(path).num_row_groups == -(-ROWS // GROUP)
@@ -41,7 +41,7 @@ def test_small_row_groups_are_combined_into_batches(where: str | None, tmp_path:
 
 
 def test_wide_rows_are_bounded_by_their_bytes(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", 4_000, 10_000, 250)
+    table = make_table(tmp_path / "t", 4_000, 10_000, 250)
     batches = list(table.to_batches())
     assert sum(batch.num_rows for batch in batches) == 4_000
     assert 3 <= len(batches) <= 5

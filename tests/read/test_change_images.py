@@ -17,7 +17,7 @@ import lakeformat
 from lakeformat import InstantNotAvailableError, InvalidInputError, Table
 from lakeformat.storage import LocalStorage
 from tests.helpers.examples import examples
-from tests.helpers.fixture_tables import read_expectations, names, unpack
+from tests.helpers.fixture_tables import names, read_expectations, unpack
 from tests.helpers.tables import a_schema
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -26,17 +26,17 @@ KEY = ["_hoodie_partition_path", "_hoodie_record_key"]
 FILLED = {"hudi_merge_rules/v9_mor_debezium_postgres", "hudi_merge_rules/v9_mor_merge_into"}
 
 
-def as_hudi_says(value: Any) -> Any:
+def as_hudi_json(value: Any) -> Any:
     """Return a value as in the JSON of Hudi: days and microseconds, without nulls."""
     if isinstance(value, dict):
-        return {key: as_hudi_says(each) for key, each in value.items() if each is not None}
+        return {key: as_hudi_json(each) for key, each in value.items() if each is not None}
     if isinstance(value, datetime):
         return int((value.replace(tzinfo=timezone.utc) - EPOCH).total_seconds() * 1_000_000)
     return (value - EPOCH.date()).days if isinstance(value, date) else value
 
 
-def counted(rows: list[Any]) -> Counter[str]:
-    return Counter(json.dumps(as_hudi_says(row), sort_keys=True) for row in rows)
+def count_rows(rows: list[Any]) -> Counter[str]:
+    return Counter(json.dumps(as_hudi_json(row), sort_keys=True) for row in rows)
 
 
 @pytest.mark.parametrize("name", [name for name in names("hudi_changes") if read_expectations(name)["cdc"]])
@@ -46,7 +46,7 @@ def test_change_images_equal_hudis(name: str, tmp_path: Path) -> None:
     for read in read_expectations(name)["reads"]:
         if read["format"] == "cdc" and isinstance(read["rows"], list):
             found = table.changes(read["begin"], read["end"] or None, images=True).to_arrow()
-            assert counted(plain(found)) == counted(read["rows"]), read
+            assert count_rows(plain(found)) == count_rows(read["rows"]), read
             seen += 1
     assert seen > 5
 
@@ -77,7 +77,7 @@ def test_logged_images_outlive_the_versions_before(name: str, tmp_path: Path) ->
             and {row["ts_ms"] for row in read["rows"]} <= newest
             and all(row["op"] == "u" for row in read["rows"])
         ):
-            assert counted(plain(table.changes(read["begin"], read["end"], images=True).to_arrow())) == counted(
+            assert count_rows(plain(table.changes(read["begin"], read["end"], images=True).to_arrow())) == count_rows(
                 read["rows"]
             )
             with pytest.raises(InstantNotAvailableError, match="cleaned away; begin at"):
@@ -119,7 +119,7 @@ STEPS = st.lists(
 )
 
 
-def changed(before: dict[str, int], after: dict[str, int], touched: set[str]) -> list[tuple[str, Any, Any]]:
+def list_changes(before: dict[str, int], after: dict[str, int], touched: set[str]) -> list[tuple[str, Any, Any]]:
     """Return for each key that a commit touched: the change, and the row before and after."""
     rows = (((key, of[key]) if key in of else None for of in (before, after)) for key in touched)
     return [("u" if old and new else "i" if new else "d", old, new) for old, new in rows if old or new]
@@ -146,7 +146,7 @@ def test_change_images_of_any_range_equal_the_model(
     """The model records the change of each key in each commit."""
     table = lakeformat.create(tmp_path_factory.mktemp("images") / "t", SCHEMA, record_key="id", **kind)
     held: dict[str, int] = {}
-    told: list[tuple[str, list[tuple[str, Any, Any]]]] = [("000", [])]
+    history: list[tuple[str, list[tuple[str, Any, Any]]]] = [("000", [])]
     ends = ["000"]  # The completion time of each commit.
     for verb, values in steps:
         before = dict(held)
@@ -155,7 +155,7 @@ def test_change_images_of_any_range_equal_the_model(
                 continue
             served = table.compact() if kind else table.cluster(by=["v"])
             if not served.skipped:
-                told.append((served.instant_time, []))
+                history.append((served.instant_time, []))
                 ends.append(table.changes("000", images=True).until)
             continue
         if verb == "update":
@@ -170,12 +170,12 @@ def test_change_images_of_any_range_equal_the_model(
             touched = {*values, *held} if verb == "overwrite" else set(values)
             held = values if verb == "overwrite" else {**held, **values}
             instant = getattr(table, verb)(rows_of(values)).instant_time
-        told.append((instant, changed(before, held, touched)))
+        history.append((instant, list_changes(before, held, touched)))
         ends.append(table.changes("000", images=True).until)
     for start, since in enumerate(ends):
         for end in range(max(start, 1), len(ends)):
-            wanted = Counter((time, *change) for time, changes in told[start + 1 : end + 1] for change in changes)
-            assert Counter(found(table, since, ends[end])) == wanted
+            wanted = Counter((time, *change) for time, changes in history[start + 1 : end + 1] for change in changes)
+            assert Counter(read_images(table, since, ends[end])) == wanted
 
 
 def test_slice_that_a_commit_appended_to_is_read_once(tmp_path: Path) -> None:
@@ -212,11 +212,11 @@ def test_change_images_of_every_kind_of_table(version: int, kind: str, tmp_path:
     table.upsert(rows_of({"a": 7}))
     since = [("d", ("b", 3), None), ("i", None, ("b", 9)), ("u", ("a", 1), ("a", 7))]
     first = [("i", None, ("a", 1)), ("i", None, ("b", 2)), ("i", None, ("c", 4)), ("u", ("b", 2), ("b", 3))]
-    assert [change[1:] for change in found(table, seen)] == since
-    assert sorted((change[1:] for change in found(table, "000", seen)), key=str) == sorted(first, key=str)
+    assert [change[1:] for change in read_images(table, seen)] == since
+    assert sorted((change[1:] for change in read_images(table, "000", seen)), key=str) == sorted(first, key=str)
 
 
-def found(table: Table, since: str, until: str | None = None) -> list[Any]:
+def read_images(table: Table, since: str, until: str | None = None) -> list[Any]:
     def image(row: Any) -> Any:
         return None if row is None else (row["id"], row["v"])
 
@@ -227,12 +227,12 @@ def found(table: Table, since: str, until: str | None = None) -> list[Any]:
 def test_missing_earlier_version_is_reported(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id")
     first, second = (table.upsert(rows_of({"a": value})).instant_time for value in (1, 2))
-    assert found(table, first) == [(second, "u", ("a", 1), ("a", 2))]
+    assert read_images(table, first) == [(second, "u", ("a", 1), ("a", 2))]
     (old,) = (tmp_path / "t").glob(f"*_{first}.parquet")
     old.unlink()
     with pytest.raises(InstantNotAvailableError, match=f"{first}.*commit {second} changed.*begin at {second} or later"):
         table.changes(first, images=True)
-    assert found(table, second) == []
+    assert read_images(table, second) == []
     assert table.changes(second, images=True).until == second
     archived = lakeformat.open(unpack("hudi_changes/v9_cow_archived", tmp_path))
     with pytest.raises(InstantNotAvailableError, match=r"commits up to 20261122152605546 have been archived; begin at"):

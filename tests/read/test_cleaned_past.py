@@ -45,10 +45,10 @@ def test_time_travel_is_complete_or_refused_after_cleaning(
         table.compact()
     table.archive(min_commits=3)
     assert table.clean(versions=1).files
-    told = 0
+    refusals = 0
     for instant, count in past.items():
         try:
             assert table.to_arrow(as_of=instant).num_rows == count
         except InstantNotAvailableError:
-            told += 1
-    assert told >= len(past) - 1
+            refusals += 1
+    assert refusals >= len(past) - 1

@@ -25,7 +25,7 @@ ROWS = pa.table(
 )
 
 
-def told(path: Path, *kept: str) -> tuple[FileStatistics, FolderValues]:
+def find_statistics(path: Path, *kept: str) -> tuple[FileStatistics, FolderValues]:
     table = lakeformat.open(path)
     snapshot = table.snapshot()
     paths = [file.path for file in snapshot.files if not kept or file.partition_path in kept]
@@ -33,7 +33,7 @@ def told(path: Path, *kept: str) -> tuple[FileStatistics, FolderValues]:
     return found, find_folder_values(table.context.storage, found, ["p", "n", "x", "gone"], SCHEMA)
 
 
-def by_rows(path: Path, column: str) -> dict[str, Any]:
+def folder_values_by_rows(path: Path, column: str) -> dict[str, Any]:
     """Return, from the rows, the value of each folder that has a single value."""
     rows = lakeformat.open(path).to_arrow(["_hoodie_partition_path", column])
     grouped: dict[str, set[Any]] = {}
@@ -52,22 +52,22 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_folder_has_the_value_of_all_its_rows(path: Path) -> None:
-    found, folders = told(path)
+    found, folders = find_statistics(path)
     assert found.rows in {8, None}
     assert folders.values.column_names == ["p", "n"]
     values = folders.values.to_pylist()
-    wanted = {folder: (value, by_rows(path, "n")[folder]) for folder, value in by_rows(path, "p").items()
-              if folder in by_rows(path, "n")}  # fmt: skip
+    by_rows = {name: folder_values_by_rows(path, name) for name in ("p", "n")}
+    wanted = {folder: (by_rows["p"][folder], by_rows["n"][folder]) for folder in by_rows["p"].keys() & by_rows["n"]}
     assert {folder: tuple(values[at].values()) for folder, at in folders.rows.items()} == wanted
     # Nulls and the empty text share a folder, which therefore has no single value.
     assert len(wanted) == 3
 
 
 def test_file_list_equals_the_kept_files(path: Path) -> None:
-    found, folders = told(path, "a", "b c")
+    found, folders = find_statistics(path, "a", "b c")
     assert found.files.column("partition_path").to_pylist() == ["a", "b c"]
     assert [*folders.rows] == ["a", "b c"]
-    assert told(path, "nowhere")[1].rows == {}
+    assert find_statistics(path, "nowhere")[1].rows == {}
 
 
 def test_folder_with_rows_of_another_value_has_no_proven_value(tmp_path: Path) -> None:
@@ -75,11 +75,11 @@ def test_folder_with_rows_of_another_value_has_no_proven_value(tmp_path: Path) -
     table = lakeformat.create(tmp_path, SCHEMA, record_key="id", partition_by="p", **stays)
     rows = ROWS.slice(0, 4).set_column(1, "p", pa.array(["a", "a", "b", "c"]))
     table.upsert(rows)
-    assert [*told(tmp_path)[1].rows] == ["a", "b", "c"]
+    assert [*find_statistics(tmp_path)[1].rows] == ["a", "b", "c"]
     table.upsert(rows.slice(0, 1).set_column(1, "p", pa.array(["z"])))
-    assert [*told(tmp_path)[1].rows] == ["b", "c"]
+    assert [*find_statistics(tmp_path)[1].rows] == ["b", "c"]
 
 
 def test_a_column_of_nulls_alone_has_no_nan(path: Path) -> None:
-    assert "x" not in told(path)[0].without_nan
-    assert ("x" in told(path, "a")[0].without_nan) == (told(path, "a")[0].rows is not None)
+    assert "x" not in find_statistics(path)[0].without_nan
+    assert ("x" in find_statistics(path, "a")[0].without_nan) == (find_statistics(path, "a")[0].rows is not None)

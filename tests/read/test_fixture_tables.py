@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 import lakeformat
-from tests.helpers.fixture_tables import read_expectations, names, unpack
+from tests.helpers.fixture_tables import names, read_expectations, unpack
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Return a value in the form of the JSON files."""
     match value:
         case dict():
-            return {str(key): plain(inner) for key, inner in value.items()}
+            return {str(key): to_json_value(inner) for key, inner in value.items()}
         case list():
-            return [plain(item) for item in value]
+            return [to_json_value(item) for item in value]
         case bytes():
             return base64.b64encode(value).decode()
         case Decimal():
@@ -37,7 +37,7 @@ def identity(row: dict[str, Any]) -> str:
     return f"{row['_hoodie_partition_path']}|{row['_hoodie_record_key']}"
 
 
-def wanted(name: str, instant: str | None) -> list[dict[str, Any]]:
+def expected_rows(name: str, instant: str | None) -> list[dict[str, Any]]:
     """Return the expected rows, with the stored value in the cells that Spark reads differently."""
     document = read_expectations(name)
     rows = document["snapshot"] if instant is None else document["time_travel"][instant]
@@ -56,7 +56,10 @@ def cases() -> list[tuple[str, str | None]]:
 @pytest.mark.parametrize(("name", "instant"), cases())
 def test_fixture_tables_read_as_hudi_wrote_them(name: str, instant: str | None, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
-    rows = [plain(row) for row in table.to_arrow(as_of=instant, meta_columns=True).to_pylist(maps_as_pydicts="strict")]
+    rows = [
+        to_json_value(row)
+        for row in table.to_arrow(as_of=instant, meta_columns=True).to_pylist(maps_as_pydicts="strict")
+    ]
     rows.sort(key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]))
-    missing_as_null = [{**dict.fromkeys(rows[0]), **row} for row in wanted(name, instant)] if rows else []
+    missing_as_null = [{**dict.fromkeys(rows[0]), **row} for row in expected_rows(name, instant)] if rows else []
     assert rows == missing_as_null

@@ -31,7 +31,7 @@ ROWS, FILES = 8_000, 40
 NAN: Final = float("nan")
 
 
-def laid_out(path: Path, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> lakeformat.Table:
+def make_table(path: Path, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> lakeformat.Table:
     rows = pa.table({"id": np.arange(len(x)), "x": x, "y": y})
     table = lakeformat.create(path, rows.schema, record_key="id", **{"hoodie.index.bloom.fpp": 0.5})
     table.bulk_insert(rows)
@@ -59,14 +59,14 @@ def boxes(x: npt.NDArray[Any], y: npt.NDArray[Any], count: int) -> list[tuple[An
 def test_a_box_on_doubles_reads_as_few_files_as_one_on_bigints(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     x, y = rng.integers(0, 10**6, ROWS), rng.integers(0, 10**6, ROWS)
-    whole = laid_out(tmp_path / "bigints", x, y)
+    whole = make_table(tmp_path / "bigints", x, y)
     asked = [f"x >= {a} and x <= {b} and y >= {c} and y <= {d}" for a, b, c, d in boxes(x, y, 40)]
     wanted = sum(files_read(whole, where) for where in asked) / whole.snapshot().live.count
     assert wanted < 0.2 * len(asked), "the layout tells something"
     for name, share in (("doubles", 0.0), ("with NaN", 0.02)):
         some = rng.random((2, ROWS)) < share
         floats = [np.where(at, NAN, column.astype(float)) for at, column in zip(some, (x, y), strict=True)]
-        table = laid_out(tmp_path / name, *floats)
+        table = make_table(tmp_path / name, *floats)
         read = sum(files_read(table, where) for where in asked) / table.snapshot().live.count
         assert read <= 1.2 * wanted, name
         for where, (a, b, c, d) in list(zip(asked, boxes(x, y, 40), strict=True))[:5]:
@@ -84,7 +84,7 @@ def test_a_box_on_doubles_reads_as_few_files_as_one_on_bigints(tmp_path: Path) -
 def test_layout_report_equals_what_reads_skip(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     x, y = (np.where(rng.random(ROWS) < 0.02, NAN, rng.normal(0, 1, ROWS)) for _ in range(2))
-    table = laid_out(tmp_path / "t", x, y)
+    table = make_table(tmp_path / "t", x, y)
     report = table.layout_report(["x", "y"])
     numbers = [column[~np.isnan(column)] for column in (x, y)]
     asked = [f"x between {a} and {b} and y between {c} and {d}" for a, b, c, d in boxes(*numbers, 60)]
@@ -102,7 +102,7 @@ OPTIONS: Final[Mapping[str, Any]] = {
 }
 
 
-def some(ids: range, nan_every: int) -> pa.Table:
+def nan_rows(ids: range, nan_every: int) -> pa.Table:
     values = [NAN if nan_every and i % nan_every == 0 else None if i % 5 == 0 else i / 2 for i in ids]
     structs = [None if i % 11 == 0 else {"d": value} for i, value in zip(ids, values, strict=True)]
     return pa.table({"id": list(ids), "f": values, "d": values, "s": structs}, SCHEMA)
@@ -118,7 +118,7 @@ def newest(table: lakeformat.Table) -> list[str]:
     return [file.path for file in snapshot.files if file.name.instant_time == snapshot.instant_time]
 
 
-def counted(table: lakeformat.Table) -> bool:
+def check_nan_counts(table: lakeformat.Table) -> bool:
     """Compare the index's counts of NaN with the rows of each file. Return whether all counts are known."""
     known = True
     paths = ["f", "d", "s.d"]
@@ -133,27 +133,29 @@ def counted(table: lakeformat.Table) -> bool:
                 values = [(row["s"] or {}).get("d") if path == "s.d" else row[path] for row in rows]
                 wanted = sum(value is not None and bool(np.isnan(value)) for value in values)
                 bounds = portion.bounds.get(path)
-                told = bounds.nan_count[at].as_py() if bounds is not None and bounds.nan_count is not None else None
-                known &= told is not None
-                assert told in (wanted, None), (file, path)
-                assert without_nan(table, [file], path) == ({path} if told == 0 else set())
+                nan_count = (
+                    bounds.nan_count[at].as_py() if bounds is not None and bounds.nan_count is not None else None
+                )
+                known &= nan_count is not None
+                assert nan_count in (wanted, None), (file, path)
+                assert without_nan(table, [file], path) == ({path} if nan_count == 0 else set())
     return known
 
 
 WRITES: Final[Mapping[str, Callable[[lakeformat.Table], Any]]] = {
-    "upsert": lambda table: table.upsert(some(range(30, 60), 4)),
-    "upsert without NaN": lambda table: table.upsert(some(range(0, 60), 0)),
+    "upsert": lambda table: table.upsert(nan_rows(range(30, 60), 4)),
+    "upsert without NaN": lambda table: table.upsert(nan_rows(range(0, 60), 0)),
     "partial": lambda table: lakeformat.open(table.context.storage.location, **OPTIONS, partial_update=True).upsert(
-        some(range(30, 60), 4).select(["id", "f"])
+        nan_rows(range(30, 60), 4).select(["id", "f"])
     ),
-    "exchanged": lambda table: write_shuffled(table, [some(range(30, 60), 4)], Operation.UPSERT),
-    "delete": lambda table: table.delete(some(range(10), 0).select(["id"])),
+    "exchanged": lambda table: write_shuffled(table, [nan_rows(range(30, 60), 4)], Operation.UPSERT),
+    "delete": lambda table: table.delete(nan_rows(range(10), 0).select(["id"])),
     "delete where": lambda table: table.delete(where="id < 20"),
     "update": lambda table: table.update({"d": NAN}, where="id < 20"),
     "merge": lambda table: (
-        table.merge(some(range(30, 60), 4)).when_matched_update().when_not_matched_insert().execute()
+        table.merge(nan_rows(range(30, 60), 4)).when_matched_update().when_not_matched_insert().execute()
     ),
-    "overwrite": lambda table: table.overwrite(some(range(30), 4)),
+    "overwrite": lambda table: table.overwrite(nan_rows(range(30), 4)),
     "cluster": lambda table: table.cluster(["d"], target_file_bytes=10_000),
 }
 
@@ -162,8 +164,8 @@ WRITES: Final[Mapping[str, Callable[[lakeformat.Table], Any]]] = {
 def with_nan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("nan") / "t"
     table = lakeformat.create(path, SCHEMA, record_key="id", **OPTIONS)
-    table.insert(some(range(40), 7))
-    table.bulk_insert(some(range(40, 50), 0))
+    table.insert(nan_rows(range(40), 7))
+    table.bulk_insert(nan_rows(range(40, 50), 0))
     return path
 
 
@@ -172,7 +174,7 @@ def test_every_write_counts_nan(write: str, with_nan: Path, tmp_path: Path) -> N
     table = lakeformat.open(shutil.copytree(with_nan, tmp_path / "t"), **OPTIONS)
     for _ in range(2):  # The facts come first from deltas, then from a snapshot of the index.
         WRITES[write](table)
-        assert counted(table)
+        assert check_nan_counts(table)
 
 
 def test_files_without_nan_counts_can_hold_nan(with_nan: Path, tmp_path: Path) -> None:
@@ -181,13 +183,13 @@ def test_files_without_nan_counts_can_hold_nan(with_nan: Path, tmp_path: Path) -
     assert without_nan(table, [file.path for file in table.snapshot().files], *paths) == set()
     assert without_nan(table, newest(table), *paths) == {*paths}
     # This upsert writes as a program without the index.
-    lakeformat.open(tmp_path / "t", **OPTIONS, **{"lakeformat.file.index": False}).upsert(some(range(40, 50), 9))
-    assert not counted(table)
+    lakeformat.open(tmp_path / "t", **OPTIONS, **{"lakeformat.file.index": False}).upsert(nan_rows(range(40, 50), 9))
+    assert not check_nan_counts(table)
     assert without_nan(table, newest(table), *paths) == set()
     assert sorted(table.to_arrow(["id"], where="d >= 24")["id"].to_pylist()) == [0, 7, 14, 21, 28, 35, 45, 48, 49]
 
 
-def uncounted(storage: Storage, new: Collection[str]) -> None:
+def drop_nan_counts(storage: Storage, new: Collection[str]) -> None:
     """Rewrite files of the index without the counts of NaN, as the release before wrote them."""
     renamed: dict[str, str] = {}
     for path in sorted(new, key=lambda path: "/manifest-" in path):  # The manifest names the shards.
@@ -206,20 +208,20 @@ def uncounted(storage: Storage, new: Collection[str]) -> None:
 def test_index_without_nan_counts_is_read(tmp_path: Path) -> None:
     def write(start: int, count: int) -> None:
         for number in range(count):
-            table.insert(some(range(start + 10 * number, start + 10 * number + 10), 0))
+            table.insert(nan_rows(range(start + 10 * number, start + 10 * number + 10), 0))
 
     def write_as_before(start: int, count: int) -> None:
         storage = table.context.storage
         for number in range(count):
             there = {entry.path for entry in storage.list(FOLDER)}
             write(start + 10 * number, 1)
-            uncounted(storage, {entry.path for entry in storage.list(FOLDER)} - there)
+            drop_nan_counts(storage, {entry.path for entry in storage.list(FOLDER)} - there)
 
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **OPTIONS)
     write_as_before(0, 5)
     for start, count in ((50, 1), (60, 4)):  # The counts are in a delta, then in a snapshot of the index.
         write(start, count)
-        assert not counted(table)
+        assert not check_nan_counts(table)
         high = start + 10 * count
         assert table.to_arrow(["id"], where=f"d > {high / 2 - 3}")["id"].to_pylist() == [
             high - 4,
@@ -246,12 +248,12 @@ def test_integer_column_widened_to_float_has_no_nan(tmp_path: Path) -> None:
 
 def test_row_groups_are_skipped_if_the_file_has_no_nan(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **OPTIONS)
-    table.insert(some(range(70), 0))
+    table.insert(nan_rows(range(70), 0))
     for split_bytes in (1, 1 << 30):
         options = {**OPTIONS, "lakeformat.read.split.bytes": split_bytes}
         again = lakeformat.open(tmp_path / "t", **options)
         assert "row groups          1" in again.explain(where="d > 32")
         assert again.to_arrow(["id"], where="d > 32")["id"].to_pylist() == [66, 67, 68, 69]
-    table.upsert(some(range(1), 1))
+    table.upsert(nan_rows(range(1), 1))
     assert "row groups         10" in table.explain(where="d > 32")
     assert sorted(table.to_arrow(["id"], where="d > 32", verify=True)["id"].to_pylist()) == [0, 66, 67, 68, 69]

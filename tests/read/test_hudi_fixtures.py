@@ -10,8 +10,8 @@ import pytest
 import lakeformat
 from lakeformat import InstantNotAvailableError
 from tests.helpers import hudi_rs
-from tests.helpers.fixture_tables import read_expectations, names, unpack
-from tests.read.test_fixture_tables import plain
+from tests.helpers.fixture_tables import names, read_expectations, unpack
+from tests.read.test_fixture_tables import to_json_value
 
 COLLECTIONS = (
     "hudi_mor_v6",
@@ -31,22 +31,24 @@ LOST_BY_HUDI = "hudi_upgraded/up_v6_v9_mor_pending"
 Rows = list[dict[str, Any]]
 
 
-def same(found: Rows, wanted: Rows) -> None:
+def check_same_rows(found: Rows, wanted: Rows) -> None:
     """Compare rows without their order.
 
     Columns that a JSON row lacks are null; meta columns that all rows lack are ignored.
     """
     said = {name for row in wanted for name in row}
-    shown = [{n: plain(v) for n, v in row.items() if n in said or not n.startswith("_hoodie_")} for row in found]
+    shown = [
+        {n: to_json_value(v) for n, v in row.items() if n in said or not n.startswith("_hoodie_")} for row in found
+    ]
     columns = dict.fromkeys(name for row in shown for name in row)
     assert sorted(map(by_text, shown)) == sorted(by_text({**columns, **row}) for row in wanted)
 
 
 def by_text(row: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(name, timeless(row[name])) for name in sorted(row)]
+    return [(name, text_without_fraction(row[name])) for name in sorted(row)]
 
 
-def timeless(value: Any) -> str:
+def text_without_fraction(value: Any) -> str:
     """Return a text without the fraction of whole seconds, which some JSON files leave out."""
     return repr(value.removesuffix(".000000") if isinstance(value, str) else value)
 
@@ -57,16 +59,18 @@ def timeless(value: Any) -> str:
 def test_rows_equal_those_of_the_hudi_that_made_the_table(name: str, tmp_path: Path) -> None:
     folder, document = unpack(name, tmp_path), read_expectations(name)
     table = lakeformat.open(folder)
-    same(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), document["snapshot"])
+    check_same_rows(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), document["snapshot"])
     if "read_optimized" in document:
         older = lakeformat.open(folder, **{"hoodie.datasource.query.type": "read_optimized"})
-        same(older.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), document["read_optimized"])
+        check_same_rows(
+            older.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), document["read_optimized"]
+        )
     for instant, rows in document.get("as_of", {}).items():
         if isinstance(rows, str):  # Hudi's error instead of rows.
             with pytest.raises(InstantNotAvailableError):
                 table.to_arrow(as_of=instant)
         else:
-            same(table.to_arrow(as_of=instant, meta_columns=True).to_pylist(maps_as_pydicts="strict"), rows)
+            check_same_rows(table.to_arrow(as_of=instant, meta_columns=True).to_pylist(maps_as_pydicts="strict"), rows)
 
 
 def test_merge_rule_of_later_hudi_releases_is_used(tmp_path: Path) -> None:
@@ -82,4 +86,4 @@ def test_rows_committed_after_the_plan_of_a_pending_compaction_survive_an_upgrad
     rows = [{**row, **kept} if row["_hoodie_record_key"] == "6" else row for row in document["snapshot"]]
     assert rows != document["snapshot"]
     table = lakeformat.open(unpack(LOST_BY_HUDI, tmp_path))
-    same(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), rows)
+    check_same_rows(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), rows)

@@ -27,7 +27,7 @@ def images(op: str, ids: list[int], partition: str, value: str) -> pa.RecordBatc
     return pa.RecordBatch.from_pylist(given, SCHEMA)
 
 
-def shown(batches: Iterator[pa.RecordBatch]) -> list[tuple[str, str, str | None, str | None]]:
+def read_changes(batches: Iterator[pa.RecordBatch]) -> list[tuple[str, str, str | None, str | None]]:
     rows = pa.Table.from_batches(list(batches), SCHEMA).to_pylist()
     values = (tuple(row[side] and row[side]["v"] for side in ("before", "after")) for row in rows)
     return [(row["op"], row["key"], *value) for row, value in zip(rows, values, strict=True)]
@@ -35,7 +35,7 @@ def shown(batches: Iterator[pa.RecordBatch]) -> list[tuple[str, str, str | None,
 
 def test_insert_pairs_with_the_delete_of_its_own_partition_first() -> None:
     given = [images("i", [1, 1, 2], "a", "new"), images("d", [1, 3], "b", "far"), images("d", [1, 1], "a", "near")]
-    assert shown(order_images(given, SCHEMA)) == [
+    assert read_changes(order_images(given, SCHEMA)) == [
         ("d", "1", "far", None),
         ("d", "3", "far", None),
         ("u", "1", "near", "new"),
@@ -47,7 +47,7 @@ def test_insert_pairs_with_the_delete_of_its_own_partition_first() -> None:
 def test_key_that_moves_to_another_partition_is_one_update() -> None:
     given = [images("i", [1], "a", "new"), images("u", [2], "a", "set"), images("d", [1, 3], "b", "old")]
     found = [("d", "3", "old", None), ("u", "2", None, "set"), ("u", "1", "old", "new")]
-    assert shown(order_images(given, SCHEMA)) == found
+    assert read_changes(order_images(given, SCHEMA)) == found
 
 
 def test_changes_beyond_the_memory_limit_are_sorted_through_files() -> None:

@@ -20,9 +20,9 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.port import FileInfo
 from tests.helpers.examples import examples
-from tests.helpers.fixture_tables import read_expectations, names, unpack
+from tests.helpers.fixture_tables import names, read_expectations, unpack
 from tests.helpers.tables import a_schema, a_table
-from tests.read.test_hudi_fixtures import same
+from tests.read.test_hudi_fixtures import check_same_rows
 
 TYPE, BEGIN = "hoodie.datasource.query.type", "hoodie.datasource.read.begin.instanttime"
 END, FULL_SCAN = "hoodie.datasource.read.end.instanttime", "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
@@ -53,7 +53,7 @@ def test_incremental_ranges_equal_hudis(name: str, tmp_path: Path) -> None:
         case = (folder.name, read["begin"], read["end"])
         table = lakeformat.open(folder, **options)
         if case not in ARCHIVED or FULL_SCAN in read["options"]:
-            same(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), read["rows"])
+            check_same_rows(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), read["rows"])
         elif ARCHIVED[case] is None:
             with pytest.raises(InstantNotAvailableError, match=f"{FULL_SCAN}=true"):
                 table.to_arrow()

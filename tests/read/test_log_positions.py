@@ -142,7 +142,7 @@ def test_blocks_with_and_without_positions_merge(ordering: str) -> None:
         model |= changed
     storage, piece = table.context.storage, next(iter(table.snapshot().each_slice()))
     (block,) = read_blocks(storage, piece.logs[1])
-    told = block.header[HeaderKey.RECORD_POSITIONS].encode()
-    storage.replace(block.path, storage.read(block.path).replace(told, b"?" * len(told)))
+    encoded = block.header[HeaderKey.RECORD_POSITIONS].encode()
+    storage.replace(block.path, storage.read(block.path).replace(encoded, b"?" * len(encoded)))
     assert positioned_blocks(table) == 2
     check_rows(table, model)

@@ -15,7 +15,7 @@ from lakeformat.read.run.parallel import read_all
 from lakeformat.read.run.session import plan_read
 from lakeformat.read.run.verify import read_verified
 from tests.helpers.random_tables import Draw, RandomTable, draws
-from tests.helpers.row_oracle import truth
+from tests.helpers.row_oracle import evaluate
 
 #: Each combination of a table and a filter is a case.
 TABLES, FILTERS = 50, 102
@@ -40,7 +40,7 @@ def test_filtered_reads_return_exactly_the_matching_rows() -> None:
             plan = plan_read(storage, snapshot, query, split_bytes=1 << 20)
             batches = list(read_all(storage, snapshot, query, plan))
             found = sorted(key for batch in batches for key in batch["id"].to_pylist())
-            wanted = sorted(key for key, row in made.rows.items() if truth(predicate, row) is True)
+            wanted = sorted(key for key, row in made.rows.items() if evaluate(predicate, row) is True)
             assert found == wanted, predicate
             if number % 16 == 0:
                 verified = read_verified(storage, snapshot, query, split_bytes=1 << 20)

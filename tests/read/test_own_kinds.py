@@ -21,9 +21,9 @@ from lakeformat.predicate import bind, parse_where
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.session import plan_read
 from lakeformat.timeline.timeline_layout import LAYOUT_2
-from tests.helpers.fixture_tables import read_expectations, names, unpack
-from tests.helpers.refusal import named, tree
-from tests.read.test_hudi_fixtures import same
+from tests.helpers.fixture_tables import names, read_expectations, unpack
+from tests.helpers.refusal import check_message, tree
+from tests.read.test_hudi_fixtures import check_same_rows
 
 Row = dict[str, Any]
 
@@ -50,7 +50,7 @@ def rows_of(table: Table, **asked: Any) -> list[Row]:
     return found
 
 
-def spelled(table: Table, where: str) -> str:
+def adapt_filter(table: Table, where: str) -> str:
     """Return the filter for this table: a dropped column without a known type is text."""
     texts = {field.name for field in table.schema if field.type == pa.string()}
     where = where.replace("day = 2", "day = '2'") if "day" in texts else where
@@ -61,14 +61,14 @@ def spelled(table: Table, where: str) -> str:
 def test_rows_equal_those_that_hudi_reads(name: str, tmp_path: Path) -> None:
     folder, document = unpack(name, tmp_path), read_expectations(name)
     older = lakeformat.open(folder, **{"hoodie.datasource.query.type": "read_optimized"})
-    same(rows_of(older), document["read_optimized"])
+    check_same_rows(rows_of(older), document["read_optimized"])
     table, wanted = lakeformat.open(folder), document["snapshot"]
     if wanted == "ERROR":
-        told = read_expectations(SAME_HISTORY)["snapshot"]
-        wanted = [{name: row[name] for name in row if not name.startswith("_hoodie")} for row in told]
-    same(rows_of(table), wanted)
+        expectations = read_expectations(SAME_HISTORY)["snapshot"]
+        wanted = [{name: row[name] for name in row if not name.startswith("_hoodie")} for row in expectations]
+    check_same_rows(rows_of(table), wanted)
     for where, selects in FILTERS.items():
-        asked, kept = spelled(table, where), sorted(row["id"] for row in wanted if selects(row))
+        asked, kept = adapt_filter(table, where), sorted(row["id"] for row in wanted if selects(row))
         assert sorted(row["id"] for row in rows_of(table, where=asked, columns=["id"])) == kept, where
         assert sorted(row["id"] for row in rows_of(table, where=asked, verify=True)) == kept, where
 
@@ -126,16 +126,18 @@ def test_field_known_by_id_only_is_refused_by_its_column(tmp_path: Path) -> None
     table = lakeformat.open(unpack(name, tmp_path))
     with pytest.raises(UnsupportedTableError) as caught:
         table.to_arrow()
-    named(caught, UnsupportedTableError, "'nested'", "'c'", "name the other columns")
+    check_message(caught, UnsupportedTableError, "'nested'", "'c'", "name the other columns")
     others = [field for field in table.schema.names if field != "nested"]
     found = table.to_arrow(others).to_pylist()
-    same(found, [{key: row[key] for key in others} for row in read_expectations(name)["snapshot"]])
+    check_same_rows(found, [{key: row[key] for key in others} for row in read_expectations(name)["snapshot"]])
 
 
 def test_orc_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedTableError) as caught:
         lakeformat.open(unpack("own_kinds/v6_orc_cow", tmp_path)).to_arrow()
-    named(caught, UnsupportedTableError, "hoodie.properties", "hoodie.table.base.file.format=ORC", "use Apache Hudi")
+    check_message(
+        caught, UnsupportedTableError, "hoodie.properties", "hoodie.table.base.file.format=ORC", "use Apache Hudi"
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_other_formats_and_bootstrap_are_refused_by_name(line: str, tmp_path: Pa
     properties.write_text("\n".join([*kept, line]))
     with pytest.raises(UnsupportedTableError) as caught:
         lakeformat.open(folder).to_arrow()
-    named(caught, UnsupportedTableError, "hoodie.properties", line.partition("=")[0], "use Apache Hudi")
+    check_message(caught, UnsupportedTableError, "hoodie.properties", line.partition("=")[0], "use Apache Hudi")
 
 
 @pytest.mark.parametrize(
@@ -171,5 +173,5 @@ def test_write_to_a_read_only_kind_is_refused(name: str, key: str, tmp_path: Pat
     for write in (lambda: table.upsert(rows), lambda: table.delete(where="id = 1"), table.cluster):
         with pytest.raises(UnsupportedTableError) as caught:
             write()
-        named(caught, UnsupportedTableError, key, "writing")
+        check_message(caught, UnsupportedTableError, key, "writing")
     assert tree(folder) == before

@@ -46,7 +46,7 @@ def cores(request: pytest.FixtureRequest) -> Iterator[int]:
     pa.set_cpu_count(before)
 
 
-def raw(table: lakeformat.Table) -> pa.Table:
+def read_files(table: lakeformat.Table) -> pa.Table:
     """Return the rows that pyarrow reads from the files, one after the other."""
     here = Path(table.context.storage.location)
     files = table.snapshot().files
@@ -58,7 +58,7 @@ def raw(table: lakeformat.Table) -> pa.Table:
 def test_parallel_read_keeps_rows_and_order(
     columns: list[str] | None, where: str | None, table: lakeformat.Table, cores: int
 ) -> None:
-    wanted = raw(table)
+    wanted = read_files(table)
     if where:
         wanted = wanted.filter(pa.compute.less(wanted["x"], 20))
     found = table.to_arrow(columns=columns or SCHEMA.names, where=where)
@@ -86,6 +86,6 @@ def test_a_damaged_file_is_named(folder: str, table: lakeformat.Table) -> None:
 def test_reader_can_be_dropped_midway(table: lakeformat.Table) -> None:
     batches = table.to_batches()
     first = batches.read_next_batch()
-    assert first.column("id").to_pylist() == raw(table).slice(0, first.num_rows)["id"].to_pylist()
+    assert first.column("id").to_pylist() == read_files(table).slice(0, first.num_rows)["id"].to_pylist()
     del batches
     assert table.to_arrow(columns=["id"]).num_rows == ROWS + 20 * 500

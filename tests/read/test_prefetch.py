@@ -110,8 +110,8 @@ def test_error_in_a_stream_closes_the_others() -> None:
 
 def test_process_ends_with_values_left_untaken() -> None:
     script = (
-        "from lakeformat.read.run.parallel import in_order\n"
-        "values = in_order(((at for at in range(99)) for _ in range(9)), threads=3, held=6)\n"
+        "from lakeformat.read.run.parallel import read_in_order\n"
+        "values = read_in_order(((at for at in range(99)) for _ in range(9)), threads=3, held=6)\n"
         "print(next(values), next(values))\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)

@@ -68,7 +68,7 @@ def merge(table: Table, rows: pa.Table) -> Any:
     return merged.when_not_matched_insert().execute()
 
 
-def written(table: Table, verb: str, rows: pa.Table) -> None:
+def run_step(table: Table, verb: str, rows: pa.Table) -> None:
     """Run one step. A service or a step that a pending plan forbids changes nothing."""
     deeds: dict[str, Callable[[], Any]] = {
         "delete": lambda: table.delete(rows.select(["id", "p"])),
@@ -99,7 +99,7 @@ def replayed(replica: Counter[str], images: list[dict[str, Any]]) -> Counter[str
     return +after
 
 
-def applied(replica: dict[Any, Any], images: list[dict[str, Any]], key: Callable[[Any], Any]) -> dict[Any, Any]:
+def apply_by_key(replica: dict[Any, Any], images: list[dict[str, Any]], key: Callable[[Any], Any]) -> dict[Any, Any]:
     """Return the rows by key after the changes, like a sink that ignores the row before an update of the same key."""
     after = dict(replica)
     for image in images:
@@ -132,7 +132,7 @@ def test_change_images_applied_in_order_give_the_table(
             table.restore(commits[-1 - len(batch) % len(commits)].time)
             del states[1:]
         elif batch and verb != "restore":
-            written(table, verb, arrow(batch, of_tuple))
+            run_step(table, verb, arrow(batch, of_tuple))
         rows = table.to_arrow(meta_columns=False).to_pylist()
         doubled |= len({key(row) for row in rows}) < len(rows)  # Inserts and overwrites look up no key.
         until = table.changes("000", images=True).until or "000"
@@ -142,6 +142,6 @@ def test_change_images_applied_in_order_give_the_table(
         assert replayed(texts(rows), images) == texts(states[-1][1])
         if not doubled:
             wanted = {key(row): row for row in states[-1][1]}
-            assert applied({key(row): row for row in rows}, images, key) == wanted
+            assert apply_by_key({key(row): row for row in rows}, images, key) == wanted
             seen = Counter((image["ts_ms"], key(image["after"] or image["before"])) for image in images)
             assert not seen or max(seen.values()) == 1, "a key has several images in a commit"

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeformat import Table
-from lakeformat.read.plan.splits import FilePart, Split
+from lakeformat.read.plan import FilePart, Split
 from lakeformat.read.query import resolve_query
 from lakeformat.read.run.batches import read_split
 from tests.helpers.skipping_tables import batch, new_table

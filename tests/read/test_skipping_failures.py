@@ -13,7 +13,7 @@ from tests.helpers.skipping_tables import Reads, batch, edit_footers, new_table,
 from tests.helpers.thrift_footer import MAX, MAX_VALUE, MIN, MIN_VALUE, NULL_COUNT, Struct, put_bytes
 
 
-def decoded(table: Table, where: str) -> int:
+def count_decoded_files(table: Table, where: str) -> int:
     """Return the number of files that a read opens for more than their footer: those that skipping left."""
     storage = table.context.storage
     assert isinstance(storage, Reads)
@@ -32,7 +32,7 @@ def test_one_nan_in_a_column_hides_no_row() -> None:
     assert rows(table, "x >= 1000") == [1]
     assert rows(table, "not x <= 1000") == [1]
     assert rows(table, "x < 2") == [0]
-    assert decoded(table, "x < 2") == 1
+    assert count_decoded_files(table, "x < 2") == 1
 
 
 def test_nan_bound_is_ignored() -> None:
@@ -81,7 +81,7 @@ def test_file_without_statistics_is_read_while_others_are_skipped() -> None:
         table.insert(pa.table({"id": [start, start + 1], "x": [start, start + 1]}))
     edit_footers(table, lambda _, statistics: statistics.clear(), which=slice(1, 2))
     assert rows(table, "x = 10") == [10]
-    assert decoded(table, "x = 0") == 2
+    assert count_decoded_files(table, "x = 0") == 2
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_like_prefixes_hide_no_row(pattern: str, found: list[int]) -> None:
     assert rows(table, f"t like '{literal}'") == found
     assert rows(table, f"t not like '{literal}'") == sorted({*range(6)} - set(found))
     if pattern == "ab%":
-        assert decoded(table, f"t like '{literal}'") == 2
+        assert count_decoded_files(table, f"t like '{literal}'") == 2
 
 
 def test_is_null_on_a_column_added_later_finds_the_rows_of_old_files() -> None:
@@ -124,7 +124,7 @@ def test_is_null_on_a_column_added_later_finds_the_rows_of_old_files() -> None:
     assert rows(table, "not later <=> 7") == [0, 1, 11]
     assert rows(table, "s.b is null") == [0, 1, 11]
     assert rows(table, "s.b = 5 or later is null and id < 1") == [0, 10]
-    assert decoded(table, "later = 7") == 1
+    assert count_decoded_files(table, "later = 7") == 1
 
 
 UP, DOWN = "m" * 64, "n"
@@ -172,7 +172,7 @@ def test_texts_cut_within_a_character_cost_that_file_its_bounds_alone() -> None:
     edit_footers(table, cut, which=slice(1))
     assert rows(table, "t = 'éa'") == [0]
     assert rows(table, "t = 'x'") == [1]
-    assert decoded(table, "t = 'x'") == 2
+    assert count_decoded_files(table, "t = 'x'") == 2
 
 
 @pytest.mark.parametrize("zero", ["0.0", "-0.0"])

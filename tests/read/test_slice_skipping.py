@@ -11,7 +11,7 @@ from lakeformat.read.run.parallel import read_all
 from lakeformat.read.run.session import plan_read
 from lakeformat.read.run.verify import read_verified
 from tests.helpers.random_slices import SCHEMA, RandomSlices
-from tests.helpers.row_oracle import truth
+from tests.helpers.row_oracle import evaluate
 from tests.helpers.skipping_tables import edit_footers
 from tests.helpers.thrift_footer import MAX_VALUE, MIN_VALUE, Struct, put_bytes
 
@@ -35,8 +35,8 @@ def test_skipping_read_returns_the_rows_of_a_full_read() -> None:
         seen.update({made.rule, *made.kinds})
         snapshot, storage = made.table.snapshot(), made.table.context.storage
         full = readable_schema(snapshot.columns("here"), meta_columns=True)
-        told = [{name: row[name] for name in SCHEMA.names} for row in made.rows.values()]
-        assert by_text(made.table.to_arrow(SCHEMA.names).to_pylist()) == by_text(told), seed
+        expected = [{name: row[name] for name in SCHEMA.names} for row in made.rows.values()]
+        assert by_text(made.table.to_arrow(SCHEMA.names).to_pylist()) == by_text(expected), seed
         mixed = [row for key, row in made.rows.items() if key in made.mixed]
         of_rows = [f"v = {row['v']} and ts = {row['ts']} and s = '{row['s']}'" for row in mixed if row["v"] is not None]
         for text in ["p = 'p1'", "p is null", *made.random.sample(FILTERS, ASKED), *of_rows]:
@@ -47,7 +47,7 @@ def test_skipping_read_returns_the_rows_of_a_full_read() -> None:
             verified = list(read_verified(storage, snapshot, query, split_bytes=1 << 20))
             assert by_text(found) == by_text([row for batch in verified for row in batch.to_pylist()]), (seed, asked)
             if "_hoodie" not in text:
-                judged = [key for key, row in made.rows.items() if truth(asked, row) is True]
+                judged = [key for key, row in made.rows.items() if evaluate(asked, row) is True]
                 assert sorted(row["id"] for row in found) == sorted(judged), (seed, asked)
             folders += plan.files_after_names < plan.files
             slices += plan.files_after_stats < plan.files

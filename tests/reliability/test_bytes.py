@@ -46,25 +46,25 @@ pa.set_memory_pool(pa.system_memory_pool())
 table = lakeformat.open(path, **json.loads(sys.argv[6]))
 try:
     if what == "to_arrow":
-        told = table.to_arrow().num_rows
+        outcome = table.to_arrow().num_rows
     elif what == "read":
-        told = [length_sum(table.to_batches(["id", "v"])), table.to_arrow(["id"], where="v like '3%'").num_rows]
+        outcome = [length_sum(table.to_batches(["id", "v"])), table.to_arrow(["id"], where="v like '3%'").num_rows]
     elif what == "upsert":
-        told = table.upsert(texts(rows // 2, rows, step=7)).report["rows"]
+        outcome = table.upsert(texts(rows // 2, rows, step=7)).report["rows"]
     elif what == "load":
-        told = table.upsert(texts(0, rows)).report["rows"]
+        outcome = table.upsert(texts(0, rows)).report["rows"]
     elif what == "merge":
         merge = table.merge(texts(rows // 2, rows, step=7)).when_matched_delete("source.id < %d" % rows)
-        told = merge.when_matched_update().when_not_matched_insert().execute().report["rows"]
+        outcome = merge.when_matched_update().when_not_matched_insert().execute().report["rows"]
     elif what == "delete":
-        told = table.delete(where="part = 1").report["rows"]
+        outcome = table.delete(where="part = 1").report["rows"]
     elif what == "update":
-        told = table.update({"v": "z" * (1 << 20)}, where="part = 0").report["rows"]
+        outcome = table.update({"v": "z" * (1 << 20)}, where="part = 0").report["rows"]
     elif what == "cluster":
-        told = table.cluster(by="id").report["rows"]
+        outcome = table.cluster(by="id").report["rows"]
 except MemoryError:
-    told = "MemoryError"
-print(json.dumps(told))
+    outcome = "MemoryError"
+print(json.dumps(outcome))
 """
 
 
@@ -90,7 +90,7 @@ def small_stacks() -> None:
     resource.setrlimit(resource.RLIMIT_STACK, (MB, MB))
 
 
-def limited(path: Path, what: str, limit: int, rows: int, options: dict[str, Any]) -> Any:
+def run_limited(path: Path, what: str, limit: int, rows: int, options: dict[str, Any]) -> Any:
     root = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(path), what, str(limit), str(rows), root, json.dumps(options)],
@@ -133,7 +133,7 @@ def test_megabytes_a_value_through_every_operation(
     lakeformat.create(path, SCHEMA, record_key="id")
 
     def run(what: str) -> Any:
-        return limited(path, what, limit, rows, options)
+        return run_limited(path, what, limit, rows, options)
 
     assert run("load") == {"incoming": rows, "inserted": rows, "updated": 0, "deleted": 0}
     assert run("to_arrow") == "MemoryError"
@@ -174,7 +174,7 @@ def test_a_foreign_row_group_that_repeats_long_texts(folder: Path, rows: int) ->
     write_foreign(path, rows)
 
     def run(what: str) -> Any:
-        return limited(path, what, 400 * MB, 50, SMALL_BUFFERS)
+        return run_limited(path, what, 400 * MB, 50, SMALL_BUFFERS)
 
     assert run("to_arrow") == "MemoryError"
     assert run("read")[0] == rows * 40_000

@@ -41,7 +41,7 @@ def completes(call: Call) -> bool:
     return call.name == "create" and _COMPLETED.fullmatch(call.path) is not None
 
 
-def planned(template: Path, folder: Path) -> tuple[Path, str]:
+def make_planned(template: Path, folder: Path) -> tuple[Path, str]:
     """Return the path of a copy of the table with a plan on its timeline, and the plan's instant time."""
     storage = copy_of(template, folder)
     time = open_at(storage, "planner").schedule_clustering("v")
@@ -56,7 +56,7 @@ def test_failure_after_the_commit_does_not_undo_the_clustering(
     act: Callable[[lakeformat.Table], None], raises: type[BaseException], template: tuple[Path, Model], tmp_path: Path
 ) -> None:
     path, before = template
-    start, _ = planned(path, tmp_path) if act is run_plan else (path, "")
+    start, _ = make_planned(path, tmp_path) if act is run_plan else (path, "")
     recording = FaultyStorage(copy_of(start, tmp_path))
     act(open_at(recording, "clusterer"))
     completed = next(number for number, call in enumerate(recording.calls) if completes(call))
@@ -85,7 +85,7 @@ def test_clustering_with_a_claim_is_not_taken_for_dead(
 ) -> None:
     """The process pauses after its claim. The instant that it puts on the timeline later still has a claim."""
     path, before = template
-    storage = copy_of(planned(path, tmp_path)[0] if act is run_plan else path, tmp_path)
+    storage = copy_of(make_planned(path, tmp_path)[0] if act is run_plan else path, tmp_path)
     refused = []
 
     def intrude(_: Call) -> None:
@@ -108,7 +108,7 @@ def test_plan_started_by_another_program_is_left_to_it(
     act: Callable[[lakeformat.Table], None], template: tuple[Path, Model], tmp_path: Path
 ) -> None:
     path, before = template
-    storage = copy_of(planned(path, tmp_path)[0] if act is run_plan else path, tmp_path)
+    storage = copy_of(make_planned(path, tmp_path)[0] if act is run_plan else path, tmp_path)
     begun = once(starts, lambda call: storage.create(call.path, b""))
     with pytest.raises(WriteConflictError, match="runs in another process"):
         act(open_at(FaultyStorage(storage, meanwhile=begun), "clusterer"))
@@ -125,7 +125,7 @@ def test_plan_started_by_another_program_is_left_to_it(
 def test_rollback_of_a_run_spares_the_next_run(template: tuple[Path, Model], tmp_path: Path) -> None:
     """Two processes undo a dead run without a lock. One of them is slow, and the plan runs again beside it."""
     path, before = template
-    root, time = planned(path, tmp_path)
+    root, time = make_planned(path, tmp_path)
     dying = FaultyStorage(LocalStorage(str(root)), Fault(lambda _, call: completes(call), Mode.BEFORE))
     with pytest.raises(Crash):
         run_plan(open_at(dying, "dead"))

@@ -51,7 +51,7 @@ def cases(calls: list[Call], mode: Mode) -> list[int]:
     ]
 
 
-def seen(storage: Storage) -> list[str]:
+def read_rows(storage: Storage) -> list[str]:
     """Return all rows with their meta columns except the file name."""
     rows = lakeformat.Table(storage).to_arrow(meta_columns=True).drop_columns(["_hoodie_file_name"])
     return sorted(map(repr, rows.to_pylist()))
@@ -87,22 +87,22 @@ def test_compaction_step_that_dies_at_any_call_is_finished_by_the_next_writer(
     path = unpack(TABLES[version], folder)
     if act in {run, cancel}:
         schedule(LocalStorage(str(path)))
-    before = seen(LocalStorage(str(path)))
+    before = read_rows(LocalStorage(str(path)))
     recording = FaultyStorage(copy_of(path, folder))
     act(recording)
-    assert seen(recording.inner) == before
+    assert read_rows(recording.inner) == before
     for number in cases(recording.calls, mode):
         storage = copy_of(path, folder)
         with pytest.raises(Crash):
             act(FaultyStorage(storage, Fault(at(number), mode)))
         call = recording.calls[number]
-        assert seen(storage) == before, call
+        assert read_rows(storage) == before, call
         written = Append(lakeformat.Table(storage)).run()
         assert written.seen(), call
-        now = seen(storage)
+        now = read_rows(storage)
         while not open_at(storage, "next").compact().skipped:
             pass
-        assert seen(storage) == now, call
+        assert read_rows(storage) == now, call
         assert not lakeformat.Table(storage).snapshot().live.has_logs, call
         assert leftovers(storage) == [], call
         if number % HUDI_RS_EVERY == 0:

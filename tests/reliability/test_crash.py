@@ -30,7 +30,7 @@ from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.rollback import recover
 from tests.helpers.change_files import read_logged_changes
-from tests.helpers.crashing import assert_recovered, calls_of, dies_at, failures_of, calls_to_fail
+from tests.helpers.crashing import assert_recovered, calls_of, calls_to_fail, dies_at, failures_of
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, SteppingClock, at
 from tests.helpers.flights import (
     MOVING,

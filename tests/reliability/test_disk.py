@@ -55,8 +55,8 @@ def upsert_under(storage: LocalStorage, limit: str) -> dict[str, object]:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, storage.root, limit], check=True, capture_output=True, text=True
     )
-    told: dict[str, object] = json.loads(done.stdout)
-    return told
+    result: dict[str, object] = json.loads(done.stdout)
+    return result
 
 
 def test_write_to_a_read_only_folder_fails_cleanly(template: tuple[Path, Model], open_folder: Path) -> None:
@@ -66,13 +66,13 @@ def test_write_to_a_read_only_folder_fails_cleanly(template: tuple[Path, Model],
         Path(folder).chmod(0o555)
         for file in files:
             Path(folder, file).chmod(0o444)
-    told = upsert_under(storage, "nobody")
+    result = upsert_under(storage, "nobody")
     for folder, _, _ in os.walk(storage.root):
         Path(folder).chmod(0o755)
-    assert told["error"] == "StorageError"
-    assert "permission denied; give this user the right to it" in str(told["text"])
-    assert "\n" not in str(told["text"])
-    assert told["rows"] == len(before)
+    assert result["error"] == "StorageError"
+    assert "permission denied; give this user the right to it" in str(result["text"])
+    assert "\n" not in str(result["text"])
+    assert result["rows"] == len(before)
     assert rows_of(storage) == before
     assert leftovers(storage) == []
 
@@ -84,11 +84,11 @@ def test_write_to_a_full_disk_fails_cleanly(limit_bytes: int, template: tuple[Pa
     """The limit hits another file each time: a claim, the timeline, a footer, the middle of a data file."""
     path, before = template
     storage = copy_of(path, tmp_path)
-    told = upsert_under(storage, str(limit_bytes))
-    assert told["error"] == "StorageError"
-    assert "larger than this process may write; raise the limit" in str(told["text"])
-    assert "\n" not in str(told["text"])
-    assert told["rows"] == len(before)
+    result = upsert_under(storage, str(limit_bytes))
+    assert result["error"] == "StorageError"
+    assert "larger than this process may write; raise the limit" in str(result["text"])
+    assert "\n" not in str(result["text"])
+    assert result["rows"] == len(before)
     assert rows_of(storage) == before
     NEXT.run(lakeformat.Table(storage))
     assert rows_of(storage) == NEXT.applied(before)

@@ -60,7 +60,7 @@ def clustering(storage: LocalStorage, *arguments: str) -> Iterator[tuple[subproc
             process.kill()
 
 
-def killed(template: Path, folder: Path, *arguments: str) -> tuple[Path, str]:
+def kill_clustering(template: Path, folder: Path, *arguments: str) -> tuple[Path, str]:
     storage = copy_of(template, folder)
     with clustering(storage, *arguments) as (_, instant_time):
         pass
@@ -72,7 +72,7 @@ def killed(template: Path, folder: Path, *arguments: str) -> tuple[Path, str]:
 @pytest.fixture(scope="module")
 def dead(template: tuple[Path, Model], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Return a table whose clustering was killed, and the instant of the clustering."""
-    return killed(template[0], tmp_path_factory.mktemp("dead"))
+    return kill_clustering(template[0], tmp_path_factory.mktemp("dead"))
 
 
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.operation)
@@ -126,7 +126,7 @@ def test_scheduled_plan_survives_its_killed_run(template: tuple[Path, Model], tm
     storage = copy_of(template[0], tmp_path)
     planned = open_at(storage, "planner").schedule_clustering("v")
     assert planned is not None
-    root, _ = killed(Path(storage.root), tmp_path, planned)
+    root, _ = kill_clustering(Path(storage.root), tmp_path, planned)
     storage = LocalStorage(str(root))
     with pytest.raises(WriteConflictError, match=f"clustering {planned} .*; run or cancel that clustering first$"):
         WRITES[0].run(open_at(storage, "next"))
@@ -139,11 +139,11 @@ def test_scheduled_plan_survives_its_killed_run(template: tuple[Path, Model], tm
 def test_living_clustering_is_left_alone(template: tuple[Path, Model], tmp_path: Path) -> None:
     """A process that holds the claim is alive, even if its heartbeats look old."""
     storage = copy_of(template[0], tmp_path)
-    told = r"running: wait for it, then run the write again$"
+    message = r"running: wait for it, then run the write again$"
     with clustering(storage) as (process, instant_time):
         grow_old(Path(storage.root))
         for write in WRITES:
-            with pytest.raises(WriteConflictError, match=told):
+            with pytest.raises(WriteConflictError, match=message):
                 write.run(open_at(storage, write.operation))
         for verb in (lakeformat.Table.cancel_clustering, lakeformat.Table.run_clustering):
             with pytest.raises(WriteConflictError, match=r"runs in another process; wait for it$"):

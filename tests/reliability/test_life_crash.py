@@ -46,7 +46,7 @@ def both(storage: Storage) -> None:
     archive(storage)
 
 
-def made(folder: Path, version: int, table_type: str = "COPY_ON_WRITE") -> tuple[Path, Model]:
+def make_table(folder: Path, version: int, table_type: str = "COPY_ON_WRITE") -> tuple[Path, Model]:
     """Return a table with more commits than are retained, and with compacted log files."""
     path = folder / f"v{version}"
     options = {**OFF, "hoodie.write.table.version": version, "hoodie.table.type": table_type}
@@ -61,7 +61,7 @@ def made(folder: Path, version: int, table_type: str = "COPY_ON_WRITE") -> tuple
 
 @pytest.fixture(scope="module", params=[6, 9])
 def old_table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
-    return made(tmp_path_factory.mktemp("life"), request.param)
+    return make_table(tmp_path_factory.mktemp("life"), request.param)
 
 
 def files_of(storage: LocalStorage) -> int:
@@ -105,7 +105,7 @@ def test_cleaning_and_archiving_that_die_at_any_call_change_no_row(
 def test_cleaning_and_archiving_that_die_change_no_row_in_other_kinds_of_table(
     version: int, table_type: str, mode: Mode, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    record_property("crashes", dies_everywhere(made(tmp_path, version, table_type), mode, tmp_path))
+    record_property("crashes", dies_everywhere(make_table(tmp_path, version, table_type), mode, tmp_path))
 
 
 def dies_everywhere(old_table: tuple[Path, Model], mode: Mode, tmp_path: Path) -> int:

@@ -37,7 +37,7 @@ def values(start: int, end: int, version: int) -> pa.Table:
     return pa.table({"id": pa.array(range(start, end), pa.int64()), "v": texts}, schema=SCHEMA)
 
 
-def measured(path: Path, what: str) -> tuple[int, int, int]:
+def measure_read(path: Path, what: str) -> tuple[int, int, int]:
     """Run the script on the table in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(path), what],
@@ -62,12 +62,12 @@ def test_reading_a_slice_holds_its_log_records_and_one_block(tmp_path: Path, ver
     logged = sum(version > 1 for version in newest.values())
     expected = sum(VALUE + version for version in newest.values())
 
-    rows, total, most = measured(tmp_path / "t", "read")
+    rows, total, most = measure_read(tmp_path / "t", "read")
 
     assert (rows, total) == (ROWS, expected)
     assert most < (logged + CHANGED) * VALUE + logged * VALUE // 4 + SLACK
-    assert measured(tmp_path / "t", "compact")[2] < (logged + CHANGED) * VALUE + logged * VALUE // 4 + 4 * SLACK
-    rows, total, most = measured(tmp_path / "t", "read")
+    assert measure_read(tmp_path / "t", "compact")[2] < (logged + CHANGED) * VALUE + logged * VALUE // 4 + 4 * SLACK
+    rows, total, most = measure_read(tmp_path / "t", "read")
     assert (rows, total) == (ROWS, expected)
     assert most < SLACK
 

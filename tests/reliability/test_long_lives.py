@@ -120,13 +120,13 @@ def test_two_writers_and_a_reader_over_many_commits_lose_nothing(
         assert_whole_commits(table, seen)
     said = [writer.communicate() for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0], said
-    told = [json.loads(out) for out, _ in said]
-    held = {int(id_): v for each in told for id_, v in each["held"].items()}
+    results = [json.loads(out) for out, _ in said]
+    held = {int(id_): v for each in results for id_, v in each["held"].items()}
 
     assert {row["id"]: row["v"] for row in table.to_arrow().to_pylist()} == held
     hudi_rs.assert_same_rows(table)
     record_property("commits", len(table.history()))
-    assert len(table.history()) >= sum(each["done"] - each["refused"] for each in told)
+    assert len(table.history()) >= sum(each["done"] - each["refused"] for each in results)
     table.clean()
     table.archive()
     assert not table.check(), str(table.check())

@@ -37,14 +37,14 @@ resource.setrlimit(resource.RLIMIT_DATA, (held + limit, held + limit))
 table = lakeformat.open(path)
 try:
     if what == "read":
-        told = {"rows": table.to_arrow().num_rows}
+        outcome = {"rows": table.to_arrow().num_rows}
     else:
         ids = numpy.linspace(0, rows + changed // 2, changed, dtype="int64")  # Some are new.
         same = {name: numpy.full(changed, -1) for name in ("a", "b", "c", "d")}
-        told = table.upsert(pa.table({"id": ids, **same, "text": ["changed"] * changed})).report["rows"]
+        outcome = table.upsert(pa.table({"id": ids, **same, "text": ["changed"] * changed})).report["rows"]
 except MemoryError:
-    told = {"error": "MemoryError"}
-print(json.dumps(told))
+    outcome = {"error": "MemoryError"}
+print(json.dumps(outcome))
 """
 
 
@@ -53,7 +53,7 @@ def small_stacks() -> None:
     resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))
 
 
-def under_the_limit(path: Path, what: str) -> dict[str, Any]:
+def run_limited(path: Path, what: str) -> dict[str, Any]:
     """Run the script on the table. The system's allocator takes no more memory than needed, so the limit is exact."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(path), what, str(LIMIT_BYTES), str(CHANGED), str(ROWS)],
@@ -64,8 +64,8 @@ def under_the_limit(path: Path, what: str) -> dict[str, Any]:
         preexec_fn=small_stacks,
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    outcome: dict[str, Any] = json.loads(done.stdout)
+    return outcome
 
 
 TEXTS = pa.array([f"{number:04} " + "sphinx of black quartz, judge my vow " * 4 for number in range(64)])
@@ -101,9 +101,9 @@ def test_upsert_of_a_thousand_rows_into_a_large_table_stays_within_memory(folder
     table = load(folder / "t", ROWS)
     assert len(table.snapshot().files) <= 3
     assert sum(part.nbytes for part in table.to_batches(meta_columns=True)) > 2 * LIMIT_BYTES
-    assert under_the_limit(folder / "t", "read") == {"error": "MemoryError"}
+    assert run_limited(folder / "t", "read") == {"error": "MemoryError"}
 
-    counts = under_the_limit(folder / "t", "upsert")
+    counts = run_limited(folder / "t", "upsert")
 
     wanted = np.linspace(0, ROWS + CHANGED // 2, CHANGED, dtype="int64")
     stored = int((wanted < ROWS).sum())

@@ -17,7 +17,7 @@ from tests.helpers.flights import Model, copy_of, make_template, open_at, rows_o
 _DEAD = "20300101000000000"
 
 
-def sickened(storage: LocalStorage) -> LocalStorage:
+def damage_table(storage: LocalStorage) -> LocalStorage:
     """Damage the table.
 
     The damage: remains of a dead write, an orphan, stale markers and a folder without its partition metadata.
@@ -46,12 +46,12 @@ def test_repair_that_dies_at_any_change_is_finished_by_the_next_repair(
     kind: str, mode: Mode, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     path, before = request.getfixturevalue(kind)
-    recording = FaultyStorage(sickened(copy_of(path, tmp_path)))
+    recording = FaultyStorage(damage_table(copy_of(path, tmp_path)))
     assert len(open_at(recording, "doctor").repair()) == 3
     changing = [number for number, call in enumerate(recording.calls) if call.changes]
     assert len(changing) > 8
     for number in changing:
-        storage = sickened(copy_of(path, tmp_path))
+        storage = damage_table(copy_of(path, tmp_path))
         with pytest.raises(Crash):
             open_at(FaultyStorage(storage, Fault(at(number), mode)), "doctor").repair()
         open_at(storage, "next").repair()

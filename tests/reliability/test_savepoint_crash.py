@@ -38,7 +38,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return path, model
 
 
-def kept(storage: LocalStorage) -> int:
+def count_savepoints(storage: LocalStorage) -> int:
     return len(open_at(storage, "reader").savepoints())
 
 
@@ -55,16 +55,16 @@ def test_savepoint_call_that_dies_at_any_change_can_be_repeated(
     path, before = saved
     recording = FaultyStorage(copy_of(path, tmp_path))
     verb(open_at(recording, "saver"))
-    assert kept(recording.inner) == wanted
+    assert count_savepoints(recording.inner) == wanted
     for number in calls_to_fail(recording.calls, mode):
         for tries_again in (False, True):
             storage = copy_of(path, tmp_path)
             with pytest.raises(Crash):
                 verb(open_at(FaultyStorage(storage, Fault(at(number), mode)), "saver"))
             assert rows_of(storage) == before
-            assert kept(storage) in (1, wanted)
+            assert count_savepoints(storage) in (1, wanted)
             if tries_again:
                 verb(open_at(storage, "again"))
-                assert kept(storage) == wanted, recording.calls[number]
+                assert count_savepoints(storage) == wanted, recording.calls[number]
             grow_old(Path(storage.root))
             assert_recovered(storage, before, before, False)

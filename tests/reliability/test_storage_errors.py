@@ -90,9 +90,9 @@ def test_unknown_outcome_is_reported_and_keeps_all_files(
     faulty = FaultyStorage(storage, fault)
     error = attempt(write, faulty)
     assert isinstance(error, CommitStateUnknownError)
-    told = re.search(r"look for (\S+) before running the write again", str(error))
-    assert told is not None
-    assert Path(told[1]).exists() == (mode is Mode.AFTER)
+    match = re.search(r"look for (\S+) before running the write again", str(error))
+    assert match is not None
+    assert Path(match[1]).exists() == (mode is Mode.AFTER)
     failed_at = next(n for n, call in enumerate(faulty.calls) if completes(n, call))
     assert {call.name for call in faulty.calls[failed_at + 1 :] if call.changes} <= {"delete_folder"}
     assert all("/stage/" in call.path for call in faulty.calls[failed_at + 1 :] if call.changes)

@@ -69,7 +69,7 @@ def test_threads_lose_no_acknowledged_write(table_type: str, tmp_path: Path) -> 
         return acknowledged
 
     with ThreadPoolExecutor(WRITERS) as pool:
-        acknowledged = {id_: v for told in pool.map(write, range(WRITERS)) for id_, v in told.items()}
+        acknowledged = {id_: v for outputs in pool.map(write, range(WRITERS)) for id_, v in outputs.items()}
     assert len(acknowledged) == WRITERS * WRITES_EACH
     assert_all_there(storage, before, acknowledged)
 
@@ -106,10 +106,10 @@ def test_killed_writer_leaves_a_whole_table(template: tuple[Path, Model], tmp_pa
         command = [sys.executable, "-c", SCRIPT, storage.root, str(writer), "1000"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            told = [json.loads(process.stdout.readline()) for _ in range(2 + writer)]
+            outputs = [json.loads(process.stdout.readline()) for _ in range(2 + writer)]
             process.kill()  # This is somewhere in the middle of the next write.
-            told += [json.loads(line) for line in process.stdout.read().splitlines()]
-        expected |= {line["id"]: (f"r{line['id'] % 3}", line["v"]) for line in told}
+            outputs += [json.loads(line) for line in process.stdout.read().splitlines()]
+        expected |= {line["id"]: (f"r{line['id'] % 3}", line["v"]) for line in outputs}
         found = rows_of(storage)
         # The writer may die between the commit and its output: the rows are written, but not acknowledged.
         unsaid = {id_: row for id_, row in found.items() if id_ not in expected and id_ != SHARED}

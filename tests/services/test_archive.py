@@ -28,16 +28,16 @@ def rows(number: int) -> pa.Table:
     return a_batch(SCHEMA, id=[1, 2, 100 + number], v=str(number), p=["a", "b", "c"])
 
 
-def made(path: Path, commits: int, **options: Any) -> lakeformat.Table:
+def make_table(path: Path, commits: int, **options: Any) -> lakeformat.Table:
     upserts = [rows(number) for number in range(commits)]
     return a_table(path, schema=SCHEMA, rows=upserts, partition_by="p", operation="upsert", **{**SHORT, **options})
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_archiving_continues_the_archive_of_hudi(name: str, tmp_path: Path) -> None:
-    root, told = unpack(name, tmp_path), read_expectations(name)
+    root, expectations = unpack(name, tmp_path), read_expectations(name)
     table = lakeformat.open(root)
-    wanted = {(i["instant"], i["action"]) for i in [*told["timeline"], *told["archived"]]}
+    wanted = {(i["instant"], i["action"]) for i in [*expectations["timeline"], *expectations["archived"]]}
     before = table.to_arrow(meta_columns=True).sort_by("_hoodie_record_key")
     table.clean(commits=1)
     result = table.archive(min_commits=1)
@@ -51,7 +51,7 @@ def test_archiving_continues_the_archive_of_hudi(name: str, tmp_path: Path) -> N
     assert wanted <= archived | active
     commits = sorted((time, action) for time, action in wanted if action in WRITES)
     assert [(each.instant_time, each.action) for each in reversed(table.history())] == commits
-    saved = {i["instant"] for i in told["timeline"] if i["action"] == "savepoint"}
+    saved = {i["instant"] for i in expectations["timeline"] if i["action"] == "savepoint"}
     assert not {i.time for i in result.instants} & saved
     assert table.history(2) == table.history()[:2]
 
@@ -59,7 +59,7 @@ def test_archiving_continues_the_archive_of_hudi(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("version", [6, 9])
 def test_archiving_keeps_the_timeline_short_and_every_instant_known(version: int, tmp_path: Path) -> None:
     options = {"hoodie.write.table.version": version, "hoodie.timeline.compaction.batch.size": 3}
-    table = made(tmp_path / "t", 0, **options)
+    table = make_table(tmp_path / "t", 0, **options)
     instants, lengths = [], []
     for number in range(18):
         instants.append(table.upsert(rows(number)).instant_time)
@@ -80,14 +80,14 @@ def test_archiving_keeps_the_timeline_short_and_every_instant_known(version: int
 
 
 def test_small_archive_files_are_compacted(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", 30, **{"hoodie.keep.max.commits": 4})
+    table = make_table(tmp_path / "t", 30, **{"hoodie.keep.max.commits": 4})
     assert len(list((tmp_path / "t/.hoodie/archived").iterdir())) < 12
     assert len(table.history()) == 30
 
 
 def test_batch_id_is_known_after_others_archived_its_commit(tmp_path: Path) -> None:
     batch = {"lakeformat.batch.app": "app", "lakeformat.batch.id": 7}
-    made(tmp_path / "t", 2)
+    make_table(tmp_path / "t", 2)
     table = lakeformat.open(tmp_path / "t", **SHORT, **batch)
     table.upsert(rows(90))
     # Commits of other programs do not repeat the ids.
@@ -104,7 +104,7 @@ def test_batch_id_is_known_after_others_archived_its_commit(tmp_path: Path) -> N
 
 
 def test_writer_sees_conflicts_with_commits_archived_meanwhile(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", 4)
+    table = make_table(tmp_path / "t", 4)
     known = table.snapshot().timeline.commit_times
     meanwhile = [table.upsert(rows(number)).instant_time for number in range(4, 14)]
     store = open_context(str(tmp_path / "t"), resolve({})).store
@@ -117,7 +117,7 @@ def test_writer_sees_conflicts_with_commits_archived_meanwhile(tmp_path: Path) -
 
 
 def test_write_after_a_restore_does_not_conflict_with_archived_commits(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", 8)
+    table = make_table(tmp_path / "t", 8)
     saved = table.savepoint().instant_time
     before = table.to_arrow().sort_by("id")
     for _ in range(3):
@@ -130,7 +130,7 @@ def test_write_after_a_restore_does_not_conflict_with_archived_commits(tmp_path:
 
 
 def test_commits_kept_by_cleaning_stay_on_the_timeline(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", 12, **{"hoodie.cleaner.commits.retained": 8})
+    table = make_table(tmp_path / "t", 12, **{"hoodie.cleaner.commits.retained": 8})
     commits = table.snapshot().timeline.commits
     assert len(commits) >= 8
     for commit in commits[-8:]:
@@ -138,7 +138,7 @@ def test_commits_kept_by_cleaning_stay_on_the_timeline(tmp_path: Path) -> None:
 
 
 def test_archiving_stops_at_a_savepoint_and_at_a_pending_write(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", 12, **{"hoodie.archive.automatic": False})
+    table = make_table(tmp_path / "t", 12, **{"hoodie.archive.automatic": False})
     times = [commit.time for commit in table.snapshot().timeline.commits]
     # This is not the name of an instant, and is skipped.
     (tmp_path / f"t/.hoodie/{times[3]}0.commit.requested").touch()
@@ -151,7 +151,7 @@ def test_archiving_stops_at_a_savepoint_and_at_a_pending_write(tmp_path: Path) -
 
 
 def test_contradicting_limits_are_refused(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", 1)
+    table = make_table(tmp_path / "t", 1)
     with pytest.raises(InvalidInputError, match="is not more than"):
         table.archive(min_commits=5, max_commits=5)
     bad = lakeformat.open(tmp_path / "t", **{"hoodie.keep.min.commits": 9, "hoodie.keep.max.commits": 4})

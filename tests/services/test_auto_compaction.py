@@ -51,7 +51,7 @@ def most_logs(table: lakeformat.Table) -> int:
     return max(len(piece.logs) for piece in slices(table))
 
 
-def planned(*pieces: Any, **options: Any) -> list[str]:
+def plan_slice_ids(*pieces: Any, **options: Any) -> list[str]:
     """Return the ids of the slices that an automatic plan takes."""
     said = resolve(options)
     auto = AutoCompaction.of(said.__getitem__, said.is_set)
@@ -62,21 +62,21 @@ def planned(*pieces: Any, **options: Any) -> list[str]:
 
 def test_slice_with_many_log_files_is_compacted_with_those_of_half_as_many() -> None:
     few, half, many = (a_slice(name, base=MB, logs=(9,) * count) for name, count in (("f", 15), ("h", 16), ("m", 32)))
-    assert planned(few, half) == []
-    assert planned(few, half, many) == ["m", "h"]
-    assert planned(few, half, **{FILES: 10}) == ["h", "f"]
+    assert plan_slice_ids(few, half) == []
+    assert plan_slice_ids(few, half, many) == ["m", "h"]
+    assert plan_slice_ids(few, half, **{FILES: 10}) == ["h", "f"]
 
 
 def test_slices_with_log_files_larger_than_the_base_file_are_compacted() -> None:
     small, large = a_slice("s", base=MB, logs=(50 * MB,)), a_slice("l", base=100 * MB, logs=(50 * MB, 50 * MB))
-    assert planned(small, a_slice("b", base=200 * MB, logs=(100 * MB,))) == []
-    assert planned(small, large) == ["l"]
-    assert planned(a_slice("n", logs=(65 * MB,))) == ["n"]
+    assert plan_slice_ids(small, a_slice("b", base=200 * MB, logs=(100 * MB,))) == []
+    assert plan_slice_ids(small, large) == ["l"]
+    assert plan_slice_ids(a_slice("n", logs=(65 * MB,))) == ["n"]
 
 
 def test_one_commit_compacts_within_its_byte_limit() -> None:
     pieces = [a_slice(f"{at}", base=100 * MB, logs=(MB,) * 40) for at in range(9)]
-    assert len(planned(*pieces, **{"lakeformat.compact.auto.megabytes": 500})) == 3
+    assert len(plan_slice_ids(*pieces, **{"lakeformat.compact.auto.megabytes": 500})) == 3
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])

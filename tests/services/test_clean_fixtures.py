@@ -63,14 +63,14 @@ def test_clean_deletes_the_files_that_hudi_deleted(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize("name", TABLES)
 def test_clean_of_a_table_that_hudi_cleaned_changes_no_row(name: str, tmp_path: Path) -> None:
     """We find nothing to clean after Hudi. If we retain fewer commits, the newest rows and savepoints stay."""
-    root, told = unpack(name, tmp_path), read_expectations(name)
+    root, expectations = unpack(name, tmp_path), read_expectations(name)
     table = lakeformat.open(root)
-    if (commits := retained(told["about"])) and told["timeline"][-1]["action"] == "clean":
+    if (commits := retained(expectations["about"])) and expectations["timeline"][-1]["action"] == "clean":
         assert table.clean(commits=commits).skipped
     table.clean(commits=1)
     table.clean(versions=1)
     rows = table.to_arrow(meta_columns=True)
-    wanted = [(row["_hoodie_record_key"], row["_hoodie_commit_time"], row["name"]) for row in told["snapshot"]]
+    wanted = [(row["_hoodie_record_key"], row["_hoodie_commit_time"], row["name"]) for row in expectations["snapshot"]]
     columns = [rows.column(column).to_pylist() for column in ("_hoodie_record_key", "_hoodie_commit_time", "name")]
     assert sorted(zip(*columns, strict=True)) == sorted(wanted)
     store = open_context(str(root), resolve({})).store

@@ -38,7 +38,7 @@ def make(path: Path, version: int, **options: object) -> lakeformat.Table:
     return lakeformat.open(path, **options)
 
 
-def opened(table: lakeformat.Table) -> lakeformat.Table:
+def reopen(table: lakeformat.Table) -> lakeformat.Table:
     return lakeformat.open(table.context.storage.location)
 
 
@@ -66,7 +66,7 @@ def session(table: lakeformat.Table, meanwhile: Callable[[str], object]) -> Clus
     return ClusterSession(table.context, table.options, rewriter)
 
 
-def unaware(table: lakeformat.Table, write: Callable[[], object]) -> Callable[[str], None]:
+def make_unaware_writer(table: lakeformat.Table, write: Callable[[], object]) -> Callable[[str], None]:
     """Return a function in which a writer that knows of no plan writes: the plan's files are hidden meanwhile."""
     folder = Path(table.context.storage.location) / ".hoodie"
 
@@ -170,10 +170,10 @@ def test_slices_of_a_pending_compaction_are_left_out(version: int, tmp_path: Pat
 def test_commit_to_log_files_wins_over_a_running_clustering(append: int, version: int, tmp_path: Path) -> None:
     """A program that knows of no plan updates or deletes rows that are being laid out."""
     table = make(tmp_path / "t", version)
-    other, changed = opened(table), rows(300, seed=5).slice(0, 5)
+    other, changed = reopen(table), rows(300, seed=5).slice(0, 5)
     acts = (lambda: other.upsert(changed), lambda: other.delete(changed.select(["id", "region"])))
     with pytest.raises(WriteConflictError, match="overlaps commit"):
-        session(table, unaware(table, acts[append])).cluster(make_cluster_request(table.options, ["x"]))
+        session(table, make_unaware_writer(table, acts[append])).cluster(make_cluster_request(table.options, ["x"]))
     assert_clean(table)
     assert table.history()[0].operation == ("upsert", "delete")[append]
     assert not table.cluster(["x"]).skipped
@@ -185,7 +185,7 @@ def test_plan_whose_slices_were_appended_to_is_rolled_back(version: int, tmp_pat
     table = make(tmp_path / "t", version)
     planned = table.schedule_clustering(["x"])
     assert planned is not None
-    unaware(table, lambda: opened(table).upsert(rows(300, seed=5).slice(0, 5)))(planned)
+    make_unaware_writer(table, lambda: reopen(table).upsert(rows(300, seed=5).slice(0, 5)))(planned)
     before = all_rows(table)
     with pytest.raises(WriteConflictError, match=rf"clustering {planned} was planned before .*\.log\..*rolled back"):
         table.run_clustering()

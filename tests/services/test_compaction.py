@@ -16,7 +16,7 @@ from lakeformat.codec.timeline_files.service_plans import decode_compaction_plan
 from lakeformat.errors import CorruptTableError, InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.model.instant import Action, State
 from tests.helpers import hudi_rs
-from tests.helpers.fixture_tables import FIXTURES, read_expectations, names, unpack
+from tests.helpers.fixture_tables import FIXTURES, names, read_expectations, unpack
 
 COLLECTIONS = ("hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_merge_rules")
 TABLES = [name for collection in COLLECTIONS for name in names(collection) if "_mor" in name or "mor6" in name]
@@ -29,12 +29,12 @@ PENDING_9 = "hudi_v8_v9/v9_mor_compaction_pending"
 PARTITIONED = "hudi_mor_v6/mor6_partitioned_deletes"
 
 
-def seen(table: lakeformat.Table, as_of: str | None = None) -> list[str]:
+def read_rows(table: lakeformat.Table, as_of: str | None = None) -> list[str]:
     """Return all rows with their meta columns except the file name."""
-    return plain(table.to_arrow(as_of=as_of, meta_columns=True))
+    return rows_as_text(table.to_arrow(as_of=as_of, meta_columns=True))
 
 
-def plain(rows: Any) -> list[str]:
+def rows_as_text(rows: Any) -> list[str]:
     listed = rows.to_pylist(maps_as_pydicts="strict")
     return sorted(repr({name: row[name] for name in sorted(row) if name != "_hoodie_file_name"}) for row in listed)
 
@@ -47,18 +47,18 @@ def pending(table: lakeformat.Table) -> list[str]:
 def test_compaction_changes_no_row(name: str, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     table = lakeformat.open(folder)
-    before = seen(table)
+    before = read_rows(table)
     asked = read_expectations(name).get("as_of", {})
-    past = {instant: seen(table, instant) for instant, rows in asked.items() if not isinstance(rows, str)}
+    past = {instant: read_rows(table, instant) for instant, rows in asked.items() if not isinstance(rows, str)}
     assert table.snapshot().live.has_logs
     result = table.compact()
     assert not result.skipped
     assert not table.snapshot().live.has_logs
-    assert seen(table) == before
-    assert seen(lakeformat.open(folder, **READ_OPTIMIZED)) == before
-    assert {instant: seen(table, instant) for instant in past} == past
+    assert read_rows(table) == before
+    assert read_rows(lakeformat.open(folder, **READ_OPTIMIZED)) == before
+    assert {instant: read_rows(table, instant) for instant in past} == past
     if name not in NOT_BY_HUDI_RS:
-        assert plain(hudi_rs.read(folder)) == before
+        assert rows_as_text(hudi_rs.read(folder)) == before
     assert table.compact().skipped
 
 
@@ -125,9 +125,9 @@ def test_compaction_plan_round_trips_in_hudis_schema(name: str, layout: int) -> 
 def test_plan_of_hudi_is_run_and_later_log_files_are_kept(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
     (time,) = pending(table)
-    before = seen(table)
+    before = read_rows(table)
     assert table.run_compaction().instant_time == time
-    assert seen(table) == before
+    assert read_rows(table) == before
     assert table.snapshot().live.has_logs
     assert not table.snapshot().timeline.pending
     assert table.run_compaction().skipped == "no compaction is pending"
@@ -135,17 +135,17 @@ def test_plan_of_hudi_is_run_and_later_log_files_are_kept(name: str, tmp_path: P
 
 def test_pending_plan_can_be_cancelled(tmp_path: Path) -> None:
     table = lakeformat.open(unpack(PARTITIONED, tmp_path))
-    before = seen(table)
+    before = read_rows(table)
     time = table.schedule_compaction()
     assert time is not None
     assert pending(table) == [time]
     assert table.schedule_compaction() is None
-    assert seen(table) == before
+    assert read_rows(table) == before
     with pytest.raises(InvalidInputError, match=f"no compaction 20200101000000000 is pending; pending are {time}"):
         table.cancel_compaction("20200101000000000")
     table.cancel_compaction(time)
     assert not table.snapshot().timeline.pending
-    assert seen(table) == before
+    assert read_rows(table) == before
     with pytest.raises(InvalidInputError, match="none is pending"):
         table.run_compaction(time)
 
@@ -160,12 +160,12 @@ def test_a_plan_that_log_files_are_named_after_cannot_be_cancelled(tmp_path: Pat
 
 def test_in_layout_2_any_plan_can_be_cancelled(tmp_path: Path) -> None:
     table = lakeformat.open(unpack(PENDING_9, tmp_path))
-    before = seen(table)
+    before = read_rows(table)
     (time,) = pending(table)
     table.cancel_compaction(time)
-    assert seen(table) == before
+    assert read_rows(table) == before
     assert not table.compact().skipped
-    assert seen(table) == before
+    assert read_rows(table) == before
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".log.1_*"])
@@ -189,7 +189,7 @@ def test_plan_that_names_missing_files_is_refused(suffix: str, tmp_path: Path) -
 def test_truncated_plan_is_refused_and_can_be_cancelled(tmp_path: Path) -> None:
     folder = unpack(PARTITIONED, tmp_path)
     table = lakeformat.open(folder)
-    before = seen(table)
+    before = read_rows(table)
     time = table.schedule_compaction()
     assert time is not None
     path = folder / ".hoodie" / f"{time}.compaction.requested"
@@ -198,10 +198,10 @@ def test_truncated_plan_is_refused_and_can_be_cancelled(tmp_path: Path) -> None:
         with pytest.raises(CorruptTableError, match=f"{time}.compaction.requested") as error:
             act()
         assert "\n" not in str(error.value)
-    assert seen(table) == before
+    assert read_rows(table) == before
     table.cancel_compaction(time)
     assert not table.compact().skipped
-    assert seen(table) == before
+    assert read_rows(table) == before
 
 
 def test_tables_without_log_files_are_refused_by_name(tmp_path: Path) -> None:

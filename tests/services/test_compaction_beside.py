@@ -18,13 +18,13 @@ from lakeformat.transaction.written_file import WrittenFile
 from tests.helpers import hudi_rs
 from tests.helpers.appending import Append, slices
 from tests.helpers.fixture_tables import unpack
-from tests.services.test_compaction_histories import made, rows
+from tests.services.test_compaction_histories import make_table, rows
 
 SIX, NINE = "hudi_mor_v6/mor6_partitioned_deletes", "hudi_v8_v9/v9_mor_compacted_partitioned"
 EACH = pytest.mark.parametrize("name", [SIX, NINE])
 
 
-def opened(name: str, tmp_path: Path) -> lakeformat.Table:
+def open_fixture(name: str, tmp_path: Path) -> lakeformat.Table:
     return lakeformat.open(unpack(name, tmp_path))
 
 
@@ -47,7 +47,7 @@ def count(table: lakeformat.Table) -> int:
 
 @EACH
 def test_log_files_written_after_the_plan_stay_in_the_new_slice(name: str, tmp_path: Path) -> None:
-    table = opened(name, tmp_path)
+    table = open_fixture(name, tmp_path)
     rows = count(table)
     table.schedule_compaction()
     before = Append(table, "before the run").run()
@@ -66,7 +66,7 @@ def test_log_files_written_after_the_plan_stay_in_the_new_slice(name: str, tmp_p
 @pytest.mark.parametrize("began_before", [True, False])
 def test_version_6_write_unaware_of_the_plan_is_kept(began_before: bool, tmp_path: Path) -> None:
     """The log file of a version 6 write belongs to the old slice, which the plan of another program closes."""
-    table = opened(SIX, tmp_path)
+    table = open_fixture(SIX, tmp_path)
     last = table.context.store.load().last_time
     time = table.schedule_compaction()
     assert time is not None
@@ -80,7 +80,7 @@ def test_version_6_write_unaware_of_the_plan_is_kept(began_before: bool, tmp_pat
 
 
 def test_layout_2_write_during_the_run_belongs_to_the_new_slice(tmp_path: Path) -> None:
-    table = opened(NINE, tmp_path)
+    table = open_fixture(NINE, tmp_path)
     early = Append(table, "early").begin()
     time = table.schedule_compaction()
     session(table, early.finish).run()
@@ -90,7 +90,7 @@ def test_layout_2_write_during_the_run_belongs_to_the_new_slice(tmp_path: Path) 
 
 
 def test_compaction_is_not_planned_or_cancelled_beside_a_version_6_write(tmp_path: Path) -> None:
-    table = opened(SIX, tmp_path)
+    table = open_fixture(SIX, tmp_path)
     time = table.schedule_compaction()
     assert time is not None
     pending = Append(table).begin()
@@ -105,7 +105,7 @@ def test_compaction_is_not_planned_or_cancelled_beside_a_version_6_write(tmp_pat
 
 
 def test_archiving_during_a_compaction_keeps_its_files(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", 6)
+    table = make_table(tmp_path / "t", 6)
     for step in range(6):
         table.upsert(rows([1], step))
     table.clean(commits=1)
@@ -117,7 +117,7 @@ def test_archiving_during_a_compaction_keeps_its_files(tmp_path: Path) -> None:
 
 @EACH
 def test_compaction_plan_is_run_by_one_process_at_a_time(name: str, tmp_path: Path) -> None:
-    table = opened(name, tmp_path)
+    table = open_fixture(name, tmp_path)
     rows = count(table)
     time = table.schedule_compaction()
     other = lakeformat.open(table.context.storage.location)
@@ -136,7 +136,7 @@ def test_compaction_plan_is_run_by_one_process_at_a_time(name: str, tmp_path: Pa
 
 @EACH
 def test_failed_run_leaves_the_plan_pending(name: str, tmp_path: Path) -> None:
-    table = opened(name, tmp_path)
+    table = open_fixture(name, tmp_path)
     rows = count(table)
     time = table.schedule_compaction()
 
@@ -156,7 +156,7 @@ def test_failed_run_leaves_the_plan_pending(name: str, tmp_path: Path) -> None:
 @EACH
 def test_dead_run_of_another_program_is_restarted_if_named(name: str, tmp_path: Path) -> None:
     """The half-written base file of the dead run is deleted. A run that may be alive is left alone."""
-    table = opened(name, tmp_path)
+    table = open_fixture(name, tmp_path)
     rows = count(table)
     time = table.schedule_compaction()
     assert time is not None

@@ -20,7 +20,7 @@ SCHEMA = a_schema(id="int64", region="string", v="string")
 Model = dict[int, str]
 
 
-def made(path: Path, version: int, index: str = "BLOOM") -> lakeformat.Table:
+def make_table(path: Path, version: int, index: str = "BLOOM") -> lakeformat.Table:
     options: dict[str, Any] = {
         "hoodie.datasource.write.table.type": "MERGE_ON_READ",
         "hoodie.write.table.version": version,
@@ -37,7 +37,7 @@ def rows(ids: list[int], step: int) -> pa.Table:
     return a_batch(SCHEMA, id=ids, region=[f"r{id_ % 2}" for id_ in ids], v=f"step {step}")
 
 
-def seen(table: lakeformat.Table) -> Model:
+def read_rows(table: lakeformat.Table) -> Model:
     found = lakeformat.open(table.context.storage.location).to_arrow(columns=["id", "v"])
     ids = found.column("id").to_pylist()
     assert len(set(ids)) == len(ids), "a key stands in two rows"
@@ -47,16 +47,16 @@ def seen(table: lakeformat.Table) -> Model:
 @pytest.mark.parametrize("version", [6, 9])
 def test_key_reinserted_during_the_compaction_of_its_delete_is_kept(version: int, tmp_path: Path) -> None:
     """The log file of the key updates a row of the old base file. After the compaction, this row is gone."""
-    table = made(tmp_path / "t", version)
+    table = make_table(tmp_path / "t", version)
     table.upsert(rows([1, 3, 5], 0))
     table.delete(rows([1], 1).select(["id", "region"]))
     table.schedule_compaction()
     table.upsert(rows([1], 2))
     table.run_compaction()
     table.upsert(rows([1], 3))
-    assert seen(table) == {1: "step 3", 3: "step 0", 5: "step 0"}
+    assert read_rows(table) == {1: "step 3", 3: "step 0", 5: "step 0"}
     table.compact()
-    assert seen(table) == {1: "step 3", 3: "step 0", 5: "step 0"}
+    assert read_rows(table) == {1: "step 3", 3: "step 0", 5: "step 0"}
 
 
 OPERATIONS = ("upsert", "upsert", "delete", "insert", "compact", "schedule", "run")
@@ -91,18 +91,18 @@ def play(table: lakeformat.Table, model: Model, step: int, operation: str, ids: 
 def test_random_histories_with_compactions_follow_the_model(
     version: int, index: str, steps: list[tuple[str, set[int]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    table = made(tmp_path_factory.mktemp("history") / "t", version, index)
+    table = make_table(tmp_path_factory.mktemp("history") / "t", version, index)
     model: Model = {}
     for step, (operation, ids) in enumerate([("upsert", {0, 1, 2}), *steps, ("compact", {0})]):
         play(table, model, step, operation, sorted(ids))
-        assert seen(table) == model
+        assert read_rows(table) == model
     hudi_rs.assert_same_rows(lakeformat.open(table.context.storage.location))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [6, 9])
 def test_writer_beside_compactions_loses_no_row(version: int, tmp_path: Path) -> None:
-    table = made(tmp_path / "t", version)
+    table = make_table(tmp_path / "t", version)
     model: Model = {}
     play(table, model, 0, "upsert", list(range(12)))
     over = threading.Event()
@@ -124,11 +124,11 @@ def test_writer_beside_compactions_loses_no_row(version: int, tmp_path: Path) ->
         for step in range(1, 15):
             operation = "delete" if step % 4 == 3 else "upsert"
             play(table, model, step, operation, [(step * 5 + at * 7) % 30 for at in range(6)])
-            assert seen(table) == model
+            assert read_rows(table) == model
     finally:
         over.set()
         beside.join()
     assert not failures
     table.compact()
-    assert seen(table) == model
+    assert read_rows(table) == model
     assert "compact" in {entry.operation for entry in table.history()}

@@ -178,7 +178,7 @@ def a_log(version: int, instant: str = T0) -> LogFile:
     return LogFile("", LogFileName("f", instant, version, "0-0-0"), 1)
 
 
-def merged(live: FileSlice | None, *, by_name: bool = True, replaced: bool = False) -> list[str] | None:
+def files_to_merge(live: FileSlice | None, *, by_name: bool = True, replaced: bool = False) -> list[str] | None:
     """Return the names of the files that a plan of one log file merges, given the live slice."""
     operation = CompactionOperation("", "f", T0, str(BASE.name), (str(a_log(1).name),))
     found = find_slice_to_merge(
@@ -190,17 +190,17 @@ def merged(live: FileSlice | None, *, by_name: bool = True, replaced: bool = Fal
 def test_run_merges_the_planned_files() -> None:
     planned = [str(BASE.name), str(a_log(1).name)]
     beside = (a_log(1), a_log(2), a_log(1, PLANNED))
-    assert merged(FileSlice(GROUP, T0, BASE, (a_log(1),))) == planned
-    assert merged(FileSlice(GROUP, T0, BASE, (a_log(1), a_log(1, PLANNED)))) == planned
+    assert files_to_merge(FileSlice(GROUP, T0, BASE, (a_log(1),))) == planned
+    assert files_to_merge(FileSlice(GROUP, T0, BASE, (a_log(1), a_log(1, PLANNED)))) == planned
     # The plan does not know this file of the old slice: in layout 1 it would be lost with the slice.
-    assert merged(FileSlice(GROUP, T0, BASE, beside)) == [*planned, str(a_log(2).name)]
-    assert merged(FileSlice(GROUP, T0, BASE, beside), by_name=False) == planned
+    assert files_to_merge(FileSlice(GROUP, T0, BASE, beside)) == [*planned, str(a_log(2).name)]
+    assert files_to_merge(FileSlice(GROUP, T0, BASE, beside), by_name=False) == planned
 
 
 def test_run_leaves_out_replaced_and_compacted_groups() -> None:
     newer = BaseFile("", BaseFileName("f", "0-0-0", LATER), MB)
-    assert merged(FileSlice(GROUP, LATER, newer)) is None
-    assert merged(None, replaced=True) is None
+    assert files_to_merge(FileSlice(GROUP, LATER, newer)) is None
+    assert files_to_merge(None, replaced=True) is None
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_run_leaves_out_replaced_and_compacted_groups() -> None:
 )
 def test_run_refuses_missing_files(live: FileSlice | None, named: BaseFile | LogFile) -> None:
     with pytest.raises(CorruptTableError, match=str(named.name).replace(".", "[.]")):
-        merged(live)
+        files_to_merge(live)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ select * exclude (place) from (
 """
 
 
-def new(folder: Path, version: int = 6, kind: str = "COPY_ON_WRITE", **options: Any) -> Table:
+def make_table(folder: Path, version: int = 6, kind: str = "COPY_ON_WRITE", **options: Any) -> Table:
     options = {"hoodie.write.table.version": version, "table_type": kind, **options}
     return lakeformat.create(folder / "t", COLUMNS, record_key="id", partition_by="p", **options)
 
@@ -53,7 +53,7 @@ def fill(table: Table, rng: random.Random) -> None:
 )
 def test_dedupe_keeps_the_newest_row_of_each_key(version: int, kind: str, ordering: str | None, tmp_path: Path) -> None:
     rng = random.Random(version * 7 + len(kind))
-    table = new(tmp_path, version, kind, **({"ordering": ordering} if ordering else {}))
+    table = make_table(tmp_path, version, kind, **({"ordering": ordering} if ordering else {}))
     fill(table, rng)
     rows = table.to_arrow(meta_columns=True)
     by = "ts desc nulls last, _hoodie_commit_time desc" if ordering else "_hoodie_commit_time desc"
@@ -85,7 +85,7 @@ def ranks(rows: pa.Table, ordering: str | None) -> dict[tuple[str, int], tuple[A
 
 
 def test_hudi_rs_reads_the_rows_after_dedupe(tmp_path: Path) -> None:
-    table = new(tmp_path)
+    table = make_table(tmp_path)
     fill(table, random.Random(1))
     table.dedupe()
     theirs = hudi_rs.read(tmp_path / "t")
@@ -94,7 +94,7 @@ def test_hudi_rs_reads_the_rows_after_dedupe(tmp_path: Path) -> None:
 
 
 def test_dedupe_plan_names_only_duplicate_rows(tmp_path: Path) -> None:
-    table = new(tmp_path)
+    table = make_table(tmp_path)
     first = table.insert([{"id": at, "p": "a", "ts": 1, "v": "x"} for at in range(3)]).instant_time
     second = table.insert([{"id": 1, "p": "a", "ts": 1, "v": "y"}, {"id": 1, "p": "b", "ts": 1, "v": "y"}]).instant_time
     listed = table.dedupe(dry_run=True).duplicates.drop("path").to_pylist()
@@ -110,7 +110,7 @@ def test_dedupe_plan_names_only_duplicate_rows(tmp_path: Path) -> None:
 
 
 def test_dedupe_keeps_files_without_a_duplicate(tmp_path: Path) -> None:
-    table = new(tmp_path)
+    table = make_table(tmp_path)
     table.insert([{"id": at, "p": "ab"[at % 2], "ts": 1, "v": "x"} for at in range(4)])
     kept = {file for file in table.files()["path"].to_pylist() if file.startswith("b/")}
     table.bulk_insert([{"id": 0, "p": "a", "ts": 1, "v": "y"}])
@@ -119,7 +119,7 @@ def test_dedupe_keeps_files_without_a_duplicate(tmp_path: Path) -> None:
 
 
 def test_dedupe_without_duplicates_writes_nothing(tmp_path: Path) -> None:
-    table = new(tmp_path)
+    table = make_table(tmp_path)
     assert str(table.dedupe()) == "dedupe: no key comes twice"
     table.upsert([{"id": 1, "p": "a", "ts": 1, "v": "x"}])
     assert table.dedupe().instant_time == ""
@@ -127,7 +127,7 @@ def test_dedupe_without_duplicates_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_dedupe_can_be_rolled_back(tmp_path: Path) -> None:
-    table = new(tmp_path)
+    table = make_table(tmp_path)
     fill(table, random.Random(3))
     before = sorted(table.to_arrow()["v"].to_pylist())
     table.dedupe()
@@ -143,7 +143,7 @@ def test_a_table_without_a_key_has_no_duplicates(tmp_path: Path) -> None:
 
 
 def test_a_table_of_buckets_is_refused_and_the_keys_are_named(tmp_path: Path) -> None:
-    table = new(tmp_path, **{"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 2})
+    table = make_table(tmp_path, **{"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 2})
     for _ in range(2):
         table.insert([{"id": 7, "p": "a", "ts": 1, "v": "x"}])
     assert table.count() == 2
@@ -152,7 +152,7 @@ def test_a_table_of_buckets_is_refused_and_the_keys_are_named(tmp_path: Path) ->
 
 
 def test_dedupe_beside_a_pending_plan_is_refused(tmp_path: Path) -> None:
-    table = new(tmp_path)
+    table = make_table(tmp_path)
     fill(table, random.Random(4))
     table.schedule_clustering("id")
     before = table.count()
@@ -162,7 +162,7 @@ def test_dedupe_beside_a_pending_plan_is_refused(tmp_path: Path) -> None:
 
 
 def test_check_reports_duplicates_apart_from_damage_with_advice(tmp_path: Path) -> None:
-    table = new(tmp_path)
+    table = make_table(tmp_path)
     table.insert([{"id": at, "p": "a", "ts": 1, "v": "x"} for at in range(3)])
     table.insert([{"id": at, "p": "a", "ts": 1, "v": "y"} for at in (1, 2)])
     (found,) = table.check()
@@ -192,18 +192,18 @@ def moved(table: Table, caplog: pytest.LogCaptureFixture, *batches: list[tuple[i
 
 
 def test_upsert_into_another_partition_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = new(tmp_path)
+    table = make_table(tmp_path)
     (said,) = moved(table, caplog, [(1, "a"), (2, "b")], [(3, "a")], [(1, "b")], [(2, "a")])
     assert "'1' into partition 'b', and partition 'a' has a row" in said
     assert "GLOBAL_BLOOM" in said
 
 
 def test_batch_with_a_key_in_two_partitions_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (said,) = moved(new(tmp_path), caplog, [(1, "a"), (2, "a"), (2, "b")])
+    (said,) = moved(make_table(tmp_path), caplog, [(1, "a"), (2, "a"), (2, "b")])
     assert "'2' into partition 'b', and partition 'a' has a row" in said
 
 
 def test_a_global_index_moves_rows_without_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = new(tmp_path, **{"hoodie.index.type": "GLOBAL_BLOOM"})
+    table = make_table(tmp_path, **{"hoodie.index.type": "GLOBAL_BLOOM"})
     assert moved(table, caplog, [(1, "a")], [(1, "b")]) == []
     assert table.count() == 1

@@ -13,21 +13,29 @@ from tests.helpers import fixture_tables
 
 @pytest.mark.parametrize("name", fixture_tables.names("hudi_life"))
 def test_describe_equals_the_facts_of_hudi(name: str, tmp_path: Path) -> None:
-    path, told = fixture_tables.unpack(name, tmp_path), fixture_tables.read_expectations(name)
+    path, expectations = fixture_tables.unpack(name, tmp_path), fixture_tables.read_expectations(name)
     said = lakeformat.open(path).describe()
     files = [
-        file for groups in told["files"].values() for slices in groups.values() for f in slices.values() for file in f
+        file
+        for groups in expectations["files"].values()
+        for slices in groups.values()
+        for f in slices.values()
+        for file in f
     ]
-    of_action = {action: [i["instant"] for i in told["timeline"] if i["action"] == action] for action in ACTIONS}
-    assert said.version == told["table_version"]
+    of_action = {
+        action: [i["instant"] for i in expectations["timeline"] if i["action"] == action] for action in ACTIONS
+    }
+    assert said.version == expectations["table_version"]
     assert said.all_files == len(files)
     assert said.all_bytes == sum(p.stat().st_size for p in path.rglob("*") if p.name in files)
     assert said.last_clean == max(of_action["clean"], default=None)
     assert [save.instant_time for save in said.savepoints] == of_action["savepoint"]
-    assert said.last_archived == max((i["instant"] for i in told["archived"]), default=None)
+    assert said.last_archived == max((i["instant"] for i in expectations["archived"]), default=None)
     assert said.kind == ("merge-on-read" if "mor" in name else "copy-on-write")
-    assert (said.record_key, said.partition_by) == (("id",), ("p",) if any(told["files"]) else ())
-    assert said.commits == sum(i["action"] in {"commit", "deltacommit", "replacecommit"} for i in told["timeline"])
+    assert (said.record_key, said.partition_by) == (("id",), ("p",) if any(expectations["files"]) else ())
+    assert said.commits == sum(
+        i["action"] in {"commit", "deltacommit", "replacecommit"} for i in expectations["timeline"]
+    )
     assert said.pending == ()
 
 

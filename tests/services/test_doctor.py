@@ -248,9 +248,9 @@ def test_check_finds_planted_damage_and_repair_cures_it(
     assert found
     assert all(each.path and each.cure for each in found)
     read = rows_or_error(lakeformat.open(path, **{"lakeformat.file.index": False}))
-    told = table.repair(dry_run=True)
-    assert bool(told.of(kind)) == mends
-    assert table.repair().findings == told.findings
+    planned = table.repair(dry_run=True)
+    assert bool(planned.of(kind)) == mends
+    assert table.repair().findings == planned.findings
     assert bool(table.check().of(kind)) != mends
     if kind is not Kind.NO_PARTITION_FILE:
         assert rows_or_error(lakeformat.open(path, **{"lakeformat.file.index": False})) == read

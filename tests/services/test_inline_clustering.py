@@ -17,7 +17,7 @@ EVERY_TWO = {**INLINE, "hoodie.clustering.inline.max.commits": 2}
 BY_X = {"hoodie.clustering.plan.strategy.sort.columns": "x,y", "hoodie.layout.optimize.strategy": "z-order"}
 
 
-def made(path: Path, **options: Any) -> lakeformat.Table:
+def make_table(path: Path, **options: Any) -> lakeformat.Table:
     return lakeformat.create(path, rows(0).schema, record_key="id", partition_by="region", **options)
 
 
@@ -26,7 +26,7 @@ def operations(table: lakeformat.Table) -> list[str]:
 
 
 def test_inline_clustering_runs_every_given_number_of_commits(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", **EVERY_TWO, **BY_X)
+    table = make_table(tmp_path / "t", **EVERY_TWO, **BY_X)
     results = [table.insert(rows(60).slice(10 * at, 10)) for at in range(3)]
     assert operations(table) == ["insert", "insert", "cluster", "insert"]
     assert "services" not in results[0].report
@@ -40,7 +40,7 @@ def test_inline_clustering_runs_every_given_number_of_commits(tmp_path: Path) ->
 
 
 def test_inline_clustering_default_is_four_commits(tmp_path: Path) -> None:
-    table = made(
+    table = make_table(
         tmp_path / "t",
         **{"hoodie.datasource.clustering.inline.enable": "true", "hoodie.parquet.small.file.limit": 0},
     )
@@ -51,7 +51,7 @@ def test_inline_clustering_default_is_four_commits(tmp_path: Path) -> None:
 
 def test_inline_scheduling_leaves_the_plan_to_others(tmp_path: Path) -> None:
     options = {"hoodie.clustering.schedule.inline": True, "hoodie.clustering.inline.max.commits": 2}
-    table = made(tmp_path / "t", **options, **BY_X)
+    table = make_table(tmp_path / "t", **options, **BY_X)
     for at in range(3):
         table.bulk_insert(rows(60).slice(10 * at, 10))
     (pending,) = table.snapshot().timeline.pending
@@ -63,7 +63,7 @@ def test_inline_scheduling_leaves_the_plan_to_others(tmp_path: Path) -> None:
 
 def test_failed_inline_service_does_not_undo_the_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "t"
-    table = made(path, **{**INLINE, "hoodie.clustering.inline.max.commits": 1})
+    table = make_table(path, **{**INLINE, "hoodie.clustering.inline.max.commits": 1})
     table.bulk_insert(rows(30))
     (damaged, *_) = path.glob("eu/*.parquet")
     whole = damaged.read_bytes()
@@ -80,7 +80,7 @@ def test_failed_inline_service_does_not_undo_the_write(tmp_path: Path, caplog: p
 
 
 def test_columns_that_are_not_there_are_refused_before_the_write(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", **INLINE, **{"hoodie.clustering.plan.strategy.sort.columns": "nope"})
+    table = make_table(tmp_path / "t", **INLINE, **{"hoodie.clustering.plan.strategy.sort.columns": "nope"})
     with pytest.raises(SchemaMismatchError, match="'nope'"):
         table.bulk_insert(rows(30))
     assert table.history() == []
@@ -94,7 +94,7 @@ def test_columns_that_are_not_there_are_refused_before_the_write(tmp_path: Path)
     ],
 )
 def test_contradicting_options_are_refused_before_the_write(options: dict[str, Any], text: str, tmp_path: Path) -> None:
-    made(tmp_path / "t", **{key: value for key, value in options.items() if "index" in key})
+    make_table(tmp_path / "t", **{key: value for key, value in options.items() if "index" in key})
     table = lakeformat.open(tmp_path / "t", **INLINE, **options)
     with pytest.raises(InvalidOptionError, match=text):
         table.bulk_insert(rows(30))
@@ -112,14 +112,14 @@ def test_contradicting_options_are_refused_before_the_write(options: dict[str, A
     ids=["delete keys", "delete", "update", "merge"],
 )
 def test_bucket_table_is_recognised_by_its_files(write: Callable[[lakeformat.Table], Any], tmp_path: Path) -> None:
-    made(tmp_path / "t", **{"hoodie.index.type": "BUCKET"}).upsert(rows(30))
+    make_table(tmp_path / "t", **{"hoodie.index.type": "BUCKET"}).upsert(rows(30))
     with pytest.raises(InvalidOptionError, match="finds rows by the names of their files"):
         write(lakeformat.open(tmp_path / "t", **INLINE))
 
 
 def test_inline_clustering_leaves_clustered_partitions_alone(tmp_path: Path) -> None:
     options = {**INLINE, "hoodie.clustering.inline.max.commits": 1}
-    table = made(tmp_path / "t", **options, **BY_X)
+    table = make_table(tmp_path / "t", **options, **BY_X)
     table.bulk_insert(rows(60))
     before = table.snapshot().by_partition
     table.bulk_insert(rows(61).slice(60))  # A row of the partition eu.
@@ -139,7 +139,7 @@ def test_inline_clustering_leaves_clustered_partitions_alone(tmp_path: Path) -> 
 
 def test_inline_clustering_does_not_reuse_the_batch_id(tmp_path: Path) -> None:
     options = {**INLINE, "hoodie.clustering.inline.max.commits": 1, "lakeformat.batch.app": "job"}
-    made(tmp_path / "t")
+    make_table(tmp_path / "t")
     for number in range(2):
         table = lakeformat.open(tmp_path / "t", **options, **{"lakeformat.batch.id": number})
         assert not table.bulk_insert(rows(60).slice(30 * number, 30)).skipped

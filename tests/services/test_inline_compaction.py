@@ -17,7 +17,7 @@ SIX, NINE = "hudi_mor_v6/mor6_partitioned_deletes", "hudi_v8_v9/v9_mor_compacted
 COMMITS = "hoodie.compact.inline.max.delta.commits"
 
 
-def served(table: lakeformat.Table) -> str | None:
+def append_and_serve(table: lakeformat.Table) -> str | None:
     """Append a deltacommit, check that it is visible, and return what the services report about compaction."""
     written = Append(table).run()
     done = run_due_services(table.context, table.options)
@@ -35,7 +35,7 @@ def test_inline_compaction_runs_every_given_number_of_deltacommits(name: str, tm
     table.compact()
     before = compactions(table)
     table = lakeformat.open(table.context.storage.location, **{"hoodie.compact.inline": True, COMMITS: 3})
-    said = [served(table) for _ in range(6)]
+    said = [append_and_serve(table) for _ in range(6)]
     assert [bool(one) for one in said] == [False, False, True, False, False, True]
     assert compactions(table) == before + 2
     assert not table.snapshot().live.has_logs
@@ -47,11 +47,11 @@ def test_scheduled_plan_is_run_by_the_next_inline_compaction(name: str, tmp_path
     table.compact()
     before, location = compactions(table), table.context.storage.location
     table = lakeformat.open(location, **{"hoodie.compact.schedule.inline": True, COMMITS: 2})
-    said = [served(table) for _ in range(4)]
+    said = [append_and_serve(table) for _ in range(4)]
     (planned,) = (one.time for one in table.snapshot().timeline.pending if one.action is Action.COMPACTION)
     assert said == [None, f"scheduled {planned}", None, None]  # Beside a pending plan, no second plan is made.
     table = lakeformat.open(location, **{"hoodie.compact.inline": True, COMMITS: 100})
-    assert f"compact {planned}" in str(served(table))
+    assert f"compact {planned}" in str(append_and_serve(table))
     assert compactions(table) == before + 1
     assert not table.snapshot().timeline.pending
 
@@ -62,10 +62,10 @@ def test_failed_inline_compaction_is_logged_and_does_not_undo_the_write(
     folder = unpack(SIX, tmp_path)
     table = lakeformat.open(folder, **{"hoodie.compact.inline": True, COMMITS: 1})
     pending = Append(table).begin()
-    assert "failed: WriteConflictError" in str(served(table))
+    assert "failed: WriteConflictError" in str(append_and_serve(table))
     assert f"{pending.time}.deltacommit.inflight is pending" in caplog.text
     pending.finish()
-    assert served(table)
+    assert append_and_serve(table)
     assert not table.snapshot().live.has_logs
 
 

@@ -24,7 +24,7 @@ def rows_of(table: lakeformat.Table, **asked: Any) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]))
 
 
-def opened(name: str, folder: Path) -> tuple[lakeformat.Table, dict[str, Any]]:
+def open_fixture(name: str, folder: Path) -> tuple[lakeformat.Table, dict[str, Any]]:
     return lakeformat.open(fixture_tables.unpack(name, folder)), fixture_tables.read_expectations(name)
 
 
@@ -39,14 +39,14 @@ TRAVELLED = [
 
 @pytest.mark.parametrize(("name", "instant"), TRAVELLED)
 def test_restore_returns_the_rows_that_hudi_read_at_the_instant(name: str, instant: str, tmp_path: Path) -> None:
-    table, told = opened(name, tmp_path)
+    table, expectations = open_fixture(name, tmp_path)
     saved = [save.instant_time for save in table.savepoints() if save.instant_time > instant]
     for save in saved:
         with pytest.raises(InvalidInputError, match="held by a savepoint"):
             table.restore(instant)
         table.delete_savepoint(save)
     done = table.restore(instant)
-    assert rows_of(table) == told["as_of"][instant]
+    assert rows_of(table) == expectations["as_of"][instant]
     timeline = table.context.store.load()
     assert timeline.commits[-1].time == instant
     assert timeline.pending == ()
@@ -55,7 +55,7 @@ def test_restore_returns_the_rows_that_hudi_read_at_the_instant(name: str, insta
 
 @pytest.mark.parametrize("name", fixture_tables.names("hudi_life"))
 def test_savepoint_names_the_files_that_hudi_names(name: str, tmp_path: Path) -> None:
-    table, _ = opened(name, tmp_path)
+    table, _ = open_fixture(name, tmp_path)
     store = table.context.store
     hudis = {i.time: i for i in store.load().of_action(Action.SAVEPOINT) if i.state is State.COMPLETED}
     for time, instant in hudis.items():

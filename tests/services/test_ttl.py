@@ -42,7 +42,7 @@ def rows(ids: range, day: str, v: str = "") -> pa.Table:
     return a_batch(SCHEMA, id=ids, day=day, v=v)
 
 
-def made(path: Path, **options: Any) -> lakeformat.Table:
+def make_table(path: Path, **options: Any) -> lakeformat.Table:
     """Create a table with partition ``a``, and add partition ``b`` by a second commit."""
     commits = [rows(range(10 * at, 10 * at + 3), day) for at, day in enumerate("ab")]
     return a_table(path, rows=commits, partition_by="day", operation="upsert", **options)
@@ -62,12 +62,12 @@ def days_of(table: lakeformat.Table) -> set[str]:
 
 @pytest.mark.parametrize("options", [{}, MOR, {"hoodie.write.table.version": 9, **MOR}], ids=["cow", "mor", "mor9"])
 def test_partition_not_written_to_for_the_ttl_expires(options: dict[str, Any], tmp_path: Path) -> None:
-    table = made(tmp_path / "t", **options, **{DAYS: 30})
+    table = make_table(tmp_path / "t", **options, **{DAYS: 30})
     assert table.expire_partitions().skipped == "no partition has expired"
     later(table, 31).upsert(rows(range(10, 12), "b", "new"))  # In a merge-on-read table this writes a log file.
     then = later(table, 31.5)
-    told = then.expire_partitions(dry_run=True)
-    assert [each.path for each in told.partitions] == ["a"]
+    planned = then.expire_partitions(dry_run=True)
+    assert [each.path for each in planned.partitions] == ["a"]
     assert days_of(table) == {"a", "b"}
     done = then.expire_partitions()
     assert [each.path for each in done.partitions] == ["a"]
@@ -79,7 +79,7 @@ def test_partition_not_written_to_for_the_ttl_expires(options: dict[str, Any], t
 
 
 def test_ttl_by_creation_time_ignores_later_writes(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", **{DAYS: 30, **CREATION})
+    table = make_table(tmp_path / "t", **{DAYS: 30, **CREATION})
     later(table, 31).upsert(rows(range(1), "a", "new"))
     later(table, 31).upsert(rows(range(20, 21), "c"))
     assert [each.path for each in later(table, 32).expire_partitions().partitions] == ["a", "b"]
@@ -88,7 +88,7 @@ def test_ttl_by_creation_time_ignores_later_writes(tmp_path: Path) -> None:
 
 def test_inline_ttl_expires_the_selected_partitions(tmp_path: Path) -> None:
     some = {"hoodie.partition.ttl.inline": "true", "hoodie.partition.ttl.strategy.partition.selected": "a,x", DAYS: 1}
-    table = made(tmp_path / "t")
+    table = make_table(tmp_path / "t")
     moved = later(lakeformat.open(tmp_path / "t"), 3)
     moved.options = lakeformat.open(tmp_path / "t", **some).options
     report = moved.upsert(rows(range(30, 31), "c")).report
@@ -97,7 +97,7 @@ def test_inline_ttl_expires_the_selected_partitions(tmp_path: Path) -> None:
 
 
 def test_partition_written_to_meanwhile_does_not_expire(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
+    table = make_table(tmp_path / "t")
     then = later(table, 31)
 
     class Overtaken:
@@ -116,7 +116,7 @@ def test_partition_written_to_meanwhile_does_not_expire(tmp_path: Path) -> None:
 
 
 def test_ttl_without_or_with_bad_settings_does_nothing_or_is_refused(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
+    table = make_table(tmp_path / "t")
     assert "days.retain" in table.expire_partitions().skipped
     with pytest.raises(InvalidInputError, match="at least 1 day, not 0"):
         table.expire_partitions(days=0)

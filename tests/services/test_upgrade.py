@@ -207,7 +207,7 @@ def test_writer_that_planned_before_an_upgrade_is_refused(template: tuple[Path, 
     assert rows_of(storage) == NEXT.applied(before)
 
 
-def refused(table: lakeformat.Table, to: int, error: type[Exception], text: str) -> None:
+def check_refused(table: lakeformat.Table, to: int, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text) as caught:
         move(table, to)
     assert "\n" not in str(caught.value)
@@ -217,16 +217,16 @@ def test_unsupported_upgrades_are_refused(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", ordering="ts")
     table.bulk_insert(batch(range(4), 1))
     table.bulk_insert(batch(range(4, 8), 1))
-    refused(table, 7, InvalidInputError, "table version 7 is not one of 6, 8, 9")
+    check_refused(table, 7, InvalidInputError, "table version 7 is not one of 6, 8, 9")
     with pytest.raises(InvalidInputError, match=r"is of table version 6: to 9 it is upgrade\(9\), not downgrade\(9\)"):
         table.downgrade(9)
     assert table.upgrade(6).skipped == "the table is of version 6 already"
     planned = table.schedule_clustering(by="v")
-    refused(table, 9, WriteConflictError, f"{planned}.replacecommit.requested is pending")
+    check_refused(table, 9, WriteConflictError, f"{planned}.replacecommit.requested is pending")
     table.cancel_clustering(str(planned))
     assert move(table, 9).files == 9  # Three files each of two commits and of the rollback of the plan.
     planned = table.schedule_clustering(by="v")
-    refused(table, 6, WriteConflictError, f"{planned}.clustering.requested is pending")
+    check_refused(table, 6, WriteConflictError, f"{planned}.clustering.requested is pending")
     table.run_clustering()
     move(table, 6)
     assert len(table.to_arrow()) == 8

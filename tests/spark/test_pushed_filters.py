@@ -20,7 +20,7 @@ def less(value: int) -> Predicate:
     return And((Comparison("i", "<", value), Always(True)))
 
 
-def kept(*values: int) -> Predicate:
+def logged_predicate(*values: int) -> Predicate:
     """Return the predicate that the log keeps of such filters."""
     return Or(tuple(And((Comparison("i", "<", value),)) for value in values))
 
@@ -37,7 +37,12 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_plan_covers_every_filter_pushed_before(log: str) -> None:
     asked = [ask(log, less(value)) for value in (1, 2, 1, 3)]
-    assert asked == [Asked(kept(1), 1), Asked(kept(1, 2), 2), Asked(kept(1, 2), 2), Asked(kept(1, 2, 3), 3)]
+    assert asked == [
+        Asked(logged_predicate(1), 1),
+        Asked(logged_predicate(1, 2), 2),
+        Asked(logged_predicate(1, 2), 2),
+        Asked(logged_predicate(1, 2, 3), 3),
+    ]
     assert ask(log, Always(True)) == Asked(None, 4)
     assert ask(log, less(9)).predicate is None
 

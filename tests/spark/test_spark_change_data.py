@@ -23,7 +23,7 @@ END = "hoodie.datasource.read.end.instanttime"
 SCHEMA = a_schema(id="string", v="int64")
 
 
-def plain(image: str | None) -> Any:
+def plain_image(image: str | None) -> Any:
     return (
         None
         if image is None
@@ -31,8 +31,11 @@ def plain(image: str | None) -> Any:
     )
 
 
-def told(frame: DataFrame) -> list[str]:
-    rows = [{**row.asDict(), "before": plain(row["before"]), "after": plain(row["after"])} for row in frame.collect()]
+def changes_as_text(frame: DataFrame) -> list[str]:
+    rows = [
+        {**row.asDict(), "before": plain_image(row["before"]), "after": plain_image(row["after"])}
+        for row in frame.collect()
+    ]
     return sorted(json.dumps({key: of for key, of in row.items() if of is not None}, sort_keys=True) for row in rows)
 
 
@@ -44,7 +47,7 @@ def test_change_data_ranges_equal_hudis(spark: SparkSession, tmp_path: Path, nam
     assert found.columns == ["op", "ts_ms", "before", "after"]
     rows = json.loads(json.dumps(read["rows"]), parse_int=float)
     wanted = [{key: value for key, value in row.items() if value is not None} for row in rows]
-    assert told(found) == sorted(json.dumps(row, sort_keys=True) for row in wanted)
+    assert changes_as_text(found) == sorted(json.dumps(row, sort_keys=True) for row in wanted)
 
 
 def test_stream_of_change_data_returns_every_change(spark: SparkSession, tmp_path: Path) -> None:
@@ -55,7 +58,7 @@ def test_stream_of_change_data_returns_every_change(spark: SparkSession, tmp_pat
     batches: list[list[tuple[Any, ...]]] = []
 
     def take(batch: DataFrame, _: int) -> None:
-        rows = ((row["op"], plain(row["before"]), plain(row["after"])) for row in batch.collect())
+        rows = ((row["op"], plain_image(row["before"]), plain_image(row["after"])) for row in batch.collect())
         batches.append(sorted(rows, key=str))
 
     def run() -> None:
@@ -82,7 +85,7 @@ def moving(*rows: tuple[int, str, str]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(MOVING.names, row, strict=True)) for row in rows], MOVING)
 
 
-def replayed(images: list[Any]) -> dict[int, Any]:
+def replay(images: list[Any]) -> dict[int, Any]:
     """Return a replica by id, made as the docs say: by commit time, then deletes first."""
     replica: dict[int, Any] = {}
     for image in sorted(images, key=lambda image: (image["ts_ms"], image["op"] != "d")):
@@ -111,7 +114,7 @@ def test_a_replica_equals_the_table(spark: SparkSession, tmp_path: Path, kind: s
     found = spark.read.format("lakehouse").options(**CDC, **{BEGIN: "000", "lakeformat.read.split.bytes": 1}).load(path)
     images = found.collect()
     assert found.rdd.getNumPartitions() > 4
-    assert replayed(images) == wanted
+    assert replay(images) == wanted
     seen = [(row["ts_ms"], json.loads(row["after"] or row["before"])["id"]) for row in images]
     assert len(set(seen)) == len(seen), "a key has several images in a commit"
     taken: list[Any] = []
@@ -120,7 +123,7 @@ def test_a_replica_equals_the_table(spark: SparkSession, tmp_path: Path, kind: s
     writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
         availableNow=True
     ).start().awaitTermination()
-    assert replayed(taken) == wanted
+    assert replay(taken) == wanted
 
 
 def test_options_without_meaning_for_change_data_are_refused(spark: SparkSession, tmp_path: Path) -> None:

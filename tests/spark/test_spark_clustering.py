@@ -38,7 +38,7 @@ def path(spark: SparkSession, tmp_path: Path) -> Path:
     return tmp_path / "t"
 
 
-def seen(path: Path) -> str:
+def read_rows(path: Path) -> str:
     """Return the rows with their meta columns except the file name. Check that hudi-rs reads the same."""
     assert leftovers(path) == []
     rows = hudi_rs.assert_same_rows(lakeformat.open(path))
@@ -65,12 +65,12 @@ def widths(path: Path) -> list[float]:
     ],
 )
 def test_clustering_by_tasks_changes_no_row(curve: str, task_bytes: int, spark: SparkSession, path: Path) -> None:
-    before = seen(path)
+    before = read_rows(path)
     table = table_at(spark, path)
     session = ClusterSession(table.context, table.options, SparkRewriter(spark, task_bytes=task_bytes))
     result = session.cluster(make_cluster_request(table.options, ["x", "ts"], curve, target_file_bytes=2000))
     assert result.report["rows"] == {"rewritten": len(STORED)}
-    assert seen(path) == before
+    assert read_rows(path) == before
     assert len(widths(path)) >= 4
     if curve == "linear":
         assert max(widths(path)) < 110
@@ -116,18 +116,18 @@ def test_failed_attempts_leave_no_file(task_bytes: int, spark: SparkSession, pat
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers do not find the tests.
     try:
-        before = seen(path)
+        before = read_rows(path)
         table = table_at(spark, path)
         context = TableContext(Failing(str(path)), table.context.clock, table.context.ids, True)
         session = ClusterSession(context, table.options, SparkRewriter(spark, task_bytes=task_bytes))
         session.cluster(make_cluster_request(table.options, ["x", "ts"], "z-order", target_file_bytes=2000))
-        assert seen(path) == before
+        assert read_rows(path) == before
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def test_local_master_clusters_without_a_spark_job(spark: SparkSession, path: Path) -> None:
-    before = seen(path)
+    before = read_rows(path)
     context = spark.sparkContext
     context.setJobGroup("clustering", "")
     try:
@@ -135,11 +135,11 @@ def test_local_master_clusters_without_a_spark_job(spark: SparkSession, path: Pa
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     assert context.statusTracker().getJobIdsForGroup("clustering") == []
-    assert seen(path) == before
+    assert read_rows(path) == before
 
 
 def test_plan_is_run_by_tasks_and_a_bad_plan_is_refused(spark: SparkSession, path: Path) -> None:
-    before = seen(path)
+    before = read_rows(path)
     table = table_at(spark, path)
     planned = table.schedule_clustering("x", partitions="p1")
     assert planned is not None
@@ -151,7 +151,7 @@ def test_plan_is_run_by_tasks_and_a_bad_plan_is_refused(spark: SparkSession, pat
     table.cancel_clustering(cancelled)
     with pytest.raises(SchemaMismatchError, match="'nope'"):
         table.cluster("nope")
-    assert seen(path) == before
+    assert read_rows(path) == before
 
 
 @pytest.mark.slow
@@ -164,4 +164,4 @@ def test_inline_clustering_runs_after_staged_and_shuffled_writes(spark: SparkSes
     table = lakeformat.open(path)
     assert [entry.operation for entry in table.history()][:2] == ["cluster", "upsert"]
     assert len(table.snapshot().files) == 2  # One file in each partition.
-    assert seen(path).count("_hoodie_record_key") == 80
+    assert read_rows(path).count("_hoodie_record_key") == 80

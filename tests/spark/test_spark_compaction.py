@@ -21,7 +21,7 @@ from tests.helpers.fixture_tables import unpack
 pytestmark = pytest.mark.spark
 
 
-def seen(path: Path) -> str:
+def read_rows(path: Path) -> str:
     """Return the rows with their meta columns except the file name. Check that hudi-rs reads the same."""
     rows = hudi_rs.assert_same_rows(lakeformat.open(path))
     return repr([{name: value for name, value in row.items() if name != "_hoodie_file_name"} for row in rows])
@@ -43,7 +43,7 @@ class Failing(LocalStorage):
 )
 def test_compaction_by_tasks_changes_no_row(name: str, groups: int, spark: SparkSession, tmp_path: Path) -> None:
     path = unpack(name, tmp_path)
-    before = seen(path)
+    before = read_rows(path)
     table = LakehouseTable.forPath(spark, str(path))
     cloudpickle.register_pickle_by_value(__import__(__name__))
     try:
@@ -52,14 +52,14 @@ def test_compaction_by_tasks_changes_no_row(name: str, groups: int, spark: Spark
     finally:
         cloudpickle.unregister_pickle_by_value(__import__(__name__))
     assert result.report["files"]["merged"] == groups
-    assert seen(path) == before
+    assert read_rows(path) == before
     assert not lakeformat.open(path).snapshot().live.has_logs
     assert not list((path / ".hoodie" / ".lakeformat" / "stage").glob("*"))
 
 
 def test_lakehouse_table_compaction_methods_work(spark: SparkSession, tmp_path: Path) -> None:
     path = unpack("hudi_mor_v6/mor6_partitioned_deletes", tmp_path)
-    before = seen(path)
+    before = read_rows(path)
     table = LakehouseTable.forPath(spark, str(path))
     planned = table.schedule_compaction()
     assert planned is not None
@@ -68,4 +68,4 @@ def test_lakehouse_table_compaction_methods_work(spark: SparkSession, tmp_path: 
     assert table.run_compaction(planned).instant_time == planned
     assert table.compact().skipped == "no file slice is to be compacted"
     assert spark.read.format("lakehouse").load(str(path)).count() == lakeformat.open(path).to_arrow().num_rows
-    assert seen(path) == before
+    assert read_rows(path) == before

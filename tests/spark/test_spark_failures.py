@@ -55,7 +55,7 @@ def through(rows: DataFrame, step: Callable[[Batches], Batches]) -> DataFrame:
     return rows.mapInArrow(step, rows.schema)
 
 
-def expected(operation: str) -> list[tuple[object, ...]]:
+def expected_rows(operation: str) -> list[tuple[object, ...]]:
     keys = {row[0] for row in CHANGES}
     kept = [row for row in STORED if row[0] not in keys]
     return sorted([*(STORED if operation in {"insert", "bulk_insert"} else kept), *CHANGES])
@@ -75,7 +75,7 @@ def test_failed_first_attempts_leave_nothing(
 ) -> None:
     write(flights(spark, STORED), tmp_path)
     write(through(flights(spark, CHANGES), first_attempt_dies), tmp_path, operation=operation, **options)
-    assert contents(spark, tmp_path) == expected(operation)
+    assert contents(spark, tmp_path) == expected_rows(operation)
     assert leftovers(tmp_path) == []
 
 
@@ -92,7 +92,7 @@ def test_failed_job_leaves_the_table_unchanged(mode: str, operation: str, spark:
     assert contents(spark, tmp_path) == STORED
     assert (base_files(tmp_path), commits(tmp_path)) == before
     write(flights(spark, CHANGES), tmp_path)
-    assert contents(spark, tmp_path) == expected("upsert")
+    assert contents(spark, tmp_path) == expected_rows("upsert")
     assert leftovers(tmp_path, outlived=True) == []
 
 
@@ -120,7 +120,7 @@ def test_failed_commit_is_undone(spark: SparkSession, tmp_path: Path) -> None:
     assert (base_files(tmp_path), commits(tmp_path)) == before
     damaged.write_bytes(whole)
     write(flights(spark, CHANGES), tmp_path)
-    assert contents(spark, tmp_path) == expected("upsert")
+    assert contents(spark, tmp_path) == expected_rows("upsert")
     assert leftovers(tmp_path) == []
 
 
@@ -134,7 +134,7 @@ def test_failed_first_attempts_of_a_shuffled_write_leave_nothing(
     write(flights(spark, STORED), tmp_path)
     table = LakehouseTable.forPath(spark, str(tmp_path), **EXCHANGED)
     getattr(table, operation)(through(flights(spark, CHANGES), first_attempt_dies))
-    assert contents(spark, tmp_path) == expected(operation)
+    assert contents(spark, tmp_path) == expected_rows(operation)
     assert leftovers(tmp_path) == []
 
 
@@ -159,7 +159,7 @@ def test_attempts_that_fail_during_file_writes_leave_nothing(spark: SparkSession
         table.upsert(flights(spark, CHANGES), merger=never)
     assert (base_files(tmp_path), commits(tmp_path)) == before
     table.upsert(flights(spark, CHANGES), merger=newer_but_not_at_once)
-    assert contents(spark, tmp_path) == expected("upsert")
+    assert contents(spark, tmp_path) == expected_rows("upsert")
     assert leftovers(tmp_path, outlived=True) == []
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 NAMES = ["v6_dropped_cow", "v9_dropped_mor_nested", "v6_evolved_cow", "v6_virtual_cow", "v9_virtual_mor"]
 
 
-def told(frame: DataFrame) -> list[tuple[str, ...]]:
+def rows_as_text(frame: DataFrame) -> list[tuple[str, ...]]:
     columns = sorted(name for name in frame.columns if name in {"id", "name", "title", "x", "reg", "day"})
     return sorted(tuple(map(str, row)) for row in frame.select(*columns).collect())
 
@@ -33,9 +33,9 @@ def test_every_read_path_returns_the_rows_of_hudi(spark: SparkSession, name: str
         columns = sorted({"id", "name", "title", "x", "reg", "day"}.intersection(frame.columns))
         wanted = sorted(tuple(str(row[column]) for column in columns) for row in rows)
         at = columns.index("reg")
-        assert told(frame) == wanted, way
+        assert rows_as_text(frame) == wanted, way
         assert frame.count() == len(wanted), way
-        assert told(frame.where("reg = 'eu'")) == [row for row in wanted if row[at] == "eu"], way
-        assert told(frame.where("reg is null")) == [], way
+        assert rows_as_text(frame.where("reg = 'eu'")) == [row for row in wanted if row[at] == "eu"], way
+        assert rows_as_text(frame.where("reg is null")) == [], way
     asked = lakeformat.spark.read(spark, path, where="reg > 'f'", columns=["id"])
     assert sorted(row["id"] for row in asked.collect()) == sorted(row["id"] for row in rows if row["reg"] > "f")

@@ -15,7 +15,7 @@ from lakeformat.table import Table
 pytestmark = pytest.mark.spark
 
 
-def held(table: LakehouseTable) -> dict[int, str]:
+def read_rows(table: LakehouseTable) -> dict[int, str]:
     return {row["id"]: row["v"] for row in table.read(columns=["id", "v"]).collect()}
 
 
@@ -50,18 +50,18 @@ def test_restore_and_check_work_from_spark(version: int, spark: SparkSession, tm
     table = LakehouseTable.forPath(spark, str(path), **options)
     for number in range(2):
         table.upsert(spark.range(number, number + 4).selectExpr("id", f"'{number}' as v"))
-    before = held(table)
+    before = read_rows(table)
     saved = table.savepoint(comment="before the night", user="me")
     assert [each.comment for each in table.savepoints()] == ["before the night"]
 
     for number in range(2, 5):
         table.upsert(spark.range(number, number + 4).selectExpr("id", f"'{number}' as v"))
-    after = held(table)
+    after = read_rows(table)
     table.delete(where="id > 3")
     table.rollback()
-    assert held(table) == after
+    assert read_rows(table) == after
     assert table.restore(saved.instant_time).undone
-    assert held(table) == before
+    assert read_rows(table) == before
     assert spark.read.format("lakehouse").load(str(path)).count() == len(before)
 
     first = next(path.glob("*.parquet"))

@@ -58,7 +58,7 @@ spark.stop()
 """
 
 
-def upserted(folder: Path, rows: int) -> dict[str, dict[str, int]]:
+def measure_upsert(folder: Path, rows: int) -> dict[str, dict[str, int]]:
     """Return the peaks in bytes of an upsert into a new table of ``rows`` rows in small files."""
     sizes = {"hoodie.parquet.max.file.size": 1 << 20, "hoodie.parquet.small.file.limit": 0}
     text = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array(["a" * 40])).dictionary_decode()
@@ -66,8 +66,8 @@ def upserted(folder: Path, rows: int) -> dict[str, dict[str, int]]:
     numbers = {name: random.integers(0, 1 << 60, rows) for name in "abc"}
     table = pa.table({"id": np.arange(rows), "text": text, **numbers})
     lakeformat.create(folder / "t", table.schema, record_key="id", **sizes).bulk_insert(table)
-    told = run_application(APPLICATION, folder / "t", rows, CHANGED, json.dumps(SETTINGS), cwd=folder)
-    answer: dict[str, dict[str, int]] = json.loads(told.splitlines()[-1])
+    output = run_application(APPLICATION, folder / "t", rows, CHANGED, json.dumps(SETTINGS), cwd=folder)
+    answer: dict[str, dict[str, int]] = json.loads(output.splitlines()[-1])
     return answer
 
 
@@ -75,7 +75,7 @@ def test_memory_peaks_do_not_grow_with_the_table(tmp_path: Path) -> None:
     folders = [tmp_path / "small", tmp_path / "large"]
     for folder in folders:
         folder.mkdir()
-    small, large = upserted(folders[0], ROWS), upserted(folders[1], 10 * ROWS)
+    small, large = measure_upsert(folders[0], ROWS), measure_upsert(folders[1], 10 * ROWS)
     assert large["report"]["rows"] == small["report"]["rows"]
     assert large["report"]["files"]["merged"] > 5 * small["report"]["files"]["merged"]  # type: ignore[index]
     more_bytes = 9 * ROWS * (4 * 8 + 40)

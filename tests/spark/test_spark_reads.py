@@ -55,7 +55,7 @@ def dated(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def keyed(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def sort_by_key(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: row[0])
 
 
@@ -63,7 +63,7 @@ def test_both_sessions_return_all_columns_meta_columns_first(session: SparkSessi
     frame = read(session, table)
     assert frame.columns == [*META, "id", "part", "ts", "x"]
     assert all(field.nullable for field in frame.schema)
-    rows = keyed([tuple(row) for row in frame.collect()])
+    rows = sort_by_key([tuple(row) for row in frame.collect()])
     assert [row[5:] for row in sorted(rows, key=lambda row: row[5])] == NOW
     early, late = commits(table)
     assert {row[5]: row[0] for row in rows} == {id_: late if ts == 20 else early for id_, _, ts, _ in NOW}
@@ -88,9 +88,9 @@ def test_both_sessions_return_all_columns_meta_columns_first(session: SparkSessi
 )
 def test_as_of_reads_the_rows_of_the_instant(as_of: Any, rows: list[object], spark: SparkSession, dated: Path) -> None:
     frame = read(spark, dated, meta_columns=False, **{"as.of.instant": as_of})
-    assert keyed([tuple(row) for row in frame.collect()]) == rows
+    assert sort_by_key([tuple(row) for row in frame.collect()]) == rows
     native = LakehouseTable.forPath(spark, str(dated), meta_columns=False).read(as_of=as_of, via="native")
-    assert keyed([tuple(row) for row in native.collect()]) == rows
+    assert sort_by_key([tuple(row) for row in native.collect()]) == rows
 
 
 def test_as_of_value_that_is_not_an_instant_is_refused(spark: SparkSession, dated: Path) -> None:
@@ -171,7 +171,7 @@ def test_view_reads_the_newest_rows(
 
 
 def contents_of(frame: DataFrame) -> list[tuple[object, ...]]:
-    return keyed([tuple(row) for row in frame.collect()])
+    return sort_by_key([tuple(row) for row in frame.collect()])
 
 
 def test_joins_and_aggregates_over_two_reads(registered: SparkSession, table: Path) -> None:

@@ -11,7 +11,15 @@ from pyspark.sql import SparkSession
 
 from lakeformat.spark import read, register
 from tests.helpers.lakehouse import run_application
-from tests.helpers.read_paths import CONDITIONS, SETTINGS, found, judged, make_tables, streamed, wrong
+from tests.helpers.read_paths import (
+    CONDITIONS,
+    SETTINGS,
+    find_differences,
+    make_tables,
+    read_answers,
+    spark_answers,
+    stream_answers,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +48,7 @@ _OFTEN = {"nothing", "another zone", "all of them"}
     [pytest.param(name, marks=pytest.mark.slow if name in _OFTEN else pytest.mark.nightly) for name in SETTINGS],
 )
 def test_every_read_path_selects_the_rows_of_spark(setting: str, spark: SparkSession, folder: Path) -> None:
-    assert wrong(_session(spark, setting), folder, setting) == {}
+    assert find_differences(_session(spark, setting), folder, setting) == {}
 
 
 @pytest.mark.slow
@@ -48,27 +56,27 @@ def test_every_read_path_selects_the_rows_of_spark(setting: str, spark: SparkSes
 def test_streams_select_the_rows_of_spark(setting: str, spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     session = _session(spark, setting)
     texts = [CONDITIONS[2], CONDITIONS[4]]
-    for at, (text, ids) in enumerate(judged(session, folder, texts).items()):
+    for at, (text, ids) in enumerate(spark_answers(session, folder, texts).items()):
         checkpoint = tmp_path / str(at)
-        assert streamed(session, str(folder / "moments"), checkpoint, text, by_option=True) == ids
+        assert stream_answers(session, str(folder / "moments"), checkpoint, text, by_option=True) == ids
     text = CONDITIONS[0]
-    ids = judged(session, folder, [text])[text]
-    assert streamed(session, str(folder / "days"), tmp_path / "where", text, by_option=False) == ids
+    ids = spark_answers(session, folder, [text])[text]
+    assert stream_answers(session, str(folder / "days"), tmp_path / "where", text, by_option=False) == ids
 
 
 def test_two_sessions_use_their_own_zones(spark: SparkSession, folder: Path) -> None:
     far, near = _session(spark, "another zone"), _session(spark, "pushdown")
     texts = [CONDITIONS[at] for at in (0, 1, 4)]
-    wanted = {name: judged(session, folder, texts) for name, session in (("far", far), ("near", near))}
+    wanted = {name: spark_answers(session, folder, texts) for name, session in (("far", far), ("near", near))}
     assert wanted["far"] != wanted["near"]
     path = str(folder / "moments")
     for way in ("native", "source"):
         read(far, path, via=way).createOrReplaceGlobalTempView("two_sessions")
         for name, session in (("near", near), ("far", far), ("near", near)):
             query = f"select * from {session.conf.get('spark.sql.globalTempDatabase')}.two_sessions where "  # noqa: S608
-            assert found(lambda text, ask=session.sql, query=query: ask(query + text), texts) == wanted[name]
+            assert read_answers(lambda text, ask=session.sql, query=query: ask(query + text), texts) == wanted[name]
     by_option = {
-        name: found(
+        name: read_answers(
             lambda text, session=session: session.read.format("lakehouse").option("where", text).load(path), texts
         )
         for name, session in (("far", far), ("near", near))
@@ -78,10 +86,10 @@ def test_two_sessions_use_their_own_zones(spark: SparkSession, folder: Path) -> 
 
 def test_text_comparisons_follow_ansi_mode(spark: SparkSession, folder: Path) -> None:
     texts = ["at in ('1970-01-01', '2024-01-01')"]
-    wanted = judged(spark, folder, texts)
+    wanted = spark_answers(spark, folder, texts)
     loose = _session(spark, "no ANSI")
-    assert judged(loose, folder, texts) != wanted
-    assert found(lambda text: read(loose, str(folder / "days"), where=text), texts) == wanted
+    assert spark_answers(loose, folder, texts) != wanted
+    assert read_answers(lambda text: read(loose, str(folder / "days"), where=text), texts) == wanted
 
 
 PROGRAM = """

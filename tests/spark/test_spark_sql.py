@@ -16,7 +16,7 @@ from lakeformat.spark import LakehouseTable, sql
 from tests.helpers import hudi_rs
 from tests.helpers.sql_cases import FIRST, REFUSED, STATEMENTS
 from tests.helpers.sql_guides import DELTA, HUDI, Step, play
-from tests.helpers.sql_on_spark import check_refusal, check_statement, held, make_flights
+from tests.helpers.sql_on_spark import check_refusal, check_statement, make_flights, read_flights
 
 pytestmark = pytest.mark.spark
 
@@ -28,7 +28,7 @@ def flights(spark: SparkSession, tmp_path: Path) -> Any:
     """Return a table's name, its path and a function that returns its rows."""
     name, path = f"flights_{next(_NUMBER)}", tmp_path / "t"
     make_flights(spark, name, path)
-    return name, str(path), lambda: held(path)
+    return name, str(path), lambda: read_flights(path)
 
 
 #: A few of the cases, which duckdb runs as well, show the behaviour of Spark. The others take longer.

@@ -112,7 +112,7 @@ def change(random: Random, t: str, o: str) -> tuple[str, str]:
 _KIND = {"x": "double", "order": "int", "Name": "string", "ts": "timestamp"}
 
 
-def shown(rows: list[Any]) -> list[str]:
+def rows_as_text(rows: list[Any]) -> list[str]:
     return sorted(repr(tuple(row)) for row in rows)
 
 
@@ -129,13 +129,13 @@ def test_random_statements_equal_spark(kind: str, zone: str, spark: SparkSession
     for _ in range(6):
         text, query = change(random, t, o)
         try:
-            wanted = shown(spark.sql(query).collect())
+            wanted = rows_as_text(spark.sql(query).collect())
         except Exception:  # Spark refuses a value.
             with pytest.raises(Exception, match=r"CAST|OVERFLOW|cast|fit"):
                 sql(spark, text)
             continue
         sql(spark, text)
-        assert shown(sql(spark, f"select * from {t}").collect()) == wanted, text
+        assert rows_as_text(sql(spark, f"select * from {t}").collect()) == wanted, text
         kept = spark.createDataFrame(spark.sql(query).collect(), COLUMNS)
         kept.createOrReplaceTempView(f"{t}_rows")
 
@@ -150,10 +150,10 @@ def test_a_delete_takes_the_rows_that_a_select_shows(zone: str, spark: SparkSess
         rows = spark.createDataFrame(list(enumerate(times, 1)), "id long, ts timestamp")
         LakehouseTable.forPath(spark, path, recordkey="id").insert(rows)
         view(spark, name, path)
-        told = {row.id for row in sql(spark, f"select id from {name} where {condition}").collect()}
-        assert told == ({1} if zone == "Asia/Tokyo" else {1, 2, 3})
+        ids = {row.id for row in sql(spark, f"select id from {name} where {condition}").collect()}
+        assert ids == ({1} if zone == "Asia/Tokyo" else {1, 2, 3})
         sql(spark, f"delete from {name} where {condition}")
-        assert set(lakeformat.open(path).to_arrow()["id"].to_pylist()) == {1, 2, 3} - told
+        assert set(lakeformat.open(path).to_arrow()["id"].to_pylist()) == {1, 2, 3} - ids
 
 
 def test_each_row_is_taken_by_one_clause_and_values_fit(spark: SparkSession, tmp_path: Path) -> None:

@@ -61,11 +61,11 @@ print(json.dumps({"answers": answers, "refusals": refusals}))
 @pytest.mark.nightly
 @pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs pyspark[connect]")
 def test_source_sink_and_each_batch_over_connect(tmp_path: Path) -> None:
-    told = json.loads(run_application(PROGRAM, tmp_path, cwd=tmp_path))
+    result = json.loads(run_application(PROGRAM, tmp_path, cwd=tmp_path))
     first = [[number, number * 10] for number in range(3)]
     second = [[0, 0], *([number, number * 10 + 1] for number in range(1, 4))]
-    assert told["answers"] == [[first, first], [second, second]]
-    assert len(told["refusals"]) == 1
-    assert "give each_batch(app=" in told["refusals"][0]
+    assert result["answers"] == [[first, first], [second, second]]
+    assert len(result["refusals"]) == 1
+    assert "give each_batch(app=" in result["refusals"][0]
     for name in ("silver", "gold"):
         assert len(lakeformat.open(tmp_path / name).history()) == 2

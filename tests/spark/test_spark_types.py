@@ -57,21 +57,21 @@ def save(rows: DataFrame, path: Path, operation: str = "upsert") -> None:
     rows.write.format("lakehouse").options(**options).mode("append").save(str(path))
 
 
-def nested(value: Any) -> Any:
+def to_tuples(value: Any) -> Any:
     """Return Spark's rows as tuples, at all levels."""
     match value:
         case tuple():
-            return tuple(nested(inner) for inner in value)
+            return tuple(to_tuples(inner) for inner in value)
         case list():
-            return [nested(inner) for inner in value]
+            return [to_tuples(inner) for inner in value]
         case dict():
-            return {key: nested(inner) for key, inner in value.items()}
+            return {key: to_tuples(inner) for key, inner in value.items()}
         case _:
             return value
 
 
 def rows_of(frame: DataFrame) -> list[Any]:
-    return sorted((nested(tuple(row)) for row in frame.collect()), key=lambda row: row[0])
+    return sorted((to_tuples(tuple(row)) for row in frame.collect()), key=lambda row: row[0])
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ SECOND = [
 ]
 
 
-def upserted(rows: list[tuple[Any, ...]], more: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def apply_upsert(rows: list[tuple[Any, ...]], more: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     held = {row[0]: row for row in rows}
     for row in more:
         if row[0] not in held or row[2] >= held[row[0]][2]:
@@ -53,7 +53,7 @@ def after(operation: str) -> list[tuple[Any, ...]]:
     keys, partitions = {row[0] for row in SECOND}, {row[1] for row in SECOND}
     match operation:
         case "upsert":
-            return upserted(FIRST, SECOND)
+            return apply_upsert(FIRST, SECOND)
         case "insert" | "bulk_insert":
             return sorted([*FIRST, *SECOND])
         case "delete":
@@ -89,7 +89,7 @@ def test_insert_overwrite_leaves_other_partitions(spark: SparkSession, tmp_path:
 
 def test_append_upserts_and_deduplicates_the_batch(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, [*FIRST, *SECOND], tasks=3), tmp_path)
-    assert contents(spark, tmp_path) == upserted(FIRST, SECOND)
+    assert contents(spark, tmp_path) == apply_upsert(FIRST, SECOND)
     assert [entry.operation for entry in lakeformat.open(tmp_path).history()] == ["upsert"]
 
 

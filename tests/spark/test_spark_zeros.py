@@ -24,7 +24,7 @@ CONDITIONS = [
     "d between -1 and 0.0", "d > 0.5D", "f = 0", "0 >= f", "f in (cast(0 as float), cast(7 as float))", "s.d >= 0",
     "s.f = 0", "s.f between 0 and 1",
 ]  # fmt: skip
-TOLD = [text for text in CONDITIONS if "cast" not in text]
+EXPLAINED = [text for text in CONDITIONS if "cast" not in text]
 
 
 def _rows(first: int, values: list[float]) -> pa.Table:
@@ -77,11 +77,11 @@ def test_both_zeros_match_on_every_read_path(spark: SparkSession, path: str) -> 
     }
     assert {way: _found(_answers(frame)) for way, frame in frames.items()} == dict.fromkeys(frames, wanted)
     assert read(spark, path).where("d = 0").count() == 60
-    named = {text: read(spark, path, where=text) for text in TOLD}
+    named = {text: read(spark, path, where=text) for text in EXPLAINED}
     answers = reduce(
         DataFrame.union, (frame.select(functions.lit(text).alias("text"), "id") for text, frame in named.items())
     )
-    assert _found(answers) == {text: ids for text, ids in wanted.items() if text in TOLD}
+    assert _found(answers) == {text: ids for text, ids in wanted.items() if text in EXPLAINED}
 
 
 def _pushed(frame: DataFrame) -> str:

@@ -37,7 +37,7 @@ class At:
         return self._now_ms / 1000
 
 
-def made(version: int) -> TimelineStore:
+def make_store(version: int) -> TimelineStore:
     storage = MemoryStorage()
     values = {"hoodie.table.name": "t", "hoodie.table.version": str(version), "hoodie.table.timeline.timezone": "UTC"}
     storage.create(".hoodie/hoodie.properties", properties.encode(values, comments=[]))
@@ -56,7 +56,7 @@ def begun(store: TimelineStore, number: int, action: Action = Action.COMMIT) -> 
 
 @pytest.mark.parametrize(("version", "folder", "start"), [(6, ".hoodie", b"{"), (8, ".hoodie/timeline", b"Obj\x01")])
 def test_a_commit_takes_three_files(version: int, folder: str, start: bytes) -> None:
-    store = made(version)
+    store = make_store(version)
     done = store.complete(begun(store, 1), METADATA, At(0))
     found = {e.name: store.storage.read(e.path) for e in store.storage.list(folder) if e.name.startswith("2024")}
     assert set(found) == {f"{at(1)}.commit.requested", f"{at(1)}.inflight", store.layout.file_name(done)}
@@ -68,7 +68,7 @@ def test_a_commit_takes_three_files(version: int, folder: str, start: bytes) -> 
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_one_of_two_completions_of_an_instant_wins(version: int) -> None:
-    store = made(version)
+    store = make_store(version)
     pending = begun(store, 1)
     done = store.complete(pending, METADATA, At(0))
     with pytest.raises(FileExistsError):
@@ -78,7 +78,7 @@ def test_one_of_two_completions_of_an_instant_wins(version: int) -> None:
 
 def test_completion_time_exceeds_all_times_on_the_timeline() -> None:
     """A clock can be behind: here it shows 1970, and the timeline is in 2024."""
-    store = made(9)
+    store = make_store(9)
     first, second, third = (begun(store, number) for number in (1, 2, 3))
     ends = [store.complete(instant, METADATA, At(0)).completion_time for instant in (third, first)]
     assert ends == [at(4), at(5)]
@@ -92,7 +92,7 @@ def test_completion_time_exceeds_all_times_on_the_timeline() -> None:
 
 def test_rollback_completes_like_a_commit() -> None:
     for version, name in ((6, f".hoodie/{at(2)}.rollback"), (8, f".hoodie/timeline/{at(2)}_{at(3)}.rollback")):
-        store = made(version)
+        store = make_store(version)
         rollback = Instant(at(2), Action.ROLLBACK, State.REQUESTED)
         store.request(rollback)
         started = store.start(rollback)
@@ -102,7 +102,7 @@ def test_rollback_completes_like_a_commit() -> None:
 
 
 def test_a_clustering_completes_as_a_replacecommit() -> None:
-    store = made(9)
+    store = make_store(9)
     plan = Instant(at(1), Action.CLUSTERING, State.REQUESTED)
     store.request(plan)
     metadata = CommitMetadata("CLUSTER", METADATA.stats, replaced={"p": ("f-9",)})
@@ -115,11 +115,11 @@ def test_a_clustering_completes_as_a_replacecommit() -> None:
 @pytest.mark.parametrize("state", [State.REQUESTED, State.COMPLETED])
 def test_instant_cannot_skip_a_state(state: State) -> None:
     with pytest.raises(CorruptTableError, match="cannot become completed"):
-        made(6).complete(Instant(at(1), Action.COMMIT, state), METADATA, At(0))
+        make_store(6).complete(Instant(at(1), Action.COMMIT, state), METADATA, At(0))
 
 
 def test_timeline_moved_by_an_upgrade_is_found() -> None:
-    store = made(6)
+    store = make_store(6)
     store.complete(begun(store, 1), METADATA, At(0))
     assert store.load().commit_times == {at(1)}
     upgraded = {"hoodie.table.name": "t", "hoodie.table.version": "8", "hoodie.timeline.path": "elsewhere"}
@@ -169,5 +169,5 @@ def test_the_log_files_of_a_stat_survive_both_encodings() -> None:
     for codec in (commit_json, commit_avro):
         assert codec.decode_commit(codec.encode_commit(metadata), name="x") == metadata
     (record,) = fastavro.reader(io.BytesIO(commit_avro.encode_commit_avro(metadata)))
-    (told,) = record["partitionToWriteStats"]["p"]
-    assert (told["logVersion"], told["logOffset"], told["logFiles"]) == (3, 0, ["x", "y"])
+    (stat_record,) = record["partitionToWriteStats"]["p"]
+    assert (stat_record["logVersion"], stat_record["logOffset"], stat_record["logFiles"]) == (3, 0, ["x", "y"])

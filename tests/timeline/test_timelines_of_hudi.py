@@ -16,7 +16,7 @@ from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2
-from tests.helpers.fixture_tables import FIXTURES, read_expectations, names
+from tests.helpers.fixture_tables import FIXTURES, names, read_expectations
 
 TABLES = [name for group in ("hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_life") for name in names(group)]
 COMMITS = {action.value for action in COMMIT_ACTIONS}
@@ -39,7 +39,7 @@ def store_of(name: str) -> TimelineStore:
     return TimelineStore(storage)
 
 
-def completed(store: TimelineStore) -> set[str]:
+def completed_names(store: TimelineStore) -> set[str]:
     timeline = store.load()
     return {timeline.layout.file_name(i) for i in timeline.instants if i.state is State.COMPLETED}
 
@@ -47,16 +47,16 @@ def completed(store: TimelineStore) -> set[str]:
 @pytest.mark.parametrize("name", TABLES)
 def test_completed_instants_equal_hudis(name: str) -> None:
     store = store_of(name)
-    told = {entry["file"] for entry in read_expectations(name)["timeline"]}
-    layout = LAYOUT_2 if any("_" in file for file in told) else LAYOUT_1
+    expectations = {entry["file"] for entry in read_expectations(name)["timeline"]}
+    layout = LAYOUT_2 if any("_" in file for file in expectations) else LAYOUT_1
     archived = {
         layout.file_name(Instant(time, Action(action), State.COMPLETED, end)) for time, end, action in rows(store)
     }
-    assert completed(store) == told - archived
-    assert told <= completed(store) | archived
+    assert completed_names(store) == expectations - archived
+    assert expectations <= completed_names(store) | archived
     assert store.layout == layout
     # A store that has not read the properties finds the same.
-    assert completed(store_of(name)) == completed(store)
+    assert completed_names(store_of(name)) == completed_names(store)
 
 
 def rows(store: TimelineStore) -> list[tuple[str, str | None, str]]:
@@ -80,7 +80,7 @@ def test_commits_equal_the_contents_of_their_files(name: str) -> None:
         assert metadata.replaced == {
             path: tuple(ids) for path, ids in (truth.get("partitionToReplaceFileIds") or {}).items()
         }
-        told = [stat for stats in truth["partitionToWriteStats"].values() for stat in stats]
+        expectations = [stat for stats in truth["partitionToWriteStats"].values() for stat in stats]
         assert [
             (s.path, s.num_writes, s.num_deletes, s.size_bytes, s.base_name, list(s.log_names), dict(s.cdc_stats))
             for s in metadata.all_stats()
@@ -89,16 +89,18 @@ def test_commits_equal_the_contents_of_their_files(name: str) -> None:
                 *(s["path"], s["numWrites"], s["numDeletes"], s["fileSizeInBytes"], s["baseFile"] or ""),
                 *(s["logFiles"] or [], s["cdcStats"] or {}),
             )
-            for s in told
+            for s in expectations
         ]
 
 
 @pytest.mark.parametrize("name", ARCHIVED)
 def test_archived_instants_equal_hudis(name: str) -> None:
     store = store_of(name)
-    told = [(entry["instant"], entry.get("completed"), entry["action"]) for entry in read_expectations(name)["archived"]]
-    assert sorted(rows(store)) == sorted(told)
-    archived, commits = store.read_archived(), [entry for entry in told if entry[2] in COMMITS]
+    expectations = [
+        (entry["instant"], entry.get("completed"), entry["action"]) for entry in read_expectations(name)["archived"]
+    ]
+    assert sorted(rows(store)) == sorted(expectations)
+    archived, commits = store.read_archived(), [entry for entry in expectations if entry[2] in COMMITS]
     assert archived.completed_in("") == tuple(
         Instant(time, Action(action), State.COMPLETED, end)
         for time, end, action in sorted(commits, key=lambda entry: entry[1] or entry[0])
@@ -115,8 +117,8 @@ def test_archived_instants_equal_hudis(name: str) -> None:
 def test_completion_times_of_archived_commits_are_read(name: str) -> None:
     store = store_of(name)
     timeline = store.load()
-    told = [*read_expectations(name)["archived"], *read_expectations(name)["timeline"]]
-    commits = {e["instant"]: e.get("completed", e["instant"]) for e in told if e["action"] in COMMITS}
+    expectations = [*read_expectations(name)["archived"], *read_expectations(name)["timeline"]]
+    commits = {e["instant"]: e.get("completed", e["instant"]) for e in expectations if e["action"] in COMMITS}
     never, unknown = "29991231000000000", "20000101000000000"
     assert store.completion_times(timeline, [*commits, never, unknown]) == {**commits, unknown: unknown}
 

@@ -30,14 +30,14 @@ def batch(number: int) -> pa.Table:
     return a_batch(SCHEMA, id=number, v=str(number))
 
 
-def named(app: str, number: int) -> dict[str, str]:
+def batch_options(app: str, number: int) -> dict[str, str]:
     return {"lakeformat.batch.app": app, "lakeformat.batch.id": str(number)}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_replayed_batch_publishes_nothing(tmp_path: Path, operation: Operation) -> None:
     lakeformat.create(tmp_path / "t", SCHEMA, record_key="id")
-    table = lakeformat.open(tmp_path / "t", **named("job", 3))
+    table = lakeformat.open(tmp_path / "t", **batch_options("job", 3))
     first = table.write(batch(1), operation)
     assert first.skipped == ""
     before = sorted(str(p) for p in tmp_path.rglob("*"))
@@ -46,9 +46,9 @@ def test_replayed_batch_publishes_nothing(tmp_path: Path, operation: Operation) 
     assert str(again) == f"{operation.value} skipped: {again.skipped}"
     assert again.instant_time == first.instant_time
     assert sorted(str(p) for p in tmp_path.rglob("*")) == before
-    older = lakeformat.open(tmp_path / "t", **named("job", 2)).write(batch(2), operation)
+    older = lakeformat.open(tmp_path / "t", **batch_options("job", 2)).write(batch(2), operation)
     assert "its last one is 3" in older.skipped
-    assert lakeformat.open(tmp_path / "t", **named("job", 4)).write(batch(2), operation).skipped == ""
+    assert lakeformat.open(tmp_path / "t", **batch_options("job", 4)).write(batch(2), operation).skipped == ""
     assert len(table.history()) == 2
 
 
@@ -66,7 +66,7 @@ def test_batches_of_each_app_are_written_once_in_order(sent: list[tuple[str | No
     last: dict[str, int] = {}
     wanted = []
     for at, (app, number, operation) in enumerate(sent):
-        options = {**base, **named(app, number)} if app else base
+        options = {**base, **batch_options(app, number)} if app else base
         result = Table(storage, resolve(options)).write(batch(at), operation)
         is_new = app is None or number > last.get(app, -1)
         assert bool(result.skipped) is not is_new
@@ -83,12 +83,12 @@ def test_batches_of_each_app_are_written_once_in_order(sent: list[tuple[str | No
 
 def test_the_last_ids_survive_when_older_commits_leave_the_timeline(tmp_path: Path) -> None:
     lakeformat.create(tmp_path / "t", SCHEMA, record_key="id")
-    lakeformat.open(tmp_path / "t", **named("job", 7)).upsert(batch(1))
+    lakeformat.open(tmp_path / "t", **batch_options("job", 7)).upsert(batch(1))
     lakeformat.open(tmp_path / "t").upsert(batch(1))
     first = min((tmp_path / "t" / ".hoodie").glob("*.commit"))
     for path in (tmp_path / "t" / ".hoodie").glob(f"{first.stem}.*"):
         path.unlink()
-    assert lakeformat.open(tmp_path / "t", **named("job", 7)).upsert(batch(2)).skipped
+    assert lakeformat.open(tmp_path / "t", **batch_options("job", 7)).upsert(batch(2)).skipped
     hudi_rs.assert_same_rows(lakeformat.open(tmp_path / "t"))
 
 
@@ -97,7 +97,7 @@ def test_one_of_several_writers_of_a_batch_writes_it(tmp_path: Path, operation: 
     lakeformat.create(tmp_path / "t", SCHEMA, record_key="id")
 
     def send(number: int) -> str:
-        return lakeformat.open(tmp_path / "t", **named("job", 1)).write(batch(number), operation).skipped
+        return lakeformat.open(tmp_path / "t", **batch_options("job", 1)).write(batch(number), operation).skipped
 
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(send, range(6)))

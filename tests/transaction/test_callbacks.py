@@ -19,12 +19,12 @@ from lakeformat.model.operation import Operation
 
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
 ON = "hoodie.write.commit.callback."
-TOLD: list[CommitMessage] = []
+RECEIVED: list[CommitMessage] = []
 
 
 def remember(message: CommitMessage) -> None:
     """Record the message. A test names this function in an option."""
-    TOLD.append(message)
+    RECEIVED.append(message)
 
 
 @pytest.fixture
@@ -35,15 +35,15 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("operation", [Operation.UPSERT, Operation.INSERT, Operation.INSERT_OVERWRITE_TABLE])
 def test_callback_runs_after_the_commit_is_visible_and_unlocked(path: Path, operation: Operation) -> None:
-    told: list[tuple[CommitMessage, int]] = []
+    messages: list[tuple[CommitMessage, int]] = []
 
     def look(message: CommitMessage) -> None:
         table = lakeformat.open(path)
         with table.context.storage.lock(0):
-            told.append((message, table.to_arrow().num_rows))
+            messages.append((message, table.to_arrow().num_rows))
 
     result = lakeformat.open(path).write(ROWS, operation, callbacks=[look], extra_metadata={"job": "nightly"})
-    ((message, visible),) = told
+    ((message, visible),) = messages
     assert visible == 2
     assert message.commit_time == result.instant_time
     assert (message.table_name, message.operation) == ("flights", operation.value)
@@ -56,26 +56,26 @@ def test_error_in_a_callback_is_logged_and_changes_nothing(path: Path, caplog: p
     def fail(message: CommitMessage) -> None:
         raise RuntimeError("no one listens")
 
-    told: list[str] = []
+    messages: list[str] = []
     with caplog.at_level(logging.WARNING, "lakeformat"):
-        result = lakeformat.open(path).upsert(ROWS, callbacks=[fail, lambda m: told.append(m.commit_time)])
+        result = lakeformat.open(path).upsert(ROWS, callbacks=[fail, lambda m: messages.append(m.commit_time)])
     assert "fail failed after commit" in caplog.text
     assert "no one listens" in caplog.text
-    assert told == [result.instant_time]
+    assert messages == [result.instant_time]
     assert lakeformat.open(path).to_arrow().num_rows == 2
 
 
 def test_refused_write_calls_no_callback(path: Path) -> None:
-    told: list[CommitMessage] = []
+    messages: list[CommitMessage] = []
     with pytest.raises(ValidationFailedError):
-        lakeformat.open(path).upsert(ROWS, validators=[lambda write: False], callbacks=[told.append])
-    assert told == []
+        lakeformat.open(path).upsert(ROWS, validators=[lambda write: False], callbacks=[messages.append])
+    assert messages == []
 
 
 def test_callback_can_be_named_by_an_option(path: Path) -> None:
-    TOLD.clear()
+    RECEIVED.clear()
     result = lakeformat.open(path, **{"lakeformat.transaction.callbacks": f"{__name__}:remember"}).upsert(ROWS)
-    assert [message.commit_time for message in TOLD] == [result.instant_time]
+    assert [message.commit_time for message in RECEIVED] == [result.instant_time]
 
 
 class _Server(HTTPServer):
@@ -132,10 +132,10 @@ def test_http_callback_receives_hudis_message(path: Path, server: _Server, caplo
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({ON + "on": "true"}, "no http or https address"),
-        ({ON + "on": "true", ON + "http.url": "file:///etc/passwd"}, "no http or https address"),
+        ({ON + "on": "true"}, "not an http or https address"),
+        ({ON + "on": "true", ON + "http.url": "file:///etc/passwd"}, "not an http or https address"),
         ({ON + "on": "true", ON + "class": "org.example.Kafka", ON + "http.url": "http://x"}, "not known"),
-        ({ON + "on": "true", ON + "http.url": "http://x", ON + "http.custom.headers": "X"}, "no header"),
+        ({ON + "on": "true", ON + "http.url": "http://x", ON + "http.custom.headers": "X"}, "not a header"),
         ({"lakeformat.transaction.callbacks": "nowhere:f"}, "names no function"),
     ],
 )

@@ -39,7 +39,7 @@ def unlocked(past: tuple[Path, Model], folder: Path) -> UnlockedStorage:
     return UnlockedStorage(copy_of(past[0], folder).root)
 
 
-def without_answer(
+def write_without_answer(
     write: Callable[[lakeformat.Table], object],
     storage: UnlockedStorage,
     meanwhile: Callable[[Call], object] | None = None,
@@ -64,7 +64,7 @@ def test_late_commit_file_before_the_next_write_is_accepted(
     write: Write, past: tuple[Path, Model], tmp_path: Path
 ) -> None:
     storage = unlocked(past, tmp_path)
-    holding = without_answer(write.run, storage)
+    holding = write_without_answer(write.run, storage)
     assert rows_of(storage) == past[1]
     assert holding.deliver()
     assert rows_of(storage) == write.applied(past[1])
@@ -79,7 +79,7 @@ def test_unanswered_commit_is_completed_by_the_next_writer(
 ) -> None:
     """The next writer completes it at once, because the first writer has given up."""
     storage = unlocked(past, tmp_path)
-    holding = without_answer(write.run, storage)
+    holding = write_without_answer(write.run, storage)
     NEXT.run(open_at(storage, "next"))
     after = NEXT.applied(write.applied(past[1]))
     assert_whole(storage, after)
@@ -96,7 +96,7 @@ def test_unanswered_commit_overtaken_by_another_becomes_empty(past: tuple[Path, 
     other = once(
         lambda call: call.name == "create" and is_completed(call.path), lambda _: NEXT.run(open_at(storage, "next"))
     )
-    holding = without_answer(UPSERT.run, storage, other)
+    holding = write_without_answer(UPSERT.run, storage, other)
     assert rows_of(storage) == NEXT.applied(past[1])
     LAST.run(open_at(storage, "last"))
     after = LAST.applied(NEXT.applied(past[1]))
@@ -162,7 +162,7 @@ def test_service_without_an_answer_is_completed_or_undone(service: str, version:
     elif service == "run_clustering":
         lakeformat.Table(storage).schedule_clustering("v")
     model = NEXT.applied(before) if service == "run_compaction" else before
-    holding = without_answer(lambda table: getattr(table, service)(), storage)
+    holding = write_without_answer(lambda table: getattr(table, service)(), storage)
     assert rows_of(storage) == model
     LAST.run(open_at(storage, "last"))
     assert_whole(storage, LAST.applied(model))

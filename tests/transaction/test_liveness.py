@@ -100,8 +100,10 @@ def test_without_locks_living_writers_are_spared_and_dead_ones_rolled_back(
         WAYS[way](open_at(dying, "dead"))
     (pending,) = TimelineStore(storage).load().pending
     if way == "cluster":
-        told = r"running: wait for it \(if its process has died, that shows 2 minutes after its last heartbeat\), then"
-        with pytest.raises(WriteConflictError, match=told):
+        pattern = (
+            r"running: wait for it \(if its process has died, that shows 2 minutes after its last heartbeat\), then"
+        )
+        with pytest.raises(WriteConflictError, match=pattern):
             NEXT.run(open_at(storage, "next"))
     else:
         open_at(storage, "next").insert(NEXT.rows.slice(0, 0))

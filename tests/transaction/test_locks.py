@@ -114,10 +114,10 @@ def test_child_process_that_exits_releases_no_lock(template: tuple[Path, Model],
         if not os.fork():
             kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(64)]
             raise KeyboardInterrupt(kept)
-        told = os.read(reader_writer[0], 1)
+        answer = os.read(reader_writer[0], 1)
         with pytest.raises(LockTimeoutError), storage.lock(0):
             pass
-        assert told == b"1"
+        assert answer == b"1"
 
     try:
         with storage.lock(0):

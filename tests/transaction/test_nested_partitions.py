@@ -25,11 +25,11 @@ def rows(*partitions: str, first: int = 0) -> pa.Table:
     return a_batch(SCHEMA, id=ids, p=partitions, v=first)
 
 
-def new(path: Path, **options: Any) -> lakeformat.Table:
+def make_table(path: Path, **options: Any) -> lakeformat.Table:
     return a_table(path / "t", schema=SCHEMA, partition_by="p", **options)
 
 
-def refused(table: lakeformat.Table, operation: str, given: pa.Table, inner: str, outer: str) -> None:
+def check_refused(table: lakeformat.Table, operation: str, given: pa.Table, inner: str, outer: str) -> None:
     path = Path(table.context.storage.location)
     before = sorted(path.rglob("*.parquet")), [entry.instant_time for entry in table.history()]
     named = f"partition '{inner}' would lie in that of partition '{outer}'.*partitionpath.urlencode=true"
@@ -40,26 +40,26 @@ def refused(table: lakeformat.Table, operation: str, given: pa.Table, inner: str
 
 @pytest.mark.parametrize(("operation", "options"), [*((each, {}) for each in OPERATIONS), *OTHERS])
 def test_nested_partition_folder_is_refused(operation: str, options: dict[str, Any], tmp_path: Path) -> None:
-    table = new(tmp_path, **options)
+    table = make_table(tmp_path, **options)
     to = "p={}".format if options is HIVE else str
-    refused(table, operation, rows("a", "a/b"), to("a/b"), to("a"))
-    refused(table, operation, rows("a/b/c", "a-b", "a"), to("a/b/c"), to("a"))
+    check_refused(table, operation, rows("a", "a/b"), to("a/b"), to("a"))
+    check_refused(table, operation, rows("a/b/c", "a-b", "a"), to("a/b/c"), to("a"))
     getattr(table, operation)(rows("a/b", "ab", "a-b"))
-    refused(table, operation, rows("a", first=5), to("a/b"), to("a"))
-    refused(table, operation, rows("x", "a/b/c", first=5), to("a/b/c"), to("a/b"))
+    check_refused(table, operation, rows("a", first=5), to("a/b"), to("a"))
+    check_refused(table, operation, rows("x", "a/b/c", first=5), to("a/b/c"), to("a/b"))
     table.upsert(rows("a/b", "a/c", first=9))
     assert {row["p"] for row in hudi_rs.assert_same_rows(table)} == {"a/b", "ab", "a-b", "a/c"}
 
 
 def test_folder_of_an_emptied_partition_counts(tmp_path: Path) -> None:
-    table = new(tmp_path)
+    table = make_table(tmp_path)
     table.upsert(rows("a", "b"))
     table.delete_partitions("a")
-    refused(table, "upsert", rows("a/b"), "a/b", "a")
+    check_refused(table, "upsert", rows("a/b"), "a/b", "a")
 
 
 def test_nested_values_are_accepted_where_folders_cannot_nest(tmp_path: Path) -> None:
-    table = new(tmp_path, **{"hoodie.datasource.write.partitionpath.urlencode": True})
+    table = make_table(tmp_path, **{"hoodie.datasource.write.partitionpath.urlencode": True})
     table.upsert(rows("a", "a/b"))
     assert {row["p"] for row in hudi_rs.assert_same_rows(table)} == {"a", "a/b"}
     both = lakeformat.create(tmp_path / "u", SCHEMA, record_key="id", partition_by=["p", "v"])
@@ -70,7 +70,7 @@ def test_nested_values_are_accepted_where_folders_cannot_nest(tmp_path: Path) ->
 
 def test_table_with_nested_folders_can_be_repaired(tmp_path: Path) -> None:
     """Another program may leave such a table. The test makes it while the outer partition is hidden."""
-    table = new(tmp_path, **{"lakeformat.file.index": False})
+    table = make_table(tmp_path, **{"lakeformat.file.index": False})
     table.upsert(rows("a"))
     root, aside = tmp_path / "t", tmp_path / "aside"
     hidden = [root / "a" / ".hoodie_partition_metadata", *(root / ".hoodie").glob("2*")]

@@ -32,7 +32,7 @@ def in_tasks(operation: Operation) -> Callable[[Write, lakeformat.Table], object
     return lambda write, table: write_shuffled(table, [write.rows], operation)
 
 
-def combined(write: Write, table: lakeformat.Table) -> None:
+def overwrite_staged(write: Write, table: lakeformat.Table) -> None:
     """Run the overwrite by the staged way."""
     options = table.options.with_values(**{"hoodie.combine.before.insert": True})
     write.run(lakeformat.Table(table.context.storage, options, clock=table.context.clock, ids=table.context.ids))
@@ -43,7 +43,7 @@ WAYS = (
     Way(Write("delete", (0, 1, 3), "deleted")),
     Way(Write("overwrite", (1, 50, 51), "overwritten")),
     Way(Write("insert_overwrite", (2, 3, 54, 55), "overwritten")),
-    Way(Write("insert_overwrite", (1, 3, 54, 55), "overwritten"), combined),
+    Way(Write("insert_overwrite", (1, 3, 54, 55), "overwritten"), overwrite_staged),
     Way(Write("update", (0, 1, 3, 77), "updated")),
     Way(Write("delete where", (0, 1, 3, 77), "deleted")),
     Way(Write("merge", (1, 3, 4, 21, 24, 77), "merged")),
@@ -54,7 +54,7 @@ WAYS = (
 )
 
 
-def planned(template: Path, folder: Path) -> tuple[LocalStorage, str]:
+def make_planned(template: Path, folder: Path) -> tuple[LocalStorage, str]:
     """Return a copy of the table with a pending plan for the files of partition r1."""
     storage = copy_of(template, folder)
     instant_time = open_at(storage, "planner").schedule_clustering("v", partitions="r1")
@@ -66,7 +66,7 @@ def planned(template: Path, folder: Path) -> tuple[LocalStorage, str]:
 def test_write_to_planned_file_groups_is_refused_before_any_file(
     way: Way, template: tuple[Path, Model], tmp_path: Path
 ) -> None:
-    storage, plan = planned(template[0], tmp_path)
+    storage, plan = make_planned(template[0], tmp_path)
     recording = FaultyStorage(storage)
     with pytest.raises(WriteConflictError, match=f"pending clustering {plan} .*; run or cancel that clustering first$"):
         way.run(way.write, open_at(recording, "writer"))
@@ -90,7 +90,7 @@ BESIDE = (
 
 @pytest.mark.parametrize("way", BESIDE, ids=str)
 def test_write_outside_the_planned_file_groups_succeeds(way: Way, template: tuple[Path, Model], tmp_path: Path) -> None:
-    storage, plan = planned(template[0], tmp_path)
+    storage, plan = make_planned(template[0], tmp_path)
     way.run(way.write, open_at(storage, "writer"))
     assert rows_of(storage) == way.write.applied(template[1])
     assert open_at(storage, "runner").run_clustering().instant_time == plan
@@ -98,7 +98,7 @@ def test_write_outside_the_planned_file_groups_succeeds(way: Way, template: tupl
 
 
 def test_merge_without_a_change_in_planned_file_groups_succeeds(template: tuple[Path, Model], tmp_path: Path) -> None:
-    storage, _ = planned(template[0], tmp_path)
+    storage, _ = make_planned(template[0], tmp_path)
     source = Write("upsert", (1, 4, 2, 22), "merged")
     merge = open_at(storage, "writer").merge(source.rows).when_matched_update(["v"], where="target.region <> 'r1'")
     merge.when_not_matched_insert().execute()
@@ -109,7 +109,7 @@ def test_merge_without_a_change_in_planned_file_groups_succeeds(template: tuple[
 def test_plan_made_during_the_write_is_a_conflict_at_commit(template: tuple[Path, Model], tmp_path: Path) -> None:
     """The plan is another program's, which does not know our lock."""
     storage = copy_of(template[0], tmp_path)
-    elsewhere, plan = planned(template[0], tmp_path)
+    elsewhere, plan = make_planned(template[0], tmp_path)
     requested = f".hoodie/{plan}.replacecommit.requested"
 
     def put(_: object) -> bool:

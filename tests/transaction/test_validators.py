@@ -280,8 +280,8 @@ def test_statements_are_validated_and_replayed_batches_skipped(path: Path, state
         statement(lakeformat.open(path), validators=[unchanged])
     assert_nothing_happened(path, [1, 2, 3, 4])
     table = lakeformat.open(path, **{"lakeformat.batch.app": "job", "lakeformat.batch.id": 1})
-    told: list[str] = []
-    assert statement(table, callbacks=[lambda message: told.append(message.commit_time)]).skipped == ""
-    assert told == [table.history()[0].instant_time]
+    instants: list[str] = []
+    assert statement(table, callbacks=[lambda message: instants.append(message.commit_time)]).skipped == ""
+    assert instants == [table.history()[0].instant_time]
     assert statement(table).skipped
     hudi_rs.assert_same_rows(table)

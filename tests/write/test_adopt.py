@@ -23,7 +23,7 @@ ROWS = pa.table(
 )
 
 
-def plain(path: Path, *, partitioned: bool = True) -> Path:
+def write_plain_files(path: Path, *, partitioned: bool = True) -> Path:
     """Write plain Parquet, as Spark or pyarrow would."""
     parts = ds.partitioning(pa.schema([("day", pa.string())]), flavor="hive") if partitioned else None
     ds.write_dataset(ROWS, path, format="parquet", partitioning=parts)
@@ -36,7 +36,7 @@ def files(path: Path) -> dict[str, bytes]:
     return {str(each.relative_to(path)): each.read_bytes() for each in found}
 
 
-def held(table: lakeformat.Table) -> list[dict[str, object]]:
+def read_rows(table: lakeformat.Table) -> list[dict[str, object]]:
     return table.to_arrow(columns=["id", "day", "n"]).sort_by("id").to_pylist()
 
 
@@ -45,10 +45,10 @@ def held(table: lakeformat.Table) -> list[dict[str, object]]:
 def test_folder_of_parquet_becomes_a_table_with_its_rows(
     options: dict[str, object], partitioned: bool, tmp_path: Path
 ) -> None:
-    path = plain(tmp_path / "t", partitioned=partitioned)
+    path = write_plain_files(tmp_path / "t", partitioned=partitioned)
     before = files(path)
     table = lakeformat.adopt(path, record_key="id", ordering="n", **options)
-    assert held(table) == ROWS.to_pylist()
+    assert read_rows(table) == ROWS.to_pylist()
     hudi_rs.assert_same_rows(table)
     aside = path / ".hoodie/.lakeformat/removed"
     kept = {str(Path(*each.relative_to(aside).parts[1:])): each.read_bytes() for each in aside.rglob("*.parquet")}
@@ -58,7 +58,7 @@ def test_folder_of_parquet_becomes_a_table_with_its_rows(
         ["day=2026-01-01", "day=2026-01-02", "day=2026-01-03"] if partitioned else [""]
     )
     table.upsert(pa.table({"id": [0], "day": ["2026-01-01"], "n": [7]}))
-    assert held(table)[0]["n"] == 7
+    assert read_rows(table)[0]["n"] == 7
     assert table.to_arrow().num_rows == 9
     assert not table.check()
     with pytest.raises(InvalidInputError, match="is a Hudi table already"):
@@ -90,7 +90,7 @@ def put(name: str, table: pa.Table | None = None) -> Callable[[Path], None]:
 
 
 @pytest.mark.parametrize(
-    ("plant", "error", "told"),
+    ("plant", "error", "message"),
     [
         (put("_delta_log/0.json"), InvalidInputError, "Delta"),
         (put("metadata/v1.metadata.json"), InvalidInputError, "Iceberg"),
@@ -106,12 +106,12 @@ def put(name: str, table: pa.Table | None = None) -> Callable[[Path], None]:
     ],
 )
 def test_unsuitable_folder_is_refused_and_unchanged(
-    plant: Callable[[Path], None], error: type[LakeformatError], told: str, tmp_path: Path
+    plant: Callable[[Path], None], error: type[LakeformatError], message: str, tmp_path: Path
 ) -> None:
-    path = plain(tmp_path / "t", partitioned=False)
+    path = write_plain_files(tmp_path / "t", partitioned=False)
     plant(path)
     before = files(path)
-    with pytest.raises(error, match=told) as raised:
+    with pytest.raises(error, match=message) as raised:
         lakeformat.adopt(path, record_key="id")
     assert "\n" not in str(raised.value)
     assert files(path) == before
@@ -119,7 +119,7 @@ def test_unsuitable_folder_is_refused_and_unchanged(
 
 
 def test_missing_or_doubled_column_is_refused(tmp_path: Path) -> None:
-    path = plain(tmp_path / "t")
+    path = write_plain_files(tmp_path / "t")
     with pytest.raises(InvalidInputError, match="no column 'key'"):
         lakeformat.adopt(path, record_key="key")
     pq.write_table(ROWS, next(path.rglob("*.parquet")))
@@ -135,13 +135,13 @@ def test_conversion_that_died_is_finished_by_the_next_call(
     mode: Mode, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """The process dies at every call that changes something. The next call ends with the same table."""
-    recording = FaultyStorage(LocalStorage(str(plain(tmp_path / "whole"))))
+    recording = FaultyStorage(LocalStorage(str(write_plain_files(tmp_path / "whole"))))
     adopt_folder(recording, ("id",), None, None, {})
     changing = [number for number, call in enumerate(recording.calls) if call.changes]
     assert len(changing) > 10
     record_property("crashes", len(changing))
     for number in changing:
-        path = plain(tmp_path / f"t{number}")
+        path = write_plain_files(tmp_path / f"t{number}")
         before = files(path)
         with pytest.raises(Crash):
             adopt_folder(FaultyStorage(LocalStorage(str(path)), Fault(at(number), mode)), ("id",), None, None, {})
@@ -149,7 +149,7 @@ def test_conversion_that_died_is_finished_by_the_next_call(
             assert {name: files(path)[name] for name in before} == before
         is_over = number == changing[-1] and mode is Mode.AFTER
         again = lakeformat.open(path) if is_over else lakeformat.adopt(path, record_key="id")
-        assert held(again) == ROWS.to_pylist()
+        assert read_rows(again) == ROWS.to_pylist()
         assert not [name for name in files(path) if name in before and name.endswith(".parquet")]
         # They are left for the next write.
         assert all(each.kind is Kind.STALE_MARKERS for each in lakeformat.open(path).check())

@@ -34,12 +34,12 @@ def rows(keys: str, ts: int, v: int | None) -> pa.Table:
     return pa.Table.from_pylist([row(key, ts, v) for key in keys], SCHEMA)
 
 
-def made(folder: Path, version: str, kind: str, mode: str, **more: str) -> Table:
+def make_table(folder: Path, version: str, kind: str, mode: str, **more: str) -> Table:
     options = {"hoodie.write.table.version": version, "table_type": kind, CDC: "true", MODE: mode, **more}
     return lakeformat.create(folder, SCHEMA, record_key="id", partition_by="region", ordering="ts", **options)
 
 
-def merged(table: Table) -> None:
+def run_merge(table: Table) -> None:
     source = rows("ay", 9, 90)
     table.merge(source).when_matched_delete("source.id = 'a'").when_not_matched_insert().execute()
 
@@ -52,19 +52,19 @@ STEPS: Final[list[tuple[Callable[[Table], Any], Callable[[Model], Model]]]] = [
     (lambda t: t.insert(rows("xf", 7, 4)), lambda m: m | {k: row(k, 7, 4) for k in "xf"}),
     (lambda t: t.delete(where="id = 'b'"), lambda m: {k: r for k, r in m.items() if k != "b"}),
     (lambda t: t.update({"v": 7}, where="region = 'r1'"), lambda m: m | {k: {**m[k], "v": 7} for k in m if k in "acx"}),
-    (merged, lambda m: {k: r for k, r in m.items() if k != "a"} | {"y": row("y", 9, 90)}),
+    (run_merge, lambda m: {k: r for k, r in m.items() if k != "a"} | {"y": row("y", 9, 90)}),
     (lambda t: t.delete(rows("cqxy", 9, 0).select(["id", "region"])), lambda m: {k: m[k] for k in "def"}),
     (lambda t: t.insert_overwrite(rows("z", 9, 9)), lambda m: {k: m[k] for k in "def"} | {"z": row("z", 9, 9)}),
 ]  # fmt: skip
 
 
-def changed(before: Model, after: Model) -> list[tuple[str, str, Any, Any]]:
+def list_changes(before: Model, after: Model) -> list[tuple[str, str, Any, Any]]:
     ops = {(False, True): "i", (True, True): "u", (True, False): "d"}
     keys = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     return sorted((ops[key in before, key in after], key, before.get(key), after.get(key)) for key in keys)
 
 
-def told(table: Table, columns: list[str] | None = None) -> list[str]:
+def read_changes(table: Table, columns: list[str] | None = None) -> list[str]:
     found = table.changes("000", images=True).to_arrow(columns).to_pylist()
     for change in found:
         for image in (change["before"] or {}, change["after"] or {}):
@@ -75,7 +75,7 @@ def told(table: Table, columns: list[str] | None = None) -> list[str]:
 @pytest.mark.parametrize("mode", [MODES[0], pytest.param(MODES[1], marks=pytest.mark.slow), MODES[2]])
 @pytest.mark.parametrize(("version", "kind"), KINDS, ids=str)
 def test_every_write_logs_its_changes(version: str, kind: str, mode: str, tmp_path: Path) -> None:
-    table = made(tmp_path / "t", version, kind, mode)
+    table = make_table(tmp_path / "t", version, kind, mode)
     before: Model = {}
     for at, (write, applied) in enumerate(STEPS):
         write(table)
@@ -83,12 +83,12 @@ def test_every_write_logs_its_changes(version: str, kind: str, mode: str, tmp_pa
         after = applied(before)
         records = [record for instant, _, record in read_logged_changes(tmp_path / "t") if instant == time]
         if kind == "COPY_ON_WRITE":  # New and replaced file groups need no change data.
-            wanted = changed(before, after) if at not in {0, len(STEPS) - 1} else []
+            wanted = list_changes(before, after) if at not in {0, len(STEPS) - 1} else []
             assert sorted(as_logged(one, mode, time) for one in wanted) == sorted(map(text, records)), at
         before = after
     assert {r["id"]: r for r in table.to_arrow(meta_columns=False).to_pylist()} == before
     # If the key is selected, images come from the file slices, not from the change data.
-    assert told(table) == told(table, [*SCHEMA.names, "_hoodie_record_key"])
+    assert read_changes(table) == read_changes(table, [*SCHEMA.names, "_hoodie_record_key"])
     assert read_logged_changes(tmp_path / "t")
 
 
@@ -123,7 +123,7 @@ def test_writes_to_hudi_tables_log_changes(name: str, tmp_path: Path) -> None:
 
 
 def test_change_log_options_are_stored_in_the_table(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", "9", "COPY_ON_WRITE", "data_before")
+    table = make_table(tmp_path / "t", "9", "COPY_ON_WRITE", "data_before")
     properties = (tmp_path / "t/.hoodie/hoodie.properties").read_text()
     assert f"{CDC}=true\n" in properties
     assert f"{MODE}=DATA_BEFORE\n" in properties
@@ -138,7 +138,7 @@ def test_change_log_options_are_stored_in_the_table(tmp_path: Path) -> None:
 
 def test_large_changes_make_several_blocks(tmp_path: Path) -> None:
     options = {"hoodie.parquet.block.size": "20000"}
-    made(tmp_path / "t", "9", "COPY_ON_WRITE", "DATA_BEFORE_AFTER")
+    make_table(tmp_path / "t", "9", "COPY_ON_WRITE", "DATA_BEFORE_AFTER")
     table = lakeformat.open(tmp_path / "t", **options)
     for v in range(2):
         table.upsert(
@@ -147,12 +147,12 @@ def test_large_changes_make_several_blocks(tmp_path: Path) -> None:
     (file,) = tmp_path.rglob("*.cdc")
     assert file.read_bytes().count(b"#HUDI#") > 2
     assert len(read_logged_changes(tmp_path / "t")) == 1000
-    assert told(table) == told(table, [*SCHEMA.names, "_hoodie_record_key"])
+    assert read_changes(table) == read_changes(table, [*SCHEMA.names, "_hoodie_record_key"])
 
 
 @pytest.mark.parametrize("version", ["6", "9"])
 def test_rollback_and_cleaning_delete_change_data(version: str, tmp_path: Path) -> None:
-    table = made(tmp_path / "t", version, "COPY_ON_WRITE", "DATA_BEFORE_AFTER")
+    table = make_table(tmp_path / "t", version, "COPY_ON_WRITE", "DATA_BEFORE_AFTER")
     for v in range(3):
         table.upsert(rows("ade", v, v))
     files = {file.name for file in tmp_path.rglob("*.cdc")}
@@ -170,10 +170,10 @@ def test_rollback_and_cleaning_delete_change_data(version: str, tmp_path: Path) 
 
 
 def test_change_data_of_tasks_is_moved_with_their_files(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", "9", "COPY_ON_WRITE", "DATA_BEFORE_AFTER")
+    table = make_table(tmp_path / "t", "9", "COPY_ON_WRITE", "DATA_BEFORE_AFTER")
     table.insert(rows("abde", 1, 1))
     write_shuffled(table, [rows("ad", 2, 2), rows("fx", 2, 2)], Operation.UPSERT)
     wanted = sorted(f"{op} {key}" for op, key in zip("uuii", "adfx", strict=True))
     found = [record for _, _, record in read_logged_changes(tmp_path / "t")]
     assert sorted(f"{one['op']} {one['after']['id']}" for one in found) == wanted
-    assert told(table) == told(table, [*SCHEMA.names, "_hoodie_record_key"])
+    assert read_changes(table) == read_changes(table, [*SCHEMA.names, "_hoodie_record_key"])

@@ -23,12 +23,12 @@ TABLES = [*names("hudi_v6"), *(name for name in names("hudi_v8_v9") if "_cow_" i
 
 
 def by_key(rows: list[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
-    found = {(row["_hoodie_partition_path"], row["_hoodie_record_key"]): bare(row) for row in rows}
+    found = {(row["_hoodie_partition_path"], row["_hoodie_record_key"]): strip_meta(row) for row in rows}
     assert len(found) == len(rows)
     return found
 
 
-def bare(row: dict[str, Any]) -> dict[str, Any]:
+def strip_meta(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in META_COLUMNS}
 
 
@@ -60,7 +60,7 @@ def test_upsert_and_delete_continue_a_hudi_table(name: str, tmp_path: Path) -> N
     changed = {
         key: row | ({ordering: later(row[ordering])} if ordering else {}) for key, row in list(model.items())[::2]
     }
-    path, sample = rows[0]["_hoodie_partition_path"], bare(rows[0])
+    path, sample = rows[0]["_hoodie_partition_path"], strip_meta(rows[0])
     added = {(path, record_key(table, row)): row for row in newcomers(table, sample, 3)}
     assert not added.keys() & model.keys()
     result = table.upsert(pa.Table.from_pylist([*changed.values(), *added.values()], schema))
@@ -122,7 +122,7 @@ def assert_metadata_table_is_gone(table: Table, folder: Path) -> None:
 def test_overwrite_continues_a_hudi_table(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
     rows = hudi_rs.rows_by_key(table.to_arrow(meta_columns=True))[:2]
-    table.overwrite(pa.Table.from_pylist([bare(row) for row in rows], table.schema))
+    table.overwrite(pa.Table.from_pylist([strip_meta(row) for row in rows], table.schema))
     assert by_key(hudi_rs.assert_same_rows(table)) == by_key(rows)
-    table.insert(pa.Table.from_pylist(newcomers(table, bare(rows[0]), 2), table.schema))
+    table.insert(pa.Table.from_pylist(newcomers(table, strip_meta(rows[0]), 2), table.schema))
     assert len(hudi_rs.assert_same_rows(table)) == len(rows) + 2

@@ -13,7 +13,7 @@ from lakeformat.model.operation import Operation
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import names, unpack
 from tests.helpers.local_shuffle import write_shuffled
-from tests.write.test_continue_fixtures import bare, by_key, later
+from tests.write.test_continue_fixtures import by_key, later, strip_meta
 
 #: hudi-rs does not see the log files of a slice that a pending compaction has opened.
 NOT_FOR_HUDI_RS = "hudi_mor_v6/mor6_compaction_pending"
@@ -26,19 +26,20 @@ FIXTURES = [name for name in (*names("hudi_mor_v6"), *names("hudi_v8_v9")) if "_
 KEYS_IN_LOGS = [name for name in FIXTURES if name.endswith(("log_only", "log_compaction", "_pending", "mor6_rollback"))]
 
 
-def staged(table: lakeformat.Table, rows: pa.Table, operation: Operation) -> lakeformat.WriteResult:
+def write_staged(table: lakeformat.Table, rows: pa.Table, operation: Operation) -> lakeformat.WriteResult:
     result: lakeformat.WriteResult = getattr(table, operation.value)(rows)
     return result
 
 
-def in_tasks(table: lakeformat.Table, rows: pa.Table, operation: Operation) -> lakeformat.WriteResult:
+def write_in_tasks(table: lakeformat.Table, rows: pa.Table, operation: Operation) -> lakeformat.WriteResult:
     """Run an exchanged write from two stage files."""
     half = rows.num_rows // 2
     return write_shuffled(table, [rows.slice(0, half), rows.slice(half)], operation)
 
 
 @pytest.mark.parametrize(
-    ("name", "write"), [*((name, staged) for name in FIXTURES), *((name, in_tasks) for name in KEYS_IN_LOGS)]
+    ("name", "write"),
+    [*((name, write_staged) for name in FIXTURES), *((name, write_in_tasks) for name in KEYS_IN_LOGS)],
 )
 def test_upsert_and_delete_continue_a_hudi_merge_on_read_table(
     name: str, write: Callable[[lakeformat.Table, pa.Table, Operation], lakeformat.WriteResult], tmp_path: Path
@@ -63,7 +64,7 @@ def test_upsert_and_delete_continue_a_hudi_merge_on_read_table(
 
 def check(table: lakeformat.Table, model: dict[tuple[str, str], dict[str, object]], *, hudi_rs_too: bool) -> None:
     ours = by_key(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"))
-    assert ours == {key: bare(row) for key, row in model.items()}
+    assert ours == {key: strip_meta(row) for key, row in model.items()}
     if not hudi_rs_too:
         return
     theirs = hudi_rs.rows_by_key(hudi_rs.read(table.context.storage.location))

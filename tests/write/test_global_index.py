@@ -35,7 +35,7 @@ def options(kind: str, *, moves: bool) -> dict[str, Any]:
     return {"hoodie.index.type": kind, f"hoodie.{switch}.index.update.partition.path": moves}
 
 
-def created(path: Path, kind: str = "AUTO", *, moves: bool = True, **more: Any) -> Table:
+def make_table(path: Path, kind: str = "AUTO", *, moves: bool = True, **more: Any) -> Table:
     asked = {**options(kind, moves=moves), **more} if kind != "AUTO" else more
     return lakeformat.create(path, SCHEMA, record_key="id", partition_by="part", **asked)
 
@@ -48,7 +48,7 @@ def batch(*rows: Row) -> pa.Table:
     return pa.Table.from_pylist(list(rows), SCHEMA)
 
 
-def stored(table: Table) -> Model:
+def read_rows(table: Table) -> Model:
     """Return the rows. Check that hudi-rs reads the same. Fail if a key is doubled."""
     listed = hudi_rs.assert_same_rows(table)
     names = set(SCHEMA.names)
@@ -59,43 +59,43 @@ def stored(table: Table) -> Model:
 
 @pytest.mark.parametrize(("kind", "moves"), GLOBALS)
 def test_key_that_moves_between_partitions_is_stored_once(kind: str, moves: bool, tmp_path: Path) -> None:
-    table = created(tmp_path / "t", kind, moves=moves)
+    table = make_table(tmp_path / "t", kind, moves=moves)
     table.upsert(batch(row("a", "p1"), row("b", "p1"), row("c", "p2")))
     for step, part in enumerate(("p2", "p3", "p1", "p1", "p3"), start=1):
         table.upsert(batch(row("a", part, step), row(f"new{step}", "p2", step)))
-        at, found = stored(table)["a"]
+        at, found = read_rows(table)["a"]
         assert found == row("a", part, step)
         assert at == (part if moves else "p1")
-    assert set(stored(table)) == {"a", "b", "c", *(f"new{step}" for step in range(1, 6))}
+    assert set(read_rows(table)) == {"a", "b", "c", *(f"new{step}" for step in range(1, 6))}
 
 
 @pytest.mark.parametrize(("kind", "moves"), GLOBALS)
 def test_last_row_of_a_key_with_several_partitions_in_a_batch_is_stored(kind: str, moves: bool, tmp_path: Path) -> None:
-    table = created(tmp_path / "t", kind, moves=moves)
+    table = make_table(tmp_path / "t", kind, moves=moves)
     table.upsert(batch(row("a", "p3", 1), row("a", "p1", 2), row("a", "p2", 3)))
-    assert stored(table) == {"a": ("p2", row("a", "p2", 3))}
+    assert read_rows(table) == {"a": ("p2", row("a", "p2", 3))}
     table.upsert(batch(row("a", "p1", 4), row("a", "p2", 5), row("a", "p3", 6), row("a", "p1", 7)))
-    assert stored(table) == {"a": ("p1" if moves else "p2", row("a", "p1", 7))}
+    assert read_rows(table) == {"a": ("p1" if moves else "p2", row("a", "p1", 7))}
 
 
 @pytest.mark.parametrize(("kind", "moves"), GLOBALS)
 def test_delete_finds_its_key_in_any_partition(kind: str, moves: bool, tmp_path: Path) -> None:
-    table = created(tmp_path / "t", kind, moves=moves)
+    table = make_table(tmp_path / "t", kind, moves=moves)
     table.upsert(batch(*(row(f"k{n}", f"p{n % 3}") for n in range(9))))
     table.delete(pa.table({"id": ["k0", "k1", "absent"]}))
     table.delete(pa.table({"id": ["k2", "k3"], "part": ["p0", "nowhere"]}))
     table.upsert(batch(row("k4", "p2", deleted=True), row("k5", "nowhere", deleted=True), row("x", "p1", deleted=True)))
-    assert set(stored(table)) == {"k6", "k7", "k8"}
+    assert set(read_rows(table)) == {"k6", "k7", "k8"}
 
 
 @pytest.mark.parametrize("kind", ["GLOBAL_BLOOM", "GLOBAL_SIMPLE"])
 def test_newer_stored_row_is_not_moved(kind: str, tmp_path: Path) -> None:
-    table = created(tmp_path / "t", kind, ordering="ts")
+    table = make_table(tmp_path / "t", kind, ordering="ts")
     table.upsert(batch(row("a", "p1", 1, ts=5), row("b", "p1", 1, ts=5), row("c", "p1", 1, ts=None)))
     result = table.upsert(
         batch(row("a", "p2", 2, ts=4), row("b", "p2", 2, ts=5), row("c", "p2", 2, ts=-1), row("d", "p2", 2, ts=0))
     )
-    assert stored(table) == {
+    assert read_rows(table) == {
         "a": ("p1", row("a", "p1", 1, ts=5)),
         "b": ("p2", row("b", "p2", 2, ts=5)),
         "c": ("p2", row("c", "p2", 2, ts=-1)),
@@ -105,12 +105,12 @@ def test_newer_stored_row_is_not_moved(kind: str, tmp_path: Path) -> None:
     assert tag["moved"] == 2
     assert result.report["rows"] == {"incoming": 4, "inserted": 3, "updated": 0, "deleted": 2}
     table.upsert(batch(row("a", "p9", ts=4, deleted=True), row("b", "p9", ts=6, deleted=True)))
-    assert set(stored(table)) == {"a", "c", "d"}
+    assert set(read_rows(table)) == {"a", "c", "d"}
 
 
 @pytest.mark.parametrize("kind", ["GLOBAL_BLOOM", "GLOBAL_SIMPLE"])
 def test_moved_row_keeps_its_stored_fields(kind: str, tmp_path: Path) -> None:
-    table = created(tmp_path / "t", kind)
+    table = make_table(tmp_path / "t", kind)
     table.upsert(batch(row("a", "p1", 1, w=7), row("b", "p1", 2, w=8)))
     partial = {"lakeformat.write.partial.update": "part,v"}
     lakeformat.open(tmp_path / "t", **options(kind, moves=True), **partial).upsert(
@@ -120,28 +120,28 @@ def test_moved_row_keeps_its_stored_fields(kind: str, tmp_path: Path) -> None:
     lakeformat.open(tmp_path / "t", **options(kind, moves=True), **only_v).upsert(
         batch(row("b", "p2", 4)).select(["id", "part", "v"])
     )
-    assert stored(table) == {"a": ("p2", row("a", "p2", 3, w=7)), "b": ("p1", row("b", "p1", 4, w=8))}
+    assert read_rows(table) == {"a": ("p2", row("a", "p2", 3, w=7)), "b": ("p1", row("b", "p1", 4, w=8))}
 
 
 @pytest.mark.parametrize(("kind", "moves"), GLOBALS)
 def test_insert_with_a_duplicate_policy_searches_every_partition(kind: str, moves: bool, tmp_path: Path) -> None:
-    table = created(tmp_path / "t", kind, moves=moves)
+    table = make_table(tmp_path / "t", kind, moves=moves)
     table.upsert(batch(row("a", "p1", 1)))
     policy = "hoodie.datasource.insert.dup.policy"
     drop = lakeformat.open(tmp_path / "t", **options(kind, moves=moves), **{policy: "drop"})
     drop.insert(batch(row("a", "p2", 2), row("b", "p1", 2), row("b", "p2", 3)))
-    assert stored(table) == {"a": ("p1", row("a", "p1", 1)), "b": ("p2", row("b", "p2", 3))}
+    assert read_rows(table) == {"a": ("p1", row("a", "p1", 1)), "b": ("p2", row("b", "p2", 3))}
     fail = lakeformat.open(tmp_path / "t", **options(kind, moves=moves), **{policy: "fail"})
     with pytest.raises(DuplicateKeyError, match=r"in the table already, e\.g\. 'a'; leave"):
         fail.insert(batch(row("a", "p3"), row("c", "p3")))
     with pytest.raises(DuplicateKeyError, match=r"more than once in the input, e\.g\. 'c'; leave"):
         fail.insert(batch(row("c", "p3"), row("c", "p2")))
     fail.insert(batch(row("c", "p3")))
-    assert set(stored(table)) == {"a", "b", "c"}
+    assert set(read_rows(table)) == {"a", "b", "c"}
 
 
 def test_a_merger_cannot_move_rows(tmp_path: Path) -> None:
-    created(tmp_path / "t")
+    make_table(tmp_path / "t")
     asked = {**options("GLOBAL_SIMPLE", moves=True), "lakeformat.write.merger": "os.path:join"}
     with pytest.raises(InvalidOptionError, match="a merger cannot say which partition"):
         lakeformat.open(tmp_path / "t", **asked).upsert(batch(row("a", "p1")))
@@ -149,7 +149,7 @@ def test_a_merger_cannot_move_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("moves", [True, False])
 def test_copies_of_a_key_from_other_writers_become_one_or_are_all_updated(moves: bool, tmp_path: Path) -> None:
-    plain = created(tmp_path / "t")
+    plain = make_table(tmp_path / "t")
     plain.upsert(batch(row("a", "p1", 1), row("a", "p2", 1), row("b", "p1", 1)))
     table = lakeformat.open(tmp_path / "t", **options("GLOBAL_SIMPLE", moves=moves))
     table.upsert(batch(row("a", "p3", 2)))
@@ -159,14 +159,14 @@ def test_copies_of_a_key_from_other_writers_become_one_or_are_all_updated(moves:
 
 @pytest.mark.parametrize(("kind", "moves"), GLOBALS)
 def test_merge_finds_keys_in_any_partition_and_does_not_move_them(kind: str, moves: bool, tmp_path: Path) -> None:
-    table = created(tmp_path / "t", kind, moves=moves)
+    table = make_table(tmp_path / "t", kind, moves=moves)
     table.upsert(batch(*(row(key, f"p{at}", at) for at, key in enumerate("abc"))))
     source = batch(row("a", "p9", 7), row("b", "p1", 8), row("d", "p3", 9))
     table.merge(source).when_matched_update(["v"]).when_not_matched_insert().execute()
-    found = {key: (at, held["part"], held["v"]) for key, (at, held) in stored(table).items()}
+    found = {key: (at, held["part"], held["v"]) for key, (at, held) in read_rows(table).items()}
     assert found == {"a": ("p0", "p0", 7), "b": ("p1", "p1", 8), "c": ("p2", "p2", 2), "d": ("p3", "p3", 9)}
     table.merge(pa.table({"id": ["c", "d", "x"]})).when_matched_delete().execute()
-    assert set(stored(table)) == {"a", "b"}
+    assert set(read_rows(table)) == {"a", "b"}
 
 
 def test_global_index_works_without_partitions(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_global_index_works_without_partitions(tmp_path: Path) -> None:
     table.upsert(batch(row("a", "p1", 1), row("b", "p1", 1)))
     table.upsert(batch(row("a", "p2", 2)))
     table.delete(pa.table({"id": ["b"]}))
-    assert stored(table) == {"a": ("", row("a", "p2", 2))}
+    assert read_rows(table) == {"a": ("", row("a", "p2", 2))}
 
 
 ROWS: SearchStrategy[Row] = st.builds(
@@ -200,7 +200,7 @@ def rank(ts: int | None) -> int:
     return -1 if ts is None else ts
 
 
-def upserted(model: Model, rows: list[Row], *, moves: bool, by_event: bool) -> Model:
+def apply_upsert(model: Model, rows: list[Row], *, moves: bool, by_event: bool) -> Model:
     """Return the model after an upsert: one row per key of the batch is chosen, and these are applied in turn."""
     chosen: dict[str, Row] = {}
     for new in rows:
@@ -230,7 +230,7 @@ def test_any_writes_follow_the_model(
     steps: list[tuple[str, list[Row], bool]],
 ) -> None:
     more: dict[str, Any] = {"ordering": "ts"} if by_event else {}
-    table = created(tmp_path_factory.mktemp("t") / "table", kind, moves=moves, **more)
+    table = make_table(tmp_path_factory.mktemp("t") / "table", kind, moves=moves, **more)
     model: Model = {}
     for operation, rows, small_files in steps:
         limit = {"hoodie.parquet.small.file.limit": 0 if small_files else 1 << 20}
@@ -240,8 +240,8 @@ def test_any_writes_follow_the_model(
             model = {key: value for key, value in model.items() if key not in {r["id"] for r in rows}}
         elif operation == "overwrite":
             table.overwrite(batch(*rows))
-            model = upserted({}, rows, moves=moves, by_event=by_event)
+            model = apply_upsert({}, rows, moves=moves, by_event=by_event)
         else:
             table.upsert(batch(*rows))
-            model = upserted(model, rows, moves=moves, by_event=by_event)
-        assert stored(table) == model
+            model = apply_upsert(model, rows, moves=moves, by_event=by_event)
+        assert read_rows(table) == model

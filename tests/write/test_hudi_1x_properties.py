@@ -40,7 +40,7 @@ def rows(first: int, count: int, ts: int, x: int) -> pa.Table:
     return pa.table([ids, [ts] * count, days, [x] * count], schema=SCHEMA)
 
 
-def stored(path: Path) -> dict[str, str]:
+def read_properties(path: Path) -> dict[str, str]:
     return properties.decode((path / PROPERTIES_PATH).read_bytes(), name=PROPERTIES_PATH)
 
 
@@ -52,7 +52,7 @@ def made_by_1x(path: Path, **options: str) -> None:
     """Create a table of twenty rows with ordering value 5, and properties in the names of Hudi 1.x."""
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="day", ordering="ts", **options)
     table.upsert(rows(0, 20, 5, 0))
-    values = stored(path)
+    values = read_properties(path)
     for old, names in RENAMED.items():
         new, value = names[values.pop(old)]
         values[new] = value
@@ -97,7 +97,7 @@ def test_options_that_contradict_1x_properties_are_refused(tmp_path: Path) -> No
 
 def test_table_with_several_ordering_fields_is_read_only(tmp_path: Path) -> None:
     made_by_1x(tmp_path / "t")
-    save(tmp_path / "t", stored(tmp_path / "t") | {"hoodie.table.ordering.fields": "ts,x"})
+    save(tmp_path / "t", read_properties(tmp_path / "t") | {"hoodie.table.ordering.fields": "ts,x"})
     table = lakeformat.open(tmp_path / "t")
     assert table.to_arrow().num_rows == 20
     with pytest.raises(UnsupportedTableError, match=r"hoodie\.table\.ordering\.fields=ts,x"):
@@ -108,7 +108,7 @@ def test_table_with_several_ordering_fields_is_read_only(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["hoodie.table.keygenerator.class", "hoodie.table.keygenerator.type"])
 def test_table_with_a_custom_key_generator_class_is_read_only(name: str, tmp_path: Path) -> None:
     made_by_1x(tmp_path / "t")
-    values = stored(tmp_path / "t")
+    values = read_properties(tmp_path / "t")
     del values["hoodie.table.keygenerator.type"]
     save(tmp_path / "t", values | {name: "com.example.YearOfDay"})
     table = lakeformat.open(tmp_path / "t")

@@ -13,7 +13,7 @@ import lakeformat
 from lakeformat import Table
 from lakeformat.model.operation import Operation
 from tests.helpers import hudi_rs
-from tests.helpers.table_cases import CASES, PLAIN, Case, Step, plain
+from tests.helpers.table_cases import CASES, PLAIN, Case, Step, plain_rows
 
 LATER = (
     Step("upsert", range(100, 190), 3),
@@ -34,7 +34,7 @@ def make(case: Case, folder: Path, **options: str) -> Table:
     return lakeformat.create(folder / case.name, schema, **keys, **case.options, **options)
 
 
-def step(table: Table, case: Case, model: Model, do: Step) -> None:
+def run_step(table: Table, case: Case, model: Model, do: Step) -> None:
     """Write, and apply the same change to the model."""
     operation, numbers, edition = do.operation, do.numbers, do.edition
     getattr(table, operation)(case.rows(numbers, edition))
@@ -53,25 +53,25 @@ def data(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(bare, key=lambda row: str(row["id"]))
 
 
-def wanted(case: Case, model: Model) -> list[dict[str, Any]]:
+def expected_rows(case: Case, model: Model) -> list[dict[str, Any]]:
     rows = (case.rows([number], edition) for number, edition in model.items())
     return data(row for part in rows for row in part.to_pylist(maps_as_pydicts="strict"))
 
 
 def assert_as_the_model(table: Table, case: Case, model: Model) -> None:
-    assert data(hudi_rs.assert_same_rows(table)) == wanted(case, model)
+    assert data(hudi_rs.assert_same_rows(table)) == expected_rows(case, model)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_kind_of_table_is_read_by_hudi_rs(case: Case, tmp_path: Path) -> None:
     table, model = make(case, tmp_path), Model()
     for first in case.steps:
-        step(table, case, model, first)
+        run_step(table, case, model, first)
     assert_as_the_model(table, case, model)
-    past = {table.history()[0].instant_time: wanted(case, model)}
+    past = {table.history()[0].instant_time: expected_rows(case, model)}
     for later in LATER:
-        step(table, case, model, later)
-        past[table.history()[0].instant_time] = wanted(case, model)
+        run_step(table, case, model, later)
+        past[table.history()[0].instant_time] = expected_rows(case, model)
     assert_as_the_model(table, case, model)
     for instant, rows in past.items():
         assert data(hudi_rs.assert_same_rows(table, as_of=instant)) == rows
@@ -137,13 +137,13 @@ def test_a_probed_table_whose_first_file_is_empty_keeps_its_form_of_keys(tmp_pat
 def test_insert_overwrite_replaces_the_partitions_it_brings(tmp_path: Path) -> None:
     case = Case("regions", partition_by=("region",))
     table = make(case, tmp_path)
-    table.upsert(plain(range(180), 1))
+    table.upsert(plain_rows(range(180), 1))
     first = table.history()[0].instant_time
-    table.write(plain(range(50, 70), 2), Operation.INSERT_OVERWRITE)
+    table.write(plain_rows(range(50, 70), 2), Operation.INSERT_OVERWRITE)
     model = {**dict.fromkeys(range(120, 180), 1), **dict.fromkeys(range(50, 70), 2)}
     assert_as_the_model(table, case, model)
-    assert data(hudi_rs.assert_same_rows(table, first)) == wanted(case, dict.fromkeys(range(180), 1))
-    table.overwrite(plain([3], 4))
+    assert data(hudi_rs.assert_same_rows(table, first)) == expected_rows(case, dict.fromkeys(range(180), 1))
+    table.overwrite(plain_rows([3], 4))
     assert_as_the_model(table, case, {3: 4})
     table.overwrite(PLAIN.empty_table())
     assert table.to_arrow().num_rows == 0
@@ -154,7 +154,7 @@ def test_insert_overwrite_replaces_the_partitions_it_brings(tmp_path: Path) -> N
 def test_write_of_no_rows_is_a_commit_without_changes(operation: str, batches: int, tmp_path: Path) -> None:
     case = Case("t", partition_by=("region",))
     table = make(case, tmp_path)
-    table.upsert(plain(range(5), 1))
+    table.upsert(plain_rows(range(5), 1))
     empty = [pa.RecordBatch.from_pylist([], PLAIN)] * batches
     write: Callable[[Any], Any] = getattr(table, operation)
     result = write(pa.RecordBatchReader.from_batches(PLAIN, empty))
@@ -165,15 +165,15 @@ def test_write_of_no_rows_is_a_commit_without_changes(operation: str, batches: i
 def test_emptied_file_is_read_and_refilled(tmp_path: Path) -> None:
     case = Case("t", partition_by=("region",))
     table = make(case, tmp_path)
-    table.bulk_insert(plain(range(100), 1))
-    table.delete(plain(range(60), 2))  # These are all of one region.
+    table.bulk_insert(plain_rows(range(100), 1))
+    table.delete(plain_rows(range(60), 2))  # These are all of one region.
     assert_as_the_model(table, case, dict.fromkeys(range(60, 100), 1))
     emptied = [file for file in table.snapshot().files if file.partition_path == "eu"]
     assert len(emptied) == 1
-    table.upsert(plain(range(50, 62), 3))
+    table.upsert(plain_rows(range(50, 62), 3))
     model = {**dict.fromkeys(range(60, 100), 1), **dict.fromkeys(range(50, 62), 3)}
     assert_as_the_model(table, case, model)
-    table.delete(plain(range(100), 4))
+    table.delete(plain_rows(range(100), 4))
     assert hudi_rs.assert_same_rows(table) == []
 
 

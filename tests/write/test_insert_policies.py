@@ -34,7 +34,7 @@ def new_table(folder: Path, first: pa.Table | None = None, **options: Any) -> Ta
     return a_table(folder / "t", schema=SCHEMA, rows=commits, **kind, **options)
 
 
-def held(table: Table) -> Counter[tuple[int, str, str]]:
+def count_rows(table: Table) -> Counter[tuple[int, str, str]]:
     """Count the rows (key, partition, value). Check that hudi-rs reads the same."""
     return Counter((row["id"], row["p"], row["v"]) for row in hudi_rs.assert_same_rows(table))
 
@@ -42,7 +42,7 @@ def held(table: Table) -> Counter[tuple[int, str, str]]:
 def test_policy_none_inserts_duplicates(tmp_path: Path) -> None:
     table = new_table(tmp_path, rows(range(10)))
     table.insert(rows(range(5, 12), v="new"))
-    assert Counter(key for key, _, _ in held(table)) == Counter([*range(10), *range(5, 12)])
+    assert Counter(key for key, _, _ in count_rows(table)) == Counter([*range(10), *range(5, 12)])
 
 
 @pytest.mark.parametrize("index", ["AUTO", "BLOOM", "SIMPLE", "INMEMORY"])
@@ -53,21 +53,21 @@ def test_policy_drop_keeps_the_stored_row(how: dict[str, str], index: str, tmp_p
     table = new_table(tmp_path, rows(range(100)), **how, **{"hoodie.index.type": index})
     table.insert(rows(range(90, 120), ts=9, v="new"))
     wanted = {(key, "x", "old" if key < 100 else "new"): 1 for key in range(120)}
-    assert held(table) == wanted
+    assert count_rows(table) == wanted
     table.insert(rows(range(120), ts=9, v="newer"))
-    assert held(table) == wanted
+    assert count_rows(table) == wanted
 
 
 def test_policies_compare_keys_within_a_partition(tmp_path: Path) -> None:
     table = new_table(tmp_path, rows(range(10)), **{POLICY: "fail"})
     table.insert(rows(range(10), partition="y"))
-    assert len(held(table)) == 20
+    assert len(count_rows(table)) == 20
 
 
 def test_policy_drop_keeps_one_row_of_a_batch(tmp_path: Path) -> None:
     table = new_table(tmp_path, **{POLICY: "drop"})
     table.insert(pa.concat_tables([rows([1, 2], ts=5, v="late"), rows([2, 3], ts=1, v="early")]))
-    assert held(table) == {(1, "x", "late"): 1, (2, "x", "late"): 1, (3, "x", "early"): 1}
+    assert count_rows(table) == {(1, "x", "late"): 1, (2, "x", "late"): 1, (3, "x", "early"): 1}
 
 
 @pytest.mark.parametrize(
@@ -79,19 +79,19 @@ def test_policy_drop_keeps_one_row_of_a_batch(tmp_path: Path) -> None:
 )
 def test_policy_fail_refuses_and_publishes_nothing(batch: pa.Table, words: str, tmp_path: Path) -> None:
     table = new_table(tmp_path, rows(range(10)), **{POLICY: "fail"})
-    before = held(table)
+    before = count_rows(table)
     with pytest.raises(DuplicateKeyError, match=words):
         table.insert(batch)
-    assert held(table) == before
+    assert count_rows(table) == before
     assert len(table.history()) == 1
     table.insert(rows([50, 51]))
-    assert len(held(table)) == 12
+    assert len(count_rows(table)) == 12
 
 
 def test_policy_fail_after_deduplication_checks_the_table_only(tmp_path: Path) -> None:
     table = new_table(tmp_path, rows([1]), **{POLICY: "fail", "hoodie.combine.before.insert": True})
     table.insert(rows([2, 2, 3]))
-    assert len(held(table)) == 3
+    assert len(count_rows(table)) == 3
     with pytest.raises(DuplicateKeyError):
         table.insert(rows([1]))
 
@@ -102,7 +102,7 @@ def test_bulk_insert_with_a_policy_is_refused(tmp_path: Path) -> None:
         table.bulk_insert(rows([1]))
     table.upsert(rows([1]))
     table.upsert(rows([1], ts=2, v="new"))
-    assert held(table) == {(1, "x", "new"): 1}
+    assert count_rows(table) == {(1, "x", "new"): 1}
 
 
 KEYS = st.lists(st.integers(0, 12), max_size=12)
@@ -135,7 +135,7 @@ def test_insert_overwrite_replaces_the_partitions_of_its_rows(tmp_path: Path) ->
     table = new_table(tmp_path, FIRST)
     table.insert_overwrite(pa.concat_tables([rows([7, 7], "x", v="new"), rows([8], "w", v="new")]))
     kept = {(key, p, "old"): 1 for key in range(5) for p in ("y", "z")}
-    assert held(table) == {**kept, (7, "x", "new"): 1, (8, "w", "new"): 1}
+    assert count_rows(table) == {**kept, (7, "x", "new"): 1, (8, "w", "new"): 1}
     assert table.history()[0].operation == "insert_overwrite"
 
 
@@ -144,15 +144,15 @@ def test_insert_overwrite_deduplicates_only_on_request(combine: bool, tmp_path: 
     table = new_table(tmp_path, FIRST, **{"hoodie.combine.before.insert": combine})
     for operation in (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE):
         table.write(rows([7, 7], "x", v="new"), operation)
-        assert held(table)[7, "x", "new"] == (1 if combine else 2)
+        assert count_rows(table)[7, "x", "new"] == (1 if combine else 2)
 
 
 def test_no_rows_replace_no_partition_but_the_whole_table(tmp_path: Path) -> None:
     table = new_table(tmp_path, FIRST)
-    before = held(table)
+    before = count_rows(table)
     table.insert_overwrite(FIRST.slice(0, 0))
-    assert held(table) == before
+    assert count_rows(table) == before
     table.overwrite(FIRST.slice(0, 0))
-    assert not held(table)
+    assert not count_rows(table)
     table.insert(FIRST)
-    assert held(table) == before
+    assert count_rows(table) == before

@@ -34,7 +34,7 @@ def batch(ids: tuple[int, ...], ts: int) -> pa.Table:
     return pa.Table.from_pylist(rows_of(ids, ts), SCHEMA)
 
 
-def made(path: Path, version: str, **options: Any) -> lakeformat.Table:
+def make_table(path: Path, version: str, **options: Any) -> lakeformat.Table:
     return lakeformat.create(
         path, SCHEMA, record_key="id", partition_by="region", ordering="ts", **{VERSION: version}, **options
     )
@@ -77,7 +77,7 @@ def assert_layout_2(path: Path) -> None:
 def test_every_operation_works_in_layout_2(index: str, version: str, tmp_path: Path) -> None:
     path = tmp_path / "t"
     buckets = {"hoodie.bucket.index.num.buckets": 2} if index == "BUCKET" else {}
-    table = made(path, version, **{"hoodie.index.type": index}, **buckets)
+    table = make_table(path, version, **{"hoodie.index.type": index}, **buckets)
     first, second, new = tuple(range(9)), (0, 3, 4, 20, 21), (30, 31)
     table.insert(batch(first, 1))
     model = with_rows({}, first, 1)
@@ -105,11 +105,11 @@ def test_every_operation_works_in_layout_2(index: str, version: str, tmp_path: P
 @pytest.mark.parametrize("version", ["8", "9"])
 def test_statements_batch_ids_and_clusterings_work_in_layout_2(version: str, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = made(path, version, **{"hoodie.parquet.small.file.limit": 0})
-    told: list[Any] = []
+    table = make_table(path, version, **{"hoodie.parquet.small.file.limit": 0})
+    messages: list[Any] = []
     table.bulk_insert(batch(tuple(range(6)), 1))
-    table.bulk_insert(batch(tuple(range(6, 12)), 1), callbacks=[told.append])
-    assert [message.action for message in told] == ["commit"]
+    table.bulk_insert(batch(tuple(range(6, 12)), 1), callbacks=[messages.append])
+    assert [message.action for message in messages] == ["commit"]
     model = with_rows({}, tuple(range(12)), 1)
     table.update({"v": "changed"}, where="id < 4")
     model |= {n: model[n] | {"v": "changed"} for n in range(4)}

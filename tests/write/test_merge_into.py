@@ -24,8 +24,8 @@ from lakeformat.write.statements.clauses import Clause, Kind
 from lakeformat.write.statements.merge_into import merge_into, plan_merge
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
-from tests.helpers.refusal import refused
-from tests.helpers.row_oracle import truth
+from tests.helpers.refusal import check_refused
+from tests.helpers.row_oracle import evaluate
 from tests.helpers.tables import a_schema
 
 SCHEMA = a_schema(id="int64", p="string", n="int32", t="string")
@@ -110,7 +110,7 @@ class Step:
         return added
 
     def holds(self, scope: Row) -> bool:
-        return self.where is None or truth(parse_where(self.where, two_columns=True), scope) is True
+        return self.where is None or evaluate(parse_where(self.where, two_columns=True), scope) is True
 
 
 @st.composite
@@ -130,7 +130,7 @@ def clauses(draw: st.DrawFn) -> list[Step]:
     return [*inserts, *matched] if draw(st.booleans()) else [*matched, *inserts]
 
 
-def merged(model: Model, source: Model, steps: list[Step]) -> tuple[Model, dict[str, int]]:
+def apply_merge(model: Model, source: Model, steps: list[Step]) -> tuple[Model, dict[str, int]]:
     """Return the rows after a merge, and how many rows it inserted, updated and deleted."""
     result, counts = dict(model), {"inserted": 0, "updated": 0, "deleted": 0}
     for key, row in source.items():
@@ -185,7 +185,7 @@ def test_any_merge_does_what_the_model_does_pair_by_pair(
         for step in steps:
             merge = step.add(merge)
         result = merge.execute()
-        expected, counts = merged(model, source, steps)
+        expected, counts = apply_merge(model, source, steps)
         assert data(table.to_arrow(meta_columns=True)) == expected
         assert {name: result.report["rows"][name] for name in counts} == counts
         assert result.report["rows"]["incoming"] == len(source)
@@ -306,7 +306,7 @@ def test_source_derived_from_an_older_snapshot_conflicts_with_later_writes(tmp_p
     rows, clauses = CHANGES.slice(0, 1), (Clause(Kind.UPDATE),)
     job, plan = plan_merge(table.context.store, seen, table.options, rows.schema, clauses, table.context.ids)
     prepared = prepare(rows, job.prepare)
-    with refused(table, OverlapError, "overlaps commit", "run the write again"):
+    with check_refused(table, OverlapError, "overlaps commit", "run the write again"):
         merge_into(WriteSession(table.context, job), plan, prepared, 1, seen)
     assert table.to_arrow(["t"], where="id = 1")["t"].to_pylist() == ["later"]
 
@@ -362,7 +362,7 @@ REFUSED: dict[str, tuple[Callable[[Merge], Merge], type[LakeformatError], tuple[
 def test_refused_clause_publishes_nothing(case: str, tmp_path: Path) -> None:
     build, error, parts = REFUSED[case]
     table = table_of(tmp_path)
-    with refused(table, error, *parts):
+    with check_refused(table, error, *parts):
         build(table.merge(CHANGES)).execute()
 
 
@@ -395,7 +395,7 @@ BAD_SOURCES: dict[str, tuple[Any, type[LakeformatError], tuple[str, ...]]] = {
 def test_refused_source_publishes_nothing(case: str, tmp_path: Path) -> None:
     rows, error, parts = BAD_SOURCES[case]
     table = table_of(tmp_path)
-    with refused(table, error, *parts):
+    with check_refused(table, error, *parts):
         table.merge(rows).when_matched_update().when_not_matched_insert().execute()
 
 
@@ -403,7 +403,7 @@ def test_column_named_source_or_target_works(tmp_path: Path) -> None:
     """``target.x`` could be a field of the column, so it is refused in conditions but allowed elsewhere."""
     table = table_of(tmp_path)
     rows = CHANGES.append_column("target", pa.array([{"n": 1}] * 4))
-    with refused(table, InvalidInputError, "ambiguous", "rename the source's"):
+    with check_refused(table, InvalidInputError, "ambiguous", "rename the source's"):
         table.merge(rows).when_matched_update(where="target.n = 1").execute()
     assert table.merge(rows).when_matched_update().execute().report["rows"]["updated"] == 3
 

@@ -196,7 +196,7 @@ def test_deleted_key_that_is_reinserted_is_stored_once(tmp_path: Path) -> None:
     assert read(table)["x", "a"] == (2, 2)
 
 
-def opened(folder: Path, version: int, **options: object) -> tuple[Table, Model]:
+def make_two_slices(folder: Path, version: int, **options: object) -> tuple[Table, Model]:
     """Create a table with two slices: one has a base file and log files, the other has no log files."""
     made = {**MERGE_ON_READ, "hoodie.write.table.version": version, "hoodie.parquet.small.file.limit": 0, **options}
     table = lakeformat.create(folder / "t", SCHEMA, record_key="id", partition_by="p", ordering="ts", **made)
@@ -210,7 +210,7 @@ def opened(folder: Path, version: int, **options: object) -> tuple[Table, Model]
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_statements_see_the_merged_rows(version: int, tmp_path: Path) -> None:
-    table, model = opened(tmp_path, version)
+    table, model = make_two_slices(tmp_path, version)
     bases = set((tmp_path / "t").rglob("*.parquet"))
     assert table.update({"v": 7}, where="v = 1 or (p = 'y' and id = 'k4')").report["rows"]["updated"] == 3
     model |= {("x", "k1"): (7, 6), ("x", "k2"): (7, 6), ("y", "k4"): (7, 5)}
@@ -229,7 +229,7 @@ def test_statements_see_the_merged_rows(version: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_change_that_log_files_cannot_express_writes_a_base_file(version: int, tmp_path: Path) -> None:
-    table, model = opened(tmp_path, version)
+    table, model = make_two_slices(tmp_path, version)
     table.update({"ts": 2}, where="id = 'k1'")  # Readers would keep the greater value.
     model |= {("x", "k1"): (1, 2), ("y", "k1"): (0, 2)}
     assert read(table) == model
@@ -240,7 +240,7 @@ def test_change_that_log_files_cannot_express_writes_a_base_file(version: int, t
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_merge_insert_is_not_hidden_by_deleted_versions_with_greater_values(version: int, tmp_path: Path) -> None:
-    table, model = opened(tmp_path, version)
+    table, model = make_two_slices(tmp_path, version)
     table.merge(rows({("x", "k3"): (4, 1)})).when_not_matched_insert().execute()  # The base file has (0, 5).
     model |= {("x", "k3"): (4, 1)}
     assert read(table) == model
@@ -254,7 +254,7 @@ def test_merge_insert_is_not_hidden_by_deleted_versions_with_greater_values(vers
 
 
 def test_named_columns_and_mergers_are_merged_before_they_are_written(tmp_path: Path) -> None:
-    table, model = opened(tmp_path, 6)
+    table, model = make_two_slices(tmp_path, 6)
     table.upsert(rows({("x", "k1"): (9, 9), ("x", "k5"): (9, 9)}).drop_columns(["v"]), partial_update=["ts"])
     model |= {("x", "k1"): (1, 9), ("x", "k5"): (0, 9)}
     assert read(table) == model

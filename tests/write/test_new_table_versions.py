@@ -54,7 +54,7 @@ OURS: Final = {
 }
 
 
-def made(path: Path, label: str, version: str) -> lakeformat.Table:
+def make_table(path: Path, label: str, version: str) -> lakeformat.Table:
     keys = {"record_key": "id", "ordering": "ts", **OPTIONS[label]}
     return lakeformat.create(path, SCHEMA, **{"hoodie.write.table.version": version, **keys})
 
@@ -62,7 +62,7 @@ def made(path: Path, label: str, version: str) -> lakeformat.Table:
 @pytest.mark.parametrize("version", ["8", "9"])
 @pytest.mark.parametrize("label", OPTIONS)
 def test_new_table_properties_equal_hudis(label: str, version: str, tmp_path: Path) -> None:
-    ours = dict(made(tmp_path / "t", label, version).config.values)
+    ours = dict(make_table(tmp_path / "t", label, version).config.values)
     theirs = {**HUDI["of_all"], **HUDI["tables"][f"v{version}_{label}"]}
     kept = theirs if label != "custom" else {**theirs, **TIMEBASED}
     assert {k: v for k, v in ours.items() if k not in OURS} == {k: v for k, v in kept.items() if k not in OURS}
@@ -71,13 +71,13 @@ def test_new_table_properties_equal_hudis(label: str, version: str, tmp_path: Pa
 @pytest.mark.parametrize("version", ["6", "8", "9"])
 @pytest.mark.parametrize("label", OPTIONS)
 def test_the_merge_mode_is_the_same_in_every_version(label: str, version: str, tmp_path: Path) -> None:
-    six = made(tmp_path / "6", label, "6").config
-    config = made(tmp_path / "t", label, version).config
+    six = make_table(tmp_path / "6", label, "6").config
+    config = make_table(tmp_path / "t", label, version).config
     assert (config.merge_mode, config.ordering_fields) == (six.merge_mode, six.ordering_fields)
 
 
 def test_custom_partition_types_are_remembered(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", "custom", "9")
+    table = make_table(tmp_path / "t", "custom", "9")
     row = {"id": 1, "b": "x", "reg": "eu", "ts": 86_400_000, "v": 1}
     table.upsert(pa.Table.from_pylist([row], SCHEMA))
     assert table.to_arrow(meta_columns=True).column("_hoodie_partition_path").to_pylist() == ["eu/1970-01-02"]
@@ -86,7 +86,7 @@ def test_custom_partition_types_are_remembered(tmp_path: Path) -> None:
 
 
 def test_delete_marker_of_the_table_applies_to_every_write(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", "marker", "9")
+    table = make_table(tmp_path / "t", "marker", "9")
     rows = [{"id": n, "b": "x", "reg": "eu", "ts": 1, "v": n} for n in range(3)]
     table.upsert(pa.Table.from_pylist(rows, SCHEMA))
     lakeformat.open(tmp_path / "t").upsert(pa.Table.from_pylist([rows[1] | {"b": "D", "ts": 2}], SCHEMA))
@@ -95,7 +95,7 @@ def test_delete_marker_of_the_table_applies_to_every_write(tmp_path: Path) -> No
 
 def test_unsupported_table_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match=r"hoodie\.write\.table\.version"):
-        made(tmp_path / "t", "part", "7")
-    made(tmp_path / "t", "part", "9")
+        make_table(tmp_path / "t", "part", "7")
+    make_table(tmp_path / "t", "part", "9")
     with pytest.raises(InvalidOptionError, match=r"hoodie.write.table.version='8' contradicts '9'"):
-        made(tmp_path / "t", "part", "8")
+        make_table(tmp_path / "t", "part", "8")

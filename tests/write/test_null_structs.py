@@ -42,7 +42,7 @@ def has_required(kind: pa.DataType) -> bool:
     return any(not field.nullable or has_required(field.type) for field in fields)
 
 
-def held(table: lakeformat.Table) -> dict[int, dict[str, Any]]:
+def read_rows(table: lakeformat.Table) -> dict[int, dict[str, Any]]:
     """Return the rows. Check that hudi-rs reads the same."""
     found = {r["id"]: {c: r[c] for c in r if not c.startswith("_hoodie")} for r in hudi_rs.assert_same_rows(table)}
     footer = pq.read_schema(Path(table.context.storage.location) / table.snapshot().files[0].path)
@@ -50,7 +50,7 @@ def held(table: lakeformat.Table) -> dict[int, dict[str, Any]]:
     return found
 
 
-def wanted(given: pa.Table) -> dict[int, dict[str, Any]]:
+def expected_rows(given: pa.Table) -> dict[int, dict[str, Any]]:
     return {row["id"]: row for row in given.to_pylist(maps_as_pydicts="strict")}
 
 
@@ -59,21 +59,21 @@ def test_null_structs_are_written_merged_clustered_and_updated(operation: str, t
     table = lakeformat.create(tmp_path / "t", rows(0, 1).schema, record_key="id")
     getattr(table, operation)(rows(1, 2))
     table.upsert(rows(2, 3))
-    expected = wanted(rows(1, 2)) | wanted(rows(2, 3))
-    assert held(table) == expected
+    expected = expected_rows(rows(1, 2)) | expected_rows(rows(2, 3))
+    assert read_rows(table) == expected
     table.update({"s": None, "o": {"in": {"a": 7, "b": None}}}, where="id = 1")
     expected[1] |= {"s": None, "o": {"in": {"a": 7, "b": None}}}
     table.cluster(by="id")
-    assert held(table) == expected
+    assert read_rows(table) == expected
     more = pa.struct([*INNER, pa.field("c", pa.int64(), nullable=False)])
     nothing = [pa.nulls(1, field.type) for field in more]
     grown = pa.StructArray.from_arrays(nothing, fields=list(more), mask=pa.array([True]))
     last = rows(8, 9).slice(0, 1).set_column(1, "s", grown)
     table.upsert(last)
-    expected |= wanted(last)
+    expected |= expected_rows(last)
     for row in expected.values():
         row["s"] = row["s"] and {**row["s"], "c": None}
-    assert held(table) == expected
+    assert read_rows(table) == expected
 
 
 def test_a_table_whose_fields_are_required_takes_null_structs(tmp_path: Path) -> None:
@@ -86,6 +86,6 @@ def test_a_table_whose_fields_are_required_takes_null_structs(tmp_path: Path) ->
     commit.write_text(text)
     assert has_required(table.snapshot().columns("t").field("s").type)
     table.update({"s": None}, where="id = 2")
-    assert held(table)[2]["s"] is None
+    assert read_rows(table)[2]["s"] is None
     table.upsert(rows(3, 4))
-    assert held(table)[4] == wanted(rows(3, 4))[4]
+    assert read_rows(table)[4] == expected_rows(rows(3, 4))[4]

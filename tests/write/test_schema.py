@@ -56,7 +56,7 @@ SCHEMAS = st.lists(st.sampled_from("abcd"), min_size=1, unique=True).flatmap(
 )
 
 
-def grown(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
+def evolve_or_discard(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
     """Return the evolved schema. Discard examples that do not fit."""
     try:
         return evolve(table, incoming, fill_missing=True)
@@ -67,21 +67,23 @@ def grown(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
 
 @given(SCHEMAS, SCHEMAS)
 def test_table_columns_keep_their_order_and_new_ones_follow(table: pa.Schema, incoming: pa.Schema) -> None:
-    after = grown(table, incoming)
+    after = evolve_or_discard(table, incoming)
     assert after.names[: len(table.names)] == table.names
     assert after.names[len(table.names) :] == [name for name in incoming.names if name not in table.names]
 
 
 @given(SCHEMAS, SCHEMAS)
 def test_schema_evolution_is_idempotent(table: pa.Schema, incoming: pa.Schema) -> None:
-    after = grown(table, incoming)
+    after = evolve_or_discard(table, incoming)
     assert evolve(after, incoming, fill_missing=True).equals(after)
     assert evolve(after, table, fill_missing=True).equals(after)
 
 
 @given(SCHEMAS, SCHEMAS, SCHEMAS)
 def test_evolution_in_two_steps_equals_one(table: pa.Schema, first: pa.Schema, second: pa.Schema) -> None:
-    assert grown(grown(table, first), second).equals(grown(table, grown(first, second)))
+    assert evolve_or_discard(evolve_or_discard(table, first), second).equals(
+        evolve_or_discard(table, evolve_or_discard(first, second))
+    )
 
 
 EXTREMES: dict[pa.DataType, list[Any]] = {

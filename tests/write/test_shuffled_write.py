@@ -89,7 +89,7 @@ WRITES: Final = st.lists(
 )
 
 
-def apart(batches: Sequence[Sequence[Row]], numbers: Iterator[int]) -> list[list[Row]]:
+def with_distinct_values(batches: Sequence[Sequence[Row]], numbers: Iterator[int]) -> list[list[Row]]:
     """Return the same rows with different values in the last column (no part of the key here); one in four is null."""
     return [[(i, p, t, float(n) if (n := next(numbers)) % 4 else None) for i, p, t, _ in rows] for rows in batches]
 
@@ -108,7 +108,7 @@ def test_staged_and_shuffled_writes_leave_the_same_table(
     staged, moved = (lakeformat.create(folder / name, SCHEMA, **options) for name in ("staged", "moved"))
     numbers = itertools.count()
     for at, write in enumerate(writes):
-        tasks = write if kind == "complex" else apart(write, numbers)
+        tasks = write if kind == "complex" else with_distinct_values(write, numbers)
         operation = last if at and at == len(writes) - 1 else Operation.UPSERT
         combine = operation is Operation.INSERT_OVERWRITE_TABLE
         theirs = staged.write(rows_of([row for rows in tasks for row in rows]), operation, combine=combine)

@@ -23,8 +23,8 @@ from lakeformat import InvalidInputError, LakeformatError, SchemaMismatchError, 
 from lakeformat.predicate import parse_where
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
-from tests.helpers.refusal import refused
-from tests.helpers.row_oracle import truth
+from tests.helpers.refusal import check_refused
+from tests.helpers.row_oracle import evaluate
 from tests.helpers.tables import NO_PACKING, a_batch, a_schema, a_table
 
 SCHEMA = a_schema(id="int64", p="string", n="int32", t="string", f="bool")
@@ -142,7 +142,7 @@ def test_any_updates_and_deletes_do_what_the_model_does_row_by_row(
         past = {table.history()[0].instant_time: dict(model)}
         for where, name in steps:
             condition = parse_where(where)
-            selected = {id_ for id_, row in model.items() if truth(condition, with_meta(row)) is True}
+            selected = {id_ for id_, row in model.items() if evaluate(condition, with_meta(row)) is True}
             before = meta(table)
             if name is None:
                 result = table.delete(where=where)
@@ -352,11 +352,11 @@ REFUSALS: dict[str, tuple[Callable[[Table], object], type[LakeformatError], tupl
 def test_refused_statement_raises_one_line_and_publishes_nothing(case: str, tmp_path: Path) -> None:
     statement, error, parts = REFUSALS[case]
     table = three_partitions(tmp_path)
-    with refused(table, error, *parts):
+    with check_refused(table, error, *parts):
         statement(table)
 
 
 def test_update_of_the_delete_flag_is_refused(tmp_path: Path) -> None:
     table = a_table(tmp_path / "t", schema=a_schema(id="int64", _hoodie_is_deleted="bool"))
-    with refused(table, SchemaMismatchError, "_hoodie_is_deleted", "use delete"):
+    with check_refused(table, SchemaMismatchError, "_hoodie_is_deleted", "use delete"):
         table.update({"_hoodie_is_deleted": True})

@@ -17,7 +17,7 @@ import pytest
 
 from lakeformat import InvalidInputError, LakeformatError, SchemaMismatchError, Table
 from tests.helpers import hudi_rs
-from tests.helpers.refusal import refused
+from tests.helpers.refusal import check_refused
 from tests.helpers.tables import a_schema, a_table
 
 UTC = dt.timezone.utc
@@ -164,7 +164,7 @@ FUNCTIONS: dict[str, tuple[str, Callable[[pa.RecordBatch], Any], type[Lakeformat
 @pytest.mark.parametrize("case", FUNCTIONS)
 def test_function_result_that_does_not_fit_is_refused(case: str, wide: Table) -> None:
     column, function, error, parts = FUNCTIONS[case]
-    with refused(wide, error, *parts):
+    with check_refused(wide, error, *parts):
         wide.update({column: function}, where="id = 1")
 
 

@@ -47,7 +47,7 @@ from lakeformat.predicate import Always, And, Comparison, Predicate, bind
 from lakeformat.public import public
 from lakeformat.read.cdc.plan import ChangePlan, GroupChange, find_shared_key_sets, plan_changes
 from lakeformat.read.incremental import parse_range_bounds
-from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split
+from lakeformat.read.plan import FilePart, Part, SlicePart, Split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.storage.port import Storage

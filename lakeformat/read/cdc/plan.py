@@ -27,7 +27,7 @@ from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, Lo
 from lakeformat.model.instant import Instant
 from lakeformat.model.table_config import ChangeLogging, TableConfig
 from lakeformat.read.incremental import RangeBounds, check_commit_times, cut_before_hollow, warn_of_undone_commits
-from lakeformat.read.plan.splits import FilePart, Part, SlicePart
+from lakeformat.read.plan import FilePart, Part, SlicePart
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["ChangePlan", "GroupChange", "find_shared_key_sets", "plan_changes"]

@@ -20,7 +20,7 @@ from lakeformat.files.missing_files import missing_file_error
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.files.slice_skipping import Skipping
 from lakeformat.predicate import Always, mask, may_match, path_parts
-from lakeformat.read.plan.splits import FilePart, SlicePart, Split
+from lakeformat.read.plan import FilePart, SlicePart, Split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.storage.port import Storage
 

@@ -17,7 +17,7 @@ from lakeformat.display import Progress, is_visible, progress
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import group_bytes, open_parquet
 from lakeformat.files.missing_files import missing_file_error
-from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack_splits
+from lakeformat.read.plan import FilePart, Part, SlicePart, Split, pack_splits
 from lakeformat.read.query import ReadQuery
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.run.session import ReadPlan

@@ -34,8 +34,7 @@ from lakeformat.files.slice_skipping import Skipping
 from lakeformat.model.files import BaseFile, FileSlice
 from lakeformat.predicate import Always, ColumnBounds, Predicate, columns_of, may_match, path_parts
 from lakeformat.public import public
-from lakeformat.read.plan.pruning import prune_by_name
-from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack_splits
+from lakeformat.read.plan import FilePart, Part, SlicePart, Split, pack_splits, prune_by_name
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.storage.port import Storage

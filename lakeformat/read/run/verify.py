@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakeformat.errors import SkippingError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.predicate import columns_of
-from lakeformat.read.plan.splits import Part, SlicePart, Split
+from lakeformat.read.plan import Part, SlicePart, Split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.run.session import plan_read

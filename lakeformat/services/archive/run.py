@@ -21,9 +21,8 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.update import carry_over, find_provable_manifest
 from lakeformat.model.files import BaseFileName, LogFileName
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State, format_instant_time
-from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, choose_instants, extend_for_cleaning
 from lakeformat.services.clean.plan import choose_retention, find_earliest_to_retain
 from lakeformat.services.clean.run import read_last_clean

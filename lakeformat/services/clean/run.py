@@ -22,9 +22,8 @@ from lakeformat.errors import LakeformatError, StorageError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 from lakeformat.services.clean.candidates import (
     SAVEPOINTS,
     LastSearch,

@@ -13,9 +13,8 @@ from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileSlice
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
-from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 from lakeformat.read.scan import count_known_rows, list_files_table
 from lakeformat.services.clean.plan import choose_retention
 from lakeformat.services.clean.run import CleanSession

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lakeformat.display import html_rows
-from lakeformat.model.one_line import OneLine
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 
 __all__ = ["Finding", "Findings", "Kind"]
 

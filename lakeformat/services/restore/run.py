@@ -21,9 +21,8 @@ from lakeformat.file_system_view.file_groups import find_missing_before, list_fi
 from lakeformat.file_system_view.snapshot import Snapshot, list_snapshot
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 from lakeformat.services.restore.plan import check_not_saved, find_last_commit, find_target, list_instants_after
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline

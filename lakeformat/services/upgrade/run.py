@@ -25,9 +25,8 @@ from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
-from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TIMELINE_PATH, TableConfig
-from lakeformat.public import public
+from lakeformat.public import OneLine, public
 from lakeformat.services.upgrade.plan import convert_properties, list_moves, make_completion_times
 from lakeformat.timeline.archive import read_archive_logs, read_lsm_history, write_archive_log, write_history
 from lakeformat.timeline.store import MOVED

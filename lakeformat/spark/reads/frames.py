@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lakeformat.config.file_index_options import FILE_INDEX
 from lakeformat.config.option import parse_names
 from lakeformat.config.read_options import BEGIN, END, END_COLUMNS, FULL_SCAN, HOLES, QUERY_TYPE, TIME_ZONE
 from lakeformat.config.resolve import Options, resolve, storage_options_of
+from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
 from lakeformat.file_system_view.context import TableContext, open_context
 from lakeformat.file_system_view.snapshot import Snapshot

@@ -31,7 +31,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import read_metadata
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, column_path
-from lakeformat.read.plan.splits import FilePart, Part, SlicePart, Split, pack_splits
+from lakeformat.read.plan import FilePart, Part, SlicePart, Split, pack_splits
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.run.file_statistics import (

@@ -30,7 +30,7 @@ from lakeformat.read.cdc.images import image_columns, read_changes
 from lakeformat.read.cdc.json import to_json_text
 from lakeformat.read.cdc.plan import ChangePlan, GroupChange, plan_changes
 from lakeformat.read.incremental import parse_range_bounds
-from lakeformat.read.plan.splits import Split
+from lakeformat.read.plan import Split
 from lakeformat.read.query import ReadQuery, make_query, readable_schema, wants_images
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.run.session import plan_read

@@ -23,7 +23,7 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.predicate import Always, And, Predicate, ZonedCondition
 from lakeformat.read.incremental import incremental_snapshot
-from lakeformat.read.plan.splits import Split
+from lakeformat.read.plan import Split
 from lakeformat.read.query import ReadQuery, readable_schema, wants_images
 from lakeformat.read.run.batches import read_split
 from lakeformat.read.run.session import plan_read

@@ -47,9 +47,9 @@ from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.assign import Assignment, check_type
 from lakeformat.write.statements.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, columns_used
 from lakeformat.write.statements.rewrite import check_columns, convert_for_readers, reader_columns
-from lakeformat.write.tagging.duplicates import find_repeated_keys
 from lakeformat.write.tagging.key_checks import make_commit_check
 from lakeformat.write.tagging.steps import plan_buckets
+from lakeformat.write.tagging.tagger import find_repeated_keys
 from lakeformat.write.workload.buckets import Bucket
 from lakeformat.write.workload.profile import false_positives, workload_profile
 

@@ -1,1 +1,0 @@
-"""Planning of a read: its query, its files and its splits."""
