@@ -24,9 +24,8 @@ from lakeformat.spark.register import check_pyspark, register
 if TYPE_CHECKING:
     from lakeformat.spark.reads.frames import read
     from lakeformat.spark.statements import sql, view
-    from lakeformat.spark.streams.writer import each_batch
     from lakeformat.spark.table import LakehouseTable
-    from lakeformat.spark.writes.sessions import active_session, write
+    from lakeformat.spark.writes.sessions import active_session, each_batch, write
 
 __all__ = ["LakehouseTable", "active_session", "each_batch", "read", "register", "sql", "view", "write"]
 
@@ -34,7 +33,7 @@ __all__ = ["LakehouseTable", "active_session", "each_batch", "read", "register",
 _MODULES: Final = {
     "LakehouseTable": "lakeformat.spark.table",
     "active_session": "lakeformat.spark.writes.sessions",
-    "each_batch": "lakeformat.spark.streams.writer",
+    "each_batch": "lakeformat.spark.writes.sessions",
     "read": "lakeformat.spark.reads.frames",
     "sql": "lakeformat.spark.statements",
     "view": "lakeformat.spark.statements",

@@ -20,8 +20,10 @@ from lakeformat.storage import FsspecStorage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["in_session_zone", "plain_errors", "requested_context", "storage_secrets", "task_zone"]
+__all__ = ["QUERY_ID", "in_session_zone", "plain_errors", "requested_context", "storage_secrets", "task_zone"]
 
+#: The Spark property of a task that holds the id of a stream's query.
+QUERY_ID: Final = "sql.streaming.queryId"
 #: Programs of PySpark that end after the first error that they report, so a variable set then affects no other task.
 _WORKERS: Final = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.")
 

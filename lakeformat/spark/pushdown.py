@@ -47,7 +47,6 @@ from lakeformat.predicate import Always, And, Or, Predicate
 from lakeformat.read.incremental import incremental_snapshot
 from lakeformat.read.query import apply_query_type, load_requested_snapshot, warn_before_first
 from lakeformat.spark.host import requested_context
-from lakeformat.spark.register import PUSHDOWN
 from lakeformat.storage import change_scratch, make_scratch
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVERYTHING",
+    "PUSHDOWN",
     "Asked",
     "Relation",
     "ask",
@@ -73,6 +73,8 @@ __all__ = [
 ]
 
 #: The option that marks a guarded relation. Users must not set it: the relation needs the filter of `guarded_frame`.
+#: The setting of Spark by which it offers filters to Python data sources.
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 _OPTION: Final = "lakeformat.guarded"
 #: The relation's last column: 0 in every row.
 _COLUMN: Final = "_lakeformat_guard"

@@ -14,10 +14,9 @@ from lakeformat.public import spark_public
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PUSHDOWN", "check_pyspark", "register", "use_this_python"]
+__all__ = ["check_pyspark", "register", "use_this_python"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 #: Masters whose Python processes all run on this machine.
 _LOCAL: Final = re.compile(r"local(\[.*\]|-cluster\[.*\])?")
 _PYTHON_SETTINGS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
@@ -60,6 +59,8 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     _register_source(spark)
     if not pushdown:
         return
+    from lakeformat.spark.pushdown import PUSHDOWN
+
     try:
         spark.conf.set(PUSHDOWN, "true")
     except Exception as error:  # Spark 4.0 has no such setting; some platforms lock their configuration.

@@ -156,7 +156,7 @@ class Transaction:
         )
         return OpenCommit(instant, settings.write_id, known)
 
-    def inflight(
+    def move_to_inflight(
         self,
         commit: OpenCommit,
         profile: CommitMetadata,

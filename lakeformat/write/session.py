@@ -133,7 +133,7 @@ class WriteSession:
         commit = self.transaction.begin(snapshot.timeline.commit_times)
         with self.transaction.run_under_lock(commit):
             self.transaction.report.rows["incoming"] = input_rows
-            commit = self.transaction.inflight(commit, workload_profile(self.job.operation, (), ()), snapshot, found)
+            commit = self.transaction.move_to_inflight(commit, workload_profile(self.job.operation, (), ()), snapshot, found)
             outcome = Outcome(schema=schema, written=(), snapshot=snapshot, overwritten=found)
             self.transaction.publish(commit, outcome)
         return self.transaction.close(commit)
@@ -159,7 +159,7 @@ class WriteSession:
             plan = plan_buckets(self.storage, self.job, rows, snapshot, schema, self.transaction.report)
             overwritten = self.transaction.list_overwritten(plan.rows, snapshot)
             profile = workload_profile(self.job.operation, plan.buckets, ())
-            commit = self.transaction.inflight(commit, profile, snapshot, overwritten)
+            commit = self.transaction.move_to_inflight(commit, profile, snapshot, overwritten)
             handles = HandleSettings.of(self.job, commit.time, schema)
             with self.transaction.report.step("write") as counted:
                 written = self.write_buckets(plan, handles)
@@ -290,7 +290,7 @@ class WriteSession:
         check_new_partitions(self.storage, snapshot, plan.buckets, written)
         partitions = {*plan.rows, *(file.stat.partition_path for file in written)}
         profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
-        commit = self.transaction.inflight(
+        commit = self.transaction.move_to_inflight(
             commit, profile, snapshot, self.transaction.list_overwritten(partitions, snapshot)
         )
         with self.transaction.report.step("write") as counted:

@@ -161,7 +161,7 @@ class ShuffledSession:
         check_new_partitions(self.storage, snapshot, plan.buckets, written)
         touched = [*rows_by_partition(staged), *(file.stat.partition_path for file in written)]
         profile = workload_profile(job.operation, plan.buckets, [file.stat for file in written])
-        commit = session.transaction.inflight(
+        commit = session.transaction.move_to_inflight(
             commit, profile, snapshot, session.transaction.list_overwritten(touched, snapshot)
         )
         handles = replace(HandleSettings.of(job, commit.time, schema), folder=f"{stage_folder(job.write_id)}/files")
@@ -292,7 +292,7 @@ def publish_appended(
         check_places(written, places, BucketPlaces.of(snapshot, append_rules, places.rule))
     opened = [file for file in written if file.stat.prev_commit == commit.time]
     check_new_partitions(session.storage, snapshot, (), opened)
-    commit = session.transaction.inflight(commit, _profile(job, written, commit.time), snapshot)
+    commit = session.transaction.move_to_inflight(commit, _profile(job, written, commit.time), snapshot)
     groups = {FileGroupId(file.stat.partition_path, file.stat.file_id) for file in opened}
     return session.publish_written(commit, schema, written, snapshot, (), make_bucket_check(groups))
 

@@ -63,12 +63,12 @@ COMMITS: dict[str, tuple[Damage, str]] = {
     "nested by the thousand": (lambda _: b"[" * 100_000, "JSON"),
     "a list": (lambda _: b"[]", "no JSON object"),
     "no file id": (lambda _: b'{"partitionToWriteStats": {"x": [{"path": "y"}]}}', "fileId"),
-    "stats are a list": (lambda _: b'{"partitionToWriteStats": [1]}', "no commit metadata"),
+    "stats are a list": (lambda _: b'{"partitionToWriteStats": [1]}', "not commit metadata"),
     "counts are texts": (
         lambda _: b'{"partitionToWriteStats": {"x": [{"fileId": "f", "numWrites": "many"}]}}',
         "'many'",
     ),
-    "replaced are a number": (lambda _: b'{"partitionToReplaceFileIds": {"x": 5}}', "no commit metadata"),
+    "replaced are a number": (lambda _: b'{"partitionToReplaceFileIds": {"x": 5}}', "not commit metadata"),
     "schema is no JSON": (lambda _: b'{"extraMetadata": {"schema": "{"}}', "Avro schema"),
     "schema is no record": (lambda _: b'{"extraMetadata": {"schema": "\\"int\\""}}', "not a record"),
 }

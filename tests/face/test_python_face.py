@@ -120,7 +120,7 @@ def test_delete_and_plan_accept_the_same_rows(table: Table) -> None:
     [
         ({"id": [1], "part": ["a", "b"]}, InvalidInputError, "id 1, part 2"),
         ({"id": 1, "part": "a"}, InvalidInputError, "give a list of values"),
-        ([{"id": 1}, "no row"], InvalidInputError, "no dict"),
+        ([{"id": 1}, "no row"], InvalidInputError, "not a dict"),
         ([{"id": 1, "part": "a", "small": "many"}], SchemaMismatchError, "'small' cannot be read as int32"),
         ([{"id": 1, "part": "a", 3: 4}], InvalidInputError, "keys that are str"),
         ("rows.parquet", InvalidInputError, "a list of dicts"),

@@ -15,9 +15,8 @@ from pyspark.sql import SparkSession, datasource, functions
 from lakeformat import InvalidInputError, Table, create
 from lakeformat.predicate import Always
 from lakeformat.spark import LakehouseTable, register
-from lakeformat.spark.pushdown import guarded_frame
+from lakeformat.spark.pushdown import PUSHDOWN, guarded_frame
 from lakeformat.spark.reads.to_predicate import implied
-from lakeformat.spark.register import PUSHDOWN
 from lakeformat.spark.source import LakehouseSource
 from tests.helpers.lakehouse import parts, read
 from tests.helpers.tables import a_schema

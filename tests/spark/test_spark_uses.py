@@ -18,8 +18,7 @@ from pyspark.sql.window import Window
 
 from lakeformat import create
 from lakeformat.spark import LakehouseTable
-from lakeformat.spark.pushdown import guarded_frame
-from lakeformat.spark.register import PUSHDOWN
+from lakeformat.spark.pushdown import PUSHDOWN, guarded_frame
 from lakeformat.spark.types import arrow_schema
 
 pytestmark = pytest.mark.spark

@@ -21,11 +21,11 @@ from lakeformat.public import spark_public
 from lakeformat.read.query import ReadQuery, make_query, readable_schema
 from lakeformat.read.scan import check_limit
 from lakeformat.spark.host import in_session_zone, storage_secrets
-from lakeformat.spark.pushdown import guarded_frame
+from lakeformat.spark.pushdown import PUSHDOWN, guarded_frame
 from lakeformat.spark.reads.native_scan import check_skipping, native_scan, plan_native
 from lakeformat.spark.reads.predicate_to_column import column_of
 from lakeformat.spark.reads.to_predicate import implied
-from lakeformat.spark.register import PUSHDOWN, use_this_python
+from lakeformat.spark.register import use_this_python
 from lakeformat.table import Table
 
 if TYPE_CHECKING:

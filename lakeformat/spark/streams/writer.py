@@ -4,15 +4,14 @@ Tasks stage their rows. ``commit()``, which runs in a process of its own, writes
 commit that carries the query's id and the number of the batch. If Spark sends a batch again after a failure, it is
 skipped under the table's lock. Memory: that of the operation in plain Python.
 
-`each_batch` is for ``foreachBatch``, which has output modes that Spark does not offer to a sink (update mode).
+`lakeformat.spark.each_batch` is for ``foreachBatch``, which has output modes that Spark does not offer to a sink.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -24,13 +23,10 @@ from pyspark.sql.types import StructType
 
 from lakeformat.config.resolve import Options
 from lakeformat.config.stream_options import BATCH_APP, BATCH_ID, SINK_IDENTIFIER
-from lakeformat.errors import InvalidInputError, InvalidOptionError, LakeformatError
+from lakeformat.errors import InvalidOptionError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
-from lakeformat.public import spark_public
-from lakeformat.spark.host import plain_errors, requested_context
-from lakeformat.spark.jobs import context_of
+from lakeformat.spark.host import QUERY_ID, plain_errors, requested_context
 from lakeformat.spark.types import arrow_schema
-from lakeformat.spark.writes.sessions import write
 from lakeformat.storage.port import Storage
 from lakeformat.table import Table
 from lakeformat.transaction.written_file import stage_folder
@@ -39,17 +35,15 @@ from lakeformat.write.plan.job import choose_operation
 from lakeformat.write.rows.schema import incoming_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
-__all__ = ["SINK_CHECKPOINT", "STREAM_KEY", "LakehouseStreamWriter", "each_batch", "make_stream_writer"]
+__all__ = ["SINK_CHECKPOINT", "STREAM_KEY", "LakehouseStreamWriter", "make_stream_writer"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 #: Keys of a commit's ``extraMetadata``: Hudi's, ``{identifier: batch id}``, and the query and batch that wrote it.
 SINK_CHECKPOINT: Final = "_hoodie_streaming_sink_checkpoint"
 STREAM_KEY: Final = "streaming.query"
 _OPERATION: Final = "hoodie.datasource.write.operation"
-#: The Spark property of a task that holds the query's id.
-_QUERY_ID: Final = "sql.streaming.queryId"
 
 
 @dataclass
@@ -79,7 +73,7 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task to an Arrow file, in the task."""
         task_context = TaskContext.get()
-        query = task_context.getLocalProperty(_QUERY_ID) if task_context else None
+        query = task_context.getLocalProperty(QUERY_ID) if task_context else None
         if task_context is None or not query:
             raise InvalidOptionError("this is no task of a streaming query; write the frame by df.write")
         with plain_errors():
@@ -173,36 +167,3 @@ def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite
                 raise InvalidOptionError(f"a stream names its batches by itself; leave out {name}")
         name = next((value for key, value in options.items() if key.lower() == "queryname"), "")
         return LakehouseStreamWriter(context, parsed, schema, overwrite, name)
-
-
-@spark_public
-def each_batch(
-    path: str | os.PathLike[str], *, app: str | None = None, **options: Any
-) -> Callable[[DataFrame, int], None]:
-    """Return a function for ``foreachBatch`` that writes each batch once, in every output mode.
-
-    Examples:
-        >>> save = lakeformat.spark.each_batch("/data/counts", recordkey="carrier")
-        >>> stream = counts.writeStream.outputMode("update").foreachBatch(save)
-        >>> query = stream.option("checkpointLocation", "/data/checkpoint").trigger(availableNow=True).start()
-        >>> query.awaitTermination()
-
-    Args:
-        path: folder or URL of the table.
-        app: the name of the stream in the table; by default the query's id, which its checkpoint keeps. Spark Connect
-            does not give the id: there a name is required, another one for each checkpoint.
-        options: as in `lakeformat.spark.write`.
-
-    Raises:
-        InvalidInputError: the function raises it if there is no name.
-    """
-
-    def save(batch: DataFrame, batch_id: int) -> None:
-        task_context = context_of(batch.sparkSession)
-        name = app or (task_context.getLocalProperty(_QUERY_ID) if task_context is not None else None)
-        if not name:
-            raise InvalidInputError("Spark does not tell which query this is; give each_batch(app=…) a name for it")
-        with_batch: dict[str, Any] = {**options, BATCH_APP: name, BATCH_ID: batch_id}
-        write(batch, path, **with_batch)
-
-    return save

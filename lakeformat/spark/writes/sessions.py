@@ -1,4 +1,4 @@
-"""Writes from any thread.
+"""Writes from any thread, and writes of a stream's batches by ``foreachBatch``.
 
 For a write by name, Spark (4.0 to 4.3) looks for Python sources in the session that is active in the calling thread.
 Only the main thread has an active session. In other threads ``df.write.format("lakehouse")`` fails with
@@ -8,12 +8,15 @@ DATA_SOURCE_NOT_FOUND before Python is called. Spark Connect has no such problem
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lakeformat.config.resolve import spark_storage_options
+from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
+from lakeformat.errors import InvalidInputError
 from lakeformat.public import spark_public
+from lakeformat.spark.host import QUERY_ID
 from lakeformat.spark.jobs import context_of, describe_jobs, task_errors
 from lakeformat.spark.register import use_this_python
 from lakeformat.storage import open_storage
@@ -21,7 +24,7 @@ from lakeformat.storage import open_storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["active_session", "write"]
+__all__ = ["active_session", "each_batch", "write"]
 
 
 @spark_public
@@ -95,3 +98,36 @@ def active_session(spark: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
+
+
+@spark_public
+def each_batch(
+    path: str | os.PathLike[str], *, app: str | None = None, **options: Any
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for ``foreachBatch`` that writes each batch once, in every output mode.
+
+    Examples:
+        >>> save = lakeformat.spark.each_batch("/data/counts", recordkey="carrier")
+        >>> stream = counts.writeStream.outputMode("update").foreachBatch(save)
+        >>> query = stream.option("checkpointLocation", "/data/checkpoint").trigger(availableNow=True).start()
+        >>> query.awaitTermination()
+
+    Args:
+        path: folder or URL of the table.
+        app: the name of the stream in the table; by default the query's id, which its checkpoint keeps. Spark Connect
+            does not give the id: there a name is required, another one for each checkpoint.
+        options: as in `lakeformat.spark.write`.
+
+    Raises:
+        InvalidInputError: the function raises it if there is no name.
+    """
+
+    def save(batch: DataFrame, batch_id: int) -> None:
+        task_context = context_of(batch.sparkSession)
+        name = app or (task_context.getLocalProperty(QUERY_ID) if task_context is not None else None)
+        if not name:
+            raise InvalidInputError("Spark does not tell which query this is; give each_batch(app=…) a name for it")
+        with_batch: dict[str, Any] = {**options, BATCH_APP: name, BATCH_ID: batch_id}
+        write(batch, path, **with_batch)
+
+    return save

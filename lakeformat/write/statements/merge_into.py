@@ -264,7 +264,7 @@ def _attempt(
             insert_filter=plan.filter_inserts,
         )
         profile = workload_profile(job.operation, plan_of_buckets.buckets, ())
-        commit = session.transaction.inflight(commit, profile, snapshot, is_certain=plan.changes_every_match)
+        commit = session.transaction.move_to_inflight(commit, profile, snapshot, is_certain=plan.changes_every_match)
         handles = replace(
             HandleSettings.of(job, commit.time, plan.schema),
             make_merger=lambda bucket, source, task, settings: _ClauseMerger(plan, bucket, source, task, settings),

@@ -112,7 +112,7 @@ def _attempt(
     plan = BucketPlan({bucket.partition_path: pa.table({}) for bucket in buckets}, buckets, {})
     commit = session.transaction.begin(snapshot.timeline.commit_times)
     with session.transaction.run_under_lock(commit):
-        commit = session.transaction.inflight(commit, workload_profile(session.job.operation, buckets, ()), snapshot)
+        commit = session.transaction.move_to_inflight(commit, workload_profile(session.job.operation, buckets, ()), snapshot)
         handles = replace(
             HandleSettings.of(session.job, commit.time, change.schema),
             make_merger=lambda bucket, _, task, settings: _RewriteMerger(change, bucket, task, settings),
