@@ -9,15 +9,15 @@ Examples:
     113
 
 Start with a function:
-    `create` and `open` return a `Table`; `exists` asks for one; `adopt` makes a table of Parquet files that exist;
+    `create` and `open` return a `Table`; `exists` looks for one; `adopt` makes a table of existing Parquet files;
     `sql` runs one SQL statement.
 
 Then use the methods of `Table`:
     rows in: ``upsert``, ``insert``, ``bulk_insert``, ``update``, ``delete``, ``merge``, ``overwrite``,
-    ``insert_overwrite``, ``delete_partitions``, and ``plan_upsert`` and its like, which write nothing;
+    ``insert_overwrite``, ``delete_partitions``; ``plan_upsert``, ``plan_insert`` and ``plan_delete`` only plan;
     rows out: ``read``, ``to_arrow``, ``to_batches``, ``to_pandas``, ``to_polars``, ``to_duckdb``, ``count``,
     ``changes``;
-    what there is: ``schema``, ``config``, ``files``, ``history``, ``describe``, ``explain``, ``layout_report``;
+    facts: ``schema``, ``config``, ``files``, ``history``, ``describe``, ``explain``, ``layout_report``;
     services: ``compact``, ``cluster``, ``clean``, ``archive``, ``expire_partitions``, ``savepoint``, ``restore``,
     ``rollback``, ``check``, ``repair``, ``dedupe``, ``upgrade``, ``downgrade``.
 

@@ -250,7 +250,7 @@ def adopt_folder(
         if _sources(storage) != sources:
             raise InvalidInputError(f"files of {storage.location} changed while they were read; adopt it again")
         if (written := sum(stat.num_inserts for stat in write.stats)) != rows:
-            raise InvalidInputError(f"{written} of {rows} rows would be in the table")
+            raise InvalidInputError(f"{storage.location}: {written} of {rows} rows would be in the table; adopt it again")
 
     reader = pa.RecordBatchReader.from_batches(schema, _batches(storage, sources, schema))
     table.bulk_insert(reader, validators=[nothing_has_changed], extra_metadata={_ADOPTED: token})
@@ -350,12 +350,12 @@ def _check_keys(
         example = ", ".join(f"{name}={duplicate[name]!r}" for name in names)
         raise DuplicateKeyError(
             f"{storage.location}: {table.num_rows - counted.num_rows:,} rows have the key of another, e.g. {example}; "
-            "name other columns, or take the doubles out"
+            "name other columns, or remove the duplicate rows"
         )
 
 
 def _has_unfinished_adoption(table: Table) -> bool:
-    """Tell whether an adoption was published whose source files may still have to be moved.
+    """Tell whether the table comes from an adoption that died before it had moved all source files aside.
 
     Raises:
         InvalidInputError: the folder is a Hudi table without an unfinished adoption.

@@ -1,4 +1,4 @@
-"""What notebooks and terminals show: small HTML tables and a progress bar.
+"""Displays for notebooks and terminals: small HTML tables and a progress bar.
 
 ``_repr_html_`` methods return the tables. All text in them is escaped.
 

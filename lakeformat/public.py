@@ -1,4 +1,4 @@
-"""What exported classes and functions share: their public module name, and results that print on one line."""
+"""Helpers of exported classes and functions: their public module name, and results that print on one line."""
 
 from __future__ import annotations
 

@@ -206,23 +206,23 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Maintenanc
         return f"Table({self.context.storage.location!r})"
 
     def _delete_where(self, where: Where, options: Options, hooks: HookArguments) -> WriteResult:
-        return self._served(delete_where(self.context, options, where, **hooks))
+        return self._run_services(delete_where(self.context, options, where, **hooks))
 
     def _update(
         self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
     ) -> WriteResult:
-        return self._served(update(self.context, options, values, where, **hooks))
+        return self._run_services(update(self.context, options, values, where, **hooks))
 
     def _merge(self, rows: Rows, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments) -> WriteResult:
-        # The table gives types only to rows that have none of their own.
+        # Python data has no types, so its columns get the table's types.
         schema = self.context.snapshot().schema if is_python_data(rows) else None
-        return self._served(merge_rows(self.context, options, arrow_reader(rows, schema), clauses, **hooks))
+        return self._run_services(merge_rows(self.context, options, arrow_reader(rows, schema), clauses, **hooks))
 
     def _arrow_rows(self, rows: Rows) -> Rows:
         return rows
 
-    def _served(self, result: WriteResult) -> WriteResult:
-        """Run the table services that are due after a write, and return the result with theirs."""
+    def _run_services(self, result: WriteResult) -> WriteResult:
+        """Run the table services that are due after a write. Return the write's result with what the services did."""
         return run_services_after_write(result, self.context, self.options)
 
     def _write(

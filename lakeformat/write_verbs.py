@@ -38,7 +38,7 @@ _Result = TypeVar("_Result")
 PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 
 
-def _checked(method: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+def _refuse_unknown_arguments(method: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Make a writing method refuse unknown keyword arguments with a hint at the argument that was meant."""
     parameters = list(inspect.signature(method).parameters.values())[1:]
     own = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -55,7 +55,7 @@ def _checked(method: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Res
 
 @public
 class WriteVerbs(Generic[RowsT]):
-    """The verbs that write rows. The host is the table's class: it says how rows are taken and who writes the files."""
+    """The verbs that write rows. A subclass, the host, defines the type of rows and writes the files."""
 
     context: TableContext
     options: Options
@@ -63,7 +63,7 @@ class WriteVerbs(Generic[RowsT]):
     _options_are_given: ClassVar[str]
 
     def _options_in(self, time_zone: str | None) -> Options:
-        """Return the options of a write whose conditions use this time zone; None is the host's default zone."""
+        """Return the options of a write with this time zone for its conditions; None means the host's default zone."""
         raise NotImplementedError
 
     def _write(
@@ -90,10 +90,10 @@ class WriteVerbs(Generic[RowsT]):
         raise NotImplementedError
 
     def _arrow_rows(self, rows: RowsT) -> Rows:
-        """Return the rows as this process reads them."""
+        """Return the rows in a form of `lakeformat.Rows`, in this process."""
         raise NotImplementedError
 
-    @_checked
+    @_refuse_unknown_arguments
     def upsert(
         self,
         rows: RowsT,
@@ -127,7 +127,7 @@ class WriteVerbs(Generic[RowsT]):
         """
         return self._write(rows, Operation.UPSERT, hooks, upsert_options(partial_update, merger))
 
-    @_checked
+    @_refuse_unknown_arguments
     def insert(self, rows: RowsT, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Add the rows, and fill up small files. Keys are not looked up, so a key can come twice.
 
@@ -142,7 +142,7 @@ class WriteVerbs(Generic[RowsT]):
         """
         return self._write(rows, Operation.INSERT, hooks)
 
-    @_checked
+    @_refuse_unknown_arguments
     def bulk_insert(
         self,
         rows: RowsT,
@@ -176,7 +176,7 @@ class WriteVerbs(Generic[RowsT]):
             options[PARTITIONER] = partitioner
         return self._write(rows, Operation.BULK_INSERT, hooks, options)
 
-    @_checked
+    @_refuse_unknown_arguments
     def delete(
         self,
         keys: RowsT | None = None,
@@ -213,7 +213,7 @@ class WriteVerbs(Generic[RowsT]):
             return self._delete_where(where, self._options_in(time_zone), hooks)
         return self._write(keys, Operation.DELETE, hooks)
 
-    @_checked
+    @_refuse_unknown_arguments
     def update(
         self,
         set: Mapping[str, Any],  # noqa: A002  SQL's word.
@@ -247,7 +247,7 @@ class WriteVerbs(Generic[RowsT]):
         """
         return self._update(set, where, self._options_in(time_zone), hooks)
 
-    @_checked
+    @_refuse_unknown_arguments
     def merge(self, rows: RowsT, *, time_zone: str | None = None, **hooks: Unpack[HookArguments]) -> Merge:
         """Start a merge of a source by record key. Nothing is written before `lakeformat.Merge.execute`.
 
@@ -268,7 +268,7 @@ class WriteVerbs(Generic[RowsT]):
         options = self._options_in(time_zone)
         return Merge(lambda clauses: self._merge(rows, clauses, options, hooks))
 
-    @_checked
+    @_refuse_unknown_arguments
     def overwrite(self, rows: RowsT, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Replace the contents of the table by these rows, in one commit. One row per key is kept; no rows empty it.
 
@@ -283,7 +283,7 @@ class WriteVerbs(Generic[RowsT]):
         """
         return self._write(rows, Operation.INSERT_OVERWRITE_TABLE, hooks, combine=True)
 
-    @_checked
+    @_refuse_unknown_arguments
     def insert_overwrite(self, rows: RowsT, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Replace the contents of the partitions that these rows belong to. One row per key is kept.
 
@@ -300,7 +300,7 @@ class WriteVerbs(Generic[RowsT]):
         """
         return self._write(rows, Operation.INSERT_OVERWRITE, hooks, combine=True)
 
-    @_checked
+    @_refuse_unknown_arguments
     def delete_partitions(self, partitions: str | Sequence[str], **hooks: Unpack[HookArguments]) -> WriteResult:
         """Delete whole partitions. No data is read or written, so it costs the same for any size.
 
@@ -320,7 +320,7 @@ class WriteVerbs(Generic[RowsT]):
             raise InvalidInputError("no partition is named; give partition paths")
         return self._write(None, Operation.DELETE_PARTITION, hooks, {PARTITIONS_TO_DELETE: wanted})
 
-    @_checked
+    @_refuse_unknown_arguments
     def write(
         self,
         rows: RowsT,

@@ -30,9 +30,9 @@ JARS: Final = ROOT / ".cache" / "jars"
 IVY: Final = ROOT / ".cache" / "ivy"
 STAMP: Final = VENV / "interop-stamp.json"
 
-#: Hudi's last release that writes table version 6 by default, and a 1.x release that still can.
+#: Hudi's last release that writes table version 6 by default, and a 1.x release that can write it by an option.
 HUDI_VERSIONS: Final = ("0.15.0", "1.2.0")
-#: Releases in between, with which the nightly tests also make tables.
+#: Releases between these, with which the nightly tests also make tables.
 NIGHTLY_VERSIONS: Final = ("1.1.1",)
 GROUP: Final = "org.apache.hudi"
 BUNDLE: Final = "hudi-spark3.5-bundle_2.12"

@@ -1,7 +1,7 @@
 """Hooks of mkdocs that make pages of the site from other files of the project.
 
-The notebooks become pages with their outputs. Tables of options have
-two columns on the site: the name with its short names and default, and the description.
+The notebooks become pages with their outputs. Tables of options have two columns on the site: the name with its short
+names and default, and the description.
 """
 
 from __future__ import annotations

@@ -80,7 +80,10 @@ def _to_ends(lengths: Ints) -> Ints:
 
 
 def split_rows(rows: Any, most_rows: int, most_bytes: int) -> Iterator[Any]:
-    """Yield slices of a table or batch of at most so many rows and bytes. A larger row is a slice of its own."""
+    """Yield slices of a table or batch with at most ``most_rows`` rows and ``most_bytes`` bytes.
+
+    A larger row is its own slice.
+    """
     for start in range(0, rows.num_rows, most_rows):
         yield from _halve(rows.slice(start, most_rows) if rows.num_rows > most_rows else rows, most_bytes)
 
@@ -95,7 +98,10 @@ def _halve(rows: Any, most_bytes: int) -> Iterator[Any]:
 
 
 def split_positions(rows: pa.Table, at: Ints, most_rows: int, most_bytes: int) -> Iterator[Ints]:
-    """Yield the positions ``at`` in runs of at most so many rows and bytes. A larger row is a run of its own."""
+    """Yield the positions ``at`` in runs of at most ``most_rows`` rows and ``most_bytes`` bytes.
+
+    A larger row is its own run.
+    """
     if rows.nbytes <= most_bytes or not len(at):
         yield from (at[start : start + most_rows] for start in range(0, len(at), most_rows))
         return

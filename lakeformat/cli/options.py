@@ -58,7 +58,7 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell for each option of a job if it is obeyed, ignored, refused or misspelt. Exit code 2 if any is refused.
+    """Tell for each option of a job whether it is obeyed, ignored, refused or misspelt. Exit code 2 if any is refused.
 
     [bold]lakeformat options check job.properties hoodie.index.type=BUCKET[/bold]
     """

@@ -144,7 +144,7 @@ def _text(value: Any) -> str:
 
 UNEXPECTED: Final = 1
 USAGE: Final = 2
-#: Only from ``check``: keys occur twice, which inserts allow, and nothing is damaged.
+#: The exit code of ``check`` if keys occur twice, which inserts allow, and nothing is damaged.
 DUPLICATES: Final = 11
 STOPPED: Final = 130
 _CHANGE_THE_CALL: Final = "change the command, its options or the rows"

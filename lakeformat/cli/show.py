@@ -1,4 +1,4 @@
-"""``lakeformat show``: what is stored of a table, for operators."""
+"""``lakeformat show``: commands that show operators how a table is stored."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class BloomFilter:
 
         Args:
             text: Base64.
-            type_code: ``hoodie_bloom_filter_type_code``; None, which Hudi means by no code, is ``SIMPLE``.
+            type_code: ``hoodie_bloom_filter_type_code``; None, if the footer has no code, means ``SIMPLE``, as in Hudi.
 
         Raises:
             CorruptTableError: The text is not a filter. The message gives the reason; the caller adds the file's name.

@@ -140,17 +140,17 @@ def _format_exponential(array: pa.Array) -> pa.StringArray:
     mantissa = pc.binary_join_element_wise(
         pc.utf8_slice_codeunits(digits, 0, 1), pc.if_else(pc.equal(rest, ""), "0", rest), "."
     )
-    mantissa, exponent = _use_two_digits_for_smallest(array, digits, mantissa, exponent)
+    mantissa, exponent = _write_two_digits_for_smallest(array, digits, mantissa, exponent)
     number = pc.binary_join_element_wise(mantissa, exponent.cast(pa.string()), "E")
     return pc.binary_join_element_wise(sign, number, "")
 
 
-def _use_two_digits_for_smallest(
+def _write_two_digits_for_smallest(
     array: pa.Array, digits: pa.Array, mantissa: pa.Array, exponent: pa.Array
 ) -> tuple[pa.Array, pa.Array]:
-    """Give numbers that need only one digit the closest two digits, as Java does: ``4.9E-324``, not ``5E-324``.
+    """Write one-digit numbers with the closest two digits, as Java does: ``4.9E-324``, not ``5E-324``.
 
-    The closest two digits differ from one digit only among the smallest subnormals, whose neighbours are far apart.
+    This changes only the smallest subnormal numbers. For all other numbers the second digit is 0.
     """
     double = pa.types.is_float64(array.type)
     unit = 5e-324 if double else float(np.finfo(np.float32).smallest_subnormal)
@@ -347,13 +347,13 @@ _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _STEP: Final = {"yyyy": _DAY, "MM": _DAY, "dd": _DAY, "HH": _HOUR, "mm": _MINUTE, "ss": _SECOND, "SSS": 1}
-_DEFAULTS: Final = {"yyyy": 2000, "MM": 1, "dd": 1, "HH": 0, "mm": 0, "ss": 0, "SSS": 0}  # Joda's
+_DEFAULTS: Final = {"yyyy": 2000, "MM": 1, "dd": 1, "HH": 0, "mm": 0, "ss": 0, "SSS": 0}  # Joda-Time's.
 _LIMITS: Final = {"yyyy": 9999, "MM": 12, "dd": 31, "HH": 23, "mm": 59, "ss": 59, "SSS": 999}
 
 _TOKEN: Final = re.compile(r"(?P<field>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<literal>[^A-Za-z'])")
 _OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2}):?(\d{2})?")
 
-#: In wall-clock time, because zones are applied to whole columns first.
+#: The epoch in wall-clock time. It has no zone, because zones are applied to whole columns first.
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 #: Milliseconds of 0001-01-01 and 10000-01-01.
 FIRST_MILLI: Final = -62_135_596_800_000
@@ -365,7 +365,7 @@ class JavaPattern:
     """A parsed pattern: a sequence of fields and literals."""
 
     text: str
-    #: Each is ``(whether it is a field, its letters or the literal text)``.
+    #: Each token is ``(whether it is a field, its letters or the literal text)``.
     tokens: tuple[tuple[bool, str], ...]
 
     @classmethod

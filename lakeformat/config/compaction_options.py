@@ -50,7 +50,7 @@ LOG_COUNT: Final = "hoodie.compaction.logfile.num.threshold"
 DAYS: Final = "hoodie.compaction.daybased.target.partitions"
 PARTITION_PATTERN: Final = "hoodie.compaction.partition.path.regex"
 
-#: The strategy that takes everything.
+#: The strategy that chooses all slices with log files.
 UNBOUNDED: Final = "UnBoundedCompactionStrategy"
 #: The strategy of automatic compaction; it is not one of Hudi's, and options cannot name it.
 OUTGROWN: Final = "outgrown"

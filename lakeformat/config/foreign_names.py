@@ -59,9 +59,9 @@ def check_arguments(
     """Refuse keyword arguments that a method does not have.
 
     Args:
-        otherwise: where such a name may belong instead; begins with a semicolon.
+        otherwise: text for the end of the message that says where the argument may belong; begins with a semicolon.
         verb: the method's name, for the message.
-        advice: advice for some names that are not arguments.
+        advice: name of an argument that the method does not have -> what to do instead.
 
     Raises:
         InvalidOptionError: names the first unknown argument, and the one that was meant.
@@ -76,7 +76,7 @@ def check_arguments(
 
 
 def check_write_arguments(given: Iterable[str], known: Collection[str], verb: str, otherwise: str) -> None:
-    """Refuse arguments of a write as `check_arguments` does, with advice for those of other libraries."""
+    """Refuse arguments of a write as `check_arguments` does. Give advice for arguments of other libraries' writes."""
     advice = {name: text for name, text in _ADVICE.items() if not (name == "predicate" and "where" in known)}
     check_arguments(given, known, otherwise, verb=verb, advice=advice)
 

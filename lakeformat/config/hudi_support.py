@@ -168,7 +168,7 @@ given by any of its true names. The options at the end of the page are answered 
 
 
 def hudi_page() -> str:
-    """Return the text of ``OPTIONS.md``."""
+    """Return the text of ``docs/reference/hudi-options.md``."""
     options = [(option, answer) for option in hudi_options() if (answer := find_answer(option.key.lower()))]
     kinds = Counter(answer.kind.name.lower() for _, answer in options)
     releases = sorted({option.release for option, _ in options}, key=lambda text: [*map(int, text.split("."))])

@@ -11,7 +11,8 @@ from typing import Final
 
 __all__ = ["IGNORED", "OPEN", "REFUSED", "WARNED"]
 
-#: Families with more names than the list, in Hudi's other bundles and in releases between the listed ones.
+#: Families of options that have more names than Hudi's listed options: the other names are in Hudi's other bundles, or
+#: in releases between the listed releases.
 OPEN: Final = """
     hoodie.archive.* hoodie.aws.* hoodie.clean.* hoodie.cleaner.* hoodie.client.heartbeat.* hoodie.commits.archival.*
     hoodie.common.* hoodie.compact.* hoodie.compaction.* hoodie.datasource.hive_sync.* hoodie.datasource.meta.sync.*
@@ -22,7 +23,7 @@ OPEN: Final = """
     hoodie.bulkinsert.are.partitioner.records.sorted hoodie.clustering.preserve.commit.metadata
 """
 
-#: The effect that is missing -> options that are ignored with one warning, unless they are off.
+#: What lakeformat does instead -> options that are ignored with one warning. An option that is off gives no warning.
 WARNED: Final[Mapping[str, str]] = {
     "cleaning and archiving run after the commit, in the writer": """
         hoodie.archive.async hoodie.clean.async.enabled hoodie.clean.async hoodie.prewrite.cleaner.policy

@@ -54,7 +54,7 @@ _PLAN_STRATEGIES: Final = (
     "SingleFileSortPlanStrategy",
 )
 _EXECUTION_STRATEGIES: Final = ("SortAndSizeExecutionStrategy", "SingleFileSortExecutionStrategy")
-#: Values of ``hoodie.index.type``; below, the values of Hudi that lakeformat does not have.
+#: Values of ``hoodie.index.type`` that lakeformat supports. `_UNBUILT_INDEXES` has Hudi's other values.
 INDEX_TYPES: Final = ("AUTO", "BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "BUCKET")
 _UNBUILT_INDEXES: Final = frozenset({
     "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX", "HBASE", "FLINK_STATE",

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 QUERY_TYPE: Final = "hoodie.datasource.query.type"
-#: A value of the option above.
+#: A value of `QUERY_TYPE`.
 INCREMENTAL: Final = "incremental"
 BEGIN: Final = "hoodie.datasource.read.begin.instanttime"
 END: Final = "hoodie.datasource.read.end.instanttime"
@@ -41,7 +41,7 @@ END_COLUMNS: Final = "hoodie.datasource.read.schema.use.end.instanttime"
 FULL_SCAN: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 HOLES: Final = "hoodie.read.timeline.holes.resolution.policy"
 FORMAT: Final = "hoodie.datasource.query.incremental.format"
-#: A value of the option above.
+#: A value of `FORMAT`.
 CHANGE_DATA: Final = "cdc"
 TIME_ZONE: Final = "time_zone"
 

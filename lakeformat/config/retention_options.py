@@ -217,7 +217,7 @@ TTL_OPTIONS: Final[tuple[Option, ...]] = (
 
 
 class Values(Protocol):
-    """The part of `Options` that is used here. `Options` itself depends on this module."""
+    """The part of `Options` that this module uses. The module cannot import `Options`, which depends on it."""
 
     def __getitem__(self, key: str) -> Any: ...
 

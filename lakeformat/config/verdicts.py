@@ -306,7 +306,7 @@ def _format_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     if isinstance(value, datetime):
-        # Without microseconds the text would mean the end of the second.
+        # Always write microseconds, because a text without them means the end of its second.
         return value.isoformat(" ", "microseconds")
     return str(value)
 

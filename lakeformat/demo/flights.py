@@ -23,9 +23,11 @@ RECORD_KEY: Final = ("time_hour", "carrier", "flight")
 PARTITION: Final = "month"
 ORDERING: Final = "updated_at"
 ALL_FLIGHTS: Final = 336_776
-#: The revised day as (month, day); minutes added to each delay; most flights added.
+#: The day that the upsert revises: month and day.
 REVISED_DAY: Final = (7, 1)
+#: Minutes that the upsert adds to each delay of that day.
 REVISION_MINUTES: Final = 15
+#: The greatest number of flights that the upsert adds.
 MOST_NEW_FLIGHTS: Final = 100
 #: Greater than every flight number of 2013 (8500), so that added flights have new keys.
 NEW_FLIGHT_OFFSET: Final = 10_000
@@ -89,7 +91,7 @@ def _first_reports() -> pa.Table:
 
 
 def _reported_later(flights: pa.Table) -> pa.Table:
-    """Return the same flights as reported a day later."""
+    """Return the flights with an ``updated_at`` that is one day later."""
     day = pa.scalar(timedelta(days=1), pa.duration("us"))
     return _with_column(flights, ORDERING, pc.add(flights[ORDERING], day))
 

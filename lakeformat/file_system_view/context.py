@@ -1,6 +1,7 @@
 """The context of a table: the ports (storage, clock, ids) that every read and write uses.
 
-It refuses to write tables of Hudi's consistent hashing, where buckets grow and split. No table property shows it.
+`TableContext.writable_snapshot` refuses tables with Hudi's consistent hashing, in which buckets grow and split. No
+table property shows consistent hashing; the folder of its metadata does.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class TableContext:
         return self.snapshot()
 
     def timeline(self, config: TableConfig) -> Timeline:
-        """Load all active instants and, if the file index is used, the mark of the archive that `snapshot` needs."""
+        """Load all active instants. If the file index is used, also load `Timeline.archive`, which `snapshot` needs."""
         return self.store.load(config.archive_folder if self.use_index else None)
 
     def writable_snapshot(self) -> Snapshot:

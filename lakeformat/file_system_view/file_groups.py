@@ -101,8 +101,8 @@ def visible_files(
         listed: all base files found.
         timeline: the timeline, cut at the wanted instant.
         replaced: file groups that replacecommits of the timeline hide.
-        file_names: instant time -> file group -> file name, from the statistics of an active commit. A file that they
-            do not name does not belong to the table: a failed task attempt or writer left it behind.
+        file_names: instant time -> file group -> file name, from the statistics of an active commit. A file that the
+            statistics do not name does not belong to the table: a failed task attempt or writer left it.
     """
     active = timeline.commit_times
     newest: dict[FileGroupId, BaseFile] = {}
@@ -165,7 +165,7 @@ def check_complete(
 def find_missing_before(
     undone: Sequence[tuple[Instant, CommitMetadata]], listing: Listing, location: str
 ) -> str | None:
-    """Return why the state before some commits is not available any more; None if all of it is.
+    """Return why the state before some commits is not available any more; None if the state is available.
 
     The earlier versions of the file groups that the commits rewrote or replaced must still exist, whatever has been
     cleaned or archived since. File groups that no commit touched have not changed.

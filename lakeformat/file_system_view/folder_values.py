@@ -84,12 +84,14 @@ def partition_column_values(paths: Sequence[str], keys: KeySettings, schema: pa.
 
 
 def dropped_column_values(path: str, config: TableConfig, schema: pa.Schema) -> Mapping[str, pa.Scalar]:
-    """Return the typed values of the partition columns below a path, for a table whose files do not hold them.
+    """Return the values of the partition columns in a folder, for a table whose files do not hold these columns.
 
-    If the path does not give the value of a text column (e.g. a path made from a time), the value is the path's text.
+    If the path does not give the value of a text column (for example, a path made from a time), the value is the path's
+    text.
 
     Raises:
-        UnsupportedTableError: the path does not give the value of a column of another type; the message names it.
+        UnsupportedTableError: the path does not give the value of a column that is not text; the message names the
+            column.
     """
     keys = reading_key_settings(config)
     is_measured = partition_values(path, keys, schema)
@@ -117,7 +119,7 @@ def dropped_column_values(path: str, config: TableConfig, schema: pa.Schema) -> 
 
 
 def virtual_key_settings(config: TableConfig) -> KeySettings:
-    """Return the settings by which keys are made for a table that stores none.
+    """Return the settings by which record keys are made for a table that does not store them (virtual keys).
 
     Raises:
         UnsupportedTableError: the class of the key generator is not known. Read-optimized queries need no keys.
@@ -133,7 +135,9 @@ def virtual_key_settings(config: TableConfig) -> KeySettings:
 
 
 def find_misplaced_rows(values: Mapping[str, pa.Array], bounds: Mapping[str, ColumnBounds]) -> tuple[Flags, Flags]:
-    """Return two flags per file: whether a row may have another value than its folder, and whether that was measured.
+    """Return two flags per file: whether a row may have another value than its folder, and whether this is known.
+
+    The bounds of the file decide. If they are not known, a row may have another value.
 
     Args:
         values: result of `partition_column_values`, with an entry per file.

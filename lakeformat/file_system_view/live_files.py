@@ -48,7 +48,8 @@ class Portion:
         files: `FILE_COLUMNS`, a row per file slice. For a slice with log files, name and instant are null, and bytes
             are the sum of all its files.
         bounds: by column path, an entry per slice.
-        slices: an entry per slice: the slice if it has log files, else None. None if no slice has any.
+        slices: an entry per slice: the slice if it has log files, else None. The attribute itself is None if no slice
+            has log files.
     """
 
     files: pa.Table
@@ -88,7 +89,7 @@ class LiveFiles(Protocol):
         """Return the bounds of a column in each file of `of_partition`; None if they are not known."""
 
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
-        """Yield all files, some at a time.
+        """Yield all files in portions.
 
         Args:
             columns: paths of the columns whose bounds are given if they are known.

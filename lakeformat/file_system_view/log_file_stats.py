@@ -20,12 +20,13 @@ __all__ = ["EARLIER_LOGS", "add_log_facts", "earlier_log_facts"]
 #: Key of ``extraMetadata``: known facts about the earlier log files of the slices that the commit wrote to.
 EARLIER_LOGS: Final = "lakeformat.earlier.logs"
 _UPDATING, _UPSERTING = "updating", "upserting"
-#: Means all slices that the commit wrote to.
+#: The value that means all slices that the commit wrote to.
 _ALL: Final = "*"
 #: The operation of a commit that merges log blocks, including blocks that brought new keys.
 _LOG_COMPACTION: Final = "LOG_COMPACT"
 
-#: Gets a commit's time and a log file; returns whether the base file that the commit saw for it is the slice's.
+#: Gets a commit's time and a log file that the commit wrote. Returns whether the commit saw the slice's present base
+#: file.
 SawBaseFile = Callable[[str, WriteStat], bool]
 
 
@@ -36,8 +37,9 @@ def add_log_facts(
 ) -> ListedSlices:
     """Return slices with the facts about their log files from the commits on the timeline.
 
-    A commit compares keys with the base file that it saw. A compaction that was pending then may have removed deleted
-    keys from the base file, and the log file brings these keys back.
+    A commit counts a key as an update if the base file that the commit saw holds the key. If the slice has another base
+    file now, this count is not used: a compaction may have removed deleted keys, and for these keys the update is an
+    insert.
 
     Args:
         commits: visible commits, the later ones last.
@@ -55,7 +57,7 @@ def add_log_facts(
                 if not stat.num_inserts and saw_base_file(time, stat):
                     known[_UPDATING].add(stat.path)
         for stat, name in _copied_facts(metadata):
-            # The facts that a commit copies include those that it found copied.
+            # Only the newest valid copy for a slice is needed, because it includes all older copies.
             if (stat.file_id, name) not in through and (name == _UPSERTING or saw_base_file(time, stat)):
                 through.add((stat.file_id, name))
                 known[name].update(_earlier_paths(stat))

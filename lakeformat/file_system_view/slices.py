@@ -3,8 +3,8 @@
 A log file belongs to a base file if it was written for that version of the file group or a later one. Up to table
 version 6, the log file's name holds the instant of the base file, or of a pending compaction. From version 8 on, the
 name holds the instant that wrote the log file, and the log file belongs to the newest base file begun before that
-instant completed. In both cases the slice of a pending compaction needs no extra rule: its log files follow those
-before.
+instant completed. In both cases a pending compaction needs no extra rule: until it completes, its log files belong to
+the old base file.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ class ChangeRange:
         until: the last commit of the range, in the same unit; ``since`` if the range is empty. The next range begins
             there.
         predicate: predicate on the commit time of rows, bound.
-        before_merging: True if the rows of slices are chosen before they are merged, False if after.
+        before_merging: whether base rows and log records are selected before they are merged. If False, the merged rows
+            are.
     """
 
     since: str
@@ -160,7 +161,7 @@ class Snapshot:
         return _Shapes(self)
 
     def check_writable(self, location: str) -> None:
-        """Refuse to write a table that only readers support although no table property shows it.
+        """Refuse to write a table that lakeformat can only read. No table property shows the two reasons below.
 
         Raises:
             UnsupportedTableError: its columns are identified by ids, or its rows hold their operation.
@@ -293,7 +294,8 @@ def make_latest_base(store: TimelineStore, timeline: Timeline, logs: Iterable[Lo
     """
     times = {log.name.instant_time for log in logs}
     if timeline.layout.has_completion_times:
-        # Version 6 named log files after pending compactions; an upgrade leaves them, and Hudi then loses their rows.
+        # Table version 6 named log files by the instant of a pending compaction, and an upgrade keeps these names. Hudi
+        # does not read such files after the upgrade.
         planned = times.intersection(store.read_compaction_groups(timeline).values())
         known = {time: time for time in planned}
         known |= store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})

@@ -1,7 +1,7 @@
 """The writer of a base file: meta columns, bloom filter and footer (Hudi: ``HoodieSparkParquetWriter``).
 
-The module also has the reuse of key facts for a file's next version (old keys are not hashed again), the copy of rows
-from one base file into another, and the choice of columns that get a dictionary.
+The module also reuses the bloom filter and key range of a file for the file's next version, so that old keys are not
+hashed again. It copies rows from one base file into another, and chooses the columns that get a dictionary.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = [
 #: Rows of a sample, at most.
 SAMPLE_ROWS: Final = 8192
 _DICTIONARY_SHARE: Final = 0.5
-#: In fewer rows values repeat by chance.
+#: In a sample of fewer rows, values may repeat by chance.
 _LEAST_JOINING: Final = 32
 #: Parts of a file's rows that are checked separately: the rows of several writes follow one another.
 _STRETCHES: Final = 16
@@ -137,9 +137,9 @@ ROW_GROUP_BYTES: Final = 125_829_120
 
 #: The type of text whose values repeat: Parquet takes it without hashing the values again.
 ENCODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
-#: Made from a buffer: `pa.array` would import pandas, half a second in every new process.
+#: Made from a buffer, because `pa.array` imports pandas, which takes half a second in every new process.
 _ZEROS: Final = pa.Array.from_buffers(pa.int32(), ROW_GROUP_ROWS, [None, pa.py_buffer(bytes(4 * ROW_GROUP_ROWS))])
-#: Meta columns with a handful of values each: handed to Parquet as dictionaries, never hashed.
+#: Meta columns with few values each. Parquet gets them as dictionaries and does not hash them.
 _REPEATED: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _SAMPLE_BYTES: Final = 4 << 20
 #: A page of long values ends after about this many bytes. Parquet checks the size only after each batch of values.
@@ -150,7 +150,7 @@ _HEADROOM: Final = 1.2
 _COLUMN_FOOTER_BYTES: Final = 160
 #: A column is compressed by the default codec only if it shrinks to this share of its size.
 _WORTH_COMPRESSING: Final = 0.9
-#: The same for record keys, which tagging and merging read often.
+#: The same share for record keys, which tagging and merging read often.
 _WORTH_COMPRESSING_KEYS: Final = 0.4
 
 
@@ -160,7 +160,7 @@ class FileSettings:
 
     Attributes:
         skips_compression: whether columns that hardly shrink stay uncompressed.
-        key_texts: the record key, and the column of which it is a copy, if there is one.
+        key_texts: names of the record key column and, if the record key is a copy of another column, that column.
         fpp: false-positive rate of the filter.
         indexed_paths: paths of the leaf columns whose statistics the file index keeps.
         row_group_rows: most rows of a row group.
@@ -215,8 +215,8 @@ class BaseFileWriter:
     Args:
         sink: the output stream.
         name: the file's name, written into every row.
-        known: filter and range that may already hold (some of) the keys. None collects all keys in memory and sizes a
-            filter at the end.
+        known: filter and key range of the file's previous version, which may hold some or all of the keys. If None, the
+            writer collects all keys in memory and makes a filter of the right size at the end.
         encoded: text columns that (mostly) come as dictionaries.
     """
 
@@ -344,7 +344,7 @@ def parquet_writer(
     sample: pa.Table | None,
     *,
     joins: bool = False,
-    looks_at: int = SAMPLE_ROWS,
+    checked_rows: int = SAMPLE_ROWS,
 ) -> pq.ParquetWriter:
     """Make a Parquet writer for a file of the table.
 
@@ -352,9 +352,9 @@ def parquet_writer(
         schema: as `stored_schema` makes it.
         sample: rows that show which columns compress and which values repeat; None if there are no rows.
         joins: whether the sample may end with rows that were added to existing ones.
-        looks_at: number of rows of the sample to check if ``joins`` is false.
+        checked_rows: number of rows of the sample to check if ``joins`` is false.
     """
-    checked = sample if sample is None or joins else sample.slice(0, looks_at)
+    checked = sample if sample is None or joins else sample.slice(0, checked_rows)
     leaves = [path for field in schema for path in leaf_columns(field, field.name)]
     plain = [field for field in schema if not pa.types.is_dictionary(field.type)]
     encoded = [field.name for field in schema if pa.types.is_dictionary(field.type)]
@@ -491,7 +491,9 @@ def read_copied_batches(
     rows: int = ROW_GROUP_ROWS,
     most_bytes: int = ROW_GROUP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Read a base file in this shape, without the columns that differ for every file. Missing columns are null.
+    """Read a base file with the columns of ``shape``, except those that differ for every file.
+
+    Missing columns are null.
 
     Args:
         shape: as `lakeformat.files.base_file.stored_schema` makes it.

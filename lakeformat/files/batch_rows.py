@@ -99,7 +99,7 @@ def _measure_longest(parquet: OpenParquet, group: int, path: str) -> int | None:
 
 def _read_first(parquet: OpenParquet, group: int, path: str, rows: int) -> pa.Array | None:
     if "." in path or "DELTA_BYTE_ARRAY" in _find_encodings(parquet, group, path):
-        return None  # Arrow cannot read lists and such texts as dictionaries.
+        return None  # Arrow cannot read nested columns and delta-encoded texts as dictionaries.
     batch = next(parquet.iter_batches(rows, row_groups=[group], columns=[path], use_threads=False), None)
     return None if batch is None else batch.column(0)
 

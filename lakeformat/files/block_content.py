@@ -128,7 +128,7 @@ def decode_parquet_rows(block: LogBlock, content: Any, columns: Collection[str] 
 
 
 def _read(parquet: OpenParquet, columns: Sequence[str]) -> pa.Table:
-    """Read the columns, large ones in several chunks: the merge frees them one by one."""
+    """Read the columns. Large columns are read in several chunks, which the merge frees one by one."""
     leaves = leaf_positions(parquet, columns)
     counts = [parquet.metadata.row_group(at).num_rows for at in range(parquet.num_row_groups)]
     steps = [choose_batch_rows(parquet, at, leaves, max(count, 1), _CHUNK_BYTES) for at, count in enumerate(counts)]
@@ -170,9 +170,9 @@ _WRAPPED: Final[tuple[Any, ...]] = (
 _NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 12
 #: Numbers for each record: start and end of its key, branch of its ordering value, start and end of this value.
 _PLACES: Final = 5
-#: A search for equal layouts costs as much as reading several records. If it finds fewer than this many ...
+#: A search for equal layouts costs as much as reading several records. If it finds fewer records than this,
+#: `_RECORDS_BETWEEN` records are read before the next search.
 _FEW_ALIKE: Final = 16
-#: ... then this many records are read before the next search.
 _RECORDS_BETWEEN: Final = 128
 
 
@@ -382,7 +382,7 @@ def _locate_array(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]]
     """Return branch, start and end of each value of an ``ArrayWrapper``, and the end of the wrapper."""
     present, at = _read_varint(data, at)
     if present not in (0, 1):
-        raise ValueError("a list of ordering values is neither null nor there")
+        raise ValueError("a list of ordering values has an unknown union branch")
     found: list[tuple[int, int, int]] = []
     count, at = _read_count(data, at) if present else (0, at)
     while count:
@@ -406,14 +406,14 @@ def _skip_value(data: memoryview, branch: int, at: int) -> int:
 def _skip_optional_text(data: memoryview, at: int) -> int:
     branch = data[at]
     if branch not in (0, 2):
-        raise ValueError("a text is neither null nor there")
+        raise ValueError("an optional text has an unknown union branch")
     return _skip_text(data, at + 1) if branch else at + 1
 
 
 def _skip_text(data: memoryview, at: int) -> int:
     length, at = _read_varint(data, at)
     if not 0 <= length <= len(data) - at:
-        raise ValueError("a text is longer than what is there")
+        raise ValueError("a text is longer than the rest of the block")
     return at + length
 
 

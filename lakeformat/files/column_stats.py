@@ -63,7 +63,7 @@ class FileStats:
 
     @classmethod
     def of_dict(cls, document: Mapping[str, Any]) -> FileStats:
-        """Make the object from the result of ``dataclasses.asdict``, also if JSON has made lists of its tuples."""
+        """Make the object from the result of ``dataclasses.asdict``. Tuples may be lists, as JSON makes them."""
         leaves = [
             LeafStats(
                 leaf["path"],
@@ -268,7 +268,7 @@ def fold_file_stats(
                     continue
                 low, high = leaf.minima[at], leaf.maxima[at]
                 raw = None if low is None or high is None else (_as_raw(low), _as_raw(high))
-                # The first row group gets all NaN of the file: only the sum matters.
+                # The first row group gets the NaN count of the file, because only the sum of all row groups is used.
                 nans = 0 if at and leaf.nan_count is not None else leaf.nan_count
                 collector.add(leaf.null_counts[at], stored_type(leaf.physical, leaf.logical), raw, nans)
     rows = [rows for file in files for rows in file.group_rows]

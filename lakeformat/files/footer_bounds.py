@@ -43,7 +43,11 @@ Raw: TypeAlias = bool | int | float | bytes
 
 @dataclass(frozen=True, slots=True)
 class _LeafPlace:
-    """Where a file keeps a column: nowhere (``absent``), in leaf ``index``, or out of reach (neither)."""
+    """The place of a column in a file.
+
+    If the file does not have the column, ``absent`` is true. If the column's statistics can be used, ``index`` is its
+    leaf. Otherwise the statistics are unknown.
+    """
 
     absent: bool = False
     index: int | None = None
@@ -122,8 +126,8 @@ def row_group_bounds(
         footers: One per file.
         columns: Paths of the wanted columns; a dotted path leads through structs.
         schema: The table's columns; bounds get their types.
-        nan_free: For each footer, or empty: paths of the columns that hold no NaN in that file. Footers do not count
-            NaN.
+        nan_free: For each footer, the paths of the columns that hold no NaN in that file, because footers do not count
+            NaN. Empty if nothing is known.
 
     Returns:
         By column path as the schema spells it, the bounds, one entry per row group in file order; the row
@@ -184,13 +188,13 @@ def fold_files(
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
     """Fold bounds and row counts per row group (the result of `row_group_bounds`) into those per file.
 
-    A file's bound is unknown if any of its row groups that may hold a value has an unknown bound. Its count is unknown
-    if the count of any row group is.
-    A file with no row groups has row count 0, counts of 0 and unknown bounds.
+    A file's bound is unknown if any of its row groups that may hold a value has an unknown bound. A file's count is
+    unknown if the count of any of its row groups is unknown. A file with no row groups has row count 0, counts of 0 and
+    unknown bounds.
     """
     if np.array_equal(
         unit_file_index, np.arange(file_count)
-    ):  # Each file has one row group, as most files of small tables.
+    ):  # The common case: each file has one row group.
         return bounds, row_counts
     files = pa.array(unit_file_index)
     folded: dict[str, ColumnBounds] = {}

@@ -44,19 +44,21 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.index")
 
 BLOOM: Final = b"org.apache.hudi.bloomfilter"
-#: The same key in files from before Hudi joined Apache.
+#: The key of the bloom filter in files that Hudi wrote before it joined Apache.
 OLD_BLOOM: Final = b"com.uber.hoodie.bloomfilter"
 BLOOM_TYPE: Final = b"hoodie_bloom_filter_type_code"
 MIN_KEY: Final = b"hoodie_min_record_key"
 MAX_KEY: Final = b"hoodie_max_record_key"
 
-#: Most bytes of parsed footers in memory (mostly filters), and the number of files given to the pool at a time.
+#: Most bytes of parsed footers in memory; filters take most of them.
 _KEPT_BYTES: Final = 64 << 20
+#: Number of files that are given to the pool at a time.
 _AT_A_TIME: Final = 64
 #: A chunk of texts with fewer bytes a value than this is taken as dictionary encoded.
 _DICTIONARY_BYTES: Final = 2
 
-#: Keys compare as Java strings, by UTF-16 units. UTF-8 has the same order for texts without lead bytes from here on.
+#: Keys compare as Java strings, by UTF-16 units. UTF-8 has the same order for texts in which every byte is less than
+#: this one.
 _OTHER_ORDER: Final = 0xEE
 
 
@@ -98,7 +100,11 @@ class KeyFooter:
 
 
 def open_parquet(source: Any, path: str, **options: Any) -> OpenParquet:
-    """Open a base file and verify page checksums. Raises `CorruptTableError` naming the file, or `MemoryError`."""
+    """Open a base file and verify the checksums of the pages that are read.
+
+    Raise `CorruptTableError`, which names the file, if it cannot be read as Parquet, and `MemoryError` if memory runs
+    out.
+    """
     try:
         parquet = OpenParquet(source, **options)
         parquet.schema_arrow  # noqa: B018  Made on demand; damaged names are found out here.
@@ -129,14 +135,15 @@ def row_batches(
     """Yield batches of at most ``rows`` rows and about ``most_bytes`` with the named columns of some or all row groups.
 
     A damaged page header may end a column early or late without an error from the Parquet reader. So the rows of each
-    row group are counted, and no batch crosses its end: a column of another length would shift there.
+    row group are counted. No batch crosses the end of a row group, because the values of a column with another length
+    would move to other rows.
 
     Args:
         threads: decode columns in parallel; costs a tenth more work, so leave it off if all cores are busy anyway.
         most_bytes: decoded bytes of a batch; texts that come as dictionaries do not count.
 
     Raises:
-        CorruptTableError: a page is damaged; names the file.
+        CorruptTableError: a page is damaged; the message names the file.
     """
     groups = range(parquet.metadata.num_row_groups) if row_groups is None else row_groups
     leaves = leaf_positions(parquet, columns)
@@ -160,7 +167,7 @@ def row_batches(
 
 @contextmanager
 def open_base(storage: Storage, file: BaseFile) -> Iterator[Any]:
-    """Open a base file that must exist. Raises `CorruptTableError` if it is missing."""
+    """Open a base file that must exist. Raise `CorruptTableError` if it is missing."""
     try:
         source = storage.open_input(file.path)
     except FileNotFoundError:
@@ -170,7 +177,7 @@ def open_base(storage: Storage, file: BaseFile) -> Iterator[Any]:
 
 
 def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
-    """Read the Parquet footer of a base file. Raises `CorruptTableError` if it is missing or damaged."""
+    """Read the Parquet footer of a base file. Raise `CorruptTableError` if the file is missing or damaged."""
     with open_base(storage, file) as source, open_parquet(source, f"{storage.location}/{file.path}") as parquet:
         return parquet.metadata
 
@@ -178,7 +185,8 @@ def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
 def choose_dictionary_reads(footer: pq.FileMetaData, columns: Sequence[str]) -> list[str]:
     """Return the text columns that are dictionary encoded in the first row group: these decode faster as dictionaries.
 
-    A plain text takes at least four bytes, so a column below two bytes a value is (except for a rest) in a dictionary.
+    A plain text takes at least four bytes. So if a column takes less than two bytes a value, most of its values are in
+    a dictionary.
     """
     if not footer.num_row_groups:
         return []
@@ -217,7 +225,7 @@ def _filter_text(entries: dict[bytes, bytes]) -> bytes:
 
 
 def read_key_footers(storage: Storage, files: Sequence[BaseFile], pool: Executor) -> list[KeyFooter]:
-    """Read the footers of many files, in order. Memory: 64 MB of parsed footers; for the others only the key ranges."""
+    """Read the footers of many files, in order. Memory: 64 MB of parsed footers, and the key range of every file."""
     footers: list[KeyFooter] = []
     held_bytes = 0
     # A pool reads ahead without a limit, so it gets a few files at a time.

@@ -54,7 +54,8 @@ def plan_blocks(
             version 8 on the file's own instant decides this, except for old files of tables that were upgraded.
 
     Raises:
-        CorruptTableError: a file is missing or damaged; names file and block. Remains of a failed write are skipped.
+        CorruptTableError: a file is missing or damaged; the message names file and block. Remains of a failed write are
+            skipped.
         UnsupportedTableError: a block has an unknown version or kind.
     """
     blocks = [block for log in logs for block in read_blocks(storage, log)]
@@ -80,7 +81,7 @@ def read_change_data(storage: Storage, log: LogFile) -> Iterator[pa.Table]:
     """Read a file of change data block by block: the columns of its mode (Hudi: ``HoodieCDCDataBlock``).
 
     Raises:
-        CorruptTableError: the file is missing or damaged; names file and block.
+        CorruptTableError: the file is missing or damaged; the message names file and block.
         UnsupportedTableError: a block has an unknown version or kind.
     """
     with _open(storage, log.path) as source:
@@ -104,7 +105,7 @@ def decode_blocks(
         base_instant: instant of the slice's base file, to which record positions refer; None decodes no positions.
 
     Raises:
-        CorruptTableError: a content is damaged or the file is missing; names file and block.
+        CorruptTableError: a content is damaged or the file is missing; the message names file and block.
         UnsupportedTableError: a content has an unknown version or type.
     """
     with ExitStack() as stack:

@@ -51,7 +51,9 @@ _FIXED: Final[Mapping[pa.DataType, tuple[bytes, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class BaseRows:
-    """The rows of a base file to which the records of a block belong. With them readers need no keys.
+    """The base-file rows to which the records of a block belong.
+
+    If a block holds these row numbers, readers need not compare keys.
 
     Attributes:
         rows: row numbers, ascending, one for each record.

@@ -166,37 +166,37 @@ class OpenSlice:
         Args:
             keys: False if the caller needs no keys: they are left out if all versions have base-file row numbers.
         """
-        points = self._has_table_columns and self._base is not None and self._only is None
-        rows = self.parquet.metadata.num_rows if points and self.parquet is not None else 0
+        numbered = self._has_table_columns and self._base is not None and self._only is None
+        rows = self.parquet.metadata.num_rows if numbered and self.parquet is not None else 0
         keyless = self._schema_for(self.rule, by_position=True)
         if not keys and rows and RECORD_KEY not in keyless.names and all(map(has_row_numbers, self._blocks)):
             try:
                 return fold_parts(
-                    _check_positions(self._parts(keyless, points=True), rows), self.rule, keyless, base_rows=rows
+                    _check_positions(self._parts(keyless, numbered=True), rows), self.rule, keyless, base_rows=rows
                 )
             except _NoRowNumbersError:
                 pass
-        parts = self._parts(self._schema, points=points)
+        parts = self._parts(self._schema, numbered=numbered)
         if self._only is not None:
             parts = (chosen for part in parts if (chosen := _filter_commits(part, self._only)) is not None)
         return fold_parts(parts, self.rule, self._schema, base_rows=rows)
 
-    def _parts(self, schema: pa.Schema, *, points: bool) -> Iterator[LogPart]:
+    def _parts(self, schema: pa.Schema, *, numbered: bool) -> Iterator[LogPart]:
         """Decode the blocks into the table's columns.
 
         Args:
             schema: the columns that are kept.
-            points: add row numbers of the base file if the blocks have them.
+            numbered: whether to add row numbers of the base file, if the blocks have them.
         """
         names = {*schema.names, *self.rule.log_columns()}
-        stored, instant = self._shape.possible_names(names), self._instant if points else None
+        stored, instant = self._shape.possible_names(names), self._instant if numbered else None
         parts = decode_blocks(self._storage, self._blocks, columns=stored, base_instant=instant)
         return parts if self._has_table_columns else (self._shape.restore_part(part, names) for part in parts)
 
     def read_keys(self, keys: pa.Array, instant_time: str) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
         """Read the rows with these keys, once without the blocks of one commit and once with them."""
         parts = [
-            part for each in self._parts(self._schema, points=False) if (part := _filter_keys(each, keys)) is not None
+            part for each in self._parts(self._schema, numbered=False) if (part := _filter_keys(each, keys)) is not None
         ]
         earlier = [part for part in parts if part.instant_time != instant_time]
         merges = [SliceMerge(fold_parts(some, self.rule, self._schema), self.rule) for some in (earlier, parts)]
@@ -255,8 +255,8 @@ class OpenSlice:
         self, most_rows: int, most_bytes: int, groups: Sequence[int] | None, *, threads: bool
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the base file's rows in the table's columns, each batch with the number of its first row."""
-        assert self.parquet is not None  # noqa: S101  The caller's.
-        assert self._base is not None  # noqa: S101  The caller's.
+        assert self.parquet is not None  # noqa: S101  Callers check this.
+        assert self._base is not None  # noqa: S101  Callers check this.
         present, names = set(self.parquet.schema_arrow.names), self._base_schema.names
         path = f"{self._storage.location}/{self._base.path}"
         stored = [name for name in self._shape.stored_names(names, self._instant) if name in present]

@@ -1,7 +1,7 @@
 """The rows of a file slice with log files. The base file is streamed; the records of the log files are held in memory.
 
-Memory: one version of each record in the log files and a quarter of that (at least 32 MB), in the columns read; one
-block of the log files; one batch of the base file.
+Memory: one version of each record in the log files, in the columns read, and a quarter of these versions (at least 32
+MB); one block of the log files; one batch of the base file.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def read_slice(
         skipping: a filter; rows that it does not select may be left out.
 
     Raises:
-        CorruptTableError: a file is missing or damaged; names the file.
-        UnsupportedTableError: a log file has an unknown block or type; names the file.
+        CorruptTableError: a file is missing or damaged; the message names the file.
+        UnsupportedTableError: a log file has an unknown block or type; the message names the file.
     """
     with ExitStack() as stack:
         opened = OpenSlice(storage, piece, merging, table, columns, stack)
@@ -128,7 +128,7 @@ def read_around_append(
 def open_merged_slice(
     storage: Storage, piece: FileSlice, merging: SliceMergeRules, table: pa.Schema, columns: Sequence[str]
 ) -> Iterator[MergedSlice]:
-    """Open a slice to read all its rows for another file. Takes the arguments and raises the errors of `read_slice`."""
+    """Open a slice to read all its rows for another file. Take the arguments and raise the errors of `read_slice`."""
     with ExitStack() as stack:
         yield MergedSlice(OpenSlice(storage, piece, merging, table, columns, stack), table, columns)
 

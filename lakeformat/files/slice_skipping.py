@@ -98,7 +98,7 @@ def choose_row_groups(footers: SliceFooters, skipping: Skipping, logs: Versions,
         logs: one version of each record, with the filter's columns.
         keys_known: whether the base file has statistics of its record keys.
     """
-    assert footers.base is not None  # noqa: S101  The caller's.
+    assert footers.base is not None  # noqa: S101  Callers check this.
     wanted = may_match(skipping.predicate, *_read_known_bounds([footers.base], skipping, footers.without_statistics))
     if wanted.all():
         return list(range(len(wanted)))

@@ -59,7 +59,10 @@ class StoredShape:
     versions: tuple[SchemaVersion, ...] = ()
 
     def _version(self, instant_time: str) -> SchemaVersion:
-        """Return the schema in effect at an instant; the first one for older instants (Hudi: ``searchSchema``)."""
+        """Return the schema in effect at an instant. If the instant is older than all schemas, return the first schema.
+
+        Source: Hudi's ``searchSchema``.
+        """
         found = self.versions[0] if self.versions else _SAME
         for version in self.versions:
             if version.version <= int(instant_time):
@@ -80,15 +83,15 @@ class StoredShape:
         """Return the names of the stored columns that `restore` needs.
 
         Raises:
-            UnsupportedTableError: a column cannot be read from these files; names it.
+            UnsupportedTableError: a column cannot be read from these files; the message names the column.
         """
         version = self._version(instant_time)
         names: list[str] = []
         for column in self._needed(columns):
             if column in version.refused:
                 raise UnsupportedTableError(
-                    f"column {column!r} {version.refused[column]} in files of instant {instant_time}, which only "
-                    "schema on read can distinguish; name the other columns, or read it with Apache Hudi"
+                    f"column {column!r} {version.refused[column]} in files of instant {instant_time}, "
+                    "which lakeformat cannot convert; name only the other columns, or read the table with Apache Hudi"
                 )
             stored = version.stored.get(column, column)
             if stored is not None and column not in self.constants:
@@ -108,7 +111,10 @@ class StoredShape:
         return names
 
     def restore(self, rows: Any, columns: Collection[str], instant_time: str) -> Any:
-        """Convert a batch or table of an instant's file: return the columns that it has, under the table's names."""
+        """Convert rows of a file that an instant wrote into the table's columns, without those that the file lacks.
+
+        Rows may be a batch or a table.
+        """
         version, present = self._version(instant_time), frozenset(rows.schema.names)
         found: dict[str, Any] = {}
         for column in self._needed(columns):
@@ -123,7 +129,7 @@ class StoredShape:
         return _rebuild(rows, {name: found[name] for name in columns if name in found})
 
     def restore_part(self, part: LogPart, columns: Collection[str]) -> LogPart:
-        """Convert the part of a log block in the same way. Raises the errors of `stored_names`."""
+        """Convert the rows or keys of a log block as `restore` does. Raise the errors of `stored_names`."""
         if isinstance(part, LogDeletes):
             return replace(part, keys=_strip_prefix(part.keys, self.key))
         self.stored_names(columns, part.instant_time)

@@ -27,10 +27,11 @@ __all__ = ["BucketIndex", "bucket_file_id", "bucket_ids", "bucket_of", "find_buc
 _DIGITS: Final = 8
 _BUCKETS: Final = "hoodie.bucket.index.num.buckets"
 _FIELDS: Final = "hoodie.bucket.index.hash.field"
-#: Up to this many files may have ids that begin with eight digits by chance, but not with a number below `_LOW`.
+#: If at most this many files have ids that begin with eight digits, this may be chance, unless all numbers are below
+#: `_LOW`.
 _BY_CHANCE: Final = 4
 _LOW: Final = 10_000
-#: Fewer keys than this may fit a number of buckets by chance. At most `_MOST_FILES` files are read for them.
+#: Fewer keys than this may fit a number of buckets by chance. At most `_MOST_FILES` files are read to get enough keys.
 _ENOUGH_KEYS: Final = 20
 _MOST_FILES: Final = 16
 _MOST_SHARES: Final = 1_000_000
@@ -72,7 +73,7 @@ class BucketIndex:
         """Pair each key with its bucket's file, whether or not the file holds the key; see `Index.locate`.
 
         Raises:
-            InvalidOptionError: files hold keys in other buckets than the settings put them.
+            InvalidOptionError: a stored key is in another bucket than the settings give.
             UnsupportedTableError: a file has no bucket.
             CorruptTableError: a bucket has two files.
         """
@@ -95,7 +96,7 @@ class BucketIndex:
         return Tagged(located, at[located], new, counts, tuple(files.values()), buckets[new])
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Tag all keys as new, each with its bucket. Raises the errors of `locate`."""
+        """Tag all keys as new, each with its bucket. Raise the errors of `locate`."""
         _files_of_buckets(snapshot, self.settings.buckets)
         rule = self._rule(storage, snapshot, keys.values())
         nothing = np.empty(0, np.int64)
@@ -107,7 +108,7 @@ class BucketIndex:
         return placed
 
     def rule(self, storage: Storage, snapshot: Snapshot) -> FieldRule:
-        """Return the rule by which the table's keys are hashed. Raises the errors of `locate`."""
+        """Return the rule by which the table's keys are hashed. Raise the errors of `locate`."""
         _files_of_buckets(snapshot, self.settings.buckets)
         for piece in snapshot.each_slice():
             rules = self._rules_of(storage, snapshot, piece)
@@ -203,7 +204,10 @@ def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[
 
 
 def has_bucket_files(slices: Iterable[FileSlice]) -> bool:
-    """Tell from the file ids whether the live slices of a table are buckets. Stops at the first slice that is not."""
+    """Tell from the file ids whether the live slices of a table are buckets.
+
+    Stop at the first slice that is not a bucket.
+    """
     count = highest = 0
     for piece in slices:
         number = bucket_of(piece.group.file_id)
@@ -217,8 +221,8 @@ def find_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str
     """Find the number of buckets of a table from its stored keys. Return None if several numbers fit.
 
     In bucket ``b`` of ``n``, every hash minus ``b`` is a multiple of ``n``, and ``n`` is greater than every ``b``. So
-    ``n`` divides the greatest common divisor of all these differences. It is known when the divisor has no other factor
-    greater than every ``b``. Memory: a key column.
+    ``n`` divides the greatest common divisor of all these differences. If that divisor has only itself as a factor
+    greater than every ``b``, it is ``n``. Memory: a key column.
 
     Args:
         snapshot: snapshot of a table of buckets; some of its files are read.

@@ -42,8 +42,11 @@ class _KeyMap:
     columns: dict[BaseFile, KeyColumn] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def follow(self, storage: Storage, files: Sequence[BaseFile], pool: Executor) -> tuple[list[BaseFile], int]:
-        """Cache the key columns of these files and drop all others. Return the files read, and the bytes."""
+    def refresh(self, storage: Storage, files: Sequence[BaseFile], pool: Executor) -> tuple[list[BaseFile], int]:
+        """Cache the key columns of these files and drop all others.
+
+        Return the files that were read, and the bytes of their key columns.
+        """
         live = set(files)
         for gone in [file for file in self.columns if file not in live]:
             del self.columns[gone]
@@ -72,7 +75,7 @@ class MemoryIndex:
         """Find keys; see `Index.locate`. All pairs are certain."""
         known = _find_key_map(storage.location)
         with known.guard, ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
-            unread, size_bytes = known.follow(storage, snapshot.files, pool)
+            unread, size_bytes = known.refresh(storage, snapshot.files, pool)
             held = dict(known.columns)
 
             def locate_in(path: str) -> Tagged:

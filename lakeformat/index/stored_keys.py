@@ -93,7 +93,7 @@ class KeyColumn:
 
 
 class SortedKeys:
-    """Sorted keys in a form that `bisect` can search: it reads some twenty keys and copies none of the others."""
+    """Sorted keys in a form that `bisect` can search: a search reads some twenty keys and copies no other keys."""
 
     def __init__(self, keys: pa.ChunkedArray) -> None:
         self._keys = keys
@@ -266,7 +266,10 @@ def add_keys_of_logs(
 
 
 def _extend_base_rows(base_rows: Ints | None, first: Ints) -> Ints | None:
-    """Return row numbers of pairs: those of base files, which come first, keep theirs; the others get -1."""
+    """Return row numbers of pairs.
+
+    The pairs of base files come first and keep their row numbers; all other pairs get -1.
+    """
     if base_rows is None:
         return None
     known = first < len(base_rows)

@@ -43,8 +43,9 @@ Candidates = slice | Bools
 #: With at most this many files, and at least `TagSettings.many_keys` keys, comparing all keys with each range is faster
 #: than sorting them.
 _FEW_FILES: Final = 16
-#: The measured cost of filters, as rows of a key column that could be read instead: to test a key, to hash a key (once
-#: for all filters); and the bytes of a filter whose decoding costs as much as one row.
+#: The measured cost of filters. The unit is the cost of reading one row of a key column. `_TEST_ROWS`: to test a key.
+#: `_HASH_ROWS`: to hash a key, once for all filters. `_DECODED_BYTES`: bytes of a filter that are decoded at the cost
+#: of one row.
 _TEST_ROWS: Final = 0.4
 _HASH_ROWS: Final = 0.4
 _DECODED_BYTES: Final = 64
@@ -193,7 +194,11 @@ class _Narrowing:
         return worth if sum(saved[file] for file in worth) > _HASH_ROWS * hashed else []
 
     def _choose_files_to_read(self, chosen: Mapping[int, Ints], unfiltered: Sequence[int]) -> list[int]:
-        """Return the files whose key column must be read: unfiltered, sharing a key with others, or perhaps empty."""
+        """Return the files whose key column must be read.
+
+        These are the files without a used filter, those that have a candidate in common with another file, and those
+        whose candidates may all be false positives. If the settings are exact, these are all files with candidates.
+        """
         if self.settings.exact:
             return sorted([*unfiltered, *(file for file, at in chosen.items() if len(at))])
         claims = np.zeros(len(self.keys), np.int32)
@@ -208,8 +213,9 @@ class _Narrowing:
     def _find_doubtful(self, chosen: Mapping[int, Ints]) -> Mapping[int, Ints]:
         """Return the files whose candidates may all be false positives, if a check is cheaper than the rewrite.
 
-        Files that hold keys must be rewritten anyway, so checking them is wasted. The check is done only if enough
-        false positives are expected, or if so many keys are certainly new that the rest are hardly updates.
+        A check of a file that holds keys is wasted, because this file is rewritten anyway. So files are checked only if
+        enough false positives are expected, or if nearly all keys are certainly new, so that the few candidates are
+        probably false positives.
         """
         doubted = {}
         for file, at in chosen.items():
@@ -223,7 +229,8 @@ class _Narrowing:
     def _read(self, files: Sequence[int]) -> dict[int, Ints]:
         """Read the key columns of the files. Return the exact positions of their keys."""
         found: dict[int, Ints] = {}
-        # Each batch hashes all keys once. With twice as many stored keys, this costs less than their look-ups.
+        # Each batch hashes all keys once. If a batch has twice as many stored keys, hashing costs less than the
+        # look-ups of the stored keys.
         most = max(self.settings.block_rows, 2 * len(self.keys))
         for batch in _batch_files(files, lambda file: self.footers[file].rows, most):
             columns = list(self.pool.map(self._read_one, batch))

@@ -40,7 +40,7 @@ __all__ = [
 
 #: The folder name for null and for the empty string.
 DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-#: The same in tables of Hudi before 0.12.
+#: The folder name for null and for the empty string in tables of Hudi before 0.12.
 OLD_DEFAULT_PARTITION: Final = "default"
 
 #: Longest folder name that file systems accept.
@@ -212,7 +212,7 @@ def _refuse_dangerous(path: str) -> None:
 
 
 def distinct_partitions(batches: Iterable[pa.RecordBatch], settings: KeySettings) -> tuple[frozenset[str], int]:
-    """Return the partition paths in a stream of rows, and the number of rows. Raises as `partition_paths`."""
+    """Return the partition paths in a stream of rows, and the number of rows. Raise the errors of `partition_paths`."""
     found: set[str] = set()
     rows = 0
     for batch in batches:
@@ -250,7 +250,7 @@ def match_partitions(
     if not found:
         if not unmatched:
             raise InvalidInputError(
-                "delete_partition got no rows and no partitions; name some in "
+                "delete_partition got no rows and no partitions; name partitions in "
                 "hoodie.datasource.write.partitions.to.delete"
             )
         raise InvalidInputError(

@@ -171,7 +171,7 @@ class Estimate:
         name: ``now``, ``linear``, ``z-order`` or ``hilbert``.
         files: number of files in the estimate.
         skipped: column -> the mean share of files that a filter on this column alone skips.
-        skipped_together: the same for a filter on all columns.
+        skipped_together: the mean share of files that a filter on all columns skips.
         boxes: the boxes that the files span, in ranks.
     """
 

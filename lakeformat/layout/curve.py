@@ -62,7 +62,7 @@ def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
     """Return places on the Hilbert curve: neighbouring cells on it differ by one in one coordinate.
 
     Algorithm: J. Skilling, "Programming the Hilbert curve" (2004): exchange and invert the lower bits level by level,
-    then Gray-decode; the result is interleaved as in z-order. Takes the arguments of `interleave`.
+    then Gray-decode; the result is interleaved as in z-order. Take the arguments of `interleave`.
     """
     dimensions = len(cells)
     if dimensions == 1:
@@ -139,7 +139,7 @@ class CurveBuild(enum.Enum):
 
     @classmethod
     def parse(cls, text: str) -> CurveBuild:
-        """Parse the name in any case. Raises `InvalidInputError` for any other word."""
+        """Parse the name in any case. Raise `InvalidInputError` for any other word."""
         for build in cls:
             if text.strip().lower() == build.value:
                 return build
@@ -192,7 +192,10 @@ def _encode_linear(known: Boundaries | None, words: Words) -> tuple[npt.NDArray[
 
 @dataclass(frozen=True, slots=True)
 class _Bits:
-    """The bits of first words in which values differ. Values outside the sample's range count as its ends."""
+    """The bits of first words in which the sampled values differ.
+
+    A value outside the sample's range counts as the nearest end of the range.
+    """
 
     low: int
     high: int
@@ -289,7 +292,7 @@ def fit_curve(
     """
     names = tuple(columns)
     if not 0 < len(names) <= 64 or len(set(names)) < len(names):
-        raise InvalidInputError(f"a layout is by 1 to 64 different columns, not by {', '.join(names) or 'none'}")
+        raise InvalidInputError(f"a layout needs 1 to 64 different columns, not {', '.join(names) or 'none'}")
     types = tuple(leaf_type(sample.schema, name) for name in names)
     parts = [_combine_chunks(leaf_column(sample, name)) for name in names]
     bits = 64 // len(names)

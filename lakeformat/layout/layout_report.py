@@ -295,7 +295,7 @@ class LayoutReport(OneLine, Estimates):
     def to_png(
         self, path: str | PathLike[str], plane: Sequence[str] = (), *, after: LayoutReport | None = None
     ) -> None:
-        """Write the figure to a PNG file on this machine. Takes the arguments and raises the errors of `figure`."""
+        """Write the figure to a PNG file on this machine. Take the arguments and raise the errors of `figure`."""
         self.figure(plane, after=after).savefig(path, format="png", dpi=150)
 
 

@@ -79,7 +79,7 @@ class Words:
 
 
 def words_of(column: pa.Array | pa.ChunkedArray) -> Words:
-    """Return the words of a column. Raises `SchemaMismatchError` if its type has no order."""
+    """Return the words of a column. Raise `SchemaMismatchError` if its type has no order."""
     return Words(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
 
 
@@ -313,7 +313,10 @@ class Boundaries:
         return int(self.starts[0][-1])
 
     def find(self, words: Words) -> tuple[Rows, npt.NDArray[np.bool_]]:
-        """Return for each row the number of boundaries not greater, and whether one is equal in all levels' words."""
+        """Return for each row the number of boundaries that are not greater, and whether one of them is equal.
+
+        A boundary counts as equal if the words of all its levels are equal.
+        """
         word = words.word(0)
         below = self.first.search(word)
         equal = self._hits(0, below - 1, word)

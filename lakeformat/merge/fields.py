@@ -23,7 +23,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 def incoming_cells(stored_known: Mask, incoming_known: Mask, stored_is_newer: Mask) -> Mask:
-    """Tell for each pair of rows whether to take the incoming field: the newer row's if known, else the other's."""
+    """Tell for each pair of rows whether to take the incoming row's field.
+
+    The field of the newer row is taken if that row knows the field, else the field of the other row.
+    """
     return np.where(stored_is_newer, ~stored_known, incoming_known)
 
 
@@ -108,7 +111,9 @@ class KeyRuns:
         return self.positions[self.last(np.ones(len(self.positions), bool))]
 
     def choose_field_rows(self, known: Mask) -> Ints:
-        """Return for each run the position of the row whose field is taken: the newest row if no row knows the field.
+        """Return for each run the position of the row whose field is taken.
+
+        If no row of the run knows the field, return the position of the newest row.
 
         Args:
             known: for all rows, whether they know the field.
@@ -119,15 +124,18 @@ class KeyRuns:
         return self.positions[np.where(replacing >= 0, replacing, chosen)]
 
     def first(self, wanted: Mask) -> Ints:
-        """Return for each run the first wanted place in ``positions``, or the length of ``positions`` if none is."""
+        """Return for each run the first wanted place in ``positions``.
+
+        If a run has none, return the length of ``positions``.
+        """
         return self._last_place(np.flatnonzero(wanted)[::-1], len(self.positions))
 
     def last(self, wanted: Mask) -> Ints:
-        """Return for each run the last place in ``positions`` that is wanted, or -1 if there is none."""
+        """Return for each run the last wanted place in ``positions``. If a run has none, return -1."""
         return self._last_place(np.flatnonzero(wanted), -1)
 
     def _last_place(self, places: Ints, otherwise: int) -> Ints:
-        """Return for each run the last of these places."""
+        """Return for each run the last of these places in ``positions``. If a run has none, return ``otherwise``."""
         found: Ints = np.full(int(self.runs[-1]) + 1 if len(self.runs) else 0, otherwise)
         found[self.runs[places]] = places
         return found

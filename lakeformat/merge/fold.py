@@ -27,10 +27,10 @@ Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 _NO_DELETES: Final = LogDeletes("", pa.array([], pa.string()))
-#: Fewer versions are folded only at the end, unless they take many bytes.
+#: New versions are folded when they are more than this and more than the folded versions, or when they take many bytes.
 _FEW: Final = 65_536
-#: Rows of fewer bytes are folded only at the end. Above that, rows are folded when they reach a `_SHARE`-th of the
-#: bytes that are folded already.
+#: New versions are also folded when their rows take more than this and more than 1 / `_SHARE` of the bytes of the
+#: folded rows.
 _FEW_BYTES: Final = 32 << 20
 _SHARE: Final = 4
 
@@ -107,20 +107,27 @@ def fold_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Ver
     ranks, at, winners = _rank(versions, codes)
     if not (versions.known or rule.by_payload):
         return versions.take_versions(np.sort(winners))
-    records = KeyRuns.group(codes, _since_deletes(versions, KeyRuns.group(codes, at, ranks)), ranks)
+    records = KeyRuns.group(codes, _find_contributing_records(versions, KeyRuns.group(codes, at, ranks)), ranks)
     return _combine_fields(versions, rule, records, np.sort(winners))
 
 
 def _find_winners(versions: Versions, base_rows: int) -> Ints | None:
-    """Find the versions that are left, ascending, if no field is taken from another version. Return None for all."""
+    """Return the ascending positions of the versions that win, for rules that take whole rows.
+
+    Return None for all versions.
+    """
     codes = _record_codes(versions, base_rows)
     return None if codes is None else np.sort(_rank(versions, codes)[2])
 
 
 def _rank(versions: Versions, codes: Codes) -> tuple[Ints | None, Ints, Ints]:
-    """Rank the versions by their ordering values. Return the ranks, the versions that are not void, and the winners."""
+    """Rank the versions by their ordering values.
+
+    Return the ranks (None without ordering), the positions of the versions that no unconditional delete removes, and
+    for each code the position of the version that wins.
+    """
     ranks = ordering_ranks(versions.ordering) if versions.ordering else None
-    at = np.arange(len(codes)) if ranks is None else _since_unconditional(versions, codes)
+    at = np.arange(len(codes)) if ranks is None else _find_effective_versions(versions, codes)
     return ranks, at, last_of_each(codes, at, ranks)
 
 
@@ -141,8 +148,8 @@ def _record_codes(versions: Versions, base_rows: int) -> Codes | None:
     return codes
 
 
-def _since_unconditional(versions: Versions, codes: Codes) -> Ints:
-    """Return the positions of the versions that no unconditional delete makes void (event time)."""
+def _find_effective_versions(versions: Versions, codes: Codes) -> Ints:
+    """Return the positions of the versions that no unconditional delete removes (event time)."""
     at = np.arange(len(codes))
     if not versions.unconditional.any():
         return at
@@ -159,7 +166,7 @@ def _since_unconditional(versions: Versions, codes: Codes) -> Ints:
     return np.flatnonzero((at >= starts[codes]) & (at <= ends[codes]))
 
 
-def _since_deletes(versions: Versions, runs: KeyRuns) -> Ints:
+def _find_contributing_records(versions: Versions, runs: KeyRuns) -> Ints:
     """Return the ascending positions of the records that contribute fields: those since the last delete that won."""
     places, deleted = np.arange(len(runs.positions)), versions.deleted[runs.positions]
     since_delete = places > runs.last(deleted & runs.newest_so_far)[runs.runs]

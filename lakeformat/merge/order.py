@@ -118,7 +118,10 @@ def _greater(left: pa.Array, right: pa.Array) -> Mask:
 
 
 def flag_deleted_rows(flags: Any | None, rows: int) -> Mask:
-    """Return the rows that the ``_hoodie_is_deleted`` column marks; none without the column."""
+    """Return a flag per row: whether the ``_hoodie_is_deleted`` column marks it.
+
+    If ``flags`` is None, no row is marked.
+    """
     if flags is None:
         return np.zeros(rows, bool)
     return np.asarray(pc.fill_null(flags, False)).astype(bool)

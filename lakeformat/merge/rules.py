@@ -145,7 +145,8 @@ class Merger:
         """Call the function. Return its rows in ``incoming``'s schema, and a flag for each row that it deletes.
 
         Raises:
-            InvalidInputError: the function failed, or its result has other rows or columns; names the function.
+            InvalidInputError: the function failed, or its result has other rows or columns; the message names the
+                function.
         """
         function = self.function()
         try:
@@ -235,7 +236,8 @@ class MergeRule:
         ordering: the ordering column, or a struct's field (``a.b``). It decides between rows of one batch; on a tie the
             later row wins. If None, the later row wins.
         event_time: whether the ordering column also decides between a stored and an incoming row.
-        fills_nulls: Hudi's partial payloads. With them an incoming delete always deletes, whatever its ordering value.
+        fills_nulls: whether nulls of the newer row are filled from the other row, as in Hudi's partial payloads. If so,
+            an incoming delete always deletes, whatever its ordering value.
         folds: whether rows of one batch also fill each other's nulls (Hudi: ``PartialUpdateAvroPayload``).
         columns: columns that an incoming row writes into a stored one, nulls included; None for all.
         merger: decides instead of all of the above, except for duplicates within the batch and incoming deletes.
@@ -277,5 +279,8 @@ class MergeRule:
 
     @property
     def combines_parts(self) -> bool:
-        """Tell whether parts of a batch may be combined before the whole: not if a row is made of several rows."""
+        """Tell whether duplicates may be combined in each part of a batch first, and then in the whole batch.
+
+        If rows of a batch fill each other's nulls (`folds`), this would change the result.
+        """
         return not self.folds

@@ -1,7 +1,7 @@
 """The rows of a file slice: those of its base file, changed by its log files (Hudi: ``KeyBasedFileGroupRecordBuffer``).
 
-Memory: one version of each record in the log files; one batch of the base file at a time, or 64 MB; 16 MB, and one row,
-of the rows that replace others in a batch.
+Memory: one version of each record in the log files; one batch of the base file, or 64 MB of batches if there are many
+log keys; and, of the log rows that go into one output batch, 16 MB and one row.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class MergeCounts:
 
     Attributes:
         records: records of the log files, one version of each.
-        updated, deleted: records that the base file holds, including those over which the base file's row wins.
-        added: records that the base file does not hold.
+        updated, deleted: records that the base file holds, by whether the log version deletes. They count even if the
+            base file's row wins.
+        added: records that the base file does not hold and that the log version does not delete.
     """
 
     records: int
@@ -170,7 +171,7 @@ class SliceMerge:
         return self._fill(batch, pairs)
 
     def log_only_rows(self, most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
-        """Yield the rows that no batch held, in the order of their writes, within these limits."""
+        """Yield the log rows whose records no batch held, in the order of their writes, within these limits."""
         rows = self._logs.rows
         left = self._logs.row[~self._matched & ~self._logs.deleted]
         for at in split_positions(rows, left, most_rows, most_bytes):

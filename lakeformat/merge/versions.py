@@ -63,7 +63,7 @@ class LogDeletes:
         instant_time: instant of the commit that wrote the block.
         keys: record keys, as text.
         ordering: a column for each ordering field, as long as ``keys``; a key whose ordering value is null is always
-            deleted. Empty if all keys are.
+            deleted. If empty, all keys are always deleted.
         positions: as for `LogRows`.
     """
 
@@ -77,7 +77,8 @@ class LogDeletes:
 LogPart: TypeAlias = LogRows | LogDeletes
 
 
-#: Deletes, and the first half of an update; its second half follows (Hudi 1.2.0: ``isDeleteHoodieOperation``).
+#: Values of ``_hoodie_operation`` that delete: deletes, and the old row of an update, which the new row follows (Hudi
+#: 1.2.0: ``isDeleteHoodieOperation``).
 _DELETING: Final = pa.array(["D", "-D", "-U"])
 
 
@@ -111,11 +112,12 @@ class Versions:
     """Versions of records, in the order of their writes.
 
     Attributes:
-        keys: record keys, as text; null for data rows if the schema has no key, for merges that use positions alone.
+        keys: record keys, as text. If the schema has no key column, because the merge uses positions alone, keys of
+            data rows are null.
         ordering: a column for each ordering field; none in commit time.
-        deleted: versions that delete.
-        in_delete_block: deletes from a delete block, not from a data row.
-        unconditional: deletes that ignore ordering values (Hudi: ``isCommitTimeOrderingDelete``).
+        deleted: flags of the versions that delete.
+        in_delete_block: flags of the deletes that come from a delete block, not from a data row.
+        unconditional: flags of the deletes that ignore ordering values (Hudi: ``isCommitTimeOrderingDelete``).
         row: position of the version's fields in ``rows``, -1 for deletes.
         position: number of the base-file row that has the key, -1 if it is unknown.
         rows: the fields.
@@ -191,11 +193,11 @@ def make_versions(part: LogPart, rule: ReadRule, schema: pa.Schema, stored: pa.S
     Args:
         schema: the columns to keep, with the table's types; includes those of the rule. Columns that a block lacks are
             null or, in partial updates, unknown.
-        stored: the columns with the types of the files: delete blocks store timestamps, such as those in milliseconds,
-            as numbers.
+        stored: the columns with the types of the files. Delete blocks store timestamps as numbers, and these types give
+            the unit.
 
     Raises:
-        SchemaMismatchError: a value does not fit its column; names the column.
+        SchemaMismatchError: a value does not fit its column; the message names the column.
     """
     if isinstance(part, LogDeletes):
         return _delete_versions(part, rule, schema, stored or schema)
@@ -299,7 +301,7 @@ def are_unconditional(ordering: Sequence[pa.ChunkedArray | pa.Array], count: int
     """Tell which deletes readers of log files take as unconditional, by their ordering values.
 
     A delete is unconditional if all its ordering values are Hudi's default: null, or the ``Integer`` 0 if there is a
-    single ordering field. A date is the number of its day.
+    single ordering field. Dates count as their day number, so 1970-01-01 is 0.
     """
     found = np.ones(count, bool)
     for column in ordering:

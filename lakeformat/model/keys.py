@@ -254,7 +254,7 @@ class KeySettings:
         return not self.record_fields
 
     def kind_of(self, field: PartitionField) -> PartitionKind:
-        """Return how ``field`` becomes text. Only with a custom generator does each field have a kind of its own."""
+        """Return how ``field`` becomes text. If the generator is not custom, all fields have the same kind."""
         if self.kind is KeyGeneratorKind.CUSTOM:
             return field.kind
         is_timestamp = self.kind is KeyGeneratorKind.TIMESTAMP

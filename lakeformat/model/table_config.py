@@ -51,7 +51,7 @@ RECORD_FIELDS: Final = "hoodie.table.recordkey.fields"
 PARTITION_FIELDS: Final = "hoodie.table.partition.fields"
 ORDERING: Final = "hoodie.table.precombine.field"
 KEY_GENERATOR: Final = "hoodie.table.keygenerator.class"
-#: Hudi 1.x's names for the previous two, which it also uses in version 6 tables.
+#: Hudi 1.x's names for ORDERING and KEY_GENERATOR. Hudi 1.x also uses them in version 6 tables.
 ORDERING_1X: Final = "hoodie.table.ordering.fields"
 KEY_GENERATOR_1X: Final = "hoodie.table.keygenerator.type"
 HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
@@ -357,7 +357,7 @@ class TableConfig:
             raise UnsupportedTableError(f"{where}: {LAYOUT}={self.get(LAYOUT)} is not supported")
 
     def check_compactable(self, location: str) -> None:
-        """Check that log files of the table can be merged into base files. Includes `check_readable`.
+        """Call `check_readable`, and check that log files of the table can be merged into base files.
 
         Raises:
             UnsupportedTableError: The table is copy-on-write, or compaction does not support one of its features.
@@ -377,7 +377,7 @@ class TableConfig:
                 raise UnsupportedTableError(f"{where}: {doing} with {key}={self.get(key)} is not supported")
 
     def check_writable(self, location: str) -> None:
-        """Check that lakeformat can write the table. Includes `check_readable`.
+        """Call `check_readable`, and check that lakeformat can write the table.
 
         Raises:
             UnsupportedTableError: Writing does not support the version, the type or a feature of the table.
@@ -447,6 +447,7 @@ def merge_properties(version: int, mode: str, payload: str = "") -> dict[str, st
     """Return the properties that store a merge mode.
 
     Args:
+        version: The table version.
         mode: A `MergeMode`.
         payload: The payload class that the user named, or "". Version 9 stores its name for a later downgrade.
     """

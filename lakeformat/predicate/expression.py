@@ -121,7 +121,7 @@ def bind_where(where: Where, schema: pa.Schema, time_zone: str = "UTC") -> Predi
             under Spark. An expression has no such literals.
 
     Raises:
-        InvalidInputError: The condition has another type, or cannot be evaluated exactly; names the part.
+        InvalidInputError: The condition has another type, or cannot be evaluated exactly; the message names the part.
         InvalidOptionError: The zone is not known.
     """
     if isinstance(where, str):
@@ -139,7 +139,10 @@ def where_type_error(where: object, takes: str = TAKES) -> InvalidInputError:
 
 
 class _Hint:
-    """Filters that are true for every row for which an expression node is; `Always(True)` if nothing is known."""
+    """A maker of filters that select at least the rows for which a node of an expression has a given value.
+
+    If nothing is known about a node, its filter is `Always(True)`.
+    """
 
     def __init__(self, columns: Mapping[Parts, tuple[str, pa.DataType]]) -> None:
         self._columns = columns

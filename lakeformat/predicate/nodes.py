@@ -67,8 +67,8 @@ class In:
     """``column IN (values)``. If None is among the values, the result is null for every row that equals no other value.
 
     Without values the result is false for every row. After binding, ``values`` is a `pa.Array` of the column's type. A
-    bound condition with an empty array is null for null rows and false for the others: `bind` uses it if no value of
-    the column can equal the literal.
+    bound condition with an empty array is null for null rows and false for all other rows. `bind` uses it if no value
+    of the column can equal the literal.
     """
 
     column: str

@@ -73,7 +73,7 @@ _FLIPPED: Final[Mapping[Operator, Operator]] = {
     ">": "<",
     ">=": "<=",
 }
-#: Escapes on which all parsers agree; the others (octal, \u, a needless backslash) differ by release.
+#: Escapes on which all parsers agree. All other escapes (octal, \u, a needless backslash) differ by release.
 _ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
 _PLAIN_ESCAPES: Final = frozenset("\\'\"%_ntr")
 _INTEGER: Final = re.compile(r"\d+", re.ASCII)
@@ -123,7 +123,7 @@ def parse_where(text: str, *, two_columns: bool = False) -> Predicate:
 
 
 def check_escapes(text: str) -> None:
-    """Refuse backslashes whose meaning differs by parser. Raises `InvalidInputError`."""
+    """Refuse backslashes whose meaning differs by parser. Raise `InvalidInputError`."""
     for escape in _ESCAPE.finditer(text):
         if escape[1] not in _PLAIN_ESCAPES:
             raise InvalidInputError(
@@ -132,7 +132,7 @@ def check_escapes(text: str) -> None:
 
 
 def node_to_predicate(node: Expression, *, two_columns: bool = False) -> Predicate:
-    """Turn a parsed condition into a filter. Takes the arguments and raises the errors of `parse_where`."""
+    """Turn a parsed condition into a filter. Take the arguments and raise the errors of `parse_where`."""
     predicate = _read_predicate(node)
     if not two_columns and (compared := next(column_comparisons(predicate), None)):
         raise InvalidInputError(
@@ -263,7 +263,7 @@ def _read_path(node: Expression) -> str | None:
 
 
 def _read_literal(node: Expression, within: Expression) -> object:
-    """Return the Python value of a literal. Errors name ``for_columns``."""
+    """Return the Python value of a literal. An error names the condition ``within``."""
     match _kind(node):
         case "Paren":
             return _read_literal(node.this, within)
@@ -461,12 +461,15 @@ class ZonedCondition:
     wide: Predicate
 
     def bind_zone(self, zone: str) -> Predicate:
-        """Bind the condition to a zone. Raises the errors of `bind`."""
+        """Bind the condition to a zone. Raise the errors of `bind`."""
         return bind(self.predicate, self.schema, zone=zone)
 
 
 def zoned_condition(where: str, schema: pa.Schema) -> ZonedCondition | None:
-    """Parse a condition. Return None if it means the same in all zones. Raises as `parse_where` and `bind`."""
+    """Parse a condition. Return None if it means the same in all zones.
+
+    Raise the errors of `parse_where` and `bind`.
+    """
     predicate = parse_where(where)
     if _bind_if_same(predicate, schema) is not None:
         return None

@@ -1,9 +1,10 @@
-"""Incremental queries: the rows that commits of a range wrote, in the state at its end (Hudi: ``IncrementalRelation``).
+"""Incremental queries: the rows that the commits of a range wrote (Hudi: ``IncrementalRelation``).
 
-A range is of completion times in timeline layout 2, of instant times in layout 1; its begin is exclusive. The commit
-time of a row says which commit wrote it last. So only the files of the snapshot at the end of the range are needed:
-clustering and compaction keep commit times, and an archived begin loses nothing. In slices with log files, base rows
-and log records are chosen before they are merged.
+The bounds of a range are completion times in timeline layout 2 and instant times in layout 1. The begin is exclusive.
+Each row is returned as it was at the end of the range. The commit time of a row says which commit wrote the row last,
+and clustering and compaction keep commit times. So only the snapshot at the end of the range is read, and commits at
+the begin of the range may have been archived. In slices with log files, base rows and log records are selected by their
+commit time before they are merged.
 
 If a range begins at a commit that has been undone since, `warn_of_undone_commits` logs a warning: the changes do not
 include the rows that the rollback or restore brought back.
@@ -47,8 +48,9 @@ _LOG: Final = logging.getLogger("lakeformat.read")
 def warn_of_undone_commits(store: TimelineStore, whole: Timeline, since: str) -> None:
     """Log a warning if a reader up to ``since`` has seen a commit that a rollback or restore has undone.
 
-    If ``since`` is a completed commit, nothing is read. In layout 2 an undone commit has no completion time any more.
-    There the undone commit is taken to be the last one begun before ``since``, unless another commit completed between.
+    If ``since`` is a completed commit, no file is read. In timeline layout 2 the completion time of an undone commit is
+    no longer stored. So the newest undone commit that began before ``since`` is taken to be the commit at ``since``,
+    unless another commit completed between the two times.
 
     Args:
         since: begin of the range; "" for everything.
@@ -58,15 +60,15 @@ def warn_of_undone_commits(store: TimelineStore, whole: Timeline, since: str) ->
     for time, by in _find_undone(store, whole, since):
         if time == since or (whole.layout.has_completion_times and not whole.completed_in(time, since)):
             _LOG.warning(
-                "the changes of %s begin at %s, at commit %s, which %s has undone since: rows that this brought back "
-                "are not among them; read the table again",
+                "the changes of %s begin at %s, at commit %s, which %s has undone since: the changes do not have the "
+                "rows that this brought back; read the whole table again",
                 store.storage.location, since, time, by,
             )  # fmt: skip
             return
 
 
 def _find_undone(store: TimelineStore, whole: Timeline, since: str) -> Iterator[tuple[str, str]]:
-    """Yield the newest instant begun up to `since` and undone after it, with the path of the rollback; or nothing."""
+    """Yield the newest instant that began up to `since` and was undone after `since`, with the path of its rollback."""
     found: dict[str, str] = {}
     for each in whole.of_action(Action.ROLLBACK):
         plan = store.read_rollback_plan(each) if each.time > since else None
@@ -79,14 +81,14 @@ def _find_undone(store: TimelineStore, whole: Timeline, since: str) -> Iterator[
     yield from sorted(((time, by) for time, by in found.items() if time <= since), reverse=True)[:1]
 
 
-#: A begin that means "from the first commit on"; any number of zeros means the same.
+#: A value of ``since`` that means "from the first commit on". A value of zeros alone means the same.
 EVERYTHING: Final = "earliest"
 _COMMIT_TIMES: Final = pa.schema([(COMMIT_TIME, pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
 class RangeBounds:
-    """A range of commits: after ``since``, "" for everything, up to and including ``until``, None for now."""
+    """A range of commits: after ``since`` ("" for all), up to and including ``until`` (None for no end)."""
 
     since: str
     until: str | None
@@ -121,7 +123,7 @@ def incremental_snapshot(
     try:
         return _load_range_end(context, options, config, bounds, as_of, hidden_times)
     except FileNotFoundError as error:
-        _LOG.info("%s was archived while the timeline was read, which is read again", error)
+        _LOG.info("%s was archived while the timeline was read; reading the timeline again", error)
         return _load_range_end(context, options, config, bounds, as_of, hidden_times)
 
 
@@ -193,7 +195,7 @@ def check_commit_times(config: TableConfig, location: str) -> None:
 
 
 def cut_before_hollow(context: TableContext, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
-    """Cut the timeline before the oldest pending commit with completed ones behind it (layout 1).
+    """Cut the timeline before the oldest pending commit that is followed by completed commits (layout 1).
 
     Returns:
         the timeline, and the times of the commits that were cut off.
@@ -228,7 +230,7 @@ def _make_range(context: TableContext, whole: Timeline, bounds: RangeBounds) -> 
 
 
 def _check_reach(context: TableContext, whole: Timeline, bounds: RangeBounds) -> None:
-    """Refuse ends before the active timeline, where the files of the table are not known any more."""
+    """Refuse a range that ends before the active timeline, because the table's files at that time are not known."""
     first = min((i.completed_at for i in whole.commits), default=None)
     if first is None or bounds.until is None or bounds.until >= first or bounds.until <= bounds.since:
         return

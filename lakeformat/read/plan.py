@@ -1,6 +1,6 @@
-"""The pure steps of a read. Step 3 leaves out files by folder and name; step 5 cuts the others into splits.
+"""Steps 3 and 5 of a read (``docs/design/read-path.md``): pruning of files by name, and packing of files into splits.
 
-No file is opened. Splits have about equal bytes; large files are cut by row groups.
+No file is opened. Splits have about equal bytes. Large files are cut between row groups.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def prune_by_name(
         filter_paths: paths of the columns of the filter; see `ReadQuery.filter_paths`.
         bounds: known bounds of the filter's columns.
         meta_columns: whether rows have the meta columns.
-        trusts_folders: whether rows have the partition values of their folder by definition.
+        trusts_folders: whether rows always have the partition values of their folder, so that no flag is in doubt.
 
     Returns:
-        two flags per file: whether it may hold a match, and whether only a partition value leaves it out although it is
-        not known whether its rows have that value.
+        two flags per file: whether the file may hold a match, and whether the first flag is in doubt. It is in doubt if
+        only the folder's partition value rules the file out, and rows of the file may have another partition value.
     """
     count = files.num_rows
     unknown = pa.nulls(count, pa.int64())
@@ -87,7 +87,8 @@ class FilePart:
     Attributes:
         size_bytes: compressed bytes of the row groups.
         row_groups: numbers of the row groups; None means all.
-        nan_free: paths of float columns of the filter that hold no NaN in the file, which its footer does not show.
+        nan_free: paths of the filter's float columns that hold no NaN in this file. The file's footer does not show
+            this.
         shape: how the file's columns become the table's; None if they are the same.
     """
 
@@ -154,7 +155,7 @@ def pack_splits(parts: Iterable[Part], split_bytes: int, at_least: int = 1) -> t
     """Put parts, in order, into splits of up to ``split_bytes``.
 
     Args:
-        at_least: make the splits small enough to get about this many.
+        at_least: the wanted number of splits. Splits are made smaller than ``split_bytes`` to get about this many.
     """
     listed = list(parts)
     total = sum(part.size_bytes for part in listed)

@@ -1,4 +1,4 @@
-"""Step 1: the query of a read, as a value: its columns, its condition, and its snapshot."""
+"""Step 2 of a read (``docs/design/read-path.md``): the query, which has the columns to return and the condition."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def wants_images(options: Options) -> bool:
 
 
 def with_time_zone(options: Options, time_zone: str | None) -> Options:
-    """Take the zone of conditions from an argument if there is one, else from the option.
+    """Return the options with the time zone of the argument; unchanged if the argument is None.
 
     Raises:
         InvalidOptionError: there is no such zone.
@@ -132,7 +132,7 @@ def apply_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
 
 
 def _hide_meta_columns(options: Options, snapshot: Snapshot) -> Options:
-    """Return the options; if the table stores no meta columns (virtual keys), they are off unless they are set."""
+    """Return the options, without meta columns if the table stores none (virtual keys) and the option is not set."""
     if snapshot.config.has_virtual_keys and not options.is_set("meta_columns"):
         return options.with_values(meta_columns=False)
     return options

@@ -36,9 +36,9 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["overview", "overview_html", "report_layout"]
 
-#: Most files that are judged and sampled; if a table has more, they are drawn evenly.
+#: Most files whose footers and rows are read. If a table has more files, these are drawn evenly.
 _MOST_FILES: Final = 4_096
-#: Most row groups from which rows are drawn; the columns of each one are read whole.
+#: Most row groups from which rows are drawn. The requested columns of each are read whole.
 _MOST_ROW_GROUPS: Final = 256
 
 
@@ -51,7 +51,7 @@ def report_layout(
     selectivity: float = 0.01,
     sample_rows: int = 200_000,
 ) -> LayoutReport:
-    """Judge the present layout of a table and other possible ones. Arguments as in `lakeformat.Table.layout_report`.
+    """Estimate how well filters skip files now and in other layouts. Arguments as in `lakeformat.Table.layout_report`.
 
     Raises:
         InvalidInputError: there are no columns, a column is not known, or the selectivity is not between 0 and 1.
@@ -62,7 +62,7 @@ def report_layout(
     schema = readable_schema(snapshot.columns(storage.location), meta_columns=True)
     kinds = dict(resolve_column(column, schema) for column in columns)
     if not kinds or len(kinds) < len(columns):
-        raise InvalidInputError(f"a layout is by different columns, not by {', '.join(columns) or 'none'}")
+        raise InvalidInputError(f"a layout needs one or more different columns, not {', '.join(columns) or 'none'}")
     for name, kind in kinds.items():
         leaf_type(pa.schema([(name, kind)]), name)
     live = sorted(snapshot.files, key=lambda file: file.path)
@@ -81,7 +81,7 @@ def report_layout(
             np.array([partitions[path] for path in sample["partition"].to_pylist()], np.int64),
             _count_target_files(live, partitions, target_file_bytes),
         ),
-        {name: _spans(folded[name], file_rows, is_unknown) for name in kinds},
+        {name: _file_ranges(folded[name], file_rows, is_unknown) for name in kinds},
         rows=known * len(live) // len(files) if files else 0,
         files=len(live),
         selectivity=selectivity,
@@ -96,7 +96,7 @@ def _spread_evenly(count: int, most: int) -> npt.NDArray[np.int64]:
 def _count_target_files(
     live: Sequence[BaseFile], partitions: Mapping[str, int], target_bytes: int | None
 ) -> npt.NDArray[np.int64]:
-    """Return, for each partition, the number of its files, or of files of the target size that its bytes fill."""
+    """Return the number of files of each partition: its present number, or the number of files of the target size."""
     of = np.array([partitions[file.partition_path] for file in live], np.int64)
     if target_bytes is None:
         return np.bincount(of, minlength=len(partitions))
@@ -104,8 +104,11 @@ def _count_target_files(
     return np.maximum(1, np.ceil(sizes / target_bytes)).astype(np.int64)
 
 
-def _spans(bounds: ColumnBounds, rows: pa.Array, is_unknown: Sequence[bool]) -> FileRanges:
-    """Return the value ranges of the files; unknown for ``is_unknown`` files, whose columns are not the table's."""
+def _file_ranges(bounds: ColumnBounds, rows: pa.Array, is_unknown: Sequence[bool]) -> FileRanges:
+    """Return the value ranges of the files.
+
+    The range of a file that ``is_unknown`` flags is unknown, because the file's columns differ from the table's.
+    """
     has_value = pa.array([not each for each in is_unknown], pa.bool_())
     blank = pc.and_(pc.fill_null(pc.equal(bounds.null_count, rows), False), has_value)
     nothing = pa.scalar(None, bounds.minimum.type)
@@ -121,7 +124,7 @@ def _draw_sample(
     kinds: Mapping[str, pa.DataType],
     wanted: int,
 ) -> pa.Table:
-    """Draw rows, with their partition path, from row groups that are drawn evenly by rows; equally many from each."""
+    """Draw rows, with their partition path, evenly from all rows of the files. At most `_MOST_ROW_GROUPS` are read."""
     groups = [(at, group) for at, footer in enumerate(footers) for group in range(footer.num_row_groups)]
     sizes = np.array([footers[at].row_group(group).num_rows for at, group in groups], np.int64)
     schema = pa.schema([*kinds.items(), ("partition", pa.string())])
@@ -133,7 +136,8 @@ def _draw_sample(
     tops = dict.fromkeys(path_parts(name)[0] for name in kinds)
     query = ReadQuery(pa.schema([full.field(top) for top in tops]), Always(True))
     count = min(len(groups), _MOST_ROW_GROUPS)
-    # The middles of `count` runs with equal numbers of rows; a large row group holds several of them.
+    # Cut all rows into `count` runs of equal length and take the row group at the middle of each. A large row group is
+    # taken several times.
     middles = (np.arange(count) * 2 + 1) * total // (2 * count)
     drawn, times = np.unique(np.searchsorted(np.cumsum(sizes), middles, "right"), return_counts=True)
 
@@ -159,7 +163,7 @@ def _leaf(rows: pa.Table, path: str) -> pa.ChunkedArray:
 
 
 def overview(context: TableContext, snapshot: Snapshot) -> dict[str, Any]:
-    """Return facts about a table by name, ready for JSON. ``rows`` is None if only footers or merges would give it."""
+    """Return facts about a table by name, ready for JSON. ``rows`` is None if it needs footers or merges."""
     config = snapshot.config
     files = list_files_table(snapshot)
     counts = files["rows"]

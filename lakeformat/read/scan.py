@@ -318,7 +318,7 @@ public(ChangeArguments)
 @public
 @dataclass(frozen=True)
 class Changes:
-    """The rows that the commits of a range wrote, each once, as it was at the range's end.
+    """The rows that the commits of a range wrote. Each row is returned once, as it was at the end of the range.
 
     Deleted rows are not among them. Nothing is read before a method that returns rows is called.
 

@@ -1,8 +1,8 @@
 """A table as the source of a stream: the choice of commits for each batch (Hudi: ``HoodieStreamSourceV1`` and ``V2``).
 
-A position is a point on the timeline in the unit of incremental queries: an instant time in layout 1, a completion
-time in layout 2. A batch is the range of whole commits between two positions. In layout 1, no position lies behind a
-commit that may still complete, so that a late commit is in a later batch.
+A position is a point on the timeline in the unit of incremental queries: an instant time in layout 1, a completion time
+in layout 2. A batch is the range of whole commits between two positions. In layout 1, no position is after a pending
+commit that may still complete, so that this commit is in a later batch.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class BatchEnd:
 
     Attributes:
         position: position of the commit.
-        files, bytes: files that the commit wrote and their bytes, as the cost of reading its rows.
+        files, bytes: number of files that the commit wrote, and their total bytes. `BatchLimits` limits both.
     """
 
     position: str

@@ -35,13 +35,13 @@ __all__ = ["ArrowReadVerbs", "ReadVerbs"]
 
 @public
 class ReadVerbs:
-    """The read verbs that give the same on every host: they return no rows, and this process does their work."""
+    """The read verbs of `lakeformat.Table` and Spark's `LakehouseTable` that return no rows and run in this process."""
 
     context: TableContext
     options: Options
 
     def _options_in(self, time_zone: str | None) -> Options:
-        """Return the options of a read whose conditions use this time zone; None is the host's default zone."""
+        """Return the options of a read whose conditions use this time zone. None means the option ``time_zone``."""
         return with_time_zone(self.options, time_zone)
 
     @property
@@ -133,7 +133,7 @@ class ReadVerbs:
         sample_rows: int = 200_000,
         as_of: AsOf | None = None,
     ) -> LayoutReport:
-        """Estimate which share of the files filters skip now, and which they would skip in other layouts.
+        """Estimate the share of the files that filters skip now, and the share that they would skip in other layouts.
 
         Nothing is written.
 
@@ -303,16 +303,17 @@ class ArrowReadVerbs(ReadVerbs):
                 ``"000"`` is before all commits. By default the option
                 ``hoodie.datasource.read.begin.instanttime``.
             until: inclusive; by default the option ``hoodie.datasource.read.end.instanttime``, else now.
-            images: whether to return every change, deletes too, with the row before and after it. The table needs no
-                setting for it while it is written. False by default: each row once, as it is at the end.
+            images: whether to return every change, deletes too, with the row before and after it. No setting of the
+                table (such as Hudi's change data capture) is needed. False by default: each row once, as it is at the
+                end.
 
         Returns:
             `lakeformat.Changes`, or `lakeformat.ChangeImages` with ``images``; neither has read rows yet.
 
         Raises:
             InvalidOptionError: no begin, or a bound that is not an instant.
-            InstantNotAvailableError: with ``images``, commits of the range are archived or their files deleted.
-                Without, the range ends before the oldest commit that is left; see
+            InstantNotAvailableError: with ``images``, commits of the range are archived or their files deleted. Without
+                ``images``, the range ends before the oldest active commit; see
                 ``hoodie.datasource.read.incr.fallback.fulltablescan.enable``.
         """
         if images:

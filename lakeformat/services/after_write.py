@@ -122,7 +122,7 @@ def _wants_compaction(options: Options) -> bool:
 
 
 def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> None:
-    """Refuse, before a write starts, options that its services could not carry out afterwards.
+    """Check the options of the services that run after a write. Called before the write starts.
 
     Args:
         snapshot: the table before the write.
@@ -134,7 +134,7 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
     """
     for inline, apart in ((INLINE, SCHEDULE_INLINE), (compaction.INLINE, compaction.SCHEDULE_INLINE)):
         if options[inline] and options[apart]:
-            raise InvalidOptionError(f"{inline}=true runs what {apart}=true leaves to others; set one of them")
+            raise InvalidOptionError(f"{inline}=true and {apart}=true exclude each other; set one of them")
     archive_limits(options)
     if not _wants_clustering(options):
         return
@@ -218,7 +218,7 @@ def _cluster(context: TableContext, options: Options, rewriter: Rewriter | None)
 
 
 def _compact(context: TableContext, options: Options, compactor: Compactor | None) -> str | None:
-    """Run pending compactions and one that is due, or schedule it.
+    """Run the pending compactions, then run or schedule a compaction if one is due.
 
     Source: Hudi's ``runAnyPendingCompactions``, then ``inlineCompaction``; or ``inlineScheduleCompaction``.
     """
@@ -242,10 +242,10 @@ def _compact(context: TableContext, options: Options, compactor: Compactor | Non
 def _compact_outgrown(
     context: TableContext, options: Options, auto: compaction.AutoCompaction, compactor: Compactor | None
 ) -> str | None:
-    """Compact slices that have outgrown their base files. Return None if that is not due, or is left to others.
+    """Compact slices that have outgrown their base files. Return the result as text; None if nothing was compacted.
 
-    Requires a storage with locks, because only then one compaction runs at a time. Does nothing if other programs have
-    commits on the timeline, because they may compact by rules of their own.
+    Does nothing if the storage has no locks, because several compactions could then run at once. Does nothing if other
+    programs have commits on the timeline, because they may have their own rules for compaction.
     """
     if context.store.config().table_type is not TableType.MERGE_ON_READ or not context.storage.has_lock:
         return None
@@ -267,7 +267,7 @@ def _compact_outgrown(
 def run_services_after_write(
     result: WriteResult, context: TableContext, options: Options, executors: Executors | None = None
 ) -> WriteResult:
-    """Run the services after a write. Return its result, with what they did in the report under ``services``."""
+    """Run the services that are due after a write. Return its result; the report has their results in ``services``."""
     done = None if result.skipped else run_due_services(context, options, executors)
     if done is None:
         return result

@@ -254,8 +254,8 @@ class Compaction:
     def schedule_compaction(self) -> str | None:
         """Put a compaction plan on the timeline, to be run later by lakeformat or Hudi.
 
-        From then on others write to the slices that the plan opens. Once they have, the plan cannot be cancelled (table
-        version 6).
+        From then on other writers write to the slices that the plan opens. In table version 6 the plan cannot be
+        cancelled after such a write.
 
         Returns:
             The plan's instant time; None if there was nothing to do.

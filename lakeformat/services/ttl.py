@@ -43,7 +43,7 @@ def expires_at(instant_time: str, days: int) -> str:
     '20260103120000000'
     """
     with suppress(ValueError, OverflowError):
-        whole = instant_time.ljust(_MILLIS, "9")  # Hudi: fixInstantTimeCompatibility.
+        whole = instant_time.ljust(_MILLIS, "9")  # As Hudi's fixInstantTimeCompatibility.
         moment = datetime.strptime(whole[:14], "%Y%m%d%H%M%S") + timedelta(days=days)
         return f"{moment:%Y%m%d%H%M%S}{whole[14:]}"
     return "~"
@@ -121,7 +121,7 @@ class ExpireSession:
 
     def __init__(self, context: TableContext, options: Options, expiry: Expiry) -> None:
         self.context, self.expiry = context, expiry
-        # The batch id belongs to the write before; with it this commit would be skipped as already done.
+        # A batch id in the options belongs to the write before. With the id this commit would be skipped.
         self.options = options.with_values(**{BATCH_APP: None, BATCH_ID: None})
 
     def dry_run(self) -> ExpireResult:

@@ -1,4 +1,4 @@
-"""Helpers of reader and writer: the table of a source's options, storage options, one-line errors, the time zone."""
+"""Helpers shared by the readers and writers: open a source's table, show errors on one line, find the time zone."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ __all__ = ["QUERY_ID", "in_session_zone", "plain_errors", "requested_context", "
 
 #: The Spark property of a task that holds the id of a stream's query.
 QUERY_ID: Final = "sql.streaming.queryId"
-#: Programs of PySpark that end after the first error that they report, so a variable set then affects no other task.
+#: Python programs of PySpark that run tasks. Such a process ends after the first error that it reports. Therefore an
+#: environment variable that `plain_errors` sets there affects no other task.
 _WORKERS: Final = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.")
 
 
 def requested_context(options: Mapping[str, str], *, reads: bool = False) -> tuple[TableContext, Options]:
-    """Return the table that the options name, and the parsed options.
+    """Open the table whose path is in a source's options. Return it and the parsed options.
 
     Args:
         options: as Spark hands them to the source.
-        reads: whether only a read is planned: then options that only a write uses give no warning.
+        reads: whether the options are for a read. If so, no warning is logged about options that only writes use.
 
     Raises:
         InvalidOptionError: no path, several paths, or a bad option.
@@ -48,7 +49,7 @@ def requested_context(options: Mapping[str, str], *, reads: bool = False) -> tup
 
 
 def storage_secrets(context: TableContext) -> dict[str, str]:
-    """Return the options by which another relation of Spark opens the same file system; empty for local files."""
+    """Return the options with which Spark can open the table's file system again; none for local files."""
     storage = context.storage
     return spark_storage_options(storage.options) if isinstance(storage, FsspecStorage) else {}
 

@@ -1,7 +1,7 @@
-"""Jobs of numbered tasks that return small rows of JSON, by the DataFrame API alone: Spark Connect runs them too.
+"""Jobs of numbered tasks that return small rows of JSON.
 
-What tasks need is pickled with their functions. Spark returns the rows of one attempt per task, so files of failed,
-slow or lost attempts are never named.
+The jobs use only the DataFrame API, so Spark Connect runs them too. A task's input is pickled with its function. Spark
+returns the rows of one attempt per task, so the driver never learns of files that failed, slow or lost attempts wrote.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 #: Schema of the rows that tasks return.
 ANSWER: Final = "answer string"
-#: Masters ``local`` and ``local[2]``; ``local-cluster`` has executors of its own.
+#: Masters whose tasks run in this process, such as ``local`` and ``local[2]``; not ``local-cluster``.
 _LOCAL: Final = re.compile(r"local(\[.*\])?")
 #: Spark's local property behind ``setJobDescription``.
 _DESCRIPTION: Final = "spark.job.description"
@@ -57,7 +57,7 @@ _OURS: Final = re.compile(r"(?:^|: )lakeformat\.(\w+Error): (.+)$", re.MULTILINE
 
 @contextmanager
 def task_errors() -> Iterator[None]:
-    """Raise an error of lakeformat that a task raised as its own class, in place of Spark's exception around it."""
+    """Raise the error of lakeformat that a task raised, in place of the exception in which Spark wraps it."""
     try:
         yield
     except errors.LakeformatError:
@@ -71,27 +71,27 @@ def task_errors() -> Iterator[None]:
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
-    """Return the Spark context of this process; None over Spark Connect, where it is in the server."""
+    """Return the Spark context of this process; None over Spark Connect, whose context is in the server."""
     from pyspark.sql import SparkSession
 
     return spark.sparkContext if isinstance(spark, SparkSession) else None
 
 
 def cores(spark: SparkSession) -> int:
-    """Return the number of tasks that the executors run at once; over Spark Connect this machine's cores."""
+    """Return the number of tasks that run at once; over Spark Connect the number of this machine's cores."""
     here: int = pa.cpu_count()
     context = context_of(spark)
     return here if context is None else max(here, context.defaultParallelism)
 
 
 def has_executors(spark: SparkSession) -> bool:
-    """Tell whether tasks run in other processes. Under a local master they are threads of this process's JVM."""
+    """Tell whether tasks run in other processes. Under a local master tasks are threads of this process's JVM."""
     context = context_of(spark)
     return context is None or not _LOCAL.fullmatch(context.master)
 
 
 def bundle_work(spark: SparkSession, sizes: Sequence[int], *, task_bytes: int) -> list[list[int]]:
-    """Group pieces of work into tasks of about ``task_bytes``, at least as many tasks as there are cores.
+    """Group pieces of work into tasks of about ``task_bytes``. Make at least as many tasks as there are cores.
 
     Args:
         sizes: bytes of each piece.
@@ -103,7 +103,11 @@ def bundle_work(spark: SparkSession, sizes: Sequence[int], *, task_bytes: int) -
 
 
 def group_tasks(tasks: Sequence[int]) -> list[list[int]]:
-    """Turn the task of each piece into the pieces of each task."""
+    """Return the numbers of the pieces of each task.
+
+    Args:
+        tasks: the task of each piece.
+    """
     groups: dict[int, list[int]] = {}
     for at, task in enumerate(tasks):
         groups.setdefault(task, []).append(at)
@@ -117,9 +121,10 @@ def numbered_tasks(spark: SparkSession, count: int, step: Callable[[Batches], Ba
 
 @contextmanager
 def describe_jobs(frame: DataFrame, what: str) -> Iterator[None]:
-    """Describe the Spark jobs of this thread in Spark's UI, after the user's own description, and restore that one.
+    """Show ``what`` in Spark's UI as the description of the jobs that this thread runs in the block.
 
-    Over Spark Connect a tag is used, because descriptions belong to the server.
+    If the user has set a description, ``what`` is added to it, and removed again at the end. Over Spark Connect the
+    jobs get a tag, because the server owns the descriptions.
     """
     spark = frame.sparkSession
     context = context_of(spark)
@@ -131,7 +136,7 @@ def describe_jobs(frame: DataFrame, what: str) -> Iterator[None]:
         finally:
             context.setLocalProperty(_DESCRIPTION, before)
         return
-    tag = what.replace(",", ";")  # Spark's own separator.
+    tag = what.replace(",", ";")  # Spark separates tags by commas.
     ours = tag not in spark.getTags()
     spark.addTag(tag)
     try:
@@ -142,10 +147,10 @@ def describe_jobs(frame: DataFrame, what: str) -> Iterator[None]:
 
 
 def collect_answers(frame: DataFrame, storage: Storage, what: str) -> list[dict[str, Any]]:
-    """Run the job and return the rows of one attempt per task. Errors of lakeformat are raised as they were.
+    """Run the job and return the rows of one attempt per task. Errors that tasks raise keep their class.
 
     Args:
-        what: verb and step, for Spark's UI; the table's location is put between them.
+        what: ``<verb>: <step>``. Spark's UI shows it with the table's location between verb and step.
     """
     verb, _, step = what.partition(": ")
     with describe_jobs(frame, f"lakeformat {verb} {storage.location}: {step}"), task_errors():
@@ -153,13 +158,13 @@ def collect_answers(frame: DataFrame, storage: Storage, what: str) -> list[dict[
 
 
 def answer_rows(answers: Iterable[dict[str, Any]]) -> Batches:
-    """Yield what a task returns, one batch for each row, as JSON."""
+    """Yield a task's rows as JSON text, one batch for each row."""
     for answer in answers:
         yield pa.record_batch({"answer": pa.array([json.dumps(answer)], pa.string())})
 
 
 def task_numbers(batches: Batches) -> Iterator[int]:
-    """Yield the numbers of a task."""
+    """Yield the numbers in a task's input; see `numbered_tasks`."""
     for batch in batches:
         yield from batch.column(0).to_pylist()
 

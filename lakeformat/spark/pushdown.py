@@ -2,7 +2,7 @@
 
 **The defect.** Spark 4.1 to 4.3 (``PythonScanBuilder.pushFilters``, ``PythonDataSourceV2.setReadInfo``) keep one plan
 of files for all scans of a relation (a DataFrame, a view): the plan of the last scan that pushed filters. Every scan of
-the relation that starts later, of any query, reads by that plan, also a scan that pushes nothing.
+the relation that starts later reads the files of that plan, whatever its query is, even if it pushes no filter.
 
 **The guard.** A guarded frame is under a filter that is always true. Spark pushes this filter, and no optimizer rule
 can drop it, because it uses a column that no query can name. So every scan of the frame pushes filters, and each plan
@@ -13,11 +13,11 @@ whole table.
 **The log.** The filters that the scans of a relation have pushed so far are in a file on the planner's disk, under a
 lock:
 
-- `ask` adds a scan's filter. If other processes made plans without this filter a moment ago, `ask` waits until Spark
-  has stored them, so that this scan's plan is stored after them.
-- `settle` is the last step of planning. If another scan has pushed a filter meanwhile, the plan is made again.
+- `record_filter` adds a scan's filter. If other processes made plans without this filter a moment ago, `record_filter` waits until Spark
+  has stored these plans, so that this scan's plan is stored last.
+- `confirm_plan` is the last step of planning. If another scan has pushed a filter meanwhile, the plan is made again.
 
-If anything fails (no file, a torn one, no locks on this system), the plan holds all rows.
+If the log cannot be used (the file is missing or torn, or this system has no locks), the plan holds all rows.
 
 All scans of one relation share a `Relation`: one snapshot and one log.
 """
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 __all__ = [
     "EVERYTHING",
     "PUSHDOWN",
-    "Asked",
+    "PlannedRows",
     "Relation",
-    "ask",
+    "record_filter",
     "guarded_frame",
     "guarded_schema",
     "is_guarded",
@@ -66,27 +66,27 @@ __all__ = [
     "new_log",
     "new_relation",
     "open_snapshot",
-    "settle",
+    "confirm_plan",
     "unguarded_schema",
-    "unmarked",
+    "without_mark",
     "with_guard",
 ]
 
-#: The option that marks a guarded relation. Users must not set it: the relation needs the filter of `guarded_frame`.
-#: The setting of Spark by which it offers filters to Python data sources.
+#: The setting of Spark that makes it offer filters to Python data sources.
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+#: The option that marks a guarded relation. Users must not set it: the relation needs the filter of `guarded_frame`.
 _OPTION: Final = "lakeformat.guarded"
 #: The relation's last column: 0 in every row.
 _COLUMN: Final = "_lakeformat_guard"
 
 
 def guarded_frame(spark: SparkSession, location: str, options: Mapping[str, str]) -> DataFrame:
-    """Return ``load(location)`` with these read options (``as.of.instant``, ``columns``, ``where`` …).
+    """Return the DataFrame of a table, with a guard, for these read options (``as.of.instant``, ``columns`` …).
 
     Ordinary filters of the frame skip files if the session pushes filters (``register(spark, pushdown=True)``, Spark
-    4.1 or
-    later). The rows are the same in every session. A plan covers all filters that the frame, or a view on it, had
-    before: the more different filters, the less each of them skips. So a frequent query deserves a frame of its own.
+    4.1 or later). The rows are the same in every session. Each plan covers all filters that queries of the frame, or of
+    a view on it, have used so far. The more different filters there are, the fewer files each filter skips. Therefore
+    make a separate frame for a frequent query.
     """
     frame = spark.read.format("lakehouse").options(**options).option(_OPTION, "true").load(location)
     return frame.where(f"{_COLUMN} is not null").drop(_COLUMN)
@@ -97,7 +97,7 @@ def is_guarded(options: Mapping[str, str]) -> bool:
     return any(key.lower() == _OPTION for key in options)
 
 
-def unmarked(options: Mapping[str, str]) -> dict[str, str]:
+def without_mark(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options without the option that marks a guarded frame."""
     return {key: value for key, value in options.items() if key.lower() != _OPTION}
 
@@ -124,7 +124,8 @@ def is_pushing() -> bool:
 
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: After this many different filters a frame reads all rows: each filter costs planning, and together they skip little.
+#: After this many different filters a frame reads all rows, because each filter costs planning time, and a plan for
+#: many filters skips few files.
 _MOST: Final = 32
 #: Seconds within which Spark stores a plan that it receives, and the seconds to add for each of its partitions.
 _STORED_WITHIN_S: Final = 2.0
@@ -134,7 +135,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlannedRows:
     """The rows that a plan must hold.
 
     Attributes:
@@ -146,7 +147,7 @@ class Asked:
     count: int
 
 
-EVERYTHING: Final = Asked(None, 0)
+EVERYTHING: Final = PlannedRows(None, 0)
 
 
 @dataclass
@@ -154,35 +155,38 @@ class _State:
     """The content of the log file.
 
     Attributes:
-        asked: filters in the order in which they came; None is all rows.
-        sent: process id -> the latest moment at which its last plan is stored (monotonic seconds), and the number of
-            filters that the plan holds.
+        asked: the different filters, oldest first; None means all rows.
+        sent: process id -> two values of the last plan that the process sent: the moment by which Spark has stored the
+            plan (monotonic seconds), and the number of filters that the plan covers.
     """
 
-    asked: list[Predicate | None] = field(default_factory=list)
+    filters: list[Predicate | None] = field(default_factory=list)
     sent: dict[int, tuple[float, int]] = field(default_factory=dict)
 
-    def all(self) -> Asked:
+    def covered_rows(self) -> PlannedRows:
         """Return the rows that a plan made now must hold."""
-        known = [predicate for predicate in self.asked if predicate is not None]
-        return Asked(None if None in self.asked else Or(tuple(known)), len(self.asked))
+        known = [predicate for predicate in self.filters if predicate is not None]
+        return PlannedRows(None if None in self.filters else Or(tuple(known)), len(self.filters))
 
     def place(self, wanted: Predicate | None) -> int:
-        """Return the position of the filter, or of None (all rows). Add the filter if neither is there."""
-        for at, known in enumerate(self.asked):
+        """Return the position of the filter, or of None, which covers it. If both are missing, add the filter.
+
+        If there are `_MOST` filters already, None is added instead.
+        """
+        for at, known in enumerate(self.filters):
             if known is None or repr(known) == repr(wanted):
                 return at
-        self.asked.append(wanted if len(self.asked) < _MOST else None)
-        return len(self.asked) - 1
+        self.filters.append(wanted if len(self.filters) < _MOST else None)
+        return len(self.filters) - 1
 
     def stored_by(self, place: int) -> float:
         """Return the moment by which Spark has stored all plans of other processes that lack the filter at ``place``.
 
-        A plan of this process is stored already: Spark gives a process its next work after it has read the last result.
+        Plans of this process are stored: Spark reads a process's result before it gives the process more work.
         """
         return max((t for pid, (t, count) in self.sent.items() if pid != os.getpid() and count <= place), default=0.0)
 
-    def send(self, asked: Asked, partitions: int) -> None:
+    def send(self, asked: PlannedRows, partitions: int) -> None:
         """Record that this process sends a plan."""
         now = time.monotonic()
         self.sent = {pid: sent for pid, sent in self.sent.items() if sent[0] > now}
@@ -190,7 +194,7 @@ class _State:
 
 
 def new_log() -> str | None:
-    """Return the path of a new relation's log; None if it cannot be made."""
+    """Make the log of a new relation. Return its path; None if the file cannot be made."""
     try:
         return make_scratch()
     except OSError as error:
@@ -198,12 +202,12 @@ def new_log() -> str | None:
         return None
 
 
-def ask(log: str, wanted: Predicate) -> Asked:
+def record_filter(log: str, wanted: Predicate) -> PlannedRows:
     """Add the filter of a scan to the log, and return the rows that its plan must hold."""
 
-    def add(state: _State) -> tuple[Asked, float]:
-        place = state.place(_narrowing(wanted))
-        return state.all(), state.stored_by(place)
+    def add(state: _State) -> tuple[PlannedRows, float]:
+        place = state.place(_drop_true_parts(wanted))
+        return state.covered_rows(), state.stored_by(place)
 
     try:
         asked, until = _change_log(log, add)
@@ -215,14 +219,14 @@ def ask(log: str, wanted: Predicate) -> Asked:
     return asked
 
 
-def settle(log: str, asked: Asked, partitions: int) -> Asked:
+def confirm_plan(log: str, asked: PlannedRows, partitions: int) -> PlannedRows:
     """Record that a plan is about to be sent, and return the rows that it must hold.
 
-    If these are more than ``asked``, the caller must make the plan again.
+    If these are more than ``filters``, the caller must make the plan again.
     """
 
-    def send(state: _State) -> Asked:
-        now = state.all()
+    def send(state: _State) -> PlannedRows:
+        now = state.covered_rows()
         if now.count == asked.count:
             state.send(asked, partitions)
         return now
@@ -234,7 +238,7 @@ def settle(log: str, asked: Asked, partitions: int) -> Asked:
         return EVERYTHING
 
 
-def _narrowing(wanted: Predicate) -> Predicate | None:
+def _drop_true_parts(wanted: Predicate) -> Predicate | None:
     """Return the filter without the parts that are always true; None if no part is left."""
     parts = wanted.operands if isinstance(wanted, And) else (wanted,)
     kept = tuple(part for part in parts if part != Always(True))
@@ -254,15 +258,15 @@ def _change_log(log: str, change: Callable[[_State], _T]) -> _T:
 
 
 def _read(data: bytes) -> _State:
-    """Return the state in the file; a state of all rows if the file is torn.
+    """Return the state in the file. If the file is torn, return a state that covers all rows.
 
-    A process that dies while it writes leaves a torn file, and its filters are unknown.
+    A process that dies while it writes leaves a torn file. The filters in such a file are unknown.
     """
     try:
         state = pickle.loads(data) if data else _State()  # noqa: S301  Only this user can write the file.
     except Exception:
         return _State([None], {0: (time.monotonic() + _STORED_WITHIN_S, 0)})
-    assert isinstance(state, _State)  # noqa: S101  What `_change_log` writes.
+    assert isinstance(state, _State)  # noqa: S101  `_change_log` writes nothing else.
     return state
 
 
@@ -272,12 +276,12 @@ _NEVER: Final = "0" * 17
 
 @dataclass(frozen=True)
 class Relation:
-    """What all scans of a relation share. It is made once, when Spark makes the relation.
+    """The facts that all scans of a relation share. A `Relation` is made when Spark makes its relation.
 
     Attributes:
         as_of: the greatest instant time that the relation knows.
-        hidden_times: times of the commits that were pending then and may have completed since.
-        pushed: path of the log of its scans' filters; None if the filters skip no files.
+        hidden_times: instant times of the writes that were pending when the relation was made. No scan sees them.
+        pushed: path of the log that holds the scans' filters; None if filters do not skip files.
     """
 
     as_of: str
@@ -286,14 +290,14 @@ class Relation:
 
 
 def keeps_plans_by_scan() -> bool:
-    """Tell whether Spark gives each scan the plan made for its own filters, as releases that push limits do."""
+    """Tell whether Spark keeps one plan per scan. The releases that do so are those that also push limits."""
     return hasattr(DataSourceReader, "pushLimit")
 
 
 def new_relation(options: Mapping[str, str]) -> Relation | None:
-    """Return the relation of the table as it is now; None if the table cannot be opened. The first scan raises why."""
+    """Return the relation of the table as it is now; None if the table cannot be opened (a scan raises the error)."""
     try:
-        context, resolved = requested_context(unmarked(options), reads=True)
+        context, resolved = requested_context(without_mark(options), reads=True)
         timeline = context.store.load()
         as_of = resolved["as.of.instant"]
         asked = None if as_of is None else parse_as_of(as_of, context.store.config().zone)
@@ -312,7 +316,7 @@ def new_relation(options: Mapping[str, str]) -> Relation | None:
 
 def open_snapshot(options: Mapping[str, str], relation: Relation | None) -> tuple[TableContext, Snapshot, Options]:
     """Return the table, the relation's snapshot and the parsed options. Without a relation take the newest snapshot."""
-    context, resolved = requested_context(unmarked(options), reads=True)
+    context, resolved = requested_context(without_mark(options), reads=True)
     if relation is None:
         return context, load_requested_snapshot(context, resolved), resolved
     if resolved[QUERY_TYPE] == INCREMENTAL:

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkCompactor", "SparkDeleter", "SparkRewriter", "compactor_for", "deleter_for", "rewriter_for"]
 
-#: Fewer files are not worth a task.
+#: Up to this number of files the driver deletes the files itself, because a Spark job takes longer.
 _FEW: Final = 1_000
 
 
@@ -101,11 +101,11 @@ class SparkDeleter:
 
 
 def deleter_for(spark: SparkSession) -> Deleter:
-    """Return a deleter that uses the executors; that of this process if there are none."""
+    """Return a deleter that uses the executors. If there are no executors, return one that runs in this process."""
     return SparkDeleter(spark) if has_executors(spark) else delete_in_process
 
 
-#: Bytes of files that one task reads, about. A clustering group with more bytes is divided.
+#: Approximate bytes of files that one task reads. A clustering group with more bytes is divided.
 _TASK_BYTES: Final = 64 << 20
 
 
@@ -128,7 +128,7 @@ class SparkCompactor:
             with plain_errors(), reuse_memory():
                 for task in task_numbers(batches):
                     for at in tasks[task]:
-                        named = replace(settings, write_token=f"{at}-{attempt_id()}")  # No other attempt has this name.
+                        named = replace(settings, write_token=f"{at}-{attempt_id()}")  # Unique per attempt.
                         yield from answer_rows([asdict(compact_slice(storage, slices[at], named, threads=False))])
 
         frame = numbered_tasks(self._spark, len(tasks), run, ANSWER)
@@ -136,7 +136,7 @@ class SparkCompactor:
 
 
 def compactor_for(spark: SparkSession) -> Compactor:
-    """Return a compactor that uses the executors; that of this process if there are none."""
+    """Return a compactor that uses the executors. If there are no executors, return one that runs in this process."""
     return SparkCompactor(spark) if has_executors(spark) else compact_in_process
 
 
@@ -156,7 +156,7 @@ class SparkRewriter:
     """A rewriter of clustering groups that runs as Spark jobs; see `lakeformat.services.cluster.run.Rewriter`.
 
     Args:
-        task_bytes: bytes of files that one task reads, about.
+        task_bytes: approximate bytes of files that one task reads.
     """
 
     def __init__(self, spark: SparkSession, *, task_bytes: int = _TASK_BYTES) -> None:
@@ -178,7 +178,13 @@ class SparkRewriter:
         tasks: Sequence[Sequence[int]],
         step: Callable[[int], Iterable[dict[str, Any]]],
     ) -> list[Any]:
-        """Run all steps, some in each task, and return their rows in any order."""
+        """Run a job, and return its rows in any order.
+
+        Args:
+            what: the step, for Spark's UI.
+            tasks: the numbers of the pieces of work of each task.
+            step: does the piece of a number, and returns rows.
+        """
         if not tasks:
             return []
 
@@ -216,7 +222,7 @@ class SparkRewriter:
 
         found = self._run(storage, "sample ranges", [[at] for at in range(len(order))], ranged)
         ranges: dict[int, CurveRanges] = {
-            one["group"]: pickle.loads(base64.b85decode(one["ranges"]))  # noqa: S301  Our own task's.
+            one["group"]: pickle.loads(base64.b85decode(one["ranges"]))  # noqa: S301  Our own task pickled it.
             for one in found
         }
         spills = [
@@ -255,7 +261,7 @@ class SparkRewriter:
 
 
 def rewriter_for(spark: SparkSession) -> Rewriter:
-    """Return a rewriter that uses the executors; that of this process if there are none."""
+    """Return a rewriter that uses the executors. If there are no executors, return one that runs in this process."""
     return SparkRewriter(spark) if has_executors(spark) else rewrite_in_process
 
 
@@ -264,5 +270,5 @@ def _rows(spilled: Sequence[SpillFile], number: int) -> int:
 
 
 def _named(settings: RewriteSettings, number: int) -> RewriteSettings:
-    """Return settings that give files names that no other attempt uses."""
+    """Return the settings with a write token, and so with file names, that no other attempt uses."""
     return replace(settings, write_token=f"{number}-{attempt_id()}")

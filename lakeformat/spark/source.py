@@ -37,7 +37,7 @@ class LakehouseSource(DataSource):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the pickled state. Spark keeps it with the relation, so from here on all scans see one snapshot."""
+        """Return the state to pickle. Spark keeps it with the relation, so all later scans see one snapshot."""
         self._prepare()
         return self.__dict__
 
@@ -86,7 +86,10 @@ class LakehouseSource(DataSource):
         return make_writer(dict(self.options), schema, overwrite)
 
     def _refuse_catalog(self) -> None:
-        """Refuse a table of Spark's catalog, which has no options. ``load()`` without a path ends in `schema`."""
+        """Refuse a table of Spark's catalog: it has no options, and so no path.
+
+        A ``load()`` without a path does not reach this method, because Spark calls `schema` first.
+        """
         from lakeformat.errors import InvalidOptionError
         from lakeformat.spark.host import plain_errors
 

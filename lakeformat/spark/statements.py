@@ -1,6 +1,6 @@
 """``sql(spark, text)``: Spark SQL over tables that no catalog knows, by path or by a view's name.
 
-Spark computes queries, conditions and values; the rows that change go through `LakehouseTable`, one commit a statement.
+Spark computes queries, conditions and values. `LakehouseTable` writes the rows that change: one commit per statement.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame
         TableNotFoundError: there is no table at the path.
     """
     if not re.fullmatch(r"\w+", name):
-        raise InvalidInputError(f"{name!r} is no name for a view; use letters, digits and _")
+        raise InvalidInputError(f"{name!r} is not a name for a view; use letters, digits and _")
     frame = read(spark, path, **options)
     frame.createOrReplaceTempView(name)
     spark.conf.set(_VIEW + name.lower(), path)
@@ -94,7 +94,7 @@ def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame
 
 
 class _Views:
-    """The names of tables that the session knows, as `KnownTables`."""
+    """The registry of the session's table names; see `KnownTables`. The names are kept in the session's settings."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -107,7 +107,7 @@ class _Views:
         return KnownTable(str(path), json.loads(self.spark.conf.get(_OPTIONS + name.lower(), None) or "{}"))
 
     def put(self, name: str, table: KnownTable) -> None:
-        """Give a table a name, as `view` does, with the options of all reads and writes by that name."""
+        """Give a table a name, as `view` does. Reads and writes by that name use the table's options."""
         view(self.spark, name, table.path, **table.options)
         self.spark.conf.set(_OPTIONS + name.lower(), json.dumps(dict(table.options)))
 
@@ -131,9 +131,9 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     `view` has named, or that the statement names by path (``lakehouse.`/data/flights```). ``create table ... using
     lakehouse`` makes a table, in the session's warehouse if it has no location. ``describe``, ``show partitions``,
     ``alter table``, ``optimize``, ``vacuum``, ``restore`` and ``truncate`` take such tables too. Every other statement
-    goes to ``spark.sql``, with such tables in it at their newest commit, or as they were (``flights version as of 3``).
-    Spark computes all conditions and values. A merge may join on any condition; if two rows of the source match one row
-    of the table, it is refused.
+    goes to ``spark.sql``. It sees such tables at their newest commit, or at the one that it names (``flights version as
+    of 3``). Spark computes all conditions and values. A merge may join on any condition. If two rows of the source
+    match one row of the table, the merge is refused.
 
     Args:
         spark: the session, of classic Spark or Spark Connect.
@@ -170,7 +170,8 @@ class _Runner:
                 return self.spark.sql(text)
             case CreateTable():
                 if self._is_sparks(statement.target):
-                    raise InvalidInputError(f"{statement.target.name!r} is Spark's own already; choose another name")
+                    name = statement.target.name
+                    raise InvalidInputError(f"{name!r} is in Spark's catalog already; choose another name")
                 made = create_table(statement, self.views, self)
                 return self._rows(made) if isinstance(made, pa.Table) else self._result_frame(made)
             case DropTable():
@@ -191,7 +192,7 @@ class _Runner:
             case Delete():
                 table, _ = self._table(parts.target)
                 where = find_plain_where(said, _columns(table, table.context.snapshot()))
-                if where is not None and not table.config.takes_logs:  # Log files are merged by key.
+                if where is not None and not table.config.takes_logs:  # Tables with log files delete by key.
                     return self._result_frame(table.delete(where=where))
                 return self._merge_without_source(parts.target, (When("matched", parts.where, "delete"),))
 
@@ -205,11 +206,11 @@ class _Runner:
     # --- as `Host` of `create_table` -------------------------------------------------------------------
 
     def default_path(self, name: str) -> str:
-        """Return the path of a table without a location: in the session's warehouse, as Spark's own tables."""
+        """Return the path of a table without a location: a folder of the session's warehouse, as for Spark's tables."""
         return f"{str(self.spark.conf.get('spark.sql.warehouse.dir')).rstrip('/')}/{name.lower()}"
 
     def select(self, query: str) -> tuple[DataFrame, pa.Schema]:
-        """Return the rows of a query, which is not run yet, and their columns."""
+        """Return the rows of a query as a DataFrame, and their columns. The query does not run yet."""
         rows = self.query(query)
         return rows, arrow_schema(rows.schema)
 
@@ -218,7 +219,7 @@ class _Runner:
         return self._open(table).overwrite(rows)
 
     def _open(self, known: KnownTable) -> LakehouseTable:
-        """Open a table whose commits keep the statement."""
+        """Open a table whose commits store the statement's text."""
         table = LakehouseTable.forPath(self.spark, known.path, **known.options)
         return LakehouseTable(self.spark, table.context, with_statement(table.options, self.text))
 
@@ -226,17 +227,17 @@ class _Runner:
         known = KnownTable(named.path) if named.path is not None else self.views.get(named.name)
         if known is None:
             raise TableNotFoundError(
-                f"no table is known as {named.name!r}; say lakeformat.spark.view(spark, {named.name!r}, path), or "
+                f"no table is known as {named.name!r}; call lakeformat.spark.view(spark, {named.name!r}, path), or "
                 "write lakehouse.`/its/path`"
             )
         return self._open(known), known.path
 
     def query(self, text: str) -> DataFrame:
-        """Return the rows of a query on the newest commits."""
-        return self.spark.sql(self.prepared(text))
+        """Return the rows of a query. Tables without a version are read at their newest commit."""
+        return self.spark.sql(self.make_views(text))
 
-    def prepared(self, text: str) -> str:
-        """Make views of the tables that a text names, at their newest commit; return the text with names for paths."""
+    def make_views(self, text: str) -> str:
+        """Make a view of each table that a text names. Return the text with the views' names in place of paths."""
         plain, found = replace_tables(
             text, Dialect.SPARK, lambda name: self.views.get(name) is not None, lambda path: False
         )
@@ -252,7 +253,7 @@ class _Runner:
         return plain
 
     def _read_past(self, past: PastTable | ChangedTable) -> DataFrame:
-        """Return a table as it was at an instant, or what has changed since."""
+        """Return a table as it was at an instant, or its changes in a range of commits."""
         table, path = self._table(past.target)
         if isinstance(past, PastTable):
             return read(self.spark, path, as_of=resolve_as_of(table.context.store, past.kind, past.point))
@@ -268,7 +269,7 @@ class _Runner:
         return self._rows(run_call(call, self._open(known)))
 
     def insert(self, said: Insert) -> DataFrame:
-        """Insert rows, whose columns are matched by position, or by the names in the statement."""
+        """Insert rows. Columns are matched by the names in the statement, else by position."""
         table, _ = self._table(said.target)
         columns = _columns(table, table.context.writable_snapshot())
         wanted = said.columns or tuple(name for name in columns.names if name.lower() not in _lower(said.partition))
@@ -289,14 +290,14 @@ class _Runner:
         return self._result_frame(table.insert_overwrite(fitted) if is_partitioned else table.overwrite(fitted))
 
     def _merge_without_source(self, target: TableName, whens: tuple[When, ...]) -> DataFrame:
-        """Run a merge that has no source: an update or delete whose conditions Spark computes."""
+        """Run an update or a delete as a merge without a source: Spark computes its conditions and values."""
         table, path = self._table(target)
         snapshot = table.context.writable_snapshot()
         stored = self._at(path, snapshot).alias(target.qualifier)
         return self._merge_computed_rows(table, snapshot, stored, target, whens, None)
 
     def merge(self, said: MergeInto) -> DataFrame:
-        """Let Spark join and compute, and merge the rows that change by key, in one commit."""
+        """Run a merge: Spark joins and computes the rows that change. They are merged by key in one commit."""
         from pyspark.sql import functions
 
         table, path = self._table(said.target)
@@ -305,7 +306,7 @@ class _Runner:
         given = source.alias(said.source_name).withColumn(IN_SOURCE, functions.lit(True))
         stored = self._at(path, snapshot).alias(said.target.qualifier).withColumn(IN_TARGET, functions.lit(True))
         way = "full" if any(when.on == "not matched by source" for when in said.whens) else "left"
-        joined = given.join(stored, functions.expr(self.prepared(said.on)), way)
+        joined = given.join(stored, functions.expr(self.make_views(said.on)), way)
         named = (said.source_name, source.columns)
         return self._merge_computed_rows(table, snapshot, joined, said.target, said.whens, named)
 
@@ -318,7 +319,12 @@ class _Runner:
         whens: Sequence[When],
         source: tuple[str, Sequence[str]] | None,
     ) -> DataFrame:
-        """Compute the rows that change, each once, and merge them."""
+        """Let Spark compute the rows that change, and merge them by key.
+
+        Args:
+            joined: rows of the table, joined with the source if there is one.
+            source: the qualifier of the source's columns, and their names; None without a source.
+        """
         from pyspark.sql import functions
 
         columns, config = _columns(table, snapshot), snapshot.config
@@ -328,9 +334,9 @@ class _Runner:
         heads = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}
         fixed = {name: (kept[name], kinds[name]) for name in columns.names if name in heads}
         taken = joined.withColumn(
-            CLAUSE_NUMBER, functions.expr(self.prepared(clause_number(whens, has_source=source is not None)))
+            CLAUSE_NUMBER, functions.expr(self.make_views(clause_number(whens, has_source=source is not None)))
         )
-        # An update must not change the key and partition columns; a row whose update would is marked.
+        # An update must not change key or partition columns. The number `MOVED` marks rows whose update would.
         moved = moved_condition(whens, fixed, source)
         marked = f"case when {moved} then {MOVED} else {CLAUSE_NUMBER} end as {CLAUSE_NUMBER}"
         inserts = [When(when.on, None, "delete") if when.action == "update" else when for when in whens]
@@ -341,14 +347,14 @@ class _Runner:
         if not config.record_fields:
             new = _NEW_KEY.format(uuid4().int)
             values.append(f"coalesce(`{target.qualifier}`.`{RECORD_KEY}`, {new}) as {STORED_KEY}")
-        chosen = [functions.expr(self.prepared(each)) for each in (marked, *values)]
+        chosen = [functions.expr(self.make_views(each)) for each in (marked, *values)]
         rows = taken.where(f"{CLAUSE_NUMBER} is not null").select(*chosen)
         return self._result_frame(table._merge_computed(self._cast_to_table(rows, columns), clauses, snapshot))
 
     def _casts(self, columns: pa.Schema) -> dict[str, str]:
-        """Return the type to cast each column's values to; ``""`` for none.
+        """Return column -> the type to which its values are cast; ``""`` for no cast.
 
-        Values are cast only in ANSI mode, where Spark's casts fail and do not lose a value.
+        Values are cast only in ANSI mode: there Spark's casts raise an error if a value does not fit.
         """
         fields = spark_schema(columns).fields
         is_plain = {field.name: not hasattr(field.dataType, "fields") for field in fields}
@@ -360,11 +366,11 @@ class _Runner:
         return str(self.spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
 
     def _at(self, path: str, snapshot: Snapshot) -> DataFrame:
-        """Return the table at a snapshot. If it has no record key, the stored keys come with the columns."""
+        """Return the table at a snapshot. If the table has no record key, the frame has the generated keys too."""
         return read(self.spark, path, as_of=snapshot.instant_time, meta_columns=not snapshot.config.record_fields)
 
     def _cast_to_table(self, rows: DataFrame, columns: pa.Schema) -> DataFrame:
-        """Cast the rows to the table's types in ANSI mode, where Spark's casts fail and do not lose a value."""
+        """Cast the rows to the table's types in ANSI mode, in which a value that does not fit raises an error."""
         from pyspark.sql import functions
 
         if not self._casts_fail():

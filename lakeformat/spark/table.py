@@ -175,10 +175,10 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         return self._run_services(self._merge_staged(rows, clauses, options, hooks))
 
     def _merge_computed(self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot) -> WriteResult:
-        """Merge rows that were computed from a snapshot of the table; each row must change one of the table.
+        """Merge rows that were computed from a snapshot of the table. Each row must change exactly one row.
 
         Args:
-            seen: that snapshot: what others have changed since is a conflict.
+            seen: the snapshot. If another writer has changed the rows' files since, it is a conflict.
         """
         return self._run_services(self._merge_staged(rows, clauses, self._options_in(None), {}, seen, exact=True))
 
@@ -196,7 +196,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         return deleter_for(self._spark)
 
     def _run_services(self, result: WriteResult) -> WriteResult:
-        """Run the table services that are due after a write, and return the result with theirs."""
+        """Run the table services that are due after a write. Return the write's result with what the services did."""
         executors = Executors(self._rewriter(), self._compactor(), self._deleter())
         return run_services_after_write(result, self.context, self.options, executors)
 
@@ -213,7 +213,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         table, config = snapshot.columns(self.context.storage.location), snapshot.config
         if where is not None and not isinstance(where, str):
             raise where_type_error(where, "Spark SQL text where Spark computes the values")
-        bind_condition(where, table, options)  # A wrong condition is refused here and not in a task.
+        bind_condition(where, table, options)  # Refuse a wrong condition here, before tasks run.
         fields = {name: find_settable(name, table, config) for name in values}
         said = {"where": where, TIME_ZONE: where and options.read.time_zone, "as.of.instant": snapshot.instant_time}
         given = {key: text for key, text in said.items() if text} | storage_secrets(self.context)
@@ -280,10 +280,11 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         return self._run_services(self._write_rows(rows, job, snapshot, parsed))
 
     def _write_rows(self, rows: DataFrame, job: WriteJob, snapshot: Snapshot, hooks: Hooks) -> WriteResult:
-        """Write the rows by the way that the operation and the index allow."""
+        """Write the rows. The operation and the index decide whether tasks or this process write the files."""
         shuffle = SparkShuffle(self._spark, self.context, job)
         if needs_all := _needs_all_keys(job):
-            _LOG.warning("%s is not shuffled: this process merges the rows alone", needs_all)
+            location = self.context.storage.location
+            _LOG.warning("%s: %s needs all keys in one process: the driver merges the rows", location, needs_all)
             return self._write_in_driver(rows, shuffle, job, snapshot, hooks)
         session = ShuffledSession(self.context, job, shuffle, hooks=hooks)
         if not job.needs_staging and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generates_keys):
@@ -346,6 +347,6 @@ def _frame(rows: Any) -> DataFrame:
 
     if not isinstance(rows, DataFrame):
         raise InvalidInputError(
-            f"rows of type {type(rows).__name__} are no DataFrame; give one, or a condition as where='...'"
+            f"rows of type {type(rows).__name__} are not a DataFrame; give one, or a condition as where='...'"
         )
     return rows

@@ -52,23 +52,24 @@ class SparkReading(ReadVerbs):
         time_zone: str | None = None,
         via: str | None = None,
     ) -> DataFrame:
-        """Return the table as a DataFrame of one instant: that of this call, whenever the frame is used.
+        """Return the table as a DataFrame. The frame always shows the table as it is at the time of this call.
 
         Filters on partition columns leave out folders, other filters leave out row groups, and only columns that a
-        query needs are read. Call it again to see later commits. Executors must reach the table under its path or URL.
+        query needs are read. To see later commits, call `read` again. Executors must reach the table under its
+        path or URL.
 
         Args:
             columns: wanted columns, in order; all by default.
-            where: a Spark SQL condition, or a Spark ``Column``; applied exactly. Files are left out by their
-                statistics before Spark plans the read; if it is a ``Column``, comparisons with literals of the
-                column's own type do so.
+            where: a Spark SQL condition, or a Spark ``Column``; applied exactly. Before Spark plans the read, files
+                are left out by their statistics. In a ``Column``, only comparisons of a column with literals of its
+                own type leave files out.
             as_of: an instant time, a date or a datetime; now by default. A datetime without a zone is in the
                 timeline's zone, which is UTC in tables made by lakeformat.
             limit: the greatest number of rows; any rows of the answer may be chosen. All by default.
             meta_columns: whether the five ``_hoodie_`` columns come first. By default the option ``meta_columns`` of
                 the table, else false.
-            verify: whether to read what skipping leaves out first, and check that it holds no match. By default the
-                option ``verify`` of the table, which is false.
+            verify: whether to check the skipping first: the files and row groups that would be skipped are read, and
+                no row in them may match. By default the option ``verify`` of the table, which is false.
             time_zone: the zone of texts and times without a zone in ``where`` that are compared with a timestamp
                 column. By default the option ``time_zone``, else the session's zone.
             via: ``"native"``, Spark's own Parquet scan, or ``"source"``, ``format("lakehouse")``. By default the
@@ -96,8 +97,8 @@ class SparkReading(ReadVerbs):
                 ``"000"`` is before all commits. By default the option
                 ``hoodie.datasource.read.begin.instanttime``.
             until: inclusive; by default the option ``hoodie.datasource.read.end.instanttime``, else now.
-            images: whether to return every change, deletes too, with the row before and after it. The table needs no
-                setting for it while it is written. False by default: each row once, as it is at the end.
+            images: whether to return every change, deletes too, with the row before and after it. Writes need no
+                setting for this. By default false: each row is returned once, as it is at the end of the range.
 
         Returns:
             the rows without the meta columns. With ``images``, ``op`` (``i``, ``u`` or ``d``), ``ts_ms``, and the row
@@ -105,8 +106,8 @@ class SparkReading(ReadVerbs):
 
         Raises:
             InvalidOptionError: no begin, or a bound that is not an instant.
-            InstantNotAvailableError: with ``images``, commits of the range are archived or their files deleted.
-                Without, the range ends before the oldest commit that is left; see
+            InstantNotAvailableError: with ``images``, commits of the range are archived or their files are deleted.
+                Without ``images``, the range ends before the oldest commit on the timeline; see
                 ``hoodie.datasource.read.incr.fallback.fulltablescan.enable``.
         """
         from lakeformat.spark.reads.frames import read_table

@@ -16,17 +16,17 @@ from lakeformat.write.rows.schema import evolve
 
 __all__ = ["arrow_schema", "requested_schema", "spark_schema"]
 
-#: Spark 4.0 always says UTC for timestamps; later releases need the argument.
+#: Spark 4.0 always gives timestamps the zone UTC. Later releases need this argument for it.
 _ZONE: Final = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema of a read's columns: all are nullable, and timestamps without zone stay so."""
+    """Return the Spark schema of a read's columns. All are nullable. Timestamps without zone become timestamp_ntz."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark expects of batches with this schema, with the names of list elements.
+    """Return the Arrow schema that Spark expects of batches with this schema, including the names of list elements.
 
     Raises:
         SchemaMismatchError: a type that Spark cannot turn into Arrow's.

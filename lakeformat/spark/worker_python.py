@@ -3,8 +3,7 @@
 Spark puts ``pyspark.zip`` first on the path of every Python process that it starts, and Python keeps no compiled files
 of modules in a zip. The first write of a session starts processes of four kinds; each compiles PySpark again, which
 takes half a second of processor time. An installation by pip has the same code, compiled, beside the zip. This program
-removes
-such zips from ``PYTHONPATH`` and replaces itself by the Python that it was installed for:
+removes such zips from ``PYTHONPATH`` and replaces itself by the Python that it was installed for:
 
     PYSPARK_PYTHON=lakeformat-python python job.py
 """

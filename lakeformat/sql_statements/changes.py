@@ -24,7 +24,7 @@ __all__ = [
     "value_of",
 ]
 
-#: Names of columns: the number of the row's clause, whether the row is matched, and whether the source has it.
+#: Names of added columns: the number of the row's clause, and marks of rows from the table and from the source.
 CLAUSE_NUMBER, IN_TARGET, IN_SOURCE = "lakeformat_clause", "lakeformat_in_target", "lakeformat_in_source"
 MOVED = -1
 
@@ -83,10 +83,11 @@ def _qualify(name: str, column: str) -> str:
 def moved_condition(
     whens: Sequence[When], fixed: Mapping[str, tuple[str, str]], source: tuple[str, Sequence[str]] | None
 ) -> str:
-    """Return the condition that an update gives a row another key or partition.
+    """Return the expression that tells whether an update would change a row's key or partition.
 
     Args:
-        fixed: column -> the expression for its old value, and its type.
+        fixed: key or partition column -> the expression for its old value, and its type.
+        source: the qualifier of the source's columns, and their names; None without a source.
     """
     updates = [(at, when) for at, when in enumerate(whens) if when.action == "update"]
     moves = [

@@ -1,6 +1,6 @@
 """The parts of ``merge``, ``update``, ``delete`` and ``insert`` statements. Pure: expressions stay as written.
 
-Also the conditions of a ``delete`` that every engine evaluates alike (`find_plain_where`). Such a condition compares
+`find_plain_where` finds the conditions of a ``delete`` that every engine evaluates alike. Such a condition compares
 columns of integers, texts or booleans with literals of the same type, or tests for null; comparisons are joined by
 ``and``. Times, floats, casts and functions are left to the host, because engines evaluate them differently.
 """
@@ -358,7 +358,7 @@ _READERS: Final[Mapping[str, Callable[[_Parts], MergeInto | Update | Delete | In
 }
 
 
-#: Words and signs that may refer to columns without naming them.
+#: If one of these words or signs is in a statement, the statement may use columns that it does not name.
 _WIDE: Final = frozenset({
     "select", "from", "with", "using", "columns", "table", "values", "returning", "describe", "desc", "summarize",
     "show", "pivot", "unpivot", "#", ":",
@@ -366,10 +366,9 @@ _WIDE: Final = frozenset({
 
 
 def find_named_columns(change: Change, columns: Collection[str]) -> frozenset[str] | None:
-    """Return the columns that an update or delete names; None if it may use others.
+    """Return the columns that an update or delete names; None if the statement may use other columns.
 
-    It uses only the columns that it names if it contains no other query, no star, and no table name as a value, which
-    would be a whole row.
+    A statement may use other columns if it contains a query, a star, or a table name as a value: a whole row.
     """
     rest = list(change.tokens[change.after :])
     table_names = {change.tokens[change.after - 1].value.lower()}

@@ -30,7 +30,7 @@ from lakeformat.sql_statements.read_changes import Change, find_change
 
 __all__ = ["AnyStatement", "TableStatement", "recognize"]
 
-#: Statements that describe one table, or change its columns or whole files of it.
+#: Statements about one table that change no single rows: they describe it, or change its columns or whole files.
 TableStatement: TypeAlias = (
     AddColumns | DescribeTable | DropPartitions | Optimize | RestoreTable | ShowTable | TruncateTable | Vacuum
 )

@@ -234,7 +234,7 @@ class _Runner:
             raise InvalidInputError("returning is not supported; the result counts the rows, and a select shows them")
         plain, found_tables = self._replace_tables(change.text)
         now = find_change(plain, Dialect.DUCKDB)
-        assert now is not None  # noqa: S101  Only names have changed.
+        assert now is not None  # noqa: S101  The text differs only in names.
         with duckdb_session(self.time_zone) as session:
             if now.action == "insert":
                 return self._insert(session, table, now, found_tables)
@@ -247,8 +247,9 @@ class _Runner:
     def _insert(
         self, session: DuckDBSession, table: Table, change: Change, found_tables: Mapping[str, FoundTable]
     ) -> WriteResult:
-        """Insert the rows into an empty duckdb table of the same columns, so that duckdb's rules apply. Then
-        write them.
+        """Insert the rows into an empty duckdb table of the same columns, and write them to the lakeformat table.
+
+        In this way duckdb's rules for inserts apply.
         """
         name, columns = f"lakeformat.{quote_name(change.target.name)}", table.schema
         session.run("create schema lakeformat")
@@ -271,14 +272,14 @@ class _Runner:
     def _merge(
         self, session: DuckDBSession, table: Table, change: Change, found_tables: Mapping[str, FoundTable]
     ) -> WriteResult:
-        """Run the statement on a copy of the rows in duckdb. Then merge the rows that differ, as one commit."""
+        """Run the statement on a copy of the rows in duckdb. Merge the rows that differ in one commit."""
         read_snapshot = table.context.writable_snapshot()
         self._snapshots[table.context.storage.location] = read_snapshot
         config, columns, name = read_snapshot.config, table.schema, change.target.name
         named = find_named_columns(change, columns.names)
         if named is not None and not config.record_fields:
             kinds = [columns.field(each).type for each in named]
-            named = None if any(map(pa.types.is_nested, kinds)) else named  # duckdb inserts such rows again, whole.
+            named = None if any(map(pa.types.is_nested, kinds)) else named  # duckdb deletes and inserts such rows.
         if named is not None:
             fixed = {field.partition(".")[0] for field in (*config.record_fields, *config.partition_fields)}
             narrow = pa.schema([field for field in columns if field.name in named | fixed])
@@ -305,7 +306,7 @@ class _Runner:
 
 
 def _open_table(rows: Any) -> Table | None:
-    """Return the table that was given for a name, opened; None for rows."""
+    """Open the table that a name's value is or names. Return None if the value is rows."""
     if isinstance(rows, str | os.PathLike):
         return open_table(rows)
     if isinstance(rows, KnownTable):

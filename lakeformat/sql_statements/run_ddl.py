@@ -92,7 +92,7 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The path of the new table, the table that exists there, and whether the name itself is ``taken``."""
+    """The path of the new table, the table that exists there, and whether the new name is taken."""
 
     path: str
     table: Table | None
@@ -100,7 +100,7 @@ class _Place:
 
     @property
     def has_commits(self) -> bool:
-        """Tell whether the table has a commit. If it has none, a failed ``create table`` may be repeated."""
+        """Tell whether the table has a commit. A table without commits may be left from a failed ``create table``."""
         return self.table is not None and self.table.snapshot().instant_time is not None
 
 

@@ -71,7 +71,9 @@ def run_call(call: Call, table: Any) -> pa.Table:
     found = _PROCEDURES.get(call.procedure)
     if found is None:
         known = nearest(call.procedure, _PROCEDURES)
-        raise UnsupportedTableError(f"call {call.procedure} is not there{known}; there are {', '.join(_PROCEDURES)}")
+        raise UnsupportedTableError(
+            f"call {call.procedure} is not supported{known}; there are {', '.join(_PROCEDURES)}"
+        )
     arguments, run = found
     unknown = set(call.arguments) - set(arguments) - set(_TABLE)
     if unknown:
@@ -165,8 +167,10 @@ _PROCEDURES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any, Mapping[st
 
 
 def describe_columns(table: Table, *, extended: bool) -> pa.Table:
-    """Return names and types as Spark lists them, then the partition columns. With ``extended`` also describe
-    the table.
+    """Return names and types as Spark lists them, then the partition columns.
+
+    Args:
+        extended: whether to describe the table too.
     """
     schema, partitions = table.schema, table.config.partition_fields
     rows = [(field.name, sql_type(field.type)) for field in schema]
@@ -187,8 +191,9 @@ def describe_columns(table: Table, *, extended: bool) -> pa.Table:
 
 
 def describe_detail(table: Table) -> pa.Table:
-    """Return one row with path, kind, keys, live files and bytes. Columns have Delta's names if Delta has such
-    a column.
+    """Return one row with path, kind, keys, live files and bytes.
+
+    A column that Delta has too has Delta's name.
     """
     description = table.describe()
     return pa.table(
@@ -209,8 +214,9 @@ def describe_detail(table: Table) -> pa.Table:
 
 
 def describe_history(table: Table, limit: int | None) -> pa.Table:
-    """Return commits, newest first, with the version and the time that ``as of`` takes; also cleans, rollbacks,
-    restores and savepoints, which have no version.
+    """Return all actions, newest first. A commit has the version and the time that ``as of`` takes.
+
+    Cleans, rollbacks, restores and savepoints have no version.
     """
     entries = table.history(limit, actions=True)
     versions = {time: version for version, time in enumerate(list_commit_times(table.context.store))}

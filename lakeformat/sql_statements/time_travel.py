@@ -75,8 +75,11 @@ class PastTable:
 
 @dataclass(frozen=True, slots=True)
 class ChangedTable:
-    """The rows that commits after ``since``, up to and including ``until``, have written. With ``images`` every change
-    instead.
+    """The changes that commits after ``since``, up to and including ``until``, made to a table.
+
+    Attributes:
+        images: whether every change is returned, with its rows before and after; else each changed row once.
+        since, until: instant times; None as ``until`` means now.
     """
 
     target: TableName

@@ -38,7 +38,8 @@ except ImportError:  # Not a POSIX system: the locks then exclude no process.
 EXCLUDES: Final = fcntl is not None
 _POLL_SECONDS: Final = 0.02
 _OWNER_BYTES: Final = 512
-#: Files that this process has opened to lock them. `_GUARD` keeps forks from happening between opening and adding one.
+#: Handles of the files that this process has opened to lock them. While `_GUARD` is held, the process does not fork, so
+#: a handle cannot be inherited before it is in this set.
 _OPEN_HANDLES: Final[set[int]] = set()
 _GUARD: Final = threading.RLock()
 
@@ -48,12 +49,14 @@ def hold_lock(real: str, timeout_seconds: float, what: str, *, make: bool) -> It
     """Hold a file's lock while the block runs.
 
     Args:
+        real: Absolute path of the file.
+        timeout_seconds: How long to wait if another process holds the lock.
         what: Name of the locked table or file, for the message.
         make: Whether to make a missing file, and to write the process and host of the holder into the file.
 
     Raises:
         FileNotFoundError: The file is missing and ``make`` is false.
-        LockTimeoutError: Another process holds the lock.
+        LockTimeoutError: Another process still holds the lock after the timeout.
     """
     process = os.getpid()
     with _GUARD:
@@ -65,7 +68,7 @@ def hold_lock(real: str, timeout_seconds: float, what: str, *, make: bool) -> It
             _write_owner(handle)
         yield
     finally:
-        if os.getpid() == process:  # In a forked child the number may already be that of another file.
+        if os.getpid() == process:  # In a forked child, the number may already belong to another file.
             _release(handle)
 
 
@@ -106,7 +109,7 @@ def _wait_for_lock(handle: int, timeout_seconds: float, what: str) -> None:
 
 
 def _write_owner(handle: int) -> None:
-    with suppress(OSError):  # On a full disk other processes' timeout messages then name no holder.
+    with suppress(OSError):  # On a full disk, the timeout messages of other processes do not name the holder.
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
@@ -142,7 +145,7 @@ _COUNTER: Final = itertools.count()
 #: Errors of file systems that have no hard links.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
 
-#: Timeout for holding a file. `is_held` locks a file for less time than this.
+#: Timeout of `LocalStorage.hold`. It is longer than the moment for which `is_held` locks a file.
 _GLANCE_SECONDS: Final = 0.2
 
 
@@ -214,7 +217,10 @@ class LocalStorage:
 
     @staticmethod
     def _link(aside: str, target: str) -> None:
-        """Give the file its name. Without hard links, the file is empty for a moment, but never partly written."""
+        """Give the temporary file its final name.
+
+        If the file system has no hard links, the file is empty for a moment, but never partly written.
+        """
         try:
             os.link(aside, target)
         except OSError as error:
@@ -430,7 +436,10 @@ def _flush_folder(real: str) -> None:
 
 
 def _drop_checksum(real: str) -> None:
-    """Remove the ``.crc`` file beside a file. Hadoop refuses a file with a wrong one (table-version-6, section 0)."""
+    """Remove the ``.crc`` file beside a file.
+
+    Hadoop refuses a file whose ``.crc`` file does not match it (table-version-6, section 0).
+    """
     folder, name = os.path.split(real)
     with suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(os.path.join(folder, f".{name}.crc"))

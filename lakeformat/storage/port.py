@@ -59,8 +59,8 @@ class FileInfo:
 class Locks(Protocol):
     """The locks of a table: one lock for the whole table, and holds on files. Local files are locked by ``flock``.
 
-    A write holds the lock while it begins and while it publishes. Between these no code may depend on the lock, because
-    a lock may become a lease.
+    A write holds the lock while it begins and while it publishes. No code may depend on the lock between these two
+    times, because a later adapter may have locks that expire.
     """
 
     def hold(self, path: str) -> AbstractContextManager[None]:
@@ -73,9 +73,10 @@ class Locks(Protocol):
         """Tell whether a file is held now; always False if `has_lock` is False."""
 
     def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
-        """Hold the table's lock while the block runs. If the holder dies, the lock is free. Raise `LockTimeoutError`.
+        """Hold the table's lock while the block runs. If the holder dies, the lock is free.
 
-        If `has_lock` is False, the lock excludes no other process.
+        If `has_lock` is False, the lock excludes no other process. Raise `LockTimeoutError` if another holder still has
+        the lock after the timeout.
         """
 
     @property
@@ -108,7 +109,7 @@ class Storage(Locks, Protocol):
         """Replace a file's whole content. Readers see the old bytes or the new bytes."""
 
     def read(self, path: str) -> bytes:
-        """Read a whole file. Raise ``FileNotFoundError``."""
+        """Read a whole file. Raise ``FileNotFoundError`` if there is no such file."""
 
     def info(self, path: str) -> FileInfo | None:
         """Return the entry at the path now (never from a cache), or None."""
@@ -117,7 +118,10 @@ class Storage(Locks, Protocol):
         """List the direct children now (never from a cache), by name; empty if there is no such folder."""
 
     def open_input(self, path: str) -> Any:
-        """Open a file as a seekable ``pyarrow.NativeFile`` (a context manager). Raise ``FileNotFoundError``."""
+        """Open a file as a seekable ``pyarrow.NativeFile`` (a context manager).
+
+        Raise ``FileNotFoundError`` if there is no such file.
+        """
 
     def open_output(self, path: str) -> AbstractContextManager[Any]:
         """Open a new file for streaming (``pyarrow.NativeFile``). If the block raises, no file is left behind.

@@ -1,7 +1,8 @@
 """Storage on every file system that fsspec reaches (S3, GCS, Azure ...). It has no lock, so only one writer at a time.
 
-The timeline needs put-if-absent, which is the store's own conditional write. File systems of fsspec without one (their
-"create" first looks and then writes) are refused for writing, by name.
+The timeline needs put-if-absent, which is the store's own conditional write. Some file systems of fsspec
+have no such write: they first look whether the file exists, and then write it. Therefore `FsspecStorage.create` refuses
+every protocol that is not in `_EXCLUSIVE`.
 
 A write that gets no answer may still be carried out later. Then `FsspecStorage.create` raises `OutcomeUnknownError`,
 and `lakeformat.timeline.store` puts the same bytes again.
@@ -114,7 +115,8 @@ _EXPECTED_ERRORS: Final[Mapping[str, tuple[type[Exception], ...]]] = {
     "write": (),
     "list": (FileNotFoundError, NotADirectoryError),
 }
-#: Errors of the store's refusal, or of the client before it sends. After every other error a file may still be made.
+#: Errors after which no file was or will be made: the store refused the request, or the client did not send it. After
+#: any other error, the file may still be made.
 _REFUSALS: Final = (PermissionError, FileNotFoundError, NotImplementedError, TypeError, ValueError)
 
 
@@ -237,7 +239,7 @@ class FsspecStorage:
             )
 
     def open_input(self, path: str) -> Any:
-        """Open a seekable file, each read of which is a request."""
+        """Open a seekable file. Each read is a request to the store."""
         real = self._resolve(path)
         with self._explain_errors("read", path):
             file = self._fs.open(real, "rb")
@@ -254,7 +256,7 @@ class FsspecStorage:
         except BaseException:
             with self._explain_errors("throw away", path):
                 target.discard()
-                target.closed = True  # Otherwise its finalizer would try to finish the upload.
+                target.closed = True  # Otherwise the file's finalizer would try to finish the upload.
             raise
         with self._explain_errors("write", path):
             target.close()
@@ -267,7 +269,7 @@ class FsspecStorage:
             self._fs.rm_file(old)
 
     def touch(self, path: str) -> None:
-        """Write an empty object again."""
+        """Write an empty object, which renews the modification time."""
         self.replace(path, b"")
 
     def delete(self, path: str) -> bool:
@@ -344,7 +346,7 @@ def _advise(error: Exception) -> str:
 
 
 class _ExplainedFile(io.RawIOBase):
-    """A file of fsspec that explains the errors of each read and write."""
+    """A file of fsspec whose reads and writes raise the errors of the port."""
 
     def __init__(self, file: Any, explain_errors: Callable[[], AbstractContextManager[None]]) -> None:
         self._file, self._explain_errors = file, explain_errors

@@ -2,7 +2,7 @@
 
 Scratch files are small files that processes of one user share; only one process at a time changes a file. They lie in
 the system's folder for temporary files, in a folder that only the user can write to. A file that was not changed for a
-week is deleted when the next one is made. A deleted file is never made again.
+week is deleted when the next scratch file is made. A deleted file is never made again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def make_scratch() -> str:
 
 
 def change_scratch(path: str, change: Callable[[bytes], bytes]) -> None:
-    """Replace a scratch file's bytes by ``change`` of them, under a lock that makes other processes wait.
+    """Replace a scratch file's bytes by ``change(bytes)``, under a lock that makes other processes wait.
 
     A process that dies during the write may leave a partly written file.
 
@@ -63,7 +63,7 @@ def change_scratch(path: str, change: Callable[[bytes], bytes]) -> None:
 def _make_folder() -> Path:
     """Make the user's folder and return it. Raise ``PermissionError`` if other users can access it."""
     if not hasattr(os, "getuid"):
-        raise OSError("this system has no locks of files")
+        raise OSError("this system has no file locks")
     folder = Path(tempfile.gettempdir()) / f"lakeformat-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(0o700)
@@ -83,7 +83,7 @@ def _delete_old(folder: Path) -> None:
 
 @contextmanager
 def open_mapped_storage(storage: Storage) -> Iterator[Storage]:
-    """Yield the storage itself if it is local, since it maps files into memory; else yield a temporary folder."""
+    """Yield a storage whose files can be memory-mapped: the storage itself if it is local, else a temporary folder."""
     if isinstance(storage, LocalStorage):
         yield storage
         return

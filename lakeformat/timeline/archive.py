@@ -94,7 +94,7 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
         CorruptTableError: The manifest is damaged, ``_version_`` names a missing manifest, or a file has another size.
         FileNotFoundError: A file is missing. A writer may have merged files meanwhile, so read again.
     """
-    text = _read_version(storage, folder)  # Before the listing, since a manifest is written before its number.
+    text = _read_version(storage, folder)  # Read before the listing: a writer writes the manifest first.
     version = int(text) if _is_number(text) else None
     entries = {entry.name: entry for entry in storage.list(folder)}
     newest = max((int(match[1]) for name in entries if (match := MANIFEST_NAME.fullmatch(name))), default=-1)
@@ -114,11 +114,11 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
     except CorruptTableError:
         if version != newest - 1:
             raise
-        return _decode_manifest(storage, folder, version, entries)  # A writer is writing the newest, or died in it.
+        return _decode_manifest(storage, folder, version, entries)  # The newest is not completely written.
 
 
 def find_version_damage(storage: Storage, folder: str) -> str:
-    """Return what is wrong with ``_version_``, which does not stop reading; "" if it is right."""
+    """Describe the damage of ``_version_`` that does not stop reading; return "" if the file is right."""
     return _check_version(_read_version(storage, folder), read_manifest(storage, folder).number)
 
 
@@ -198,7 +198,7 @@ class ArchivedTimeline:
         return {instant.time: instant.completed_at for instant in self._instants(self._select_times(times))}
 
     def completed_in(self, after: str, until: str | None = None) -> tuple[Instant, ...]:
-        """Return the commits completed in (after, until], in that order; see `Timeline.completed_in`."""
+        """Return the commits completed in (after, until], ordered by completion time; see `Timeline.completed_in`."""
         when = pc.coalesce(self.columns.column("completion_time"), self.columns.column("time"))
         wanted = pc.greater(when, after)
         if until is not None:
@@ -206,14 +206,14 @@ class ArchivedTimeline:
         return tuple(sorted(self._instants(wanted), key=lambda i: (i.completed_at, i.time)))
 
     def of_actions(self, actions: Iterable[Action]) -> list[Instant]:
-        """Return the instants with the given actions, which must not be commits, by time."""
+        """Return the instants with the given actions, sorted by time. The actions must not be commit actions."""
         names = pa.array([action.value for action in actions])
         rows = self.columns.filter(pc.is_in(self.columns.column("action"), names))
         pairs = zip(rows.column("time").to_pylist(), rows.column("action").to_pylist(), strict=True)
         return [Instant(time, Action(name), State.COMPLETED) for time, name in pairs]
 
     def commits(self, instants: Collection[Instant]) -> Iterator[tuple[Instant, CommitMetadata]]:
-        """Yield the given commits with their metadata, in the order of the archive's files, each of which is read once.
+        """Yield the given commits with their metadata, in the order of the archive's files. Each file is read once.
 
         Memory: a block of the archive; in layout 2 a row group.
 
@@ -242,7 +242,10 @@ class ArchivedTimeline:
 
 
 def _make_timeline(storage: Storage, tables: list[pa.Table], files: list[str], read: _ReadCommits) -> ArchivedTimeline:
-    """Make the archived timeline, with each instant once; a run that died may have archived an instant twice."""
+    """Make the archived timeline with each instant once.
+
+    If a run died, the next run may have archived the same instant a second time.
+    """
     rows = pa.concat_tables([COLUMNS.empty_table(), *tables]).group_by(["time", "action"], use_threads=False)
     once = rows.aggregate([("completion_time", "max"), ("file", "max")]).rename_columns(
         ["time", "action", "completion_time", "file"]
@@ -330,7 +333,10 @@ def _check_instants(rows: pa.Table, file: pq.ParquetFile, name: str) -> None:
 
 
 def _greatest_time(name: str) -> str:
-    """Return the greatest instant time in a file by its name; "~" if the name does not hold it, as after upgrades."""
+    """Return the greatest instant time in a file, taken from its name.
+
+    If the name does not hold the time, as after an upgrade, return "~", which is greater than every time.
+    """
     parts = name.split("_")
     return parts[1] if len(parts) == 3 and parts[0] <= parts[1] else "~"
 
@@ -364,7 +370,11 @@ def open_history(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
 def _retry_once(
     read: Callable[[Storage, str, str], ArchivedTimeline], storage: Storage, folder: str, since: str
 ) -> ArchivedTimeline:
-    """Read again if a file disappeared meanwhile. Raise `CorruptTableError` if a file is then missing again."""
+    """Read the archive. If a file is missing, because a writer merged files meanwhile, read again once.
+
+    Raises:
+        CorruptTableError: A file is missing in the second try, too.
+    """
     with suppress(FileNotFoundError):
         return read(storage, folder, since)
     try:
@@ -448,7 +458,8 @@ def merge_archive_logs(storage: Storage, folder: str) -> bool:
 def write_history(storage: Storage, folder: str, instants: Sequence[InstantToArchive]) -> None:
     """Write a history file of level 0, and a manifest that names it.
 
-    A file that a manifest names is never overwritten. Instants that a run that died has already archived are left out.
+    A file that a manifest names is never overwritten. If an earlier run died after it archived some of the instants,
+    these instants are not written again.
     """
     number, files = _newest_manifest(storage, folder)
     named = {str(file["fileName"]) for file in files}
@@ -528,7 +539,10 @@ def _publish(storage: Storage, folder: str, number: int, files: Sequence[Mapping
 
 
 def _delete_unused(storage: Storage, folder: str, kept_manifests: int) -> None:
-    """Delete manifests except the newest ``kept + 1``, then data files that none of these names."""
+    """Delete old manifests, then the data files that no remaining manifest names.
+
+    The newest manifest and the ``kept_manifests`` before it remain.
+    """
     entries = storage.list(folder)
     numbers = sorted((int(m[1]) for entry in entries if (m := MANIFEST_NAME.fullmatch(entry.name))), reverse=True)
     for number in numbers[kept_manifests + 1 :]:

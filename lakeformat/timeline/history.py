@@ -33,7 +33,7 @@ class HistoryEntry(OneLine):
     """One completed commit, or one clean, rollback, restore or savepoint.
 
     Attributes:
-        instant_time: The instant time. A savepoint has that of the commit that it keeps.
+        instant_time: The instant time. For a savepoint it is the time of the commit that the savepoint keeps.
         action: The action on the timeline: ``commit``, ``deltacommit``, ``replacecommit``, ``clean`` ...
         operation: For a commit, its operation or verb: ``upsert``, ``insert``, ``update``, ``delete``, ``merge`` ... or
             the operation that another writer stored. For another entry, its action.

@@ -147,7 +147,7 @@ def check_step(instant: Instant, to: State) -> Instant:
     return Instant(instant.time, action, to)
 
 
-#: Seconds between tries. If the tries have taken `_PATIENCE_SECONDS`, there are no more: clients themselves retry many
+#: Seconds between tries. After `_PATIENCE_SECONDS` there is no further try, because the clients themselves retry many
 #: times before they report that there was no answer.
 _PAUSES: Final = (0.0, 0.1, 0.3)
 _PATIENCE_SECONDS: Final = 10.0
@@ -258,9 +258,9 @@ class TimelineStore:
 
         Args:
             archive_folder: Folder to list, after the timeline, for the mark of the archive; None for no mark.
-            as_stored: Whether commits that a running restore has not undone yet are completed. Only that restore sets
-                it. For all others these commits are pending as soon as the restore is inflight, so that they see the
-                table either before or after the restore.
+            as_stored: Whether commits that an inflight restore will undo still count as completed, as their files say.
+                Only the restore itself sets this. All other callers see these commits as pending as soon as the restore
+                is inflight, so they see the table either before or after the restore.
         """
         listed = self._list_instants()
         if self._may_have_moved(listed):
@@ -274,7 +274,7 @@ class TimelineStore:
         return timeline if as_stored else timeline.with_pending(self._read_undone_times(timeline))
 
     def _parse_names(self, names: tuple[str, ...], archive: str | None) -> Timeline:
-        """Make the timeline of file names. The last one is cached, since most listings of a write are equal."""
+        """Make the timeline of these file names. The last one is cached, since most listings of a write are equal."""
         arguments = (names, archive, self.layout)
         if self._last is None or self._last[0] != arguments:
             self._last = (arguments, Timeline.of_file_names(*arguments))
@@ -294,13 +294,16 @@ class TimelineStore:
         return listed
 
     def _may_have_moved(self, listed: Sequence[FileInfo]) -> bool:
-        """Tell whether the table may have another layout by now, so that these files are being removed."""
+        """Tell whether the listing shows that another program may have changed the table's layout.
+
+        If the layout has changed, the files of the old layout are being removed.
+        """
         if self.layout.has_completion_times:
             return not listed or any(entry.name == MOVED for entry in listed)
         return any(entry.path == LAYOUT_2.folder for entry in listed)
 
     def _guess_layout(self, listed: Sequence[FileInfo]) -> TimelineLayout:
-        """Return the layout by a listing of ``.hoodie`` if it is clear, else by the properties, which cost a call."""
+        """Return the layout that a listing of ``.hoodie`` shows. If the listing is not clear, read the properties."""
         if any(LAYOUT_1.parse(entry.name) for entry in listed) and not any(e.path == LAYOUT_2.folder for e in listed):
             return LAYOUT_1
         with suppress(TableNotFoundError):
@@ -316,7 +319,7 @@ class TimelineStore:
         stamps = "\n".join(sorted(f"{entry.name} {entry.size_bytes}" for entry in files))
         return hashlib.blake2b(stamps.encode(), digest_size=16).hexdigest() if files else ""
 
-    # --- what instants say ----------------------------------------------------------------------------
+    # --- contents of instants -------------------------------------------------------------------------
 
     def path(self, instant: Instant) -> str:
         """Return the path of an instant's file, relative to the table."""
@@ -436,9 +439,10 @@ class TimelineStore:
     def read_unseen_archived(self, timeline: Timeline, known: frozenset[str]) -> list[tuple[str, CommitMetadata]]:
         """Return (instant time, metadata) of archived commits that are neither in ``known`` nor on the timeline.
 
-        These commits have completed and were archived since the caller saw ``known``. The archive is read only if the
-        oldest known commit has left the timeline. Known commits with savepoints are not used for this test if there
-        are others, because savepoints keep commits on the timeline.
+        These commits have completed and were archived since the caller saw ``known``. If the oldest known commit is
+        still on the timeline, nothing newer was archived, and the archive is not read. Commits with a savepoint stay on
+        the timeline, so the oldest commit without a savepoint is tested. If all have savepoints, the newest one is
+        tested.
         """
         held = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
         oldest = min(known - held, default=max(known, default=""))
@@ -452,8 +456,8 @@ class TimelineStore:
     def completion_times(self, timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
         """Return instant time -> completion time, for the given times that are committed (`Timeline.is_committed`).
 
-        If the layout stores completion times, those of archived commits are read from the archive. A commit that is not
-        there either gets its instant time.
+        If the layout stores completion times, those of archived commits are read from the archive. If a commit is
+        neither on the timeline nor in the archive, its instant time is returned.
         """
         active = {time: end for time in times if (end := timeline.completion_time(time)) is not None}
         older = {time: time for time in times if time not in active and timeline.is_committed(time)}
@@ -524,7 +528,7 @@ class TimelineStore:
         return next_instant_time(clock.now_ms(), max(timeline.last_time or "", completed.time), config.zone)
 
     def remove(self, instant: Instant) -> None:
-        """Remove a completed instant from the timeline. Its pending files go first, so that it never looks pending.
+        """Remove a completed instant from the timeline. Its pending files are deleted first, so it never looks pending.
 
         To make a commit's rows invisible, use `undo` instead.
         """
@@ -541,6 +545,6 @@ class TimelineStore:
         self.storage.delete(self.path(instant.at(State.INFLIGHT)))
 
     def erase(self, instant: Instant) -> None:
-        """Remove a pending instant from the timeline. Its inflight file goes last."""
+        """Remove a pending instant from the timeline. Its inflight file is deleted last."""
         self.storage.delete(self.path(instant.at(State.REQUESTED)))
         self.storage.delete(self.path(instant.at(State.INFLIGHT)))

@@ -119,7 +119,7 @@ class Timeline:
         return self._completions.get(instant_time)
 
     def completed_in(self, after: str, until: str | None = None) -> tuple[Instant, ...]:
-        """Return the commits completed in (after, until], in that order, for an incremental query.
+        """Return the commits completed in (after, until], ordered by completion time, for an incremental query.
 
         Bounds are completion times in layout 2 and instant times in layout 1. They are compared as text.
         """
@@ -154,7 +154,7 @@ class Timeline:
     def with_pending(self, times: frozenset[str]) -> Timeline:
         """Return the timeline as it was before the writes of these times completed.
 
-        They become inflight, or pending plans if they come from a plan.
+        These writes become inflight. A write that completed a plan becomes the pending plan again.
         """
         if not times:
             return self

@@ -77,7 +77,10 @@ class TimelineLayout:
         return Action.CLUSTERING if self.has_completion_times else Action.REPLACE_COMMIT
 
     def list_requests(self, instant: Instant) -> tuple[Instant, ...]:
-        """Return the requested instants that this instant may have had; a completed one may come from a plan."""
+        """Return the requested instants from which this instant may have come.
+
+        If the instant is completed, it may have been a plan, so the requests of such plans are returned, too.
+        """
         own = instant.at(State.REQUESTED)
         if instant.state is not State.COMPLETED:
             return (own,)

@@ -119,7 +119,7 @@ def make_stages(report: Mapping[str, Any]) -> tuple[Stage, ...]:
     tags = [step for step in report.get("steps", ()) if step["step"] == "tag" and step.get("files")]
     if not tags:
         raise InvalidInputError(
-            "this write looked for no keys in files, so there is no funnel; upserts and deletes by key look"
+            "this write looked for no keys in files, so there is no figure; upserts and deletes by key have one"
         )
     tag, rows, files = tags[0], report["rows"], report["files"]
     keys, found = tag["keys"], tag["files"]

@@ -1,8 +1,8 @@
 """Ids of batches that may be sent twice: a write whose (app, id) is in the table already is skipped.
 
-The extra metadata of each commit holds the last id of every app. Each commit copies all of them from the earlier ones,
-so that none is lost when commits are archived. The order of instant times is not the order of publishing, so all active
-commits are read.
+The extra metadata of each commit holds the last id of every app. Each commit copies all ids from the earlier commits,
+so that no id is lost when commits are archived. The order of instant times is not the order of publishing, so all
+active commits are read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def read_last_batches(store: TimelineStore, timeline: Timeline, app: str | None 
     older = sorted(archive.completed_in(""), reverse=True)
     for start in range(0, len(older), _AT_ONCE):
         found = _collect_greatest_ids(metadata for _, metadata in archive.commits(older[start : start + _AT_ONCE]))
-        if found:  # These commits hold the ids of all earlier ones.
+        if found:  # These commits hold the ids of all earlier commits.
             return {**found, **last}
     return last
 
@@ -88,5 +88,5 @@ def make_batches_entry(last: Mapping[str, int], batch: BatchId | None) -> Mappin
 BATCHES_KEY: Final = "lakeformat.batches"
 
 
-#: Archived commits that are read together.
+#: Number of archived commits that are read together.
 _AT_ONCE: Final = 100

@@ -1,11 +1,12 @@
 """Claims: files that mark our pending instants, and the heartbeats by which writers show that they live.
 
-A claim is put before its instant. Its kind says what its writer is: one ``process``, or several processes one after the
-other that share only the heartbeat (Hudi: ``HoodieHeartbeatClient``).
+A claim is put before its instant. The kind of the claim is ``process`` if one process carries out the write. It is
+``heartbeat`` if several processes do, one after the other; they share only the heartbeat (Hudi:
+``HoodieHeartbeatClient``).
 
 A living writer shows two signs: its process holds the claim, and a thread renews the heartbeat. If the storage has
-locks, the claim is free as soon as its process dies. If it has none, or if several processes carry out the write, only
-the heartbeat stops, and the writer counts as dead `DEAD_AFTER_MS` later.
+locks, the claim is free as soon as its process dies. If the storage has no locks, or if several processes carry out the
+write, only the heartbeat stops, and the writer counts as dead `DEAD_AFTER_MS` later.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ __all__ = [
     "renew_heartbeat",
 ]
 
-#: The kind of a claim whose writer is one process. It starts to hold the claim before it releases the table's lock.
+#: The kind of a claim whose writer is one process. The process holds the claim before it releases the table's lock.
 PROCESS: Final = "process"
 
 #: Folder of the heartbeat files of running writers, ours and Hudi's.
 HEARTBEATS: Final = f"{HOODIE}/.heartbeat"
-#: Heartbeat interval. A writer renews three times as often, and counts as dead after twice the interval
+#: Heartbeat interval. A writer renews its heartbeat three times per interval. It counts as dead after two intervals
 #: (hoodie.client.heartbeat.interval_in_ms, tolerable.misses).
 HEARTBEAT_MS: Final = 60_000
 DEAD_AFTER_MS: Final = 2 * HEARTBEAT_MS
-#: A pending instant of another program without a heartbeat is left alone for this long.
+#: Age at which another program's pending instant without a heartbeat counts as dead.
 FOREIGN_GRACE_MS: Final = 600_000
 
 
@@ -73,8 +74,9 @@ class Claim:
     Attributes:
         kind: ``process`` or ``heartbeat``.
         write_id: names the stage folder of the write; None for rollbacks and for damaged claims.
-        keeps_plan: if the writer dies, only the run is undone; the plan existed before and may be run again.
-        undoes: for a rollback: it undoes a completed commit.
+        keeps_plan: whether the plan of the instant stays if the writer dies. Then only the run is undone, and the plan
+            may be run again.
+        undoes: whether the instant is a rollback of a completed commit.
     """
 
     kind: str
@@ -105,7 +107,7 @@ def claim_instant(
 ) -> Instant:
     """Claim and request a new instant, greater than all existing ones. Call it under the table's lock.
 
-    The plan of a compaction stays even if its writer dies: others may write to the slices that it opens.
+    The plan of a compaction stays even if its writer dies: other writers may write to the slices that the plan opens.
 
     Args:
         undoes: see `Claim`.
@@ -120,7 +122,7 @@ def claim_instant(
             continue
         try:
             store.request(instant, data)
-        except FileExistsError:  # Another program's instant: with our claim it would look like ours.
+        except FileExistsError:  # Another program put this instant. With our claim it would look like ours.
             store.storage.delete(claim_path(instant.time))
             continue
         if action is not Action.ROLLBACK:
@@ -181,12 +183,15 @@ def remove_heartbeat(storage: Storage, instant_time: str) -> None:
 
 
 def has_process_lock(storage: Storage, claim: Claim) -> bool:
-    """Tell whether the death of the claim's writer shows at once, by a lock that is free; else its heartbeat stops."""
+    """Tell whether the claim's writer holds a lock that is free as soon as the writer dies.
+
+    If not, only the heartbeat shows whether the writer lives.
+    """
     return claim.kind == PROCESS and storage.has_lock
 
 
 def is_alive(store: TimelineStore, instant: Instant, claim: Claim, clock: Clock) -> bool:
-    """Tell whether the writer of our pending instant is alive, or may be. Call it under the table's lock."""
+    """Tell whether the writer of our pending instant is, or may be, alive. Call it under the table's lock."""
     if has_process_lock(store.storage, claim):
         return store.storage.is_held(claim_path(instant.time))
     if _is_given_up(store.storage, instant.time):
@@ -220,9 +225,10 @@ def release(storage: Storage, instant_time: str) -> None:
 
 
 def list_stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dict[str, Claim]:
-    """Return the claims of instants that are not pending, by time: their writers died around the first or last step.
+    """Return the claims of instants that are not pending, by instant time.
 
-    Leave out a young claim if the death of its writer would not show: its instant may be about to become pending.
+    Their writers died before they put the instant, or after they completed it. A young claim is left out, unless its
+    free process lock shows that its writer is dead: the writer may be about to put the instant.
     """
     stale: dict[str, Claim] = {}
     for entry in storage.list(own_path("pending")):
@@ -242,7 +248,10 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 
 @contextmanager
 def keep_alive(storage: Storage, instant_time: str) -> Iterator[None]:
-    """Show that this process lives while the block runs. Enter it under the same lock as the instant was claimed."""
+    """Show that this process lives while the block runs.
+
+    Enter the block before the lock under which the instant was claimed is released.
+    """
     with storage.hold(claim_path(instant_time)), HeartbeatThread(storage, instant_time):
         yield
 
@@ -272,7 +281,7 @@ class HeartbeatThread(AbstractContextManager["HeartbeatThread"]):
         self._thread.join()
         if self._has_renewed:
             with suppress(LakeformatError):  # The write is done; an error here must not fail it.
-                if not self._is_claimed():  # It may have been released just before a renewal.
+                if not self._is_claimed():  # The claim may have been removed just before a renewal.
                     remove_heartbeat(self._storage, self._time)
 
     def _run(self) -> None:
@@ -283,7 +292,9 @@ class HeartbeatThread(AbstractContextManager["HeartbeatThread"]):
                 self._has_renewed = True
                 renew_heartbeat(self._storage, self._time)
             except LakeformatError as error:
-                _LOG.warning("heartbeat of %s failed, trying again: %s", self._time, error)
+                _LOG.warning(
+                    "heartbeat of instant %s in %s failed, trying again: %s", self._time, self._storage.location, error
+                )
 
     def _is_claimed(self) -> bool:
         return read_claim(self._storage, self._time) is not None

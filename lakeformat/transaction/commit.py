@@ -36,7 +36,8 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 TOKEN_KEY: Final = "lakeformat.commit.token"
 _READ_TRIES: Final = 3
 
-#: Gets (instant time, metadata) of the commits completed since the write began; raises `WriteConflictError`.
+#: A check that is called with (instant time, metadata) of each commit completed since the write began. It raises
+#: `WriteConflictError` if a commit conflicts with the keys or partitions that are new in our write.
 NewKeyCheck = Callable[[Sequence[tuple[str, CommitMetadata]]], None]
 
 
@@ -76,7 +77,8 @@ def put_completed(
         check: loads the timeline, refuses conflicts, and returns that timeline.
         check_new_keys: the part of the check that is repeated after the commit, if the lock excludes no process.
         before_put: called when only the completed file is missing; an error that it raises stops the commit.
-        tidy: called if the commit is complete and yet an error is raised, because the caller does not tidy up then.
+        tidy: called if the commit is complete but a later check raises; after an error the caller itself does not tidy
+            up.
 
     Raises:
         WriteConflictError: nothing was published; the caller undoes.
@@ -106,7 +108,8 @@ def load_if_pending(store: TimelineStore, commit: OpenCommit) -> Timeline:
     is_pending = current is not None and current.state is State.INFLIGHT
     if not is_pending or was_rolled_back(store, timeline, commit.time):
         raise WriteConflictError(
-            f"instant {commit.time} was rolled back by another writer while it ran; run the write again"
+            f"instant {commit.time} of {store.storage.location} was rolled back by another writer while it ran; "
+            "run the write again"
         )
     return timeline
 
@@ -119,10 +122,10 @@ def _put_checked_note(
     check: Callable[[], Timeline],
     checked: Timeline,
 ) -> tuple[Timeline, Note, Instant]:
-    """Note the completed file. Repeat the check until the timeline loaded after the note is the checked one.
+    """Put the note of the completed file, then load the timeline again.
 
-    A writer that undoes us puts its rollback before it looks for our note. So at least one of the two sees the
-    other.
+    If other commits have completed since the check, check and put the note again. A writer that undoes our commit puts
+    its rollback before it looks for our note. So we see its rollback, or it sees our note.
 
     Returns:
         the timeline that was checked, the note, and the completed instant.
@@ -139,10 +142,10 @@ def _put_checked_note(
     except FileExistsError:
         drop_note(store.storage, commit.time)
         raise WriteConflictError(
-            f"instant {commit.time} was completed by another writer; run the write again"
+            f"instant {commit.time} of {store.storage.location} was completed by another writer; run the write again"
         ) from None
     except BaseException:
-        drop_note(store.storage, commit.time)  # Nothing was put.
+        drop_note(store.storage, commit.time)  # The completed file was not put.
         raise
 
 
@@ -154,7 +157,8 @@ def _complete(store: TimelineStore, commit: OpenCommit, put: Callable[[], Instan
         if ours is None:
             drop_note(store.storage, commit.time)
             raise WriteConflictError(
-                f"instant {commit.time} was completed by another writer; run the write again"
+                f"instant {commit.time} of {store.storage.location} was completed by another writer; "
+                "run the write again"
             ) from None
     except OutcomeUnknownError as error:
         raise _make_unknown_error(store, commit, error) from None
@@ -163,7 +167,9 @@ def _complete(store: TimelineStore, commit: OpenCommit, put: Callable[[], Instan
         if ours is None:
             drop_note(store.storage, commit.time)
             raise
-        _LOG.warning("commit %s is visible although storage reported: %s", commit.time, error)
+        _LOG.warning(
+            "commit %s of %s is visible although storage reported: %s", commit.time, store.storage.location, error
+        )
     return ours
 
 

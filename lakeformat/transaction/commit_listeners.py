@@ -117,9 +117,9 @@ class MetadataTableDropper(CommitListener):
         """Drop the metadata table, and log it; see `drop_metadata_table`."""
         if drop_metadata_table(self.context.store, self.context.clock):
             _LOG.warning(
-                "dropped the metadata table of %s, which would not know commit %s: Hudi lists folders, and reads "
-                "without its statistics and indexes, until a writer with hoodie.metadata.enable=true builds them again "
-                "from all files; set that to false where both write",
+                "dropped the metadata table of %s, which would lack commit %s: Hudi now lists folders, and reads "
+                "without statistics and indexes, until a Hudi writer with hoodie.metadata.enable=true builds that "
+                "table again from all files; if Hudi also writes to this table, set hoodie.metadata.enable=false there",
                 self.context.storage.location,
                 commit.time,
             )
@@ -146,9 +146,9 @@ class FileIndexUpdater(CommitListener):
                 settings.shard_files,
             )
             index.add_commit(published.base, published.instant, files, published.hidden)
-        except Exception as error:  # If it looked like a failed write, the caller would write its rows twice.
+        except Exception as error:  # If the write seemed to fail, the caller would repeat it.
             _INDEX_LOG.warning(
-                "the file index of %s does not know commit %s yet, the next write adds it: %s",
+                "the file index of %s lacks commit %s until the next write adds it: %s",
                 self.context.storage.location,
                 commit.time,
                 error,

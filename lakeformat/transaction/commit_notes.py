@@ -77,7 +77,7 @@ def read_note(storage: Storage, instant_time: str) -> Note | None:
         return Note(check_path(fields["path"]), str(fields["seen"]), data, fields["given_up"] is True)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):  # Not our note: our notes are put as a whole.
+    except (ValueError, KeyError, TypeError):  # The file is not from lakeformat, whose notes are put whole.
         return None
 
 

@@ -31,10 +31,13 @@ def list_touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
 
 
 def would_be_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool) -> bool:
-    """Tell whether the base file of a compaction that did not read this file would hide it.
+    """Tell whether a compaction hides the rows of a file.
+
+    The compaction is assumed not to have read the file.
 
     Args:
-        stat: statistics of a file of the commit at `time`.
+        stat: statistics of the file.
+        time: instant time of the commit that wrote the file.
         compacted: the compaction's instant time.
         by_name: whether the name of a log file gives its slice (timeline layout 1). If not, a log file that is written
             while the compaction runs belongs to the slice that the compaction opens.
@@ -46,10 +49,14 @@ def would_be_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool
 def reduce_compactions(
     time: str, ours: CommitMetadata, others: Iterable[tuple[str, CommitMetadata]], *, by_name: bool
 ) -> list[tuple[str, CommitMetadata]]:
-    """Return the other commits, reduced for compactions to the files that would hide ours: the rest changes no rows.
+    """Return the other commits. Of a compaction, return only the files that would hide files of our commit.
+
+    All other files of a compaction hold the same rows as before, so they conflict with no write.
 
     Args:
         time: instant time of our commit.
+        ours: metadata of our commit.
+        others: (instant time, metadata) of the other commits.
         by_name: see `would_be_hidden`.
     """
     return [
@@ -61,7 +68,7 @@ def reduce_compactions(
 def _reduce_to_hiding(
     compaction: CommitMetadata, compacted: str, time: str, ours: CommitMetadata, *, by_name: bool
 ) -> CommitMetadata:
-    """Reduce a compaction to the files that hide ours."""
+    """Return the compaction with only the files that hide files of our commit."""
     hidden = {
         FileGroupId(stat.partition_path, stat.file_id)
         for stat in ours.all_stats()

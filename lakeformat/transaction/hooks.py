@@ -108,13 +108,13 @@ class SqlValidator:
         after = evaluate(select, write.after)
         if self.expected is not None:
             if not equals_text(self.expected, after[0]):
-                raise _refusal(self.name, f"found {as_text(after[0])}, wanted {self.expected}")
+                raise _make_refusal(self.name, f"found {as_text(after[0])}, wanted {self.expected}")
             return
         before = evaluate(select, write.before.with_schema(write.after.schema))
         wants_equal = _SQL[self.kind][1] == "equal"
         if (_texts(before) == _texts(after)) is not wants_equal:
             found = f"{', '.join(_texts(before))} before and {', '.join(_texts(after))} after"
-            raise _refusal(self.name, f"found {found}, wanted {'equal' if wants_equal else 'different'} answers")
+            raise _make_refusal(self.name, f"found {found}, wanted {'equal' if wants_equal else 'different'} answers")
 
 
 @dataclass(frozen=True)
@@ -133,15 +133,15 @@ class PythonValidator:
         try:
             verdict = self.function(write)
         except Exception as error:
-            raise _refusal(self.name, f"{type(error).__name__}: {error}") from error
+            raise _make_refusal(self.name, f"{type(error).__name__}: {error}") from error
         if verdict is False:
-            raise _refusal(self.name, "it returned False")
+            raise _make_refusal(self.name, "it returned False")
 
 
 Validator = SqlValidator | PythonValidator
 
 
-def _refusal(name: str, found: str) -> ValidationFailedError:
+def _make_refusal(name: str, found: str) -> ValidationFailedError:
     return ValidationFailedError(f"validator {name} refused the write: {found}; nothing was published")
 
 
@@ -301,7 +301,7 @@ class HttpCallback:
 
     def __call__(self, message: CommitMessage) -> None:
         """Send the message. Raise ``OSError`` if the server does not answer with success."""
-        from urllib.request import Request, urlopen  # At the top it would double the import time of this module.
+        from urllib.request import Request, urlopen  # A top-level import would double the import time.
 
         headers = {"Content-Type": "application/json", **self.headers}
         request = Request(self.url, message.as_json(), headers, method="POST")  # noqa: S310  Checked: http or https.
@@ -353,7 +353,9 @@ def notify(callbacks: Sequence[Callback], message: CommitMessage) -> None:
             callback(message)
         except Exception as error:
             name = callback.url if isinstance(callback, HttpCallback) else callable_name(callback)
-            _LOG.warning("callback %s failed after commit %s: %s", name, message.commit_time, error)
+            _LOG.warning(
+                "callback %s failed after commit %s of %s: %s", name, message.commit_time, message.base_path, error
+            )
 
 
 _STATEMENT_LENGTH: Final = 500
@@ -388,7 +390,7 @@ class Hooks:
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
 
     def with_verb(self, verb: str) -> Hooks:
-        """Return these hooks with the verb that history shows, e.g. ``update``, which is an ``upsert`` to Hudi."""
+        """Return these hooks with a verb for the history, such as ``update``; Hudi calls an update an ``upsert``."""
         return replace(self, extra_metadata={**self.extra_metadata, VERB_KEY: verb})
 
 
@@ -406,10 +408,11 @@ def check_hooks(options: Options, schema: pa.Schema) -> None:
 
 
 def check_hook_names(arguments: Mapping[str, Any], verb: str, own: Sequence[str] = ()) -> None:
-    """Refuse arguments of a writing method that it does not have.
+    """Refuse arguments that a writing method does not have.
 
     Args:
         arguments: arguments given in addition to the method's own ones.
+        verb: name of the method, for the message.
         own: names of the method's own arguments, which the message may suggest.
 
     Raises:
@@ -440,6 +443,6 @@ def hooks_of(
 
 
 def with_statement(options: Options, text: str) -> Options:
-    """Return options whose writes keep this statement, shortened, in the commit's extra metadata."""
+    """Return the options with the text of a SQL statement, shortened, as extra metadata of the commit."""
     shortened = text if len(text) <= _STATEMENT_LENGTH else f"{text[: _STATEMENT_LENGTH - 3]}..."
     return replace(options, extra_metadata={**options.extra_metadata, STATEMENT_KEY: shortened})

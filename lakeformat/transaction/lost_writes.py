@@ -1,4 +1,6 @@
-"""Find files of commits that another commit hides without having read them: the loss that unlocked writers can cause.
+"""Lost writes: files of a commit that a later commit hides without having read them.
+
+Only writers without a common lock can lose writes.
 
 Hudi's table format orders the files of a file group by time alone. If two commits rewrite one file group from the same
 earlier file, the later commit hides the other. If a file group is replaced, its files that the replacement did not read
@@ -135,16 +137,16 @@ _Found = tuple[str, str, WriteStat]
 
 
 def _find_forks(history: _History) -> Iterator[_Found]:
-    """Find the base files that the newest one was not made from, directly or through others.
+    """Find the base files that are not among the earlier versions of the newest base file.
 
-    Skip versions older than the first one with a known origin: they may belong to archived history.
+    Versions older than the first version with a known origin are skipped, because their commits may be archived.
     """
     bases = history.bases
     if not bases:
         return
-    made_into: dict[str, str] = {}  # For each file in the line of the newest one: its origin -> its own instant time.
+    made_into: dict[str, str] = {}  # Instants of the earlier versions of the newest base file: origin -> next version.
     at = max(bases)
-    while (before := _origin(bases, at)) is not None:
+    while (before := _find_origin(bases, at)) is not None:
         made_into[before] = at
         if before not in bases:
             break
@@ -153,14 +155,17 @@ def _find_forks(history: _History) -> Iterator[_Found]:
     floor = min(line)
     for time in sorted(bases):
         if time > floor and time not in line:
-            fork = _origin(bases, time)
+            fork = _find_origin(bases, time)
             while fork in bases and fork not in line:
-                fork = _origin(bases, fork)
+                fork = _find_origin(bases, fork)
             yield time, made_into.get(fork or "", max(bases)), bases[time]
 
 
-def _origin(bases: Mapping[str, WriteStat], time: str) -> str | None:
-    """Return the instant of the base file that this one was made from; None if it is the first, or not known."""
+def _find_origin(bases: Mapping[str, WriteStat], time: str) -> str | None:
+    """Return the instant of the base file from which the base file of this time was made.
+
+    Return None if the base file is the first of its group, or if its origin is not known.
+    """
     before = bases[time].prev_commit
     return before if before is not None and before.isdigit() and before < time else None
 
@@ -207,7 +212,10 @@ def _find_unread_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]])
 def find_overlaps(
     ours: tuple[Instant, CommitMetadata], theirs: tuple[Instant, CommitMetadata], *, by_name: bool
 ) -> Iterator[LostWrite]:
-    """Find log files of `ours` whose slice a base file of `theirs` has ended. Assume that neither read the other."""
+    """Find log files of `ours` in a slice that a base file of `theirs` has ended.
+
+    Neither commit may have read the other.
+    """
     ended = {
         (FileGroupId(stat.partition_path, stat.file_id), stat.prev_commit)
         for stat in theirs[1].all_stats()
@@ -234,8 +242,8 @@ def warn_of_missing_lock(storage: Storage) -> None:
     if not storage.has_lock and storage.location not in _WARNED:
         _WARNED.add(storage.location)
         _LOG.warning(
-            "%s is on storage without a lock between processes, which is for one writer at a time: write to it from "
-            "one process only; if another writes at the same moment, rows may be lost, which an error or check() names",
+            "%s is on storage without a lock between processes: write to it from one process only. If another process "
+            "writes at the same time, rows may be lost; an error or check() names them",
             storage.location,
         )
 
@@ -247,9 +255,13 @@ def check_late_commits(
     checked: Timeline,
     check_new_keys: Callable[[Sequence[tuple[str, CommitMetadata]]], None] | None,
 ) -> None:
-    """Compare our commit with the commits that completed since its last check. Log the other's loss, raise for ours.
+    """Compare our commit with the commits that completed since its last check.
+
+    If our commit hides rows of another commit, log that. If another commit hides our rows, raise.
 
     Args:
+        ours: the instant of our commit.
+        metadata: the metadata of our commit.
         checked: the timeline that our commit was checked against.
 
     Raises:
@@ -270,15 +282,20 @@ def check_late_commits(
         lost += [*find_overlaps(mine, other, by_name=by_name), *find_overlaps(other, mine, by_name=by_name)]
     location = store.storage.location
     for time in sorted({each.lost_commit for each in lost if each.hiding_commit == ours.time}):
-        _LOG.error("%s", _loss_message(location, time, ours.time, [each for each in lost if each.lost_commit == time]))
+        _LOG.error("%s", _format_loss(location, time, ours.time, [each for each in lost if each.lost_commit == time]))
     if check_new_keys is not None and beside:
         try:
             check_new_keys([(instant.time, other) for instant, other in beside])
         except WriteConflictError as error:
-            _LOG.error("%s: commit %s was published beside another: %s; check() names them", location, ours.time, error)
+            _LOG.error(
+                "%s: commit %s was published at the same time as another: %s; check() names the keys",
+                location,
+                ours.time,
+                error,
+            )
     hidden = [each for each in lost if each.lost_commit == ours.time]
     if hidden:
-        raise CommitStateUnknownError(_loss_message(location, ours.time, hidden[0].hiding_commit, hidden))
+        raise CommitStateUnknownError(_format_loss(location, ours.time, hidden[0].hiding_commit, hidden))
 
 
 def _began_before(store: TimelineStore, other: Instant, ours: Instant, checked: Timeline) -> bool:
@@ -307,7 +324,7 @@ def read_plan_sources(store: TimelineStore, timeline: Timeline, times: Collectio
     return found
 
 
-def _loss_message(location: str, lost: str, hiding_commit: str, lost_files: Iterable[LostWrite]) -> str:
+def _format_loss(location: str, lost: str, hiding_commit: str, lost_files: Iterable[LostWrite]) -> str:
     groups = sorted({each.group for each in lost_files})
     named = ", ".join(group.file_id for group in groups[:_MOST_NAMED]) + (", ..." if len(groups) > _MOST_NAMED else "")
     return (

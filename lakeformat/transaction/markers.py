@@ -18,7 +18,7 @@ def _marker_folder(instant_time: str) -> str:
 
 
 class MarkerKind(str, Enum):
-    """How the data file is written, from which a rollback knows how to undo it (Hudi: ``IOType``)."""
+    """The way in which a data file is written (Hudi: ``IOType``). A rollback undoes each kind differently."""
 
     CREATE = "CREATE"
     MERGE = "MERGE"

@@ -31,11 +31,11 @@ class Outcome:
     Attributes:
         schema: the table's columns after the write.
         snapshot: the table that the write started from.
-        overwritten: partitions whose contents it replaces; None if it replaces none.
-        check_new_keys: refuses commits that others have completed meanwhile: those that wrote keys of our new rows, or
-            into the file groups of our plan.
+        overwritten: partitions whose contents the write replaces; None if it replaces none.
+        check_new_keys: refuses commits of other writers that completed while this write ran, if they wrote a key or
+            bucket that is new in this write, or wrote to a slice that this compaction merges; None for no such check.
         replaced: partition path -> file ids to hide; None hides all file groups of the partitions ``overwritten``.
-        schema_text: the schema as an earlier commit carries it; "" writes ``schema``.
+        schema_text: the schema text to store in the commit, taken from an earlier commit; if "", ``schema`` is stored.
         files_schema: the columns of the files; ``schema`` by default.
     """
 
@@ -153,7 +153,7 @@ def count_rows(
 
 
 def make_publish_check(outcome: Outcome, opened: frozenset[str]) -> NewKeyCheck:
-    """Return a check that refuses other commits whose partitions or keys conflict with those that are new here.
+    """Return a check that refuses other commits if their partitions or keys conflict with new ones of this write.
 
     Args:
         opened: partitions that get new file groups.

@@ -19,7 +19,11 @@ __all__ = ["FileCounts", "RowCounts", "WriteResult"]
 @public
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """Rows by what the write did with them. ``rewritten``: moved unchanged, by clustering or compaction."""
+    """Numbers of rows, by what the write did with them.
+
+    Attributes:
+        rewritten: rows that a clustering or compaction wrote again unchanged.
+    """
 
     incoming: int = 0
     inserted: int = 0
@@ -31,13 +35,13 @@ class RowCounts:
 @public
 @dataclass(frozen=True, slots=True)
 class FileCounts:
-    """Files that a write made.
+    """Numbers of files that a write made.
 
     Attributes:
-        created: files of new file groups.
-        merged: files of existing file groups.
-        replaced: file groups that the write replaced.
-        bytes: bytes of all files that the write made.
+        created: number of files in new file groups.
+        merged: number of files in existing file groups.
+        replaced: number of file groups that the write replaced.
+        bytes: size in bytes of all files that the write made.
     """
 
     created: int = 0
@@ -52,7 +56,7 @@ class WriteResult(OneLine):
     """A published write, or a skipped one.
 
     Attributes:
-        instant_time: time of its instant; for a skipped write that of the table's newest commit.
+        instant_time: time of its instant; for a skipped write the time of the table's newest commit.
         report: the report that ``history()`` shows later.
         skipped: why nothing was written, e.g. because the batch is in the table already; "" if something was.
     """
@@ -64,12 +68,12 @@ class WriteResult(OneLine):
 
     @property
     def rows(self) -> RowCounts:
-        """Return the rows by what the write did with them; all 0 for a skipped write."""
+        """Return the numbers of rows, by what the write did with them; all 0 for a skipped write."""
         return _known_counts(RowCounts, self.report.get("rows", {}))
 
     @property
     def files(self) -> FileCounts:
-        """Return the files by what the write did with them."""
+        """Return the numbers of files, by what the write did with them; all 0 for a skipped write."""
         return _known_counts(FileCounts, self.report.get("files", {}))
 
     @property

@@ -1,7 +1,7 @@
 """Rollback of dead writers (Hudi: ``ListingBasedRollbackStrategy``). Each step may be run again.
 
-Call these functions under the table's lock. Nothing is deleted before the rollback's plan is on the timeline and a
-check after that shows that the victim has not completed.
+Call these functions under the table's lock. A rollback first puts its plan on the timeline.
+Then it checks that its victim, the instant to undo, has not completed. Only then it deletes files.
 
 In timeline layout 1, log files that a dead writer appended to stay, because readers may be reading them: a command
 block is put behind the dead writer's blocks (Hudi: ``RollbackHelperV1``). A log file whose name holds the dead instant
@@ -191,17 +191,25 @@ def recover(
             any_dead = True
             claim = claims.read_claim(store.storage, instant.time)
             if complete_noted_commit(store, instant):
-                _LOG.warning("completed %s, whose writer got no answer when it did", store.path(instant))
+                _LOG.warning(
+                    "completed %s in %s, whose writer died without an answer from the storage",
+                    store.path(instant),
+                    store.storage.location,
+                )
                 remove_markers(store.storage, instant.time)
                 _delete_stage(store, claim)
                 claims.release(store.storage, instant.time)
                 continue
             has_note = read_note(store.storage, instant.time) is not None
             if not has_note and _keeps_plan(store, instant, claim, is_wanted=instant.time == kept_plan):
-                _LOG.warning("undoing the run of %s, whose process died; its plan stays", store.path(instant))
+                _LOG.warning(
+                    "undoing the run of %s in %s, whose process died; its plan stays",
+                    store.path(instant),
+                    store.storage.location,
+                )
                 revert_run(store, instant)
                 continue
-            _LOG.warning("rolling back %s, whose writer died", store.path(instant))
+            _LOG.warning("rolling back %s in %s, whose writer died", store.path(instant), store.storage.location)
             _delete_stage(store, claim)
             roll_back(store, config, clock, instant)
     _remove_dead_savepoints(store, timeline, clock)
@@ -222,12 +230,19 @@ def _remove_dead_savepoints(store: TimelineStore, timeline: Timeline, clock: Clo
     for instant in timeline.pending:
         is_savepoint = instant.action is Action.SAVEPOINT
         if is_savepoint and not claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS):
-            _LOG.warning("removing %s, which was never completed or is being deleted", store.path(instant))
+            _LOG.warning(
+                "removing savepoint %s of %s, which was never completed or was partly deleted",
+                store.path(instant),
+                store.storage.location,
+            )
             store.erase(instant)
 
 
 def _keeps_plan(store: TimelineStore, instant: Instant, claim: claims.Claim | None, *, is_wanted: bool) -> bool:
-    """Tell whether the plan of a dead run stays. A compaction's always does: log files may be named after it."""
+    """Tell whether the plan of a dead run stays.
+
+    The plan of a compaction always stays, because log files may be named after it.
+    """
     if instant.action is Action.COMPACTION:
         return True
     return claim is not None and (claim.keeps_plan or (is_wanted and _has_plan(store, instant)))
@@ -252,7 +267,7 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
     if claim is not None:
         return not claims.is_alive(store, instant, claim, clock)
     if instant.action is Action.COMPACTION:
-        return False  # A waiting plan or another program's run; other writers may write beside both.
+        return False  # A waiting plan, or a run of another program. Other writes may run beside both.
     if instant.action in REPLACE_ACTIONS and instant.state is State.REQUESTED:
         return False  # A clustering plan that waits for its run is not a failed write.
     if instant.action is Action.DELTA_COMMIT and store.layout.has_completion_times:
@@ -315,11 +330,12 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
     storage, time = store.storage, instant.time
     claim = claims.read_claim(storage, time)
     if claim is None or read_note(storage, time) is not None:
-        return  # Another writer has undone it, or its completed file may still arrive, which the next writer settles.
+        # Another writer has undone the run. Or its completed file may still arrive; the next writer settles that.
+        return
     runs = _is_pending(store, time)
     if runs:
         store.revert(instant)
-    _delete_stage(store, claim)  # Files that the run has not moved out by now are not needed.
+    _delete_stage(store, claim)  # The run, dead or complete, needs no staged files now.
     files = _list_files_of(store, time) if runs else {}
     if claims.read_claim(storage, time) != claim:
         return
@@ -347,7 +363,8 @@ def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str)
 def _delete_late_files(store: TimelineStore, victim: Instant) -> None:
     """Delete files that a writer wrote after it was rolled back.
 
-    No rollback plan names them, and readers would take them for files of an archived commit one day.
+    No rollback plan names these files. Once the victim is older than the timeline, readers would take its files for
+    those of an archived commit.
     """
     for request in _make_requests(store, victim):
         _carry_out(store, request, victim.time, victim.time)
@@ -361,7 +378,11 @@ def _delete_files(store: TimelineStore, files: Mapping[str, Sequence[str]]) -> N
 
 
 def _list_files_of(store: TimelineStore, instant_time: str, *, logs: bool = False) -> dict[str, list[str]]:
-    """Return the paths of the files whose names hold an instant, by partition."""
+    """Return the paths of the base files and change data files whose names hold an instant, by partition.
+
+    Args:
+        logs: whether to return log files, too.
+    """
     found: dict[str, list[str]] = {}
     listing = list_files(store.storage)
     for file in (*listing.bases, *listing.change_data, *(listing.logs if logs else ())):
@@ -431,7 +452,10 @@ def _join_by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackParti
 
 
 def _delete(store: TimelineStore, request: RollbackRequest) -> tuple[str, ...]:
-    """Delete by partition and bare name: the paths in a plan come from another machine and are not trusted."""
+    """Delete the files of a request and return their bare names.
+
+    Only partition and bare name are used: the paths in a plan come from another machine and are not trusted.
+    """
     names = [name.rpartition("/")[2] for name in request.files_to_delete]
     for name in names:
         store.storage.delete(check_path(join_path(request.partition_path, name)))

@@ -52,10 +52,11 @@ class TransactionSettings:
 
     Attributes:
         write_id: name of the stage folder, and the commit's token.
-        batch: the batch that the write brings, if it names one.
+        batch: the batch that the options name; None if they name none.
         wait_seconds: longest wait for the table's lock.
         retries: number of further attempts after a conflict.
-        keeps_index: whether the commit is added to the file index, which does not know log files.
+        keeps_index: whether the commit is added to the file index; never for a merge-on-read table, whose log files the
+            file index does not list.
     """
 
     operation: Operation

@@ -165,9 +165,13 @@ class Transaction:
         *,
         is_certain: bool = True,
     ) -> OpenCommit:
-        """Move the instant to inflight, when the touched file groups are known and before they are rewritten.
+        """Check that no pending clustering will rewrite the touched file groups, then move the instant to inflight.
+
+        Call it before the file groups are rewritten.
 
         Args:
+            profile: the workload profile; it names the touched file groups.
+            snapshot: the table that the write starts from.
             overwritten: partitions whose file groups are replaced.
             is_certain: False if the write may turn out to change nothing in the file groups of the profile.
 
@@ -192,7 +196,8 @@ class Transaction:
             instant = self.store.start(commit.instant, profile)
         except FileExistsError:
             raise WriteConflictError(
-                f"instant {commit.time} was taken over by another writer; run the write again"
+                f"instant {commit.time} of {self.storage.location} was taken over by another writer; "
+                "run the write again"
             ) from None
         return OpenCommit(instant, commit.token, commit.known)
 
@@ -259,11 +264,13 @@ class Transaction:
 
     @contextmanager
     def undo_on_failure(self, undo: Callable[[BaseException], None], *, takes_lock: bool = False) -> Iterator[None]:
-        """Undo if the block raises, unless the commit may be visible. If that fails, the next writer undoes.
+        """Undo the write if the block raises, unless the commit may be visible.
+
+        If the undo fails, the next writer undoes the write.
 
         Args:
             undo: called with the error, under the lock.
-            takes_lock: False if the block runs under the lock already.
+            takes_lock: whether to take the lock for the undo; False if the block runs under the lock already.
         """
         try:
             yield
@@ -384,7 +391,9 @@ class Transaction:
             self.storage.delete_folder(stage_folder(commit.token))
             claims.release(self.storage, commit.time)
         except StorageError as error:
-            _LOG.warning("leftovers of commit %s stay until the next write: %s", commit.time, error)
+            _LOG.warning(
+                "leftovers of commit %s in %s stay until the next write: %s", commit.time, self.storage.location, error
+            )
 
     # --- the stage ------------------------------------------------------------------------------------
 

@@ -142,7 +142,8 @@ class CommitUndo:
             instants=((plan.instant_time, plan.action),),
             partitions=tuple(RollbackPartition(path, names) for path, names in deleted.items()),
         )
-        self._erase_commit(plan)  # Before the rollback completes: without it the rest would look like a foreign write.
+        # Once the rollback is complete, files that remained on the timeline would look like another program's write.
+        self._erase_commit(plan)
         with suppress(FileExistsError):
             store.complete(rollback, metadata, self.clock)
         claims.release(store.storage, rollback.time)
@@ -177,9 +178,9 @@ class CommitUndo:
         return tuple(i for i in found if i.time == time and i.action in WRITE_ACTIONS)
 
     def _delete(self, plan: RollbackPlan) -> dict[str, tuple[str, ...]]:
-        """Delete the planned files by partition and bare name, as many at a time as there are cores.
+        """Delete the planned files, as many at a time as there are cores. Return their names by partition path.
 
-        Return the plan's file names by partition path.
+        Only the partitions and bare names of the plan are used.
         """
         deleted: dict[str, tuple[str, ...]] = {}
         paths: list[str] = []
@@ -253,9 +254,12 @@ class CommitUndo:
 
 
 def give_up_or_finish(undoing: CommitUndo, rollback: Instant) -> None:
-    """Finish a rollback of a completed commit whose process died, or give it up if the commit is still complete."""
+    """Settle the rollback of a completed commit, if the process of the rollback died.
+
+    If the commit is still complete, give the rollback up; if not, finish it.
+    """
     if undoing.has_begun(rollback):
-        _LOG.warning("finishing rollback %s, whose process died", rollback.time)
+        _LOG.warning("finishing rollback %s in %s, whose process died", rollback.time, undoing.store.storage.location)
         undoing.roll_back(rollback)
     else:
         undoing.give_up(rollback)
@@ -292,6 +296,8 @@ def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, restore
             continue
         if claim is None:
             claims.claim_plan(storage, restore.time, token="")
-        _LOG.warning("finishing restore %s to %s, whose process died", restore.time, plan.target)
+        _LOG.warning(
+            "finishing restore %s to %s in %s, whose process died", restore.time, plan.target, storage.location
+        )
         with keep_alive(storage, restore.time):
             undoing.restore(restore, plan)

@@ -23,7 +23,7 @@ class WrittenFile:
     Attributes:
         staged_path: where the file is stored: in its partition, or in the stage folder if a task wrote it.
         facts: statistics for the file index; None if not known.
-        unmatched_lookups: rows that were looked up in the previous version and not found there.
+        unmatched_lookups: number of rows that were looked up in the previous version and not found there.
         decoded_bytes: bytes of its rows in memory; 0 if the writer of the file does not give them.
     """
 

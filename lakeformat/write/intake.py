@@ -201,8 +201,8 @@ def create_table(
 def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySettings, options: Options) -> KeySettings:
     """Return the settings whose keys equal those in the first base file that has a row.
 
-    The spelling of a one-column complex key depends on the writer, so the stored keys decide. Without such a file the
-    settings are returned as they are.
+    The spelling of a one-column complex key depends on the writer, so the stored keys decide. If no base file has a
+    row, the settings are returned unchanged.
 
     Raises:
         InvalidOptionError: if an option requires the other form of a complex key.
@@ -295,7 +295,7 @@ def plan_job(
     *,
     overwrite: bool = False,
 ) -> WriteJob:
-    """Plan a write (step 1). Refuse here whatever the schema and the settings alone rule out.
+    """Plan a write (step 1). Refuse a write that its schema or its settings do not allow, before rows are read.
 
     Args:
         snapshot: the table's present state.

@@ -39,9 +39,9 @@ class PlannedFile:
         partition_path: partition path of the file group.
         file_id: id of the file group that the write would merge into; None for a new one.
         size_bytes: the file group's present size; 0 for a new one.
-        updates: rows to look up in it. They include keys that a bloom filter let through by mistake.
-        inserts: new rows.
-        expected_bytes: its size after the write, if updated rows keep their width.
+        updates: number of rows to look up in the file group, including false positives of the bloom filter.
+        inserts: number of new rows.
+        expected_bytes: size of the file group after the write, if updated rows keep their width.
     """
 
     partition_path: str

@@ -44,7 +44,7 @@ from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.tagging.key_checks import make_commit_check, warn_of_moved_keys
 from lakeformat.write.tagging.steps import check_new_partitions, plan_buckets
 from lakeformat.write.workload.buckets import Bucket, tail_bytes
-from lakeformat.write.workload.profile import BucketPlan, false_positives, workload_profile
+from lakeformat.write.workload.profile import BucketPlan, count_false_positives, workload_profile
 
 __all__ = ["AFTER_TASKS", "PartitionChoice", "WriteSession", "find_closed_partitions", "write_direct"]
 
@@ -52,8 +52,8 @@ __all__ = ["AFTER_TASKS", "PartitionChoice", "WriteSession", "find_closed_partit
 PartitionChoice: TypeAlias = Callable[[Snapshot], frozenset[str]]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-#: Number of the driver's first bucket if tasks have also written files: file names and sequence numbers must differ
-#: from the tasks' ones.
+#: Number of the driver's first bucket if tasks have also written files. File names and sequence numbers of the driver
+#: must differ from those of the tasks.
 AFTER_TASKS: Final = 1 << 20
 
 
@@ -106,8 +106,8 @@ class WriteSession:
 
         Args:
             partitions: partition paths of the input's rows; partitions that the options name take precedence. Or a
-                function that chooses the partitions from the snapshot taken under the lock. All that it chooses are
-                deleted; if it chooses none, nothing is written.
+                function that chooses partitions of the snapshot taken under the lock. All chosen partitions are
+                deleted. If the function chooses none, nothing is written.
             input_rows: number of input rows, for the report.
 
         Raises:
@@ -133,7 +133,8 @@ class WriteSession:
         commit = self.transaction.begin(snapshot.timeline.commit_times)
         with self.transaction.run_under_lock(commit):
             self.transaction.report.rows["incoming"] = input_rows
-            commit = self.transaction.move_to_inflight(commit, workload_profile(self.job.operation, (), ()), snapshot, found)
+            profile = workload_profile(self.job.operation, (), ())
+            commit = self.transaction.move_to_inflight(commit, profile, snapshot, found)
             outcome = Outcome(schema=schema, written=(), snapshot=snapshot, overwritten=found)
             self.transaction.publish(commit, outcome)
         return self.transaction.close(commit)
@@ -163,7 +164,7 @@ class WriteSession:
             handles = HandleSettings.of(self.job, commit.time, schema)
             with self.transaction.report.step("write") as counted:
                 written = self.write_buckets(plan, handles)
-                counted.update(buckets=len(plan.buckets), **false_positives(self.job, written))
+                counted.update(buckets=len(plan.buckets), **count_false_positives(self.job, written))
             check = make_commit_check(self.storage, self.job, plan)
             outcome = Outcome(
                 schema=schema, written=written, snapshot=snapshot, overwritten=overwritten, check_new_keys=check
@@ -193,7 +194,7 @@ class WriteSession:
             if bucket.log_place is not None:
                 name = log_file_name(bucket, bucket.log_place, task, handles)
                 self._put_marker(handles.instant_time, join_path(bucket.partition_path, name), merges=False)
-                if bucket.log_place.merging is not None:  # The append may end in a base file instead.
+                if bucket.log_place.merging is not None:  # The append may write a base file instead.
                     path = handles.path_of(bucket, handles.file_name(bucket, task))
                     self._put_marker(handles.instant_time, path, merges=True)
                 return append(self.storage, bucket, bucket.log_place, rows, task, handles)
@@ -235,9 +236,7 @@ class WriteSession:
             # The name of a log file holds a version number that another writer may have used meanwhile. The name of a
             # base file holds the instant, so it is unique.
             if file.stat.log_names and self.storage.info(file.stat.path) is not None:
-                raise WriteConflictError(
-                    f"another writer has appended {file.stat.path} meanwhile; run the write again, it will follow it"
-                )
+                raise WriteConflictError(f"another writer has appended {file.stat.path} meanwhile; run the write again")
             for path, _ in file.stat.cdc_stats:
                 self._put_marker(commit.time, path, merges=False)
                 self.storage.move(join_path(file.staged_path.rpartition("/")[0], path.rpartition("/")[2]), path)

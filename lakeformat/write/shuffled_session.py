@@ -40,7 +40,7 @@ from lakeformat.write.tagging.key_checks import make_bucket_check, make_new_file
 from lakeformat.write.tagging.steps import check_new_partitions
 from lakeformat.write.tagging.tag_units import TagFile
 from lakeformat.write.workload.buckets import FileSizing, encoded_bytes, file_sizing, measure_row_bytes
-from lakeformat.write.workload.profile import false_positives, make_append_rules, workload_profile
+from lakeformat.write.workload.profile import count_false_positives, make_append_rules, workload_profile
 from lakeformat.write.workload.shuffle_plan import (
     RoutePlan,
     TagResult,
@@ -50,7 +50,7 @@ from lakeformat.write.workload.shuffle_plan import (
     plan_units,
 )
 
-__all__ = ["TASK_BYTES", "RouteTasks", "ShuffledSession", "TaskRunner", "bucket_places", "publish_appended"]
+__all__ = ["TASK_BYTES", "RouteTasks", "ShuffledSession", "TaskRunner", "find_bucket_places", "publish_appended"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _SAMPLE_ROWS: Final = 16_384
@@ -174,7 +174,7 @@ class ShuffledSession:
                 tags = _tag_files_by_stage(len(staged), units, results)
                 written += self.runner.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
-            counted.update(buckets=len(plan.buckets), **false_positives(job, written))
+            counted.update(buckets=len(plan.buckets), **count_false_positives(job, written))
         touched += [file.stat.partition_path for file in written]
         check = make_new_file_check(self.storage, written) if job.operation is Operation.UPSERT else None
         with session.transaction.hold_lock():
@@ -252,8 +252,8 @@ def _tag_files_by_stage(
     return tuple(map(tuple, tags))
 
 
-def bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> BucketPlaces | None:
-    """Return what tasks need to append rows on their own; None if they may not.
+def find_bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> BucketPlaces | None:
+    """Return the places where tasks append rows without the driver; None if tasks may not append.
 
     Raises:
         InvalidOptionError, UnsupportedTableError, CorruptTableError: if the table's files do not match the bucket

@@ -146,7 +146,7 @@ def test_report_on_bad_columns_is_refused(shuffled: lakeformat.Table) -> None:
         shuffled.layout_report(["s"])
     with pytest.raises(InvalidInputError, match="different columns"):
         shuffled.layout_report(["x", "X"])
-    with pytest.raises(InvalidInputError, match="no share of rows"):
+    with pytest.raises(InvalidInputError, match="not a share of rows"):
         shuffled.layout_report(["x"], selectivity=1.5)
 
 

@@ -173,7 +173,7 @@ def test_column_names_that_look_like_expressions_are_names() -> None:
         (b"l > 1", "of type bytes; give"),
         (pa.scalar(1), "Int64Scalar; give"),
         (f("nope") > 1, "'nope' is not in the table"),
-        (f(0) > 1, "by names"),
+        (f(0) > 1, "use names"),
         (f("l") > "a", "cannot filter by"),
         (f("l") + 1, "it is int64, not a condition"),
     ],

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakeformat.predicate import Always, And, Comparison, Or, Predicate
-from lakeformat.spark.pushdown import Asked, _State, ask, new_log, settle
+from lakeformat.spark.pushdown import PlannedRows, _State, record_filter, new_log, confirm_plan
 
 pytestmark = pytest.mark.spark
 
@@ -36,51 +36,51 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_plan_covers_every_filter_pushed_before(log: str) -> None:
-    asked = [ask(log, less(value)) for value in (1, 2, 1, 3)]
+    asked = [record_filter(log, less(value)) for value in (1, 2, 1, 3)]
     assert asked == [
-        Asked(logged_predicate(1), 1),
-        Asked(logged_predicate(1, 2), 2),
-        Asked(logged_predicate(1, 2), 2),
-        Asked(logged_predicate(1, 2, 3), 3),
+        PlannedRows(logged_predicate(1), 1),
+        PlannedRows(logged_predicate(1, 2), 2),
+        PlannedRows(logged_predicate(1, 2), 2),
+        PlannedRows(logged_predicate(1, 2, 3), 3),
     ]
-    assert ask(log, Always(True)) == Asked(None, 4)
-    assert ask(log, less(9)).predicate is None
+    assert record_filter(log, Always(True)) == PlannedRows(None, 4)
+    assert record_filter(log, less(9)).predicate is None
 
 
 def test_plan_is_repeated_if_a_filter_was_pushed_meanwhile(log: str) -> None:
-    first = ask(log, less(1))
-    second = ask(log, less(2))
-    assert settle(log, first, 1) == second
-    assert settle(log, second, 1) == second
+    first = record_filter(log, less(1))
+    second = record_filter(log, less(2))
+    assert confirm_plan(log, first, 1) == second
+    assert confirm_plan(log, second, 1) == second
 
 
 def test_other_processes_see_the_pushed_filters(log: str) -> None:
-    ask(log, less(1))
+    record_filter(log, less(1))
     text = "import sys; from lakeformat.spark.pushdown import ask; from lakeformat.predicate import *\n"
     text += "print(ask(sys.argv[1], Comparison('i', '<', 2)).count)"
     found = subprocess.run([sys.executable, "-c", text, log], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["2"]
-    assert ask(log, less(3)).count == 3
+    assert record_filter(log, less(3)).count == 3
 
 
 def test_too_many_different_filters_mean_no_filter(log: str) -> None:
-    asked = [ask(log, less(value)) for value in range(40)]
+    asked = [record_filter(log, less(value)) for value in range(40)]
     assert [plan.predicate is None for plan in asked] == [False] * 32 + [True] * 8
     assert len(Path(log).read_bytes()) < 10_000
 
 
 def test_nan_filter_does_not_repeat_the_plan(log: str) -> None:
-    asked = ask(log, Comparison("d", "=", float("nan")))
-    assert settle(log, asked, 1).count == asked.count == ask(log, Comparison("d", "=", float("nan"))).count
+    asked = record_filter(log, Comparison("d", "=", float("nan")))
+    assert confirm_plan(log, asked, 1).count == asked.count == record_filter(log, Comparison("d", "=", float("nan"))).count
 
 
 def test_torn_or_missing_state_file_means_no_filter(log: str) -> None:
-    first = ask(log, less(1))
+    first = record_filter(log, less(1))
     Path(log).write_bytes(Path(log).read_bytes()[:-3])
-    assert settle(log, first, 1).predicate is None
-    assert ask(log, less(1)).predicate is None
+    assert confirm_plan(log, first, 1).predicate is None
+    assert record_filter(log, less(1)).predicate is None
     Path(log).unlink()
-    assert ask(log, less(2)).predicate is None
+    assert record_filter(log, less(2)).predicate is None
     assert not Path(log).exists()
 
 

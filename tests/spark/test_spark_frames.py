@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 import lakeformat
 from lakeformat import InvalidInputError
 from lakeformat.spark import LakehouseTable, read
-from lakeformat.spark.reads.frames import Known, choose_way
+from lakeformat.spark.reads.frames import ReadFacts, choose_way
 from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.spark
@@ -180,15 +180,15 @@ def test_read_path_is_chosen_by_a_rule_logged_and_overridable(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ways = {
-        Known(0): "native",
-        Known(10_000, pushes=True): "native",
-        Known(10_001): "native",
-        Known(10_001, pushes=True): "source",
-        Known(100_001): "source",
-        Known(4, unreadable=2): "native",
-        Known(4, unreadable=3): "source",
-        Known(100_001, said="native"): "native",
-        Known(1, said="source"): "source",
+        ReadFacts(0): "native",
+        ReadFacts(10_000, pushes=True): "native",
+        ReadFacts(10_001): "native",
+        ReadFacts(10_001, pushes=True): "source",
+        ReadFacts(100_001): "source",
+        ReadFacts(4, unreadable=2): "native",
+        ReadFacts(4, unreadable=3): "source",
+        ReadFacts(100_001, requested_way="native"): "native",
+        ReadFacts(1, requested_way="source"): "source",
     }
     assert {known: choose_way(known).name for known in ways} == ways
     lakeformat.create(tmp_path, SCHEMA, record_key="id").insert(rows())

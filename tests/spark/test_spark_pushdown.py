@@ -16,7 +16,7 @@ from lakeformat import InvalidInputError, Table, create
 from lakeformat.predicate import Always
 from lakeformat.spark import LakehouseTable, register
 from lakeformat.spark.pushdown import PUSHDOWN, guarded_frame
-from lakeformat.spark.reads.to_predicate import implied
+from lakeformat.spark.reads.to_predicate import implied_predicate
 from lakeformat.spark.source import LakehouseSource
 from tests.helpers.lakehouse import parts, read
 from tests.helpers.tables import a_schema
@@ -207,6 +207,6 @@ def test_spark_connect_columns_convert_like_classic_columns(spark: SparkSession)
 
     assert spark.version
     ours, theirs = conditions(functions), conditions(connect)
-    understood = [implied(column, SCHEMA) for column in ours]
-    assert [implied(column, SCHEMA) for column in theirs] == understood
+    understood = [implied_predicate(column, SCHEMA) for column in ours]
+    assert [implied_predicate(column, SCHEMA) for column in theirs] == understood
     assert [column == Always(True) for column in understood] == [False] * 5 + [True] * 2

@@ -29,6 +29,7 @@ brought = set(sys.modules) - before
 print(json.dumps(sorted(brought & set({HEAVY!r}) | {{name for name in brought if name.startswith("lakeformat.")}})))
 """
     assert json.loads(run_application(program, cwd=tmp_path)) == [
+        "lakeformat.public",
         "lakeformat.spark",
         "lakeformat.spark.register",
         "lakeformat.spark.source",

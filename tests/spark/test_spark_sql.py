@@ -60,7 +60,7 @@ def test_other_spark_tables_are_left_to_spark(spark: SparkSession, tmp_path: Pat
     sql(spark, f"insert into {own} values (1)")
     assert sql(spark, f"select * from {own}").collect() == [(1,)]
     assert sql(spark, f"describe {own}").collect()[0].comment == "not using hudi"
-    with pytest.raises(InvalidInputError, match="Spark's own already"):
+    with pytest.raises(InvalidInputError, match="in Spark's catalog already"):
         sql(spark, f"create table {own} (a int) using hudi location '{tmp_path}/ours'")
     sql(spark, f"drop table {own}")
     assert not spark.catalog.tableExists(own)

@@ -13,7 +13,7 @@ import lakeformat
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import append_in_task
 from lakeformat.write.intake import plan_job
-from lakeformat.write.shuffled_session import bucket_places
+from lakeformat.write.shuffled_session import find_bucket_places
 from tests.helpers.tables import a_schema
 
 SCHEMA = a_schema(id="int64", text="string")
@@ -30,7 +30,7 @@ def answer_bytes(folder: Path, batches: int) -> int:
     context, snapshot = table.context, table.snapshot()
     options = lakeformat.open(folder, **BUCKETS).options.with_values(**{"hoodie.datasource.write.operation": "upsert"})
     job = plan_job(context.store, snapshot, options, SCHEMA, context.ids)
-    places = bucket_places(context.storage, job, snapshot)
+    places = find_bucket_places(context.storage, job, snapshot)
     assert places is not None
     handles = replace(HandleSettings.of(job, "20990101000000000", SCHEMA), folder="staged")
 

@@ -103,7 +103,7 @@ class AvroBytes:
         """
         lengths, pos = self.varints(pos)
         if (lengths < 0).any() or (lengths > self.size - pos).any() or lengths.sum() > self.size:
-            raise ValueError("a text is longer than what is there")
+            raise ValueError("a text is longer than the rest of the data")
         return lengths, pos
 
     def texts(self, pos: Ints, lengths: Ints) -> pa.Array:

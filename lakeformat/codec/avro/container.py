@@ -1,8 +1,11 @@
-"""Avro object containers with one record, the format of most timeline files that are not JSON, and parts of schemas.
+"""Avro object containers with one record: the format of most timeline files that are not JSON.
+
+The module also has functions that build schemas.
 
 A reader must survive any bytes. fastavro decodes the record, but this module unpacks the frame, so that nothing
-inflates without bound. It also copies the writer schema first. The copy has only what decoding needs, and no type
-that can decode to much more than its bytes (a record inside itself, an array of empty items, a chain of references).
+inflates without bound. It also copies the writer schema first (`_WriterSchema`). The copy has only what decoding needs,
+and no type that can decode to much more than its bytes (a record inside itself, an array of empty items, a chain of
+references).
 """
 
 from __future__ import annotations
@@ -114,8 +117,8 @@ def decode_record(data: bytes, *schemas: Mapping[str, Any], name: str) -> dict[s
         name: The file's path, for messages.
 
     Raises:
-        CorruptTableError: ``data`` is not a container of exactly one such record, is compressed by a codec other
-            than deflate or snappy, or is or unpacks to more than `MAX_BYTES`.
+        CorruptTableError: ``data`` is not a container of exactly one such record, is compressed by a codec other than
+            deflate or snappy, or has more than `MAX_BYTES`, packed or unpacked.
     """
     try:
         return _decode(data, {str(schema["name"]): schema for schema in schemas})
@@ -225,7 +228,7 @@ class _WriterSchema:
             case str():
                 full = _qualify(avro, namespace)
                 if full not in self._named:
-                    raise ValueError(f"its schema uses {full!r} unknown, or within itself")
+                    raise ValueError(f"its schema uses type {full!r}, which is undefined or contains itself")
                 nodes, fewest = self._named[full]
                 self._count(nodes, depth)
                 return full, fewest

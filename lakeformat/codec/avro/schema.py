@@ -376,7 +376,7 @@ class _Tree:
                 return self._remember(avro, namespace, AvroType("fixed", arrow, size=size, min_bytes=size))
             case {"type": str() | dict() as inner} if inner not in ("enum", "fixed"):
                 return self.type_of(inner, arrow, namespace)
-        raise CorruptTableError(f"the Avro schema in {self._source} has a type that is not whole; restore the file")
+        raise CorruptTableError(f"the Avro schema in {self._source} has an incomplete type; restore the file")
 
     def _union(self, avro: list[Any], arrow: pa.DataType, namespace: str) -> AvroType:
         (at,) = (n for n, branch in enumerate(avro) if branch not in ("null", {"type": "null"}))

@@ -180,7 +180,8 @@ HISTORY: Final = pa.schema(
     ]
 )
 _COMMITS: Final = frozenset({"commit", "deltacommit"})
-#: Action -> field of the completed record for the metadata, and its schema. `_PLANNED`: field of the requested record.
+#: Action -> the field that holds the metadata in the completed record, and the schema of the metadata. `_PLANNED` is
+#: the same for the plan in the requested record.
 _DONE: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "commit": ("hoodieCommitMetadata", COMMIT_METADATA),
     "deltacommit": ("hoodieCommitMetadata", COMMIT_METADATA),

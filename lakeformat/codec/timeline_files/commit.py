@@ -247,7 +247,7 @@ REPLACE_READER: Final = _metadata("HoodieReplaceCommitMetadata", _READ, _REPLACE
 
 
 def encode_commit_avro(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
-    """Encode a commit's inflight or completed file; with ``replace``, that of a replacecommit."""
+    """Encode a commit's inflight or completed file. If ``replace``, encode the file of a replacecommit."""
     document = {**commit_document(metadata, replace=replace), "version": None}
     for path, stats in metadata.stats.items():
         for record, stat in zip(document["partitionToWriteStats"][path], stats, strict=True):

@@ -1,8 +1,9 @@
 """Plans of compactions and clusterings.
 
 The plan of a compaction or log compaction is the file ``<instant>.compaction.requested`` or
-``<instant>.logcompaction.requested``. The file ``<instant>.replacecommit.requested`` of a replacecommit holds the plan
-if the replacecommit is a clustering. It is written with the schema of Hudi 0.15 and read by field name.
+``<instant>.logcompaction.requested``. If a replacecommit is a clustering, its file
+``<instant>.replacecommit.requested`` holds the plan. This file is written with the schema of Hudi 0.15, and read by
+field name.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ REQUESTED_REPLACE: Final = file_schema(
 
 @dataclass(frozen=True, slots=True)
 class RequestedReplace:
-    """The contents of the file. ``plan`` is the plan of a clustering; None for other operations."""
+    """The contents of ``<instant>.replacecommit.requested``. ``plan`` is the plan of a clustering; None otherwise."""
 
     operation: str | None
     plan: ClusteringPlan | None = None

@@ -39,7 +39,7 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = ["find_deltas", "load_index_changes", "load_snapshot", "rolled_back_times"]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
-#: Names of the actions that are undone for good by a rollback: they have no plan that may run again.
+#: Names of the actions that a rollback undoes for good: they have no plan that may run again.
 _UNDONE_FOR_GOOD: Final = frozenset({Action.COMMIT.value, Action.DELTA_COMMIT.value})
 
 
@@ -74,7 +74,7 @@ def load_snapshot(
     except (FileNotFoundError, CorruptTableError) as error:  # A restore may have deleted a file.
         if timeline is not None:
             raise
-        _LOG.info("%s: archived, moved or undone while the timeline was read, which is read again", error)
+        _LOG.info("%s: archived, moved or undone while the timeline was read; reading the timeline again", error)
         return _load(store, store.config(), as_of, hidden_times, needed_times, use_index)
 
 
@@ -106,7 +106,7 @@ def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as
     except StorageError as error:
         _LOG.warning("the file index cannot be listed and is not used: %s", error)
         return None
-    if not entries or (as_of is not None and _cleaned_since(store, whole, as_of)):
+    if not entries or (as_of is not None and _may_be_cleaned(store, whole, as_of)):
         return None
     timeline = whole if as_of is None else whole.as_of(as_of)
     if timeline.commits and LATEST_SCHEMA in store.read_commit(timeline.commits[-1]).extra:
@@ -126,7 +126,7 @@ def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as
         try:
             live = list_snapshot(store, config, whole, as_of).live
         except FileNotFoundError:
-            live = list_snapshot(_WithArchived(store, whole), config, whole, as_of, is_time_travel=True).live
+            live = list_snapshot(_ArchiveReadingStore(store, whole), config, whole, as_of, is_time_travel=True).live
         assert isinstance(live, ListedFiles)  # noqa: S101  Listing a copy-on-write table returns this type.
         return live
 
@@ -134,7 +134,7 @@ def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as
     return Snapshot(config, whole, timeline.commits[-1].time, schema, live)
 
 
-class _WithArchived(TimelineStore):
+class _ArchiveReadingStore(TimelineStore):
     """A timeline store that also reads the commits of an earlier timeline that have been archived since."""
 
     def __init__(self, store: TimelineStore, whole: Timeline) -> None:
@@ -156,7 +156,7 @@ class _WithArchived(TimelineStore):
             ) from None
 
 
-def _cleaned_since(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
+def _may_be_cleaned(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
     """Tell whether files of an instant may have been cleaned away. Then a listing is needed, which can name them."""
     for clean in whole.of_action(Action.CLEAN):
         if clean.time > as_of:
@@ -169,7 +169,7 @@ def _cleaned_since(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
 def _choose_manifest(
     store: TimelineStore, entries: Sequence[FileInfo], whole: Timeline, as_of: str | None
 ) -> tuple[IndexManifest, tuple[Instant, ...]] | None:
-    """Return the newest snapshot of the index that can be carried on, and the commits that it lacks."""
+    """Return the newest snapshot of the index that can be brought up to date, and its missing commits."""
     names = [(entry, name) for entry in entries if (name := IndexName.parse(entry.name)) is not None]
     manifests = [(name.instant_time, entry.modified_ms, entry.path) for entry, name in names if name.kind == "manifest"]
     for instant_time, _, path in sorted(manifests, reverse=True):

@@ -1,6 +1,6 @@
 """The changes of a table since a snapshot of the file index, and the proof that no change is missed.
 
-A snapshot of the index covers a set of completed commits. It may be carried on to a later timeline if
+A snapshot of the index covers a set of completed commits. It may be brought up to date with a later timeline if
 
 - every commit that it covers is still active: none was rolled back or undone by a restore;
 - the archive is unchanged, so no later commit can have been archived unseen (Hudi's ``HoodieTimelineArchiver`` writes
@@ -8,8 +8,8 @@ A snapshot of the index covers a set of completed commits. It may be carried on 
 - each write that was pending then is still pending, has completed (and is then replayed, even if its time is old), or
   was rolled back by a rollback that is on the timeline.
 
-The commits that it does not cover are replayed, including those of other programs. Without this proof the index is not
-used, and the folders are listed.
+The commits that the snapshot does not cover are replayed, including those of other programs. If one of the conditions
+does not hold, the index is not used, and the folders are listed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class IndexChanges:
 
 
 def cover_timeline(timeline: Timeline) -> CoveredTimeline:
-    """Return the part of this timeline that a snapshot of the index made now covers."""
+    """Return the part of this timeline that a new snapshot of the index covers."""
     pending = frozenset(instant.time for instant in timeline.pending if instant.action in WRITE_ACTIONS)
     return CoveredTimeline(timeline.commit_times, pending, timeline.archive)
 
@@ -56,7 +56,9 @@ def cover_timeline(timeline: Timeline) -> CoveredTimeline:
 def find_missing_commits(
     covered: CoveredTimeline, whole: Timeline, as_of: str | None, rolled_back: Callable[[], frozenset[str]]
 ) -> tuple[Instant, ...] | None:
-    """Return the commits that the snapshot lacks at an instant, oldest first; None if it cannot be carried on to it.
+    """Return the commits that the snapshot lacks at an instant, oldest first.
+
+    Return None if the snapshot cannot be brought up to date with that instant.
 
     Args:
         whole: the timeline, not cut, loaded with the mark of its archive.

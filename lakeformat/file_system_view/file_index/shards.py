@@ -1,7 +1,7 @@
 """The live files of a table by the file index: the shards of a manifest, and the changes of later commits.
 
-Memory: the requested columns of the opened shards, and the files of the replayed commits. A list of all files costs
-some 100 bytes per file, objects some 400.
+Memory: the requested columns of the opened shards, and the files of the replayed commits. A table of all files takes
+some 100 bytes per file; one object per file takes some 400 bytes.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class IndexedFiles:
         counts, sizes = (self.manifest.shards.column(name).to_pylist() for name in ("files", "size_bytes"))
         files = size_bytes = 0
         for part, table in self._read([part for part in self.parts if part.changed], ()):
-            counts, sizes = _with_zero_at(counts, part.at), _with_zero_at(sizes, part.at)
+            counts, sizes = _replace_by_zero(counts, part.at), _replace_by_zero(sizes, part.at)
             files += table.num_rows
             size_bytes += pc.sum(table.column("size_bytes")).as_py() or 0
         return files + sum(counts), size_bytes + sum(sizes)
@@ -252,5 +252,5 @@ def _folders(keys: pa.ChunkedArray) -> pa.Array:
     return pc.list_element(pc.split_pattern(keys.combine_chunks(), "\x00", max_splits=1), 0)
 
 
-def _with_zero_at(values: Sequence[int], at: int) -> list[int]:
+def _replace_by_zero(values: Sequence[int], at: int) -> list[int]:
     return [0 if place == at else value for place, value in enumerate(values)]

@@ -70,7 +70,7 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.file_index")
 
 FOLDER: Final = own_path("index")
-#: Increase it when this release could not understand the files of a later one.
+#: Increase this number with a change after which older releases would misread the files.
 _FORMAT: Final = 1
 _FACTS: Final = b"lakeformat.index"
 _NAME: Final = re.compile(r"(delta|manifest|shard)-(?:(\d{14}|\d{17})-)?([0-9a-f]{32})\.parquet")
@@ -124,7 +124,10 @@ class IndexManifest:
 
 
 class _Cache:
-    """A cache of columns of files, whose names prove their content. Its size is bounded; it is safe for threads."""
+    """A cache of columns of index files. It is bounded in size and safe for threads.
+
+    Entries never become stale, because a file's name contains a digest of its content.
+    """
 
     def __init__(self) -> None:
         self._entries: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
@@ -246,7 +249,7 @@ def read_index_manifest(storage: Storage, path: str) -> IndexManifest | None:
 
 
 def read_columns(storage: Storage, path: str, columns: Sequence[str]) -> pa.Table | None:
-    """Read those of the given columns that a shard has; None if the shard is damaged or missing.
+    """Read the given columns, except those that a shard lacks. Return None if the shard is damaged or missing.
 
     Memory: the shard's bytes while it is read, then the columns (in a cache of 256 MB per process).
     """
@@ -363,7 +366,7 @@ def stored_bounds(table: pa.Table, columns: Iterable[str], schema: pa.Schema) ->
 
 
 def _nan_counts(table: pa.Table, path: str, nulls: pa.Array) -> pa.Array:
-    """Return the NaN counts of a float column: 0 if it was stored as integers then, null if they were not counted."""
+    """Return the NaN counts of a float column: 0 if the bounds were stored as integers, null if NaN was not counted."""
     if table.schema.get_field_index(f"{NANS}{path}") >= 0:
         return table.column(f"{NANS}{path}").combine_chunks().cast(pa.int64())
     was_float = pa.types.is_floating(table.schema.field(f"{LOW}{path}").type)
@@ -452,7 +455,7 @@ def newest_versions(files: pa.Table, hidden: pa.Array) -> pa.Table:
 
 
 def fold_bounds(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBounds], pa.Array]:
-    """Return the bounds of all files together and their number of rows, which `may_match` tests for a whole shard.
+    """Return the joint bounds and the row count of all files, so that `may_match` can test a whole shard at once.
 
     A minimum or maximum is unknown if it is unknown for any file that may hold a value; a count is unknown if it is
     unknown for any file.
@@ -465,7 +468,7 @@ def fold_bounds(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBou
         ends = pc.min_max(of.minimum)["min"], pc.min_max(of.maximum)["max"]
         if pc.any(unknown).as_py():
             ends = pa.scalar(None, of.minimum.type), pa.scalar(None, of.minimum.type)
-        low, high = (pa.repeat(end, 1) for end in ends)  # Python cannot hold some dates and timestamps.
+        low, high = (pa.repeat(end, 1) for end in ends)  # A Python value cannot hold some dates and timestamps.
         nans = None if of.nan_count is None else _sum(of.nan_count)
         found[path] = ColumnBounds(low, high, _sum(of.null_count), nans)
     return found, _sum(rows)

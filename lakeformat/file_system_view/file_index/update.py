@@ -88,7 +88,7 @@ class IndexWriter:
     Attributes:
         columns: paths of the columns whose bounds are kept.
         schema: the table's columns after the commit.
-        commits: a new snapshot is made after this many commits; a reader opens fewer deltas.
+        commits: number of commits after which a new snapshot is made. A reader opens fewer deltas than this number.
         shard_files: most files of a shard.
     """
 
@@ -129,7 +129,7 @@ class IndexWriter:
                 return
         try:
             self._write_snapshot(base, instant, table, replaced)
-        except Exception as error:  # It may fail each time; a delta still brings the index up to date.
+        except Exception as error:  # A later snapshot may fail too, but the deltas keep the index up to date.
             _LOG.warning("no new snapshot of the file index of %s could be made: %s", self._storage.location, error)
             self._write_delta(instant, table, replaced)
 
@@ -212,16 +212,17 @@ class IndexWriter:
             with self._storage.open_input(file.path) as source:
                 return pq.ParquetFile(source).metadata
         except (LakeformatError, OSError, pa.ArrowException) as error:
-            _LOG.warning("the file index knows nothing of %s, whose footer cannot be read: %s", file.path, error)
+            _LOG.warning("the file index has no statistics of %s: its footer cannot be read: %s", file.path, error)
             return None
 
     # --- cleaning -------------------------------------------------------------------------------------
 
     def _clean(self, entries: Sequence[FileInfo], newest_manifest: str) -> None:
-        """Remove files that no reader needs: snapshots that another one followed an hour ago, and their files.
+        """Remove the files of the index that no reader needs.
 
-        If there are very many snapshots within the hour, only the newest are kept; a reader that misses a file of the
-        others lists the folders.
+        A snapshot is needed until an hour after the next snapshot was written. If very many snapshots were written
+        within the hour, only the newest are kept; a reader that does not find a file of a removed snapshot lists the
+        folders.
 
         Args:
             entries: the index's folder before the newest snapshot was written.
@@ -251,7 +252,10 @@ class IndexWriter:
                 covered.append(manifest.covered.commits)
 
         def is_unneeded(time: str) -> bool:
-            """Tell whether no kept snapshot needs the delta of a commit. If one does, the commit itself replaces it."""
+            """Tell whether no kept snapshot needs the delta of a commit.
+
+            A snapshot does not need the delta if it covers the commit, or if all commits that it covers are newer.
+            """
             return bool(covered) and all(time in commits or time < min(commits) for commits in covered)
 
         unused: set[str] = set()
@@ -325,8 +329,8 @@ def carry_over(
     """Write a snapshot of the index again without the commits that have been archived. Return whether it was written.
 
     Call it under the lock under which the snapshot was proved and the commits were archived. If the snapshot does not
-    cover all of them and at least one more, nothing is written, and the next write makes the index again. Storage
-    errors are logged, not raised.
+    cover all archived commits and at least one other commit, nothing is written, and the next write makes the index
+    again. Storage errors are logged, not raised.
     """
     gone = frozenset(instant.time for instant in archived if instant.action in COMMIT_ACTIONS)
     if manifest is None or not gone < manifest.covered.commits:

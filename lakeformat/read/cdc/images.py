@@ -9,11 +9,12 @@ insert of a key may come before the delete of its old row in another group. `ord
 first. A key that is deleted in one group and inserted into another becomes one update, even if its partition changes;
 pairs within one partition are made first. If a key has several rows, each row counts, in the order of the rows.
 
-Memory: for one file group at a time, the changed rows and, if rows were deleted or there are log files, the keys and
-their commit times. If a commit only appended, the rows of the keys in its blocks, before and after; each slice is read
-once, and no other row is kept. If a commit deletes from one file group and changes others, also the changed rows of
-these groups, up to `_HELD_BYTES` (64 MB). More rows go into a temporary folder, split by key, and one part at a time is
-in memory; a key's deletes still come first.
+Memory: one file group at a time is in memory. Of this group, the changed rows are held. If rows were deleted or there
+are log files, all keys and their commit times are held too. If a commit only appended log blocks, only the rows of the
+keys in these blocks are held, before and after the commit, and each slice is read once. If a commit deletes from one
+file group and changes others, the changed rows of all these groups are held, up to `_HELD_BYTES` (64 MB). If there are
+more, they are written to a temporary folder, split by key, and read back one part at a time. The deletes of a key still
+come before its inserts.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
-#: Columns in addition to those of an image: record key and partition path of the row.
+#: Columns that are added to those of an image: record key and partition path of the row.
 KEY: Final = "key"
 PARTITION: Final = "partition"
 _HELD_BYTES: Final = 64 << 20
@@ -74,10 +75,12 @@ _PARTS: Final = 64
 
 
 def order_images(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield a commit's images: deletes, then updates, then inserts. If they are many bytes, this order is per key.
+    """Yield a commit's images: deletes, then updates, then inserts.
+
+    If the images take more than `_HELD_BYTES`, they are split by key into parts, and the order holds within each part.
 
     Args:
-        batches: images with `KEY` and `PARTITION`, which the results have, too.
+        batches: images with the columns `KEY` and `PARTITION`. The results have these columns too.
         schema: schema of the batches.
     """
     held: list[pa.RecordBatch] = []
@@ -93,11 +96,11 @@ def order_images(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterat
                 held, size = [], 0
         rest = pa.Table.from_batches(held, schema)
         if aside is None:
-            yield from _arrange(rest)
+            yield from _order_changes(rest)
             return
         aside.put(rest)
         for part in aside.parts():
-            yield from _arrange(part)
+            yield from _order_changes(part)
 
 
 class _SpilledImages:
@@ -136,7 +139,7 @@ def _choose_parts(keys: pa.ChunkedArray) -> Ints:
     return hashes % _PARTS
 
 
-def _arrange(images: pa.Table) -> Iterator[pa.RecordBatch]:
+def _order_changes(images: pa.Table) -> Iterator[pa.RecordBatch]:
     ops = images.column("op").combine_chunks()
     deletes, updates, inserts = (np.flatnonzero(np.asarray(pc.equal(ops, op))) for op in "dui")
     moved_from, moved_to = _find_pairs(images, deletes, inserts)
@@ -271,7 +274,8 @@ def read_changes(
     """Yield the changes of one commit in some file groups, with the schema of `image_schema`.
 
     Args:
-        changes: changes of one commit. If one file group may delete a key that another one inserts, both are included.
+        changes: changes of one commit. If one file group may delete a key that another file group inserts, the changes
+            of both groups must be included.
         table: the table's columns.
         columns: columns of the images.
     """
@@ -279,7 +283,7 @@ def read_changes(
     met = {
         id(change) for some in find_shared_key_sets(changes) for change in some
     }  # By identity: a commit may have many changes.
-    # Hidden file groups whose rows cannot reappear in another group have only deletes.
+    # If a file group was hidden and no other group may insert its keys, all its changes are deletes.
     gone = [
         change for change in changes if change.after is None and not change.change_data_logs and id(change) not in met
     ]
@@ -309,10 +313,11 @@ def _keyed_schema(columns: pa.Schema) -> pa.Schema:
 def _group_images(
     storage: Storage, change: GroupChange, table: pa.Schema, columns: pa.Schema, *, by_slices: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of one commit in one file group. Deletes come first if the change data is not used.
+    """Yield the changes of one commit in one file group. Deletes come first, except if change data is read.
 
     Args:
-        by_slices: whether to read the slices if they exist, because change data need not hold keys.
+        by_slices: whether to read the slices, if all their files exist, and not the change data. The change data need
+            not hold record keys.
     """
     rows, shaped = _SliceRows(storage, table, columns), _ImageBuilder(change, columns)
     use_log = change.change_data_logs and not set(columns.names).intersection(META_COLUMNS)
@@ -347,7 +352,7 @@ def _group_images(
 def _read_change_data(
     storage: Storage, rows: _SliceRows, shaped: _ImageBuilder, change: GroupChange
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the changes from the commit's change data. If it has no rows after, read them from the slice after."""
+    """Yield the changes from the commit's change data. If it lacks the rows after, read these from the slice."""
     for log in change.change_data_logs:
         for batch in read_change_data(storage, log):
             ops = batch.column("op")
@@ -371,7 +376,8 @@ def _compare_by_counts(
 ) -> tuple[pa.Table, pa.Table] | None:
     """Return the old and the new versions of the rows that the commit wrote; None if it may have deleted rows.
 
-    It is for slices without log files: their footers show whether the row count grew by exactly the inserted rows.
+    Return None also if a slice has log files. Without log files, the footers give the row counts: if the count grew by
+    exactly the inserted rows, no row was deleted.
     """
     if not isinstance(before, FilePart) or not isinstance(after, FilePart):
         return None
@@ -390,7 +396,8 @@ def _compare_by_counts(
 def _compare_versions(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
     """Return the keys of rows that are new or have another version, and the keys of rows that do not exist any more.
 
-    A version may be older than the commit: the row that the commit deleted may have hidden it.
+    A row whose version differs need not have the commit's time: if the commit deletes a row, an older version of the
+    key may appear again.
     """
     if _has_repeated_keys(_record_keys(old)) or _has_repeated_keys(_record_keys(new)):
         return _compare_repeated_keys(instant_time, old, new)
@@ -403,7 +410,7 @@ def _compare_versions(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[
 
 
 def _compare_repeated_keys(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Return the same for rows that share keys: a key has changed if one of its rows has."""
+    """Return the result of `_compare_versions` for repeated keys: a key has changed if one of its rows has changed."""
     before, after = _record_keys(old), _record_keys(new)
     was, now = pair_keys(before, after)
     times = (of.column(COMMIT_TIME).combine_chunks() for of in (old, new))
@@ -538,7 +545,7 @@ class _ImageBuilder:
 
     def _batch(self, op: str, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> pa.RecordBatch:
         rows = before if after is None else after
-        assert rows is not None  # noqa: S101  One of the two is there.
+        assert rows is not None  # noqa: S101  Callers give at least one of the two.
         count, keys = rows.num_rows, rows.column(RECORD_KEY)
         columns = [keys, *(pa.repeat(text, count) for text in (self._partition, op, self._time))]
         return pa.record_batch(

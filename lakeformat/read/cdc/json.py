@@ -1,9 +1,9 @@
-"""Columns as JSON text: the images of change data as Hudi's queries give them, but whole.
+"""Columns as JSON text, the form in which Hudi's change data queries return images.
 
-Numbers, texts and nested values have their usual forms. Dates are days and timestamps are microseconds since 1970. A
-float that is not a number or not finite is a text. Bytes are in base64. Hudi's own queries lose the decimals of base
-files and write those of change data as bytes; here decimals are numbers. Nulls are written. Only bytes and rare
-characters need a loop over rows.
+Numbers, texts and nested values have their usual forms. Dates are days and timestamps are microseconds since 1970. NaN
+and infinite floats are texts. Bytes are in base64. Decimals are numbers; Hudi's own queries lose the decimals of base
+files and write those of change data as bytes. Nulls are written. Only bytes and control characters need a loop over
+rows.
 """
 
 from __future__ import annotations

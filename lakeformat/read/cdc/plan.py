@@ -1,6 +1,6 @@
 """The plan of a range of changes: for each commit and file group, the file slices before and after the commit.
 
-Both slices are built as those of a snapshot, from the files in the partitions that the range touches. No change log is
+Both slices are built as in a snapshot, from the files in the partitions that the range touches. No change log is
 needed. If a slice lacks a file that a commit names, the file has been cleaned away, and the range is refused.
 """
 
@@ -50,10 +50,12 @@ class GroupChange:
         after: the slice after the commit; None if the commit hid the group, or a file of the slice is missing.
         inserts_only: whether the commit's statistics say that it only added rows.
         change_data_logs: files of change data with the images before, or with both images (`LOGGED_MODES`).
-        missing_message: error message about a file that does not exist any more; then only the change data is left.
-            Otherwise "".
-        appended_logs: the log files, if the commit wrote nothing else. Then only rows of their keys may have changed.
-        may_delete, may_insert: False if the commit's statistics say that it deleted, or added, no row.
+        missing_message: error message if a file does not exist any more, else "". If there is a message, only the
+            change data can be read.
+        appended_logs: the log files that the commit wrote, if it wrote only log files, else (). Only rows of the keys
+            in these log files may have changed.
+        may_delete: False if the commit's statistics say that it deleted no row. may_insert: False if the commit's
+            statistics say that it added no row.
         bucket: bucket number of the file group; None if its file id does not start with one.
     """
 
@@ -133,9 +135,9 @@ class ChangePlan:
 
 
 def find_shared_key_sets(changes: Sequence[GroupChange]) -> list[tuple[GroupChange, ...]]:
-    """Return the sets of a commit's changes in which one may delete a key that another one inserts.
+    """Return sets of a commit's changes: in each set, one file group may delete a key that another one inserts.
 
-    Any two file groups may share a key, except different buckets of one partition.
+    Any two file groups may have the same key, except different buckets of one partition.
     """
     concerned = [change for change in changes if change.may_delete or change.may_insert]
     partitions = {change.partition_path for change in concerned}
@@ -151,7 +153,7 @@ def _may_share_key(changes: Sequence[GroupChange]) -> bool:
 
 
 def _group_items(commit: Sequence[GroupChange]) -> Iterator[tuple[GroupChange, ...]]:
-    """Yield the changes of a commit that are read together, then the others one by one."""
+    """Yield each set of changes that must be read together, then each other change of the commit alone."""
     together = find_shared_key_sets(commit)
     yield from together
     read = {id(change) for key_set in together for change in key_set}
@@ -169,8 +171,8 @@ def plan_changes(
 ) -> ChangePlan:
     """Find the slices before and after each commit of a range.
 
-    It lists the timeline, and the partitions that the commits of the range touched. Memory: names of the files of these
-    partitions.
+    This lists the timeline, and the partitions that the commits of the range touched. Memory: the names of all files in
+    these partitions.
 
     Args:
         as_of, hidden_times: limits of the visible timeline; see `TableContext.snapshot`.
@@ -188,7 +190,7 @@ def plan_changes(
 
     try:
         return _plan(context, config, load_timeline(), bounds)
-    except FileNotFoundError:  # Archived while the timeline was read.
+    except FileNotFoundError:  # The instant was archived while the timeline was read.
         return _plan(context, config, load_timeline(), bounds)
 
 
@@ -212,8 +214,8 @@ def _check_reach(context: TableContext, whole: Timeline, bounds: RangeBounds) ->
     gone = [instant.completed_at for instant in archived if whole.completion_time(instant.time) is None]
     if gone:
         raise InstantNotAvailableError(
-            f"changes of {context.storage.location} after {bounds.since or 'its first commit'} are wanted, and commits "
-            f"up to {gone[-1]} have been archived; begin at {gone[-1]} or later"
+            f"changes of {context.storage.location} after {bounds.since or 'its first commit'} were requested, but "
+            f"commits up to {gone[-1]} have been archived; begin at {gone[-1]} or later"
         )
 
 
@@ -287,11 +289,11 @@ class _RangeSlices:
                 raise self._gone_error(missing, instant)
             inserts_only = all(stat.is_base and not stat.num_updates and not stat.num_deletes for stat in written)
             if self._config.change_logging is ChangeLogging.DATA_BEFORE and not missing:
-                logged = ()  # Change data gives the rows after only by key, which is ambiguous if rows share a key.
+                logged = ()  # In this mode rows after are found by key, which is ambiguous for repeated keys.
             message = str(self._gone_error(missing, instant)) if missing else ""
             new = after.part(group) if all(stat.path in self._paths for stat in written) else None
             old, appended = before.part(group), self._find_appended_logs(group, written)
-            # Writers of bucket tables do not look up keys in files, so any row of a log file may be new.
+            # Writers of bucket tables do not look up keys in files, so any row of their log files may be new.
             bucket = _find_bucket(group.file_id)
             counts_inserts = bool(old) and not (appended and bucket is not None)
             yield GroupChange(

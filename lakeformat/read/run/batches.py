@@ -45,7 +45,7 @@ def read_split(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the matching rows of a split, with exactly the query's columns, in batches of up to `BATCH_ROWS`.
 
-    Row groups whose statistics rule out a match are skipped here, even if the plan did not, as the footer is open.
+    Row groups whose statistics rule out a match are skipped here too, because the plan does not open every footer.
 
     Args:
         table: the table's schema, without meta columns.

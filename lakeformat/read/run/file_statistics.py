@@ -101,7 +101,7 @@ def may_be_zero(statistics: FileStatistics, column: str) -> bool:
 
 
 def _is_nan_free(counts: pa.Array | None, nulls: pa.Array, rows: pa.Array) -> bool:
-    """Tell whether no file may hold NaN: its count of NaN is 0, or all its values are null."""
+    """Tell whether no file may hold NaN: in each file the count of NaN is 0, or all values are null."""
     none = pc.fill_null(pc.equal(nulls, rows), False)
     if counts is not None:
         none = pc.or_(none, pc.fill_null(pc.equal(counts, 0), False))
@@ -115,7 +115,7 @@ def _paths(files: pa.Table) -> pa.Array:
 
 
 def _bounds(found: ColumnBounds | None, of: pa.DataType, flags: pa.BooleanArray) -> ColumnBounds:
-    """Return the bounds of the flagged files; unknown bounds if there are none of the requested type."""
+    """Return the bounds of the flagged files. If the bounds have another type than requested, return unknown bounds."""
     if found is None or not found.minimum.type.equals(of):
         count = pc.sum(flags, min_count=0).as_py()
         return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), pa.nulls(count, pa.int64()))
@@ -174,7 +174,7 @@ def _find_one_value(
 def _add_footer_statistics(
     storage: Storage, statistics: FileStatistics, columns: Sequence[str], schema: pa.Schema
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
-    """Return the bounds and rows of every file, from footers for files that the index has none of."""
+    """Return the bounds and row count of every file. If few files lack statistics in the index, read their footers."""
     rows = statistics.files.column("rows").combine_chunks()
     known = np.asarray(pc.is_valid(rows))
     for name in columns:
@@ -195,7 +195,10 @@ def _add_footer_statistics(
 
 
 def _is_comparable(of: pa.DataType) -> bool:
-    """Tell whether folders are made of this type and equal bounds mean one value, which NaN and -0.0 prevent."""
+    """Tell whether a partition column may have this type and whether equal bounds prove one value.
+
+    For floats, equal bounds prove nothing because of NaN and -0.0.
+    """
     return bool(pa.types.is_string(of) or pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_date32(of))
 
 

@@ -68,15 +68,17 @@ def read_in_order(
 ) -> Iterator[T]:
     """Yield all values of the first stream, then all of the second, and so on.
 
-    A step of a thread makes one value, so no thread waits for the consumer: if a caller stops in the middle or ends its
-    process, it leaves no thread behind. If the caller closes this iterator, the streams are closed.
+    A step of a thread makes one value, so no thread waits for the consumer. If the caller stops in the middle or its
+    process ends, no thread remains. If the caller closes this iterator, the streams are closed.
 
-    Memory: at most ``held`` values that the caller has not taken yet, or fewer that reach ``held_bytes``, and one value
-    in the making per thread; in addition the values of the early stream.
+    Memory: the values that the caller has not taken yet, one value in the making per thread, and the values of the
+    early stream. No new value is begun while ``held`` values wait, or while the waiting values take more than
+    ``held_bytes``.
 
     Args:
         size_of: returns the bytes of a value.
-        early: one of the streams, whose first value takes long. It is begun before all others.
+        early: a stream, also contained in ``streams``, whose first value takes long. Its first step begins before all
+            others.
 
     Raises:
         Exception: an error of a stream, maybe before the values of the streams ahead of it.
@@ -115,7 +117,7 @@ def _begin_steps(active: deque[_Stream[T]], pool: ThreadPoolExecutor, held: int,
     if sum(sum(stream.sizes) for stream in active) > held_bytes:
         room = 0
     for stream in active:
-        # The first stream may always go on: the held values of the others wait for its values.
+        # The first stream may exceed the limit, because the values of all other streams are returned after its values.
         if not stream.ended and stream.step is None and (room > 0 or (stream is active[0] and not stream.ready)):
             stream.step = pool.submit(next, stream.values, _END)
             room -= 1
@@ -123,7 +125,7 @@ def _begin_steps(active: deque[_Stream[T]], pool: ThreadPoolExecutor, held: int,
 
 #: Compressed bytes that a thread reads at a time; larger files are cut between their row groups.
 _PIECE_BYTES: Final = 16 << 20
-#: Least bytes of log files for which a slice is begun before those ahead of it.
+#: If the slice with the most bytes of log files has at least this many, it is begun before all others.
 _HEAVY_LOGS: Final = 2 << 20
 _MOST_THREADS: Final = 8
 #: Batches per thread that wait for the consumer.
@@ -144,9 +146,9 @@ def read_all(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all splits in the order of the plan, for any number of cores.
 
-    Memory: for each thread (one per core, at most `_MOST_THREADS`), the pages of one row group and
-    `_HELD` batches of up to `BATCH_ROWS` rows, or fewer that reach `_HELD_BYTES`; the footers of one split; the log
-    files of a slice per thread, and of the slice with the most.
+    Memory: for each thread (one per core, at most `_MOST_THREADS`), the pages of one row group, the log files of one
+    slice, and `_HELD` batches of up to `BATCH_ROWS` rows; the waiting batches take about `_HELD_BYTES` at most. In
+    addition, the footers of one split, and the log files of the slice that has the most.
 
     Args:
         shows: whether to show the progress, on a terminal or in a notebook.

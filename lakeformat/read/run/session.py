@@ -65,11 +65,12 @@ def nan_free_columns(bounds: Mapping[str, ColumnBounds], files: npt.NDArray[np.i
 
 Flags = npt.NDArray[np.bool_]
 
-#: Most footers that the plan opens. For more files the tasks that read them do it, as they open the footers anyway.
+#: The plan opens the footers of files that are not in the index only if at most this many are not. Otherwise the tasks
+#: prune the row groups of these files.
 _MOST_FOOTERS: Final = 1024
 #: Footers that are in memory at a time.
 _FOOTERS_AT_A_TIME: Final = 256
-#: Least bytes to read of a split.
+#: Splits are not made smaller than this to reach the number that the caller wants.
 _SMALL_SPLIT_BYTES: Final = 4 << 20
 #: Least share of a file's bytes that a read of few columns is estimated to cost.
 _LEAST_SHARE: Final = 1 / 64
@@ -135,7 +136,8 @@ def plan_read(
     """Choose the files, and the row groups of large files, and cut them into splits.
 
     Files are left out by partition values and names, then by the bounds in the file index. Footers are opened for files
-    larger than a split, and for files that are not in the index if these are few. Else the tasks open them.
+    larger than a split, and for files that are not in the index if these are few. The tasks open the footers of all
+    other files.
 
     Memory: names, sizes and the filter's bounds of the files of the shards that may hold a match, some 150 bytes per
     file; one object per chosen file.
@@ -186,7 +188,7 @@ def plan_read(
 
 
 def _limit_splits(size_bytes: int, wanted: int) -> int:
-    """Limit the wanted number of splits so that each has a few megabytes to read."""
+    """Limit the wanted number of splits so that each has at least `_SMALL_SPLIT_BYTES` to read."""
     return max(1, min(wanted, size_bytes // _SMALL_SPLIT_BYTES))
 
 
@@ -351,11 +353,11 @@ def _prune_slices(
     skipping = Skipping(query.predicate, readable_schema(snapshot.schema, meta_columns=True))
     columns = sorted(columns_of(query.predicate))
 
-    def look_at(part: SlicePart) -> SliceSelection:
+    def inspect_part(part: SlicePart) -> SliceSelection:
         return inspect_slice(storage, part.slice, part.merging, columns, skipping, exact=exact)
 
     with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
-        slices_left = list(pool.map(look_at, parts))
+        slices_left = list(pool.map(inspect_part, parts))
     kept = [(part, of) for part, of in zip(parts, slices_left, strict=True) if of.kept_groups is not None]
     return _PrunedSlices(
         [part for part, _ in kept],

@@ -100,7 +100,7 @@ def read_verified(
 
 
 def _intersect(part: Part, other: Part) -> Part:
-    """Return the part with the row groups that both have; both are of one file, or of one slice, which stays whole."""
+    """Return the row groups that both parts of one file have. A slice with log files is always read whole."""
     if isinstance(part, SlicePart) or isinstance(other, SlicePart):
         return other
     if part.row_groups is None or other.row_groups is None:

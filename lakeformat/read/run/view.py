@@ -52,7 +52,7 @@ class TableView:
         return sum(read_metadata(self._storage, file).num_rows for file in self._snapshot.files)
 
     def with_schema(self, schema: pa.Schema) -> TableView:
-        """Return a view of the same rows with the columns of a later schema; columns that they lack are null."""
+        """Return a view of the same rows with the columns of a later schema. Columns that the rows lack are null."""
         return TableView(self._storage, replace(self._snapshot, schema=schema))
 
     def scan(self, columns: Sequence[str], predicate: Predicate) -> Iterator[pa.RecordBatch]:

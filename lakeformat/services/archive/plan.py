@@ -126,10 +126,12 @@ def _find_first_kept(timeline: Timeline, limits: ArchiveLimits, claimed: frozens
     """Return the time of the first instant that must stay."""
     saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
     stop = min(saved, default="~")
-    if limits.beyond_savepoint:  # Readers take commits before the oldest one without a savepoint for archived.
+    if limits.beyond_savepoint:
+        # Readers take the oldest commit without a savepoint as the start of the timeline, so one such commit stays.
         stop = max((commit.time for commit in timeline.commits if commit.time not in saved), default="")
     pending = min([*claimed, *(instant.time for instant in timeline.pending_writes)], default=None)
-    if pending is not None:  # The commit before stays, so that the pending instant does not count as committed.
+    if pending is not None:
+        # The commit before the pending instant stays, so that the pending instant does not count as committed.
         stop = min(stop, max((commit.time for commit in timeline.commits if commit.time < pending), default=""))
     return stop
 
@@ -138,8 +140,8 @@ def _choose_cleans_and_rollbacks(timeline: Timeline, limits: ArchiveLimits, firs
     """Return the cleans and rollbacks to archive.
 
     These are all cleans except the last, and the rollbacks older than the commits that stay. If there are more
-    rollbacks than the limit, the oldest go in any case. No reader needs older cleans; Hudi keeps those younger than the
-    oldest commit.
+    rollbacks than the limit, the oldest rollbacks are archived in any case. Hudi also keeps the cleans that are younger
+    than the oldest commit, but no reader needs them.
 
     Args:
         first: time of the oldest commit that stays; "" if no commit is archived.

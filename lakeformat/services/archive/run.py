@@ -137,7 +137,10 @@ class ArchiveSession:
     def _archive_batch(
         self, config: TableConfig, requested: tuple[int | None, int | None]
     ) -> tuple[Sequence[Instant], str]:
-        """Archive one file's worth of instants, under the lock. Return them and "", or none and the reason."""
+        """Archive at most as many instants as one archive file takes, under the lock.
+
+        Return the instants and "". If none is archived, return an empty tuple and the reason.
+        """
         before = self.store.load(config.archive_folder)
         pending = next((i for i in before.pending if i.action in {Action.RESTORE, Action.ROLLBACK}), None)
         if pending is not None:
@@ -148,7 +151,8 @@ class ArchiveSession:
         if not chosen:
             return (), "nothing is old enough to archive"
         entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
-        manifest = find_provable_manifest(self.store, before)  # The commits that prove it may be archived below.
+        # Read the manifest first: the commits that prove it may be archived below.
+        manifest = find_provable_manifest(self.store, before)
         write_clustering_note(self.store, before, chosen)
         self._write(config, [self._read(config, instant, entries) for instant in chosen])
         self._delete_archived(chosen, entries)

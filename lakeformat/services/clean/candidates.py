@@ -65,7 +65,7 @@ def read_last_search(storage: Storage, clean: CleanMetadata | None, retention: R
     savepoints = frozenset(filter(None, listed.split(",")))
     if noted is None:
         return LastSearch(cleaned, None, savepoints)
-    # If both got equally far, the note is the later one: it is written after every search.
+    # If both reached the same commit, the note is newer, because every search writes it.
     savepoints = frozenset(noted["savepoints"]) | (savepoints if cleaned > noted["earliest"] else frozenset())
     commits = frozenset(noted["commits"]) if noted["kept"] == _retention_text(retention) else None
     return LastSearch(max(cleaned, noted["earliest"]), commits, savepoints)
@@ -139,10 +139,13 @@ def find_changed_partitions(
 ) -> frozenset[str] | None:
     """Return the partitions in which files may have become old since the last search; None means all partitions.
 
-    By commits and hours, these are the partitions of commits from the last earliest commit to retain up to the new one,
-    and of earlier commits that the last search did not know (Hudi:
-    ``CleanPlanner.getPartitionPathsForIncrementalCleaning``). By versions, they are the partitions of all commits that
-    the last search did not know.
+    If the policy is commits or hours, only commits before ``earliest`` count: those from the last search's ``earliest``
+    on, and older ones that the last search did not know (Hudi:
+    ``CleanPlanner.getPartitionPathsForIncrementalCleaning``). If the policy is versions, all commits count that the
+    last search did not know.
+
+    Args:
+        earliest: time of the earliest commit to retain; None if the policy is versions.
     """
     first = timeline.commits[0].time if timeline.commits else ""
     gone = last.savepoints - {instant.time for instant in list_savepoints(timeline)}
@@ -168,9 +171,9 @@ def find_changed_partitions(
 def list_partition_files(
     store: TimelineStore, timeline: Timeline, partitions: Collection[str] | None
 ) -> Iterator[PartitionFiles]:
-    """Yield the contents of the given partitions, or of all if None.
+    """Yield the contents of the given partitions; of all partitions if ``partitions`` is None.
 
-    One listing per folder. Memory: a folder's entries.
+    Each folder is listed once. Memory: a folder's entries.
     """
     slice_rule = _Layout2Rule(store, timeline) if timeline.layout.has_completion_times else _make_layout1_rule(timeline)
     sort = _SliceSorter(timeline, _cache_written_names(store, timeline), slice_rule)
@@ -191,7 +194,8 @@ def _walk_folders(store: TimelineStore, folder: str) -> Iterator[tuple[str, Sequ
             yield from _walk_folders(store, entry.path)
 
 
-#: Log files of a group, and its base instants, oldest first -> base instant of each log's slice; None if unknown.
+#: A function from the log files of a file group, and the instant times of the group's base files, oldest first, to the
+#: base instant of each log file's slice; None for a log file that belongs to no slice.
 _SliceRule = Callable[[Sequence[LogFileName], Sequence[str]], Iterable[str | None]]
 
 
@@ -230,7 +234,7 @@ class _SliceSorter:
         return PartitionFiles(path, groups, others)
 
     def _is_committed(self, base: BaseFileName) -> bool:
-        """Tell whether the base file is committed and its commit names it, if that commit is active."""
+        """Tell whether the base file is committed. A commit on the active timeline must name the file."""
         time = base.instant_time
         active = time in self.timeline.commit_times
         return str(base) in self.names(time) if active else self.timeline.is_committed(time)
@@ -254,9 +258,9 @@ class _SliceSorter:
 
 
 def _make_layout1_rule(timeline: Timeline) -> _SliceRule:
-    """Return the slice rule up to version 6: log files are named after their slice.
+    """Return the rule up to table version 6: a log file's name has the base instant of its slice.
 
-    A pending compaction may have opened that slice.
+    The slice of a pending compaction's instant counts too.
     """
     compactions = {i.time for i in timeline.pending if i.action is Action.COMPACTION}
 
@@ -270,10 +274,10 @@ def _make_layout1_rule(timeline: Timeline) -> _SliceRule:
 
 @dataclass(frozen=True)
 class _Layout2Rule:
-    """Slice rule from version 8 on.
+    """The rule from table version 8 on.
 
-    A log file belongs to the newest base file that began before the log's commit completed. If there is none, it
-    belongs to the slice of the group's first log commit.
+    A log file belongs to the newest base file that began before the log file's commit completed. If there is no such
+    base file, the log file belongs to the slice of the group's first log commit.
     """
 
     store: TimelineStore

@@ -37,7 +37,8 @@ __all__ = [
 ]
 
 _HOUR_MS: Final = 3_600_000
-#: A pending action of these may complete after later commits. Slices of pending compactions are kept one by one.
+#: Actions that may be pending while later commits complete. Nothing is cleaned past such a pending action. Compaction
+#: is not one of them, because the slices of each pending compaction are kept.
 _AWAITED: Final = COMMIT_ACTIONS | {Action.CLUSTERING}
 
 
@@ -91,7 +92,9 @@ def choose_retention(
 def find_earliest_to_retain(
     timeline: Timeline, retention: Retention, now_ms: int, zone: tzinfo | None
 ) -> Instant | None:
-    """Return the oldest commit that stays readable. Return None by versions, and if no commit becomes unreadable.
+    """Return the oldest commit that stays readable.
+
+    Return None if the policy is versions, or if no commit becomes unreadable.
 
     Never returns a commit after the oldest pending write: the commit that this write started from stays readable.
     Source: Hudi's ``CleanerUtils.getEarliestCommitToRetain``.
@@ -183,7 +186,7 @@ def choose_files(
     """Choose the files of a partition to delete.
 
     Args:
-        earliest: time of the earliest commit to retain; None by versions.
+        earliest: time of the earliest commit to retain; None if the policy is versions.
     """
     saved = constraints.saved.get(partition.path, frozenset())
     doomed: list[CleanedFile] = []
@@ -205,9 +208,13 @@ def choose_files(
 
 
 def _beyond_versions(slices: Sequence[Slice], count: int, compacting: str | None) -> Sequence[Slice]:
-    """Return the slices older than the `count` newest.
+    """Return the slices that are older than the newest ``count`` slices.
 
-    Saved slices do not count; what a compaction reads counts as one.
+    If a pending compaction reads slices of the group, these slices and all newer ones count as one.
+
+    Args:
+        slices: slices that no savepoint holds, newest first.
+        compacting: base instant of the oldest slice that a pending compaction reads; None if there is none.
     """
     if compacting is not None:
         slices = [each for each in slices if each.instant < compacting]

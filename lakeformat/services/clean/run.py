@@ -71,7 +71,7 @@ class CleanResult(OneLine):
     Attributes:
         instant_time: instant time of the clean; "" if there was nothing to do, and for a dry run.
         policy: Hudi's name of the policy.
-        earliest: the oldest commit that stays readable; None by file versions, and if all commits do.
+        earliest: the oldest commit that stays readable; None if the policy is versions, or if all commits stay.
         files: deleted files, with bytes.
         partitions: partitions whose folder was removed too.
         skipped: why nothing was done; "" otherwise.
@@ -120,7 +120,7 @@ def read_last_clean(context: TableContext, timeline: Timeline) -> CleanMetadata 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Result of a search for old files. ``is_all`` is False if the plan leaves some to the next one."""
+    """Result of a search for old files. ``is_all`` is False if the next plan has to delete more of them."""
 
     earliest: Instant | None
     to_delete: tuple[FilesToDelete, ...]
@@ -138,7 +138,7 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A clean that this process carries out. ``kept`` are paths that its plan names but the table needs."""
+    """A clean that this process carries out. ``kept_paths`` are paths in its plan that the table still needs."""
 
     instant: Instant
     plan: CleanPlan
@@ -172,7 +172,7 @@ class CleanSession:
         while True:
             with self._plan_and_keep_alive(lambda: self._claim_dead_clean(config)) as work:
                 if work is not None:
-                    _LOG.warning("finishing clean %s, whose process died", work.instant.time)
+                    _LOG.warning("%s: finishing clean %s, whose process died", self.storage.location, work.instant.time)
                     self._carry_out(work)
                     continue
             break
@@ -219,16 +219,16 @@ class CleanSession:
             yield work
 
     def _claim_dead_clean(self, config: TableConfig) -> _Work | None:
-        """Claim a pending clean whose process is dead. Return None if there is none."""
+        """Claim a pending clean whose process is dead. Return None if there is no such clean."""
         timeline = self.store.load()
         for clean in timeline.of_action(Action.CLEAN):
             if clean.state is State.COMPLETED or self._is_alive(clean):
                 continue
             if not self.store.read(clean.at(State.REQUESTED)):
-                self.store.erase(clean)  # Its planner died before it had a plan.
+                self.store.erase(clean)  # Its process died before it wrote the plan.
                 claims.release(self.storage, clean.time)
                 continue
-            if claims.read_claim(self.storage, clean.time) is None:  # Another program's.
+            if claims.read_claim(self.storage, clean.time) is None:  # Another program made it.
                 claims.claim_plan(self.storage, clean.time, token=self.context.ids.token())
             plan = self.store.read_clean_plan(clean)
             if clean.state is State.REQUESTED:
@@ -261,7 +261,7 @@ class CleanSession:
             return None, ""
         known = read_last_search(self.storage, last, retention)
         if earliest is not None and last is not None and earliest.time < last.earliest_commit_to_retain:
-            return None, ""  # Another clean kept less: older commits are already incomplete.
+            return None, ""  # An earlier clean kept fewer commits, so there is nothing to delete.
         time = earliest.time if earliest else None
         incremental = self.options[CLEAN_INCREMENTALLY]
         partitions = find_changed_partitions(self.store, timeline, time, known) if incremental else None
@@ -275,7 +275,7 @@ class CleanSession:
     def _choose_files(
         self, timeline: Timeline, retention: Retention, earliest: str | None, partitions: frozenset[str] | None
     ) -> tuple[tuple[FilesToDelete, ...], bool]:
-        """Choose the files to delete. Return them by partition, and False if the plan's limit left some out."""
+        """Choose the files to delete. Return them by partition, and whether these are all: a plan has a size limit."""
         if partitions is not None and not partitions:
             return (), True
         constraints, count = read_delete_constraints(self.store, timeline), 0
@@ -309,7 +309,7 @@ class CleanSession:
         return _Work(clean, plan)
 
     def _start(self, clean: Instant, plan: CleanPlan) -> Instant:
-        """Make the clean inflight. Drops Hudi's metadata table first, because it would list the deleted files."""
+        """Make the clean inflight. Drop Hudi's metadata table first, because it would list the deleted files."""
         if drop_metadata_table(self.store, self.context.clock):
             _LOG.info("dropped the metadata table: it would list files that clean %s deletes", clean.time)
         # Hudi 0.15 cannot archive a clean of layout 1 whose inflight file is empty.
@@ -317,7 +317,7 @@ class CleanSession:
         return self.store.start(clean, data)
 
     def _needed_files(self, timeline: Timeline, plan: CleanPlan) -> frozenset[str]:
-        """Return files that must not be deleted whatever a plan names: newest slices, and files of savepoints."""
+        """Return files that must stay, even if the plan names them: newest slices, and files of savepoints."""
         constraints: DeleteConstraints = read_delete_constraints(self.store, timeline)
         needed = {join_path(path, name) for path, names in constraints.saved.items() for name in names}
         for partition in list_partition_files(self.store, timeline, frozenset(plan.files)):
@@ -326,7 +326,7 @@ class CleanSession:
                     needed.update(file.path for file in slices[0].files)
         return frozenset(needed)
 
-    # --- deleting, without it; completing, under it ---------------------------------------------------
+    # --- deleting without the lock, completing under it -----------------------------------------------
 
     def _carry_out(self, work: _Work) -> None:
         started = self.context.clock.now_ms()
@@ -337,8 +337,8 @@ class CleanSession:
             if failed:
                 path, why = next(iter(sorted(failed.items())))
                 raise StorageError(
-                    f"clean {work.instant.time} could not delete {len(failed)} files, e.g. {path} ({why}); it stays "
-                    "pending, and the next clean goes on with it"
+                    f"{self.storage.location}: clean {work.instant.time} could not delete {len(failed)} files, e.g. "
+                    f"{path} ({why}); it stays pending, and the next clean continues with it"
                 )
             with self.storage.lock(self.options.lock_seconds):
                 self._complete(work, names_of, started)
@@ -363,7 +363,7 @@ class CleanSession:
             partitions=(*partitions, *bare),
             extra=work.plan.extra,
         )
-        with suppress(FileExistsError):  # Another process has finished it.
+        with suppress(FileExistsError):  # Another process has completed the clean.
             self.store.complete(work.instant, metadata, self.context.clock)
         claims.release(self.storage, work.instant.time)
 

@@ -50,7 +50,7 @@ class Group:
 
 
 def load_groups(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
-    """Return the plan's groups with the snapshot's files. A plan may hold paths of another machine."""
+    """Return the plan's groups with the snapshot's files, because the paths in a plan may be another machine's."""
     live: Mapping[FileGroupId, FileSlice] = {piece.group: piece for piece in snapshot.each_slice()}
 
     def to_cluster(group: FileGroupId) -> SliceToCluster:
@@ -118,7 +118,7 @@ class GroupRewriter:
         def spill_part(at: int) -> SpillFile:
             path = f"{settings.folder}/spill-{number}-{at}-{settings.write_token}.arrow"
             runs = write_spill_file(source, source.slices[at::tasks], ranges, part, path)
-            self.progress.advance(size_bytes // (2 * tasks))  # Sorting the rows is half of the work, merging the other.
+            self.progress.advance(size_bytes // (2 * tasks))  # Sorting and merging are half of the work each.
             return runs
 
         def merge_part(at: int) -> list[WrittenFile]:

@@ -103,7 +103,7 @@ class PartitionChoice:
         )
 
     def choose(self, paths: Collection[str]) -> list[str]:
-        """Return the chosen ones of a table's partition paths, ascending.
+        """Choose from a table's partition paths. Return the chosen paths, ascending.
 
         Logs a warning for named paths that match none.
 
@@ -149,7 +149,8 @@ def plan_clustering(
         closed_groups: file groups of pending clusterings and compactions.
         params: parameters kept in the plan, under Hudi's names.
         location: the table's folder, since paths in a plan are absolute.
-        params_of: instant time -> params of the clustering that this commit is; None if it is not a clustering.
+        params_of: a function from the instant time of a commit to the parameters of that clustering; None for a commit
+            that is not a clustering.
     """
 
     def is_done(group: Sequence[FileSlice]) -> bool:

@@ -231,7 +231,7 @@ class ClusterSession:
     ) -> None:
         snapshot = context.writable_snapshot()
         self.context, self._rewriter = context, rewriter or rewrite_in_process
-        # The batch that the options name has been written by now.
+        # A batch id in the options belongs to the write before. With the id this commit would be skipped.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
         job = rewrite_job(snapshot, self.options, Operation.CLUSTER, context.ids.token())
         self.session = WriteSession(context, job, hooks or Hooks())
@@ -265,8 +265,8 @@ class ClusterSession:
     def _check_index(self, snapshot: Snapshot) -> None:
         if index_binds_rows(self.options, snapshot):
             raise InvalidOptionError(
-                f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; a table of buckets "
-                "cannot be clustered, only a clustering that is planned can be cancelled"
+                f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; such a table "
+                "cannot be clustered; cancel a planned clustering with cancel_clustering()"
             )
 
     def schedule(self, request: ClusterRequest) -> str | None:

@@ -100,7 +100,7 @@ class Ordering:
         return [*dict.fromkeys(n if n in known else n.partition(".")[0] for n in self.columns)]
 
     def keys(self, rows: pa.Table) -> pa.Table:
-        """Return those columns of the rows, with dictionaries decoded."""
+        """Return the columns of the rows that `top_columns` names, with dictionaries decoded."""
         columns = rows.select(self.top_columns(rows.schema))
         plain = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in columns.schema]
         return columns.cast(pa.schema(plain))

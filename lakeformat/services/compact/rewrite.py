@@ -57,7 +57,7 @@ class CompactSettings:
 
     Attributes:
         folder: folder in which the new files wait to be published.
-        names_base: whether the write stats name the base file before.
+        names_base: whether the write stats name the old base file.
         buffer_bytes: bytes for log records, per core.
     """
 
@@ -119,17 +119,16 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
 
 
 def _inherit_keys(storage: Storage, piece: FileSlice, merged: MergedSlice) -> FilterAndRange | None:
-    """Return filter and key range of the old base file if only the logs' keys must be added to them; else None."""
+    """Return the old base file's filter and key range with the log files' keys; None if the keys must be read."""
     if piece.base is None or merged.footer is None:
         return None
     return inherit_filter_and_range(storage, parse_key_footer(piece.base, merged.footer), merged.log_records)
 
 
 def count_parallel(log_bytes: Sequence[int], buffer_bytes: int, cores: int) -> int:
-    """Return how many slices can be compacted at once.
+    """Return how many slices can be compacted at once: at least 1, at most the number of cores and of slices.
 
-    Any so many of the slices fit into the buffer together, except that the result is at least 1. It is at most the
-    number of cores or slices.
+    The log records of that many slices fit into the buffer, even if they are the largest slices.
     """
     taken = 0
     for count, size in enumerate(sorted(log_bytes, reverse=True)[:cores]):

@@ -164,7 +164,7 @@ class CompactSession:
         snapshot = context.snapshot(config=config)
         snapshot.check_writable(location)
         self.context, self._compactor = context, compactor or compact_in_process
-        # The batch that the options name has been written by now.
+        # A batch id in the options belongs to the write before. With the id this commit would be skipped.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
         self._by_name = not context.store.layout.has_completion_times
         job = rewrite_job(snapshot, self.options, Operation.COMPACT, context.ids.token())
@@ -349,10 +349,10 @@ class CompactSession:
 
 
 def compact(session: Callable[[], CompactSession]) -> WriteResult:
-    """Run the pending plans, then plan and run what is left. Return the result of the last run that did something.
+    """Run the pending plans, then make and run another plan. Return the result of the last run that did something.
 
     Args:
-        session: called to make the session of each run.
+        session: makes a new session for each run.
     """
     done = None
     while not (result := session().run()).skipped:
@@ -362,7 +362,7 @@ def compact(session: Callable[[], CompactSession]) -> WriteResult:
 
 
 def _each_slice(snapshot: Snapshot) -> Iterator[FileSlice]:
-    """Yield the slices with log files, and all others that a plan may name."""
+    """Yield the newest slice of each file group, with or without log files."""
     live = snapshot.live
     if isinstance(live, ListedSlices):
         yield from live.slices
@@ -377,10 +377,10 @@ def _replaced_groups(context: TableContext, timeline: Timeline) -> frozenset[Fil
 
 
 def _list_visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstants:
-    """Return the instants whose blocks belong to the slices before a plan: those completed when the plan was made.
+    """Return the instants whose log blocks a plan's run merges: those that had completed when the plan was made.
 
     Args:
-        plan_time: None if log files are named after their slice: then all blocks in them belong.
+        plan_time: instant time of the plan. None if log files are named after their slice: then all blocks are merged.
     """
     seen = timeline.visible(None)
     if plan_time is None:

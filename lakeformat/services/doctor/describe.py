@@ -200,7 +200,11 @@ def _last_time(timeline: Timeline, action: Action) -> str | None:
 
 
 def _last_commit(context: TableContext, timeline: Timeline, config: TableConfig, *, compacted: bool) -> str | None:
-    """Return the time of the newest compaction, or clustering, on the active timeline; None if there is none."""
+    """Return the time of the newest compaction or clustering on the active timeline; None if there is none.
+
+    Args:
+        compacted: whether to search for a compaction; else for a clustering.
+    """
     for instant in reversed(timeline.commits):
         if instant.action is (Action.COMMIT if compacted else Action.REPLACE_COMMIT):
             metadata = context.store.read_commit(instant)

@@ -131,7 +131,7 @@ def _count_denied(bloom: BloomFilter | None, keys: pa.Array) -> int:
     try:
         chains = hash_chain_blocks(keys, bloom.hashes)
         return sum(int(np.count_nonzero(~bloom.might_contain(chain))) for _, chain in chains)
-    except InvalidInputError:  # An empty key: no reader looks up empty keys in a filter.
+    except InvalidInputError:  # A key is empty. No reader looks up empty keys in a filter.
         return 0
 
 
@@ -153,7 +153,7 @@ def _is_outside(stated: tuple[bytes | None, bytes | None], seen: KeyRange) -> bo
 
 
 def _compare(parquet: OpenParquet, group: int, batch: pa.RecordBatch, wrong_statistics: dict[str, int]) -> None:
-    """Add to `lies` the number of values outside the row group's statistics, by column."""
+    """Count the values outside the row group's statistics, and add the counts to ``wrong_statistics``, by column."""
     row_group, read = parquet.metadata.row_group(group), set(batch.schema.names)
     for at in range(row_group.num_columns):
         chunk = row_group.column(at)

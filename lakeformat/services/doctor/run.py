@@ -1,8 +1,8 @@
 """Checks of a whole table, and repairs of proved damage.
 
-A check reads every live file once and changes nothing. Others may write meanwhile; a file that they change is not read
-twice. A repair works under the lock and repeats the checks there before it changes anything. It moves removed files to
-``.hoodie/.lakeformat/removed`` unless ``keep`` is False. Each of its steps can be repeated safely.
+A check reads every live file once and changes nothing. Other processes may write meanwhile; the check does not read
+their new files. A repair works under the lock and repeats the checks there before it changes anything. It moves removed
+files to ``.hoodie/.lakeformat/removed`` unless ``keep`` is False. Each step of a repair can be repeated safely.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class DoctorSession:
         return tuple(each for each in (*found, *self._check_index(found)) if each.mends)
 
     def _check_index(self, findings: Sequence[Finding]) -> Iterator[Finding]:
-        """Yield what is wrong with a file index that no other check found fault with."""
+        """Check the bounds in the file index, unless another check has found damage of the index or the timeline."""
         if not any(each.kind in {Kind.FILE_INDEX, Kind.DAMAGED_INSTANT} for each in findings):
             yield from file_checks.check_index_bounds(self.context)
 
@@ -124,7 +124,7 @@ class DoctorSession:
                 newest = self.store.load().newest_time
                 prepare_partition(self.storage, finding.path, newest or "")
 
-    # --- looking --------------------------------------------------------------------------------------
+    # --- inspecting -----------------------------------------------------------------------------------
 
     def _inspect(self) -> _TableState:
         """Run all checks that need no data file to be opened."""
@@ -134,7 +134,7 @@ class DoctorSession:
         torn, archived, newest = timeline_checks.check_archive(self.store)
         findings = [*timeline_checks.check_instants(self.store, timeline), *torn]
         if any(each.kind is Kind.DAMAGED_INSTANT for each in findings):
-            return _TableState(config, timeline, tuple(findings))  # Files cannot be assigned to commits then.
+            return _TableState(config, timeline, tuple(findings))  # Files cannot be compared with unreadable commits.
         facts = self._collect_facts(config, timeline, archived)
         saved = self._list_saved_files(timeline)
         findings += plan.find_incomplete(facts, lambda path: self.storage.info(path) is not None)

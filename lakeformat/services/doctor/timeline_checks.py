@@ -1,6 +1,6 @@
 """Checks of everything except data files: timeline, archive, markers, metadata table, folders without partitions.
 
-Also finds rows that two concurrent writers have lost: which commit hides which file, and the keys in the file.
+The module also finds rows that concurrent writers have lost: a commit hides a file that another commit wrote.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 _METADATA: Final = f"{HOODIE}/metadata"
 _MARKERS: Final = f"{HOODIE}/.temp"
-#: File name of a deltacommit of a metadata table, in the timeline layout of either version.
+#: File name of a deltacommit of a metadata table, in timeline layout 1 or 2.
 _APPLIED: Final = re.compile(r"(\d{17})(?:_\d{17})?\.deltacommit")
 #: Prefix of the times of deltacommits that initialised the metadata table from a listing.
 _INITIAL: Final = "0000"

@@ -56,7 +56,7 @@ def snapshot_at(
     if newer:
         raise InstantNotAvailableError(
             f"{location}: cannot {activity}: commit {newer[0].time}, which came after {target.time}, has been "
-            "archived, and what it did cannot be undone any more"
+            "archived and cannot be undone any more; choose a later instant"
         )
     undone = list_instants_after(timeline, target, list_clustering_plans(store, timeline))
     return snapshot_before(context, config, timeline, undone, activity=activity)
@@ -65,7 +65,7 @@ def snapshot_at(
 def snapshot_before(
     context: TableContext, config: TableConfig, timeline: Timeline, undone: Sequence[Instant], *, activity: str
 ) -> Snapshot:
-    """Return the snapshot without some writes. Errors as in `snapshot_at`."""
+    """Return the snapshot as it would be without the undone writes. Raise the errors of `snapshot_at`."""
     store, location = context.store, context.storage.location
     metadatas = [(instant, store.read_commit(instant)) for instant in undone if instant.state is State.COMPLETED]
     missing = find_missing_before(metadatas, list_files(context.storage), location)
@@ -174,7 +174,7 @@ class RestoreSession:
                 with keep_alive(self.storage, rollback.time):
                     undoing.roll_back(rollback)
             except Exception:
-                with suppress(LakeformatError):  # If this fails, the next writer gives it up.
+                with suppress(LakeformatError):  # If this fails, the next writer gives up the rollback.
                     if not undoing.has_begun(rollback):
                         undoing.give_up(rollback)
                 raise
@@ -215,7 +215,7 @@ class RestoreSession:
         if len(timeline.commits) == 1 and self.store.read_archived().completed_in(""):
             raise InstantNotAvailableError(
                 f"{self.storage.location}: cannot roll {victim.time} back: all commits before it are archived, and "
-                "their files count only beside one that is not; write again first, or keep more "
+                "readers need one commit on the timeline; write again first, or keep more commits "
                 "(hoodie.keep.min.commits)"
             )
 
@@ -230,7 +230,7 @@ class RestoreSession:
                 )
         for instant in timeline.pending_writes:
             if instant.state is State.REQUESTED and (instant.time in plans or instant.action in _PLANS):
-                continue  # A plan that is not running.
+                continue  # The plan is not running.
             raise WriteConflictError(
                 f"{self.store.path(instant)} is being written in {self.storage.location}; wait for it, or stop its "
                 "writer, then run this again"

@@ -50,7 +50,7 @@ _TRIES: Final = 3
 
 
 class _UncompactedError(WriteConflictError):
-    """There are log files, or a compaction of them is pending."""
+    """The table has log files, or a compaction is pending."""
 
 
 @public
@@ -136,19 +136,20 @@ class VersionSession:
     def _prepare(self, config: TableConfig, to: int) -> None:
         """Undo the work of dead writers, refuse what cannot be moved, and drop the metadata table."""
         recover(self.store, config, self.context.clock)
-        # Compactions come last, because only they can be finished here.
+        # Compactions come last, because `move` can run only these.
         pending = sorted(self.store.load().pending, key=lambda one: (one.action is Action.COMPACTION, one.time))
         if pending:
             kind = _UncompactedError if pending[0].action is Action.COMPACTION else WriteConflictError
             raise kind(
-                f"{self.store.path(pending[0])} is pending in {self.storage.location}: a table changes its version "
-                "only at rest; run or cancel the plan, or write to the table, which rolls back what has died"
+                f"{self.store.path(pending[0])} is pending in {self.storage.location}: a table can change its "
+                "version only if nothing is pending; run or cancel the plan, or write to the table, which rolls back "
+                "dead writes"
             )
         if _changes_layout(config.version, to):
             self._check_slices(self.context.snapshot(config=config))
         if drop_metadata_table(self.store, self.context.clock):
             _LOG.warning(
-                "dropped the metadata table of %s, which a change of version does not carry over: Hudi builds it again "
+                "dropped the metadata table of %s, because it does not fit the new version; Hudi builds it again "
                 "with hoodie.metadata.enable=true",
                 self.storage.location,
             )

@@ -1,4 +1,4 @@
-"""``read(spark, path)``: a table as a DataFrame, by the fastest way that gives the right rows."""
+"""``read(spark, path)``: a table as a DataFrame, through Spark's own Parquet scan or through the data source."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from lakeformat.spark.host import in_session_zone, storage_secrets
 from lakeformat.spark.pushdown import PUSHDOWN, guarded_frame
 from lakeformat.spark.reads.native_scan import check_skipping, native_scan, plan_native
 from lakeformat.spark.reads.predicate_to_column import column_of
-from lakeformat.spark.reads.to_predicate import implied
+from lakeformat.spark.reads.to_predicate import implied_predicate
 from lakeformat.spark.register import use_this_python
 from lakeformat.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["NATIVE", "Known", "Way", "choose_way", "read", "read_rows", "read_table"]
+__all__ = ["NATIVE", "ReadFacts", "Way", "choose_way", "read", "read_rows", "read_table"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 NATIVE: Final = "native"
@@ -40,7 +40,7 @@ SOURCE: Final = "source"
 _MANY_FILES: Final = 10_000
 #: With more files, Spark's driver takes minutes to list them.
 _MOST_FILES: Final = 100_000
-#: Options that are passed to the source as they were given.
+#: Options that the source gets unchanged.
 _PASSED: Final = (
     BEGIN,
     END_COLUMNS,
@@ -55,42 +55,44 @@ _PASSED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """The facts by which `choose_way` chooses.
+class ReadFacts:
+    """The facts that `choose_way` decides by.
 
     Attributes:
-        files: number of files that ``where`` leaves.
-        unreadable: number of those that have log files, or types that Spark does not turn into the table's.
+        files: number of files that the condition does not rule out.
+        unreadable: number of these files that Spark cannot read: they have log files, or types that Spark does not
+            convert to the table's types.
         pushes: whether the session passes filters to Python sources.
-        said: the user's choice, if any.
+        said: the way that the user chose; None if the user chose none.
     """
 
     files: int
     unreadable: int = 0
     pushes: bool = False
-    said: str | None = None
+    requested_way: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a table is read, and why."""
+    """The way in which a table is read: ``native`` or ``source``, and the reason as text for the log."""
 
     name: str
     why: str
 
 
-def choose_way(known: Known) -> Way:
-    """Choose Spark's own scan, unless the files that the source's skipping leaves out outweigh its cost.
+def choose_way(known: ReadFacts) -> Way:
+    """Choose Spark's own scan or the data source.
 
-    The source costs about twice as much for a row as Spark's own scan.
+    The data source takes about twice as long per row as Spark's own scan. It is chosen if the user wants it, if the
+    table has very many files, or if Spark cannot read more than half of the files.
 
     Raises:
         InvalidInputError: the user's choice is not a way.
     """
-    if known.said is not None:
-        if known.said not in {NATIVE, SOURCE}:
-            raise InvalidInputError(f"via={known.said!r} is no way to read; use 'native', 'source' or None")
-        return Way(known.said, "as requested")
+    if known.requested_way is not None:
+        if known.requested_way not in {NATIVE, SOURCE}:
+            raise InvalidInputError(f"via={known.requested_way!r} is not a way to read; use 'native', 'source' or None")
+        return Way(known.requested_way, "as requested")
     if known.files > _MOST_FILES:
         return Way(SOURCE, f"over {_MOST_FILES:,} files")
     if known.pushes and known.files > _MANY_FILES:
@@ -116,19 +118,19 @@ def read(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Return the table at a path as a DataFrame of one instant: that of this call, whenever the frame is used.
+    """Return the table at a path as a DataFrame. The frame always shows the table as it is at the time of this call.
 
     Filters, columns and counts of the frame cost what they cost in Spark's own Parquet tables: filters on partition
     columns leave out folders, other filters leave out row groups, and only columns that a query needs are read.
-    ``count()`` of the frame itself comes from the file index. Call it again to see later commits.
+    ``count()`` of the frame itself comes from the file index. To see later commits, call `read` again.
 
     Args:
         spark: the session, of classic Spark or Spark Connect.
         path: folder or URL, as executors see it too.
         columns, where, as_of, limit, meta_columns, verify, time_zone, via: as in
             `lakeformat.spark.LakehouseTable.read`.
-        storage_options: for fsspec, here and in tasks; never shown. Spark's own scan uses Hadoop's configuration
-            instead, so with these the table is read by the source unless ``via`` says otherwise.
+        storage_options: for fsspec, here and in tasks; never shown. Spark's own scan does not use them, but Hadoop's
+            configuration. Therefore a table with storage options is read through the source unless ``via`` is given.
         options: Hudi's read options or the short aliases, as for ``load()``.
 
     Raises:
@@ -157,7 +159,7 @@ def read_rows(
     limit: int | None,
     via: str | None,
 ) -> DataFrame:
-    """Read a table as `read` does: without the option ``meta_columns`` the frame has no meta columns."""
+    """Read a table; see `read`. If the option ``meta_columns`` is not set, the frame has no meta columns."""
     check_limit(limit)
     if not options.is_set("meta_columns"):
         options = options.with_values(meta_columns=False)
@@ -175,12 +177,12 @@ def read_table(
     as_of: AsOf | None = None,
     via: str | None = None,
 ) -> DataFrame:
-    """Read a table; see `read`. The option ``meta_columns`` is true by default here."""
+    """Read a table; see `read`. If the option ``meta_columns`` is not set, the frame has the meta columns."""
     from pyspark.sql import Column
 
     columns = [columns] if isinstance(columns, str) else columns
 
-    choose_way(Known(0, said=via))  # A wrong choice is refused before planning.
+    choose_way(ReadFacts(0, requested_way=via))  # Refuse a wrong choice before planning.
     if not isinstance(where, str | Column | None):
         raise where_type_error(where, "Spark SQL text or a Spark column")
     options = in_session_zone(spark, options)
@@ -191,7 +193,7 @@ def read_table(
     plain = options.with_values(where=None)
     names = make_query(snapshot, context.storage.location, plain, columns=columns).schema.names
     full = readable_schema(snapshot.columns(context.storage.location), meta_columns=True)
-    whole = ReadQuery(full, implied(where, full), options.read.skipping).restrict_to_range(snapshot)
+    whole = ReadQuery(full, implied_predicate(where, full), options.read.skipping).restrict_to_range(snapshot)
     frame = _frame(spark, context, plain, snapshot, whole, None, via).where(where)
     return frame.select(*(column_of(column_path([name])) for name in names))
 
@@ -209,13 +211,13 @@ def _frame(
     via = SOURCE if via is None and secrets else via
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     given: dict[str, Any] = {key: options[key] for key in _PASSED if options.is_set(key)}
-    given |= {"where": where, TIME_ZONE: options.read.time_zone if where else None, **_pinned(snapshot), **secrets}
-    unplanned = Known(snapshot.live.count, pushes=pushes, said=via)
+    given |= {"where": where, TIME_ZONE: options.read.time_zone if where else None, **_time_options(snapshot), **secrets}
+    unplanned = ReadFacts(snapshot.live.count, pushes=pushes, requested_way=via)
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES):
         return _by_source(spark, location, query, given, choose_way(unplanned))
     plan = plan_native(context.store, snapshot, query)
     merged = len(plan.slices)
-    way = choose_way(Known(len(plan.files) + merged, len(plan.foreign) + merged, pushes, via))
+    way = choose_way(ReadFacts(len(plan.files) + merged, len(plan.foreign) + merged, pushes, via))
     if way.name == SOURCE:
         return _by_source(spark, location, query, given, way)
     if options.read.verify:
@@ -224,7 +226,7 @@ def _frame(
     return native_scan(spark, context.storage, plan, split_bytes=options.read.split_bytes)
 
 
-def _pinned(snapshot: Snapshot) -> dict[str, str | None]:
+def _time_options(snapshot: Snapshot) -> dict[str, str | None]:
     """Return the options by which another read sees the same commits."""
     if snapshot.changes is None:
         return {"as.of.instant": snapshot.instant_time}

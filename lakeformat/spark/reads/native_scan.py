@@ -1,14 +1,14 @@
-"""Spark's own Parquet scan over the files that a read's planning has left.
+"""Spark's own Parquet scan over the files that lakeformat's planning of a read has chosen.
 
-The scan is vectorised, reads only the needed columns, and counts rows from footers. Spark gets the files, not the
-folders, the table's columns as the schema, and the partition values of the folders, so that its own filters leave
-folders out. Spark cannot widen the types of some files (from before a change of schema that Hudi allows and Spark's
-reader does not). Tasks of lakeformat read these files.
+The scan is vectorised, reads only the needed columns, and counts rows from footers. Spark gets a list of files, the
+table's columns as the schema, and the partition values of each folder, so that Spark's own filters can leave folders
+out. Hudi allows some changes of a column's type that Spark's reader does not support. Tasks of lakeformat read the
+files that were written before such a change.
 
-Spark's public calls find partition columns only in Hive-style folder names, and look every file up first. The relation
-behind these calls takes both as arguments. It is made of Spark's internal classes, which are the same in 4.0 to 4.3,
-through py4j. If these classes are out of reach (Spark Connect, a later Spark), the public call is used, and filters
-leave out row groups only.
+Spark's public calls find partition columns only in Hive-style folder names, and look up every file first. Therefore
+this module makes Spark's internal relation through py4j, and passes it the partition columns and the files' sizes. The
+internal classes are the same in Spark 4.0 to 4.3. If they are out of reach (Spark Connect, a later Spark), the public
+call is used. Then filters leave out row groups only.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _OPTIONS: Final = {
     "ignoreCorruptFiles": "false",
 }
 #: Options for files with a float column that may be zero. Parquet's reader looks the value of a condition up in a
-#: column's dictionary, which distinguishes -0.0 from 0.0. Spark does not, so ``x >= 0`` would lose row groups of -0.0
-#: alone. Row groups are still skipped by their bounds, in which both zeros are equal.
+#: column's dictionary, which distinguishes -0.0 from 0.0. Spark does not, so ``x >= 0`` would lose row groups that hold
+#: only -0.0. Row groups are still skipped by their bounds, in which both zeros are equal.
 BOTH_ZEROS: Final[Mapping[str, str]] = {"parquet.filter.dictionary.enabled": "false"}
 _BLOCK_BYTES: Final = 128 << 20
 
@@ -87,13 +87,13 @@ def parquet_scan(
         files: the files to read.
         schema: the columns to read.
         folders: partition values of the folder of each file. Columns with such values are not read from the files.
-        more: options of Spark's reader and of Parquet's, added to those of every scan.
+        more: more options of Spark's reader and of Parquet's.
     """
     if context_of(spark) is not None:
         try:
             return _relation(spark, location, files, schema, folders, more)
         except Exception as error:  # A later Spark may have other classes.
-            _LOG.info("Spark's relation cannot be made of files as they are known, it looks them up: %s", error)
+            _LOG.info("%s: Spark looks up each file, because its relation cannot take our list: %s", location, error)
     paths = [_uri(location, file.path) for file in files]
     return spark.read.schema(schema).options(**_OPTIONS, **more).parquet(*paths)
 
@@ -118,7 +118,7 @@ def _relation(
     path_of, place_of = jvm.org.apache.hadoop.fs.Path, sources.PartitionPath
     of_folders = set(folders.values.column_names)
     known = [name for name in schema.names if name in of_folders]
-    # Spark refuses this option if there are partition values; without them it keeps Spark from looking for some.
+    # Spark refuses this option if partition values are given. If none are given, it keeps Spark from inferring them.
     said = {key: value for key, value in _OPTIONS.items() if not (known and key == "recursiveFileLookup")}
     options = python.toScalaMap({**said, **more})
     partitions = StructType([schema[name] for name in known])
@@ -133,19 +133,22 @@ def _relation(
         session, python.toSeq(paths), options, option.apply(columns), cache, option.apply(spec), option.empty()
     )
     if known:
-        # Spark drops a file if it writes the folder's name in another way; then rows would be lost.
+        # If Spark writes a folder's name in another way, it drops the folder's files, and rows would be lost.
         found, given_files = index.leafDirToChildrenFiles().keySet(), python.toSeq(places)
         if set(found.mkString("\n").split("\n")) != set(given_files.mkString("\n").split("\n")):
-            raise ValueError("it names folders otherwise")
+            raise ValueError("Spark writes a folder's name in another way")
     if index.allFiles().size() != len(files):
-        raise ValueError("it does not have all files")
+        raise ValueError("Spark's list lacks some files")
     format_ = sources.parquet.ParquetFileFormat()
     relation = sources.HadoopFsRelation(index, constants, columns, option.empty(), format_, options, session)
     return ClassicFrame(session.baseRelationToDataFrame(relation), spark)
 
 
 def _cache_statuses(spark: Any, cache: Any, location: str, files: Sequence[BaseFile]) -> list[Any]:
-    """Put the files' sizes into Spark's cache, and return their paths. Spark looks up only files that it drops."""
+    """Put the files' sizes into Spark's cache, and return the files' paths.
+
+    Spark looks up a file only after the cache has dropped it.
+    """
     hadoop, gateway = spark._jvm.org.apache.hadoop.fs, spark.sparkContext._gateway
     path_of, status_of = hadoop.Path, hadoop.FileStatus  # Each look-up of a name is a call into the JVM.
     paths = []
@@ -159,7 +162,7 @@ def _cache_statuses(spark: Any, cache: Any, location: str, files: Sequence[BaseF
 
 
 def _written_ms(file: BaseFile) -> int:
-    """Return the time to report for a file: that of the commit that wrote it, to the second, as Unix milliseconds."""
+    """Return the time of the commit that wrote a file, to the second, as Unix milliseconds."""
     return int(datetime.strptime(file.name.instant_time[:14], "%Y%m%d%H%M%S").timestamp()) * 1000
 
 
@@ -187,12 +190,13 @@ class NativePlan:
 
     Attributes:
         snapshot: the table.
-        query: columns and rows wanted.
-        kept: path -> what is read of each file without log files.
-        slices: what is read of slices with log files, which tasks of lakeformat merge.
+        query: the wanted columns and rows.
+        kept: path of each base file without log files -> the part of it to read.
+        slices: the parts to read of file slices with log files. Tasks of lakeformat merge them.
         files: the files in ``kept``.
-        foreign: paths of the files among them that Spark cannot read, or not with the table's types.
-        statistics: what the file index knows of the files.
+        foreign: paths of the files in ``files`` that Spark cannot read with the table's types. Tasks of lakeformat read
+            them.
+        statistics: the statistics of the files in the file index.
     """
 
     snapshot: Snapshot
@@ -228,12 +232,12 @@ def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> N
 
 
 def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, split_bytes: int) -> DataFrame:
-    """Return the query's rows as Spark reads them, always from the planned files, whenever the frame is used.
+    """Return the query's rows as Spark reads them. The frame always reads the planned files, also after later commits.
 
     Memory: the names of the files, here and in Spark.
 
     Args:
-        split_bytes: bytes of the files that one task of lakeformat reads.
+        split_bytes: bytes of files that one task of lakeformat reads.
     """
     query, snapshot = plan.query, plan.snapshot
     table = snapshot.columns(storage.location)
@@ -278,7 +282,7 @@ def _with_known_count(frame: DataFrame, rows: int) -> DataFrame:
 
 
 def _by_folders(files: Sequence[BaseFile], folders: FolderValues) -> Iterator[tuple[Sequence[BaseFile], FolderValues]]:
-    """Yield the files of folders whose partition values are known, and then the others."""
+    """Yield two groups of files: those whose folder has known partition values, and those whose folder has none."""
     known = [file for file in files if file.partition_path in folders.rows]
     others = [file for file in files if file.partition_path not in folders.rows]
     if known:
@@ -288,7 +292,7 @@ def _by_folders(files: Sequence[BaseFile], folders: FolderValues) -> Iterator[tu
 
 
 def _floating_leaves(field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
-    """Yield path and type of a floating column, or of all floating fields of a struct: those that may hold NaN."""
+    """Yield path and type of each part of a column that may hold NaN: the column or a struct's floating fields."""
     below: list[tuple[tuple[str, ...], pa.DataType]] = [((field.name,), field.type)]
     while below:
         path, of = below.pop()
@@ -299,11 +303,12 @@ def _floating_leaves(field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def _hide_nan(field: StructField, without_nan: Collection[str]) -> Column | None:
-    """Hide a column that may hold NaN from Spark's skipping; return None if it cannot hold NaN.
+    """Return an expression of the same value as the column, for a column that may hold NaN; else None.
 
-    Parquet's statistics leave NaN out, but Spark skips by them and orders NaN above all values: ``x > 100`` would lose
-    NaN. A filter on an expression is not pushed into the scan. So rows of such a column are not lost either by what
-    other writers left in their files, such as key filters that distinguish -0.0 from 0.0.
+    Spark does not push a filter on the expression into the scan, so the filter skips no row group. Parquet's statistics
+    leave NaN out, but Spark orders NaN above all values. If Spark skipped by the statistics, ``x > 100`` would lose
+    NaN. Other structures in files of other writers, such as bloom filters that distinguish -0.0 from 0.0, lose no rows
+    either.
     """
     if type(field.dataType) in _FLOATS:
         known = column_path([field.name]) in without_nan
@@ -335,9 +340,9 @@ def check_skipping(
     """Read the table through the data source, whose tasks compare a read with skipping and one without.
 
     Args:
-        snapshot: the table as it is read.
-        where: the condition; nothing is read without one.
-        options: the zone of the condition, and those of the file system.
+        snapshot: the snapshot to read.
+        where: the condition. Without a condition nothing is read.
+        options: the option for the condition's time zone, and the options of the file system.
 
     Raises:
         SkippingError: skipping would lose rows; the message names the files.
@@ -354,7 +359,7 @@ def check_skipping(
 def _read_in_tasks(
     spark: SparkSession, storage: Storage, splits: Sequence[Split], query: ReadQuery, table: pa.Schema
 ) -> DataFrame:
-    """Return the rows of exactly these splits, each read by one task, so that no later plan looks for their files."""
+    """Return the rows of these splits. One task reads each split. Spark plans no read of its own for them."""
 
     def read(batches: Batches) -> Batches:
         with plain_errors():
@@ -390,7 +395,7 @@ def _unreadable_for_spark(
 
 
 def _widens(stored: pa.Schema | pa.StructType, wanted: pa.Schema | pa.StructType) -> bool:
-    """Tell whether Spark can read every column that both schemas have. Other columns are null or left out."""
+    """Tell whether Spark can read the columns that both schemas have. Columns of one schema are null or left out."""
     have = {field.name: field.type for field in stored}
     return all(_widens_type(have[field.name], field.type) for field in wanted if field.name in have)
 

@@ -89,11 +89,11 @@ def condition_of(predicate: Predicate) -> Column:
 
 
 def _membership(column: Column, values: pa.Array) -> Column:
-    if not len(values):  # No value can be equal: false, and null for null.
+    if not len(values):  # No value can be equal, so the answer is false; for null it is null.
         return functions.when(column.isNotNull(), functions.lit(False))
     wanted = [_literal(value) for value in values]
     if pa.types.is_floating(values.type) and any(value.is_valid and value.as_py() == 0 for value in values):
-        # Spark looks long lists up in a hash set, which tells the zeros apart.
+        # Spark looks up values of long lists in a hash set, which distinguishes -0.0 from 0.0.
         wanted += [_literal(pa.scalar(zero, values.type)) for zero in (0.0, -0.0)]
     return column.isin(*wanted)
 

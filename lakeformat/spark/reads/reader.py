@@ -1,10 +1,8 @@
-"""Reading under Spark: plan on the driver, read splits in tasks.
+"""The batch readers of the data source: the driver plans a read, and tasks read its splits.
 
-Change data under Spark, in Hudi's shape: op, ts_ms, before and after, the images as JSON.
-
-``spark.read.format("lakehouse")`` with ``hoodie.datasource.query.type=incremental`` and
-``hoodie.datasource.query.incremental.format=cdc``. A task joins the slices of some file groups; see
-`lakeformat.read.cdc.images`.
+`LakehouseReader` reads rows. `ImageReader` reads change data, if ``hoodie.datasource.query.type=incremental`` and
+``hoodie.datasource.query.incremental.format=cdc`` are set. Change data has Hudi's columns op, ts_ms, before and after;
+before and after are rows as JSON. A task joins the slices of some file groups; see `lakeformat.read.cdc.images`.
 """
 
 from __future__ import annotations
@@ -39,15 +37,15 @@ from lakeformat.spark.host import plain_errors, requested_context, task_zone
 from lakeformat.spark.pushdown import (
     EVERYTHING,
     Relation,
-    ask,
+    record_filter,
     guarded_schema,
     is_guarded,
     is_pushing,
     keeps_plans_by_scan,
     open_snapshot,
-    settle,
+    confirm_plan,
     unguarded_schema,
-    unmarked,
+    without_mark,
     with_guard,
 )
 from lakeformat.spark.reads.to_predicate import to_predicate
@@ -62,13 +60,13 @@ __all__ = [
     "LakehouseReader",
     "SplitPartition",
     "check_image_options",
-    "check_images_wanted",
+    "check_image_schema",
     "image_partitions",
     "make_image_reader",
     "make_reader",
     "read_columns_schema",
     "read_images",
-    "zoned_question",
+    "zoned_query",
 ]
 
 #: The columns of change data.
@@ -79,10 +77,12 @@ _ARROW: Final = pa.schema([(field.name, pa.string()) for field in IMAGE_SCHEMA])
 
 
 class ImagePartition(InputPartition):
-    """The changes of some file groups, with the table's columns and those of the images.
+    """The changes that one task reads.
 
     Attributes:
-        changes: items of `ChangePlan.pack`.
+        changes: the changes of some file groups; see `ChangePlan.pack`.
+        table: the table's columns.
+        columns: the columns of the images before and after a change.
     """
 
     def __init__(self, changes: Sequence[tuple[GroupChange, ...]], table: pa.Schema, columns: pa.Schema) -> None:
@@ -97,7 +97,7 @@ def image_partitions(
     until: AsOf | None,
     relation: Relation | None = None,
 ) -> list[InputPartition]:
-    """Return the changes of a range, divided into tasks. ``since`` and ``until`` as in `lakeformat.Table.changes`."""
+    """Return the changes of a range, one partition for each task. For the bounds see `lakeformat.Table.changes`."""
     check_image_options(options)
     config = context.store.config()
     known: dict[str, Any] = {} if relation is None else {"as_of": relation.as_of, "hidden_times": relation.hidden_times}
@@ -144,7 +144,7 @@ class ImageReader(DataSourceReader):
         return read_images(self._storage, partition)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for tasks. They read what partitions name, and need no table."""
+        """Return the state for tasks. A task needs no table: its partition names the files."""
         return {**self.__dict__, "_context": None}
 
 
@@ -152,11 +152,11 @@ def make_image_reader(options: Mapping[str, str], schema: StructType, relation: 
     """Return a reader of change data. Raise `SchemaMismatchError` if the user gave another schema."""
     with plain_errors():
         context, parsed = requested_context(options, reads=True)
-        check_images_wanted(schema)
+        check_image_schema(schema)
         return ImageReader(context, parsed, relation)
 
 
-def check_images_wanted(schema: StructType) -> None:
+def check_image_schema(schema: StructType) -> None:
     """Raise `SchemaMismatchError` if the schema is not that of change data."""
     if schema != IMAGE_SCHEMA:
         raise SchemaMismatchError("change data has the columns op, ts_ms, before and after; leave out the schema")
@@ -168,11 +168,12 @@ _TASKS: Final = max(2, pa.cpu_count())
 
 
 class SplitPartition(InputPartition):
-    """The portion of one task; ``split`` is None if the table has nothing to read.
+    """The portion of one task.
 
     Attributes:
-        of_pushed: whether the plan holds only the rows of the filters that scans have pushed.
-        pushed: the predicate of these rows, if the reader did not know it before it planned.
+        split: the files to read; None if the plan is empty.
+        of_pushed: whether the plan covers only the rows that pushed filters select, and not the whole table.
+        pushed: the predicate of these rows. None if it is the predicate that the reader had before it planned.
         first: whether this is the first partition of the plan.
     """
 
@@ -204,7 +205,7 @@ class _Pushdown:
         return getattr(DataSourceReader, "pushFilters", None)
 
     def __call__(self, filters: Iterable[Any]) -> Iterator[Any]:
-        """Use the filters that help, and return all of them: Spark applies them exactly."""
+        """Use the filters to leave files out. Return all filters, so that Spark applies them to the rows too."""
         pushed = list(filters)
         self._reader.add_filter(to_predicate(pushed))
         return iter(pushed)
@@ -228,17 +229,17 @@ class LakehouseReader(DataSourceReader):
         """Make a reader for one plan.
 
         Args:
-            relation: what all scans of the relation share.
-            zoned: a condition that depends on the session's zone, which only tasks know. The query holds it as wide as
-                it may be in any zone.
+            relation: the facts that all scans of the relation share.
+            zoned: the read's condition if its result depends on the session's time zone, which only tasks know. Then
+                the query has a wider condition, which holds for every row that ``zoned`` selects in any zone.
             guarded: whether the relation has the column of `guarded_frame`.
-            again: makes the same reader in a task, which has no snapshot.
+            again: a function that makes the same reader with a snapshot. A task calls it to read the whole table.
         """
         self._storage, self._query = storage, query
         self._split_bytes = options.read.split_bytes
         self._verify = options.read.verify
         self._snapshot: Snapshot | None = snapshot
-        self._few = False  # If there are fewer splits than cores, each task decodes columns in parallel.
+        self._few = False  # Whether there are fewer splits than cores. If so, each task decodes columns in parallel.
         self._table = snapshot.columns(storage.location)
         self._log = relation.pushed if relation is not None else None
         self._guarded, self._again, self._zoned = guarded, again, zoned
@@ -258,18 +259,19 @@ class LakehouseReader(DataSourceReader):
         if keeps_plans_by_scan():
             self._query = replace(self._query, predicate=And((self._query.predicate, bound)))
         elif self._log is not None:
-            self._asked = ask(self._log, bound)
+            self._asked = record_filter(self._log, bound)
 
     def partitions(self) -> list[InputPartition]:
-        """Return splits of about the same size."""
+        """Plan the read. Return one partition for each split; the splits are of about the same size."""
         if self._snapshot is None:
             return []
         asked = self._asked
         with plain_errors():
             while self._log is not None and asked.predicate is not None:
                 splits = self._plan(self._snapshot, self._narrow_query(asked.predicate))
-                now = settle(self._log, asked, len(splits))
-                if now.count == asked.count:  # Spark has already pickled this reader, as it was before planning.
+                now = confirm_plan(self._log, asked, len(splits))
+                if now.count == asked.count:
+                    # Spark pickled this reader before planning, so the partitions carry a predicate that is new.
                     news = None if asked is self._asked else asked.predicate
                     return [
                         SplitPartition(split, of_pushed=True, pushed=news, first=not at)
@@ -309,7 +311,10 @@ class LakehouseReader(DataSourceReader):
     def _read_whole_table(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
         """Read the whole table in the first task: this scan pushed no filter and got the plan of other scans."""
         if partition.first and self._again is not None:
-            _LOG.warning("a query that pushes no filters reads a frame whose filters skip files: one task reads it all")
+            _LOG.warning(
+                "%s: a query without pushed filters got a plan for pushed filters; one task reads the whole table",
+                self._storage.location,
+            )
             whole = self._again()
             for part in whole.partitions():
                 yield from whole._read_split(part.value, self._query)
@@ -332,9 +337,9 @@ class LakehouseReader(DataSourceReader):
 
 
 def read_columns_schema(options: Mapping[str, str], relation: Relation | None = None) -> StructType:
-    """Return the columns of a read. An incremental query without a begin has the columns of a stream."""
+    """Return the columns of a read. An incremental query without a begin has a stream's columns: the newest."""
     with plain_errors():
-        context, resolved = requested_context(unmarked(options), reads=True)
+        context, resolved = requested_context(without_mark(options), reads=True)
         if wants_images(resolved):
             return IMAGE_SCHEMA
         if resolved[QUERY_TYPE] == INCREMENTAL and resolved[BEGIN] is None:
@@ -347,11 +352,11 @@ def read_columns_schema(options: Mapping[str, str], relation: Relation | None = 
         return guarded_schema(schema) if is_guarded(options) else schema
 
 
-def zoned_question(snapshot: Snapshot, location: str, options: Options) -> tuple[ReadQuery, ZonedCondition | None]:
-    """Return the query that the options ask of a snapshot, on the driver, where the session's zone is unknown.
+def zoned_query(snapshot: Snapshot, location: str, options: Options) -> tuple[ReadQuery, ZonedCondition | None]:
+    """Return the query that the options make for a snapshot, and the condition that tasks must apply; None if none.
 
-    If the answer depends on the zone, the query is as wide as it may be, and tasks apply the condition that is
-    returned.
+    The driver does not know the session's time zone. If the result of the condition depends on the zone, the query has
+    a wider condition, which holds in every zone, and tasks apply the condition itself.
     """
     query, where = make_query(snapshot, location, options), options.read.where
     if options.read.time_zone is not None or where is None or not where.strip():
@@ -366,7 +371,7 @@ def zoned_question(snapshot: Snapshot, location: str, options: Options) -> tuple
 def make_reader(options: Mapping[str, str], schema: StructType, relation: Relation | None = None) -> DataSourceReader:
     """Return a reader whose rows have exactly ``schema``: the table's own, the user's, or that of change data."""
     with plain_errors():
-        if wants_images(requested_context(unmarked(options), reads=True)[1]):
+        if wants_images(requested_context(without_mark(options), reads=True)[1]):
             return make_image_reader(options, schema, relation)
     return _row_reader(options, schema, relation)
 
@@ -375,7 +380,7 @@ def _row_reader(options: Mapping[str, str], schema: StructType, relation: Relati
     with plain_errors():
         context, snapshot, resolved = open_snapshot(options, relation)
         columns = snapshot.columns(context.storage.location)
-        query, zoned = zoned_question(snapshot, context.storage.location, resolved)
+        query, zoned = zoned_query(snapshot, context.storage.location, resolved)
         guarded = is_guarded(options)
         asked = unguarded_schema(schema) if guarded else schema
         if asked == spark_schema(query.schema):

@@ -36,7 +36,7 @@ from lakeformat.predicate import (
     resolve_column,
 )
 
-__all__ = ["implied", "to_predicate"]
+__all__ = ["implied_predicate", "to_predicate"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _Text:
     sql: str
 
 
-#: None is a node that is not known.
+#: A node of the tree. None means that the node is not known.
 _Node = _Call | _Name | _Literal | _Text | None
 
 _SPELT: Final = {"==": "=", "!": "not"}
@@ -72,7 +72,7 @@ _TEXTS: Final[Mapping[str, Callable[[str, str], Predicate]]] = {
 }
 
 
-def implied(column: Column, schema: pa.Schema) -> Predicate:
+def implied_predicate(column: Column, schema: pa.Schema) -> Predicate:
     """Return a predicate, bound to the schema, that is true for every row for which the column is true.
 
     Only comparisons of a column with literals of the column's own type are understood: Spark converts other types by
@@ -84,11 +84,11 @@ def implied(column: Column, schema: pa.Schema) -> Predicate:
 def _implied(node: _Node, schema: pa.Schema) -> Predicate:
     if isinstance(node, _Call) and node.name == "and":
         return And(tuple(_implied(each, schema) for each in node.arguments))
-    known = _exactly(node, schema)
+    known = _exact_predicate(node, schema)
     return Always(True) if known is None else known
 
 
-def _exactly(node: _Node, schema: pa.Schema) -> Predicate | None:
+def _exact_predicate(node: _Node, schema: pa.Schema) -> Predicate | None:
     """Return the same condition as a predicate; None if any part of it is not understood."""
     if isinstance(node, _Text):
         try:
@@ -99,7 +99,7 @@ def _exactly(node: _Node, schema: pa.Schema) -> Predicate | None:
     if not isinstance(node, _Call):
         return None
     if node.name in ("and", "or", "not"):
-        parts = [_exactly(each, schema) for each in node.arguments]
+        parts = [_exact_predicate(each, schema) for each in node.arguments]
         known = tuple(part for part in parts if part is not None)
         if len(known) < len(parts):
             return None

@@ -33,10 +33,10 @@ from lakeformat.spark.pushdown import Relation
 from lakeformat.spark.reads.reader import (
     ImagePartition,
     check_image_options,
-    check_images_wanted,
+    check_image_schema,
     image_partitions,
     read_images,
-    zoned_question,
+    zoned_query,
 )
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
 from lakeformat.write.rows.arrow_pool import reuse_memory
@@ -74,8 +74,8 @@ class StreamPartition(InputPartition):
 class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The offsets, batches and rows of one stream.
 
-    Spark 4.0 and 4.1 ask for the latest offset without the last one, and do not say which trigger runs. There the
-    reader takes the end of the last batch that was planned, and limits hold for every trigger, so a run of
+    Spark 4.0 and 4.1 call `latestOffset` without the previous offset and without the trigger. There the reader uses the
+    end of the batch that it planned last as the previous offset. The limits then apply to every trigger, so a run of
     ``availableNow`` is one batch.
     """
 
@@ -92,18 +92,18 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Make a reader for one run of a query.
 
         Args:
-            query: the columns and rows wanted of every batch.
+            query: the wanted columns and rows of every batch.
             table: the table's columns as the stream knows them.
             zoned: as in `LakehouseReader`.
-            images: whether the stream is of change data; then query and table are not used.
+            images: whether the stream reads change data. If so, ``query`` and ``table`` are not used.
         """
         self._options, self._parsed, self._query, self._table = dict(options), parsed, query, table
         self._images, self._zoned = images, zoned
         self._limits = BatchLimits.of(parsed)
         self._context: TableContext | None = None
-        self._first: str | None = None  # Where the stream begins, found once.
+        self._first: str | None = None  # The offset of the stream's start, once it is known.
         self._reached: str | None = None  # The end of the last batch that was planned.
-        self._target: str | None = None  # Where a run of availableNow ends.
+        self._target: str | None = None  # The last offset of a run of availableNow.
 
     def _open_context(self) -> TableContext:
         if self._context is None:
@@ -117,11 +117,11 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # --- offsets --------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name.
-        """Return where a stream without a checkpoint begins.
+        """Return the offset at which a stream without a checkpoint begins.
 
-        Spark stores it with the first batch. If the stream begins now, the offset has a mark that makes it differ from
-        the next offset, so that an empty first batch is run at once. Commits made while the stream is down are then not
-        taken for older.
+        Spark stores the offset with the first batch. If the stream begins at the newest commit, the offset has a mark
+        that makes it differ from the next offset. Therefore Spark runs a first batch at once, although it is empty.
+        Otherwise a stream that stops before its first batch would later skip the commits made in between.
         """
         with plain_errors():
             if self._first is None:
@@ -129,23 +129,24 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return {_INSTANT: self._first, **({"begins": "now"} if self._positions.begins_now else {})}
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
-        """Return where the next batch ends; the same as ``start`` if there is nothing new."""
+        """Return the offset at which the next batch ends; that of ``start`` if there are no new commits."""
         with plain_errors():
             begin = str(start[_INSTANT]) if start else self._reached or self.initialOffset()[_INSTANT]
             limits = BatchLimits() if type(limit).__name__ == "ReadAllAvailable" else self._limits
             return {_INSTANT: self._positions.next(begin, limits, self._target)}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """Return a limit by which `latestOffset` knows a trigger that reads everything (Spark's ``Once``).
+        """Return the limit that Spark passes to `latestOffset`.
 
-        The number of files in the limit is not used.
+        For a trigger that reads everything (``Once``) Spark passes ``ReadAllAvailable`` in its place. The number of
+        files in the limit is not used; `BatchLimits` has the limits.
         """
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
         return ReadMaxFiles(self._limits.files or 1) if self._limits.is_limited else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Let the run end with the newest commit of this moment."""
+        """Set the end of the run: the commit that is the newest now."""
         with plain_errors():
             self._target = self._positions.newest()
 
@@ -157,7 +158,7 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # --- batches --------------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return splits of the rows that the commits after ``start``, up to ``end``, wrote."""
+        """Return the splits of a batch: the rows that commits after ``start``, up to and including ``end``, wrote."""
         begin, last = str(start[_INSTANT]), str(end[_INSTANT])
         self._reached = last
         if begin == last:
@@ -174,10 +175,10 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return [StreamPartition(split, query.predicate) for split in plan.splits]
 
     def _with_stream_columns(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with the stream's columns, if they hold all that the snapshot has.
+        """Return the snapshot with the stream's columns. All columns that the stream reads must fit them.
 
         Raises:
-            SchemaMismatchError: the table has other columns now, and the stream does not name the columns it wants.
+            SchemaMismatchError: a column that the stream reads was added, or has another type now.
         """
         if snapshot.schema is None or snapshot.schema.equals(self._table):
             return snapshot
@@ -190,7 +191,7 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             news = [field.name for field in stored if field.name not in names or field != known.field(field.name)]
             raise SchemaMismatchError(
                 f"the columns of {self._open_context().storage.location} have changed while a stream reads it "
-                f"({', '.join(news)}); start the query again, which goes on from its checkpoint with the new ones"
+                f"({', '.join(news)}); start the query again: it continues from its checkpoint with the new columns"
             )
         return replace(snapshot, schema=self._table)
 
@@ -217,7 +218,7 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 def _fits(known: pa.Schema, stored: pa.Schema) -> bool:
-    """Tell whether rows with the stored columns fit the known columns unchanged."""
+    """Tell whether rows with the ``stored`` columns can be read with the ``known`` columns and types."""
     try:
         return bool(evolve(known, stored, fill_missing=True).equals(known))
     except SchemaMismatchError:
@@ -230,22 +231,22 @@ def make_stream_reader(
     """Return a reader whose rows have exactly ``schema``: the table's own or the user's.
 
     Args:
-        relation: gives the columns that the table had when Spark asked for them.
+        relation: the table as it was when Spark requested the columns; None for the newest commit.
     """
     with plain_errors():
         context, parsed = requested_context(options, reads=True)
         check_stream_options(parsed)
         if wants_images(parsed):
             check_image_options(parsed)
-            check_images_wanted(schema)
+            check_image_schema(schema)
             nothing = ReadQuery(pa.schema([]), Always(True))
             return LakehouseStreamReader(options, parsed, nothing, pa.schema([]), images=True)
         if parsed[FORMAT] == CHANGE_DATA:
             raise InvalidOptionError(
                 f"{FORMAT}=cdc is a format of incremental queries; set {QUERY_TYPE}=incremental, too"
             )
-        # Rows whose files were cleaned while the stream was down have changed since; a later batch has them as they are
-        # then.
+        # If a clean has deleted files of the range while the stream was down, the rows in them were rewritten later. A
+        # later batch has these rows, so the missing files are not an error.
         whatever_is_there = {} if parsed.is_set(FULL_SCAN) else {FULL_SCAN: True}
         parsed = parsed.with_values(**{QUERY_TYPE: "snapshot", END_COLUMNS: True}, **whatever_is_there)
         snapshot = (
@@ -253,7 +254,7 @@ def make_stream_reader(
         )
         location = context.storage.location
         table = snapshot.columns(location)
-        query, zoned = zoned_question(snapshot, location, parsed)
+        query, zoned = zoned_query(snapshot, location, parsed)
         if schema == spark_schema(query.schema):
             query = replace(query, schema=arrow_schema(schema))
         else:

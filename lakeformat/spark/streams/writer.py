@@ -75,12 +75,12 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         task_context = TaskContext.get()
         query = task_context.getLocalProperty(QUERY_ID) if task_context else None
         if task_context is None or not query:
-            raise InvalidOptionError("this is no task of a streaming query; write the frame by df.write")
+            raise InvalidOptionError("this is not a task of a streaming query; write the frame by df.write")
         with plain_errors():
             return self.stage(iterator, query, task_context.partitionId(), task_context.taskAttemptId())
 
     def stage(self, batches: Iterator[pa.RecordBatch], query: str, task: int, attempt: int) -> WriterCommitMessage:
-        """Write the rows of one attempt of a task to a file of its own."""
+        """Write the rows of one attempt of a task to a separate file."""
         path, rows = f"{self._folder}/{task}-{attempt}.arrow", 0
         with ExitStack() as stack:
             writer: Any = None
@@ -95,7 +95,10 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         return _StreamMessage(self._folder, path if rows else "", rows, task, query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Write the batch in one commit, beside the driver, unless the table has the batch already."""
+        """Write the batch in one commit, unless the table has the batch already.
+
+        Spark calls this in a process beside the driver.
+        """
         tasks = sorted((m for m in messages if isinstance(m, _StreamMessage)), key=lambda m: m.task)
         with plain_errors():
             if tasks and (self._overwrite or any(task.rows for task in tasks)):
@@ -128,7 +131,10 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         _LOG.info("batch %d of query %s: %s", batch_id, query, result)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Delete the stage, beside the driver. A published commit stays; Spark sends the batch again."""
+        """Delete the stage. A published commit stays. Spark sends the batch again.
+
+        Spark calls this in a process beside the driver.
+        """
         self._forget(messages)
 
     def _forget(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -138,14 +144,20 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
 
 
 def _read_staged(storage: Storage, paths: Sequence[str], stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of stage files, which are mapped while the stack is open."""
+    """Yield the rows of stage files. The files are memory-mapped until the stack is closed."""
     for path in paths:
         reader = pa.ipc.open_file(stack.enter_context(storage.open_input(path)))
         yield from (reader.get_batch(at) for at in range(reader.num_record_batches))
 
 
 def _with_schema(batches: Iterator[pa.RecordBatch], otherwise: pa.Schema) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema of the batches and the batches. Spark gives the exact schema only with the batches."""
+    """Return the schema of the batches, and the batches.
+
+    Spark passes the exact schema only with the batches.
+
+    Args:
+        otherwise: the schema if there are no batches.
+    """
     first = next(batches, None)
     if first is None:
         return otherwise, iter(())
@@ -158,7 +170,7 @@ def _with_schema(batches: Iterator[pa.RecordBatch], otherwise: pa.Schema) -> tup
 
 
 def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LakehouseStreamWriter:
-    """Return a writer for one batch. Options are checked here, everything else by the batch's commit."""
+    """Return a writer for one batch. The options are checked here. The batch's commit checks everything else."""
     with plain_errors():
         context, parsed = requested_context(options)
         arrow_schema(schema)

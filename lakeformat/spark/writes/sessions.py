@@ -49,7 +49,7 @@ def write(
         path: folder or URL of the table.
         mode: ``append`` (the default) runs the operation, ``overwrite`` replaces the contents in one commit.
         storage_options: for fsspec, in tasks too; never shown.
-        options: Hudi's option names or the short aliases. A value may be a list of names; None is as if not given.
+        options: Hudi's option names or the short aliases. A value may be a list of names; None means not given.
 
     Raises:
         LakeformatError: the same errors as in `lakeformat.Table`, not Spark's exception around them.

@@ -1,8 +1,8 @@
 """The shuffled write on executors: each step is one job of ``mapInArrow`` tasks that return small rows.
 
-Only the DataFrame API is used, so classic Spark and Spark Connect run the same. What tasks need is pickled with their
-functions; they return JSON. Spark returns the rows of one attempt per task, so files of failed, slow or lost attempts
-are never named.
+Only the DataFrame API is used, so classic Spark and Spark Connect run the same code. A task's input is pickled with its
+function, and tasks return JSON. Spark returns the rows of one attempt per task, so the driver never learns of files
+that failed, slow or lost attempts wrote.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkShuffle"]
 
-#: Number of rows that a task merges from sorted runs, about.
+#: Approximate number of rows that a task merges from sorted runs.
 _SORTED_ROWS: Final = 1_000_000
 
 
@@ -64,11 +64,11 @@ class SparkShuffle:
 
     @property
     def least_tasks(self) -> int:
-        """Return the least number of tasks."""
+        """Return the least number of tasks of a step."""
         return cores(self._spark)
 
     def stage(self, rows: DataFrame) -> list[StagedTask]:
-        """Prepare the input, one stage file a task. This evaluates the input, once."""
+        """Evaluate and prepare the input, once. Each task writes one stage file."""
         writer = StagedWriter(self._context, self._job, frozenset())
 
         def stage(batches: Batches) -> Any:
@@ -87,8 +87,8 @@ class SparkShuffle:
             closed: partition path -> why the partition takes no rows.
 
         Returns:
-            the files; the staged rows, which are the rows too few for a file, or all rows as sorted runs if a layout
-            goes across tasks; and the number of rows of the input.
+            the files, the staged rows, and the number of rows of the input. If a layout goes across tasks, all rows
+            are staged as sorted runs. Otherwise only rows that are too few for a file are staged.
         """
         writer = DirectSparkWriter(self._context, self._job, commit, schema, closed)
 
@@ -106,7 +106,7 @@ class SparkShuffle:
     def write_runs(
         self, runs: Sequence[StagedTask], commit: OpenCommit, schema: pa.Schema, layout: Layout
     ) -> list[WrittenFile]:
-        """Merge sorted runs into base files, a partition's (or its part's, by file number) in one task.
+        """Merge sorted runs into base files. One task merges all runs that have the same partition and file number.
 
         Memory of a task: a block per run, and a row group.
         """
@@ -155,7 +155,7 @@ class SparkShuffle:
         """Search the keys of the units; see `TaskRunner`."""
         groups = _groups(tasks)
         storage, index = self._context.storage, self._job.index_settings
-        # Tasks do not keep keys in memory, so they look into the key columns instead.
+        # Tasks do not keep keys in memory, so they search the files' key columns.
         kind = "SIMPLE" if index.kind == "INMEMORY" else index.kind
         settings = TagSettings(kind, index.use_ranges, index.use_tree)
         folder = f"{stage_folder(self._job.write_id)}/tags"
@@ -199,7 +199,7 @@ class SparkShuffle:
         return [parse_written_file(answer) for answer in self._collected(sorted_.mapInArrow(write, ANSWER), "write")]
 
     def rewrite(self, buckets: Sequence[Bucket], handles: HandleSettings) -> list[WrittenFile]:
-        """Write the next versions of base files that take no rows, several files a task."""
+        """Write new versions of base files that get no incoming rows. A task writes several files."""
         if not buckets:
             return []
         weights = [bucket.base.size_bytes if bucket.base else 0 for bucket in buckets]

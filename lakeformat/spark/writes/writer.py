@@ -33,13 +33,13 @@ from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.rows.stage import StagedTask, StageReader, StageWriter
 from lakeformat.write.session import WriteSession, find_closed_partitions
-from lakeformat.write.shuffled_session import bucket_places, publish_appended
+from lakeformat.write.shuffled_session import find_bucket_places, publish_appended
 from lakeformat.write.workload.buckets import tail_bytes
 
 __all__ = ["AppendingWriter", "DirectSparkWriter", "PartitionDeleter", "SkippedWriter", "StagedWriter", "make_writer"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: With more staged rows a warning is logged, because the driver merges them alone.
+#: If more rows are staged, a warning is logged, because one driver merges all of them.
 _LARGE_STAGE_ROWS: Final = 50_000_000
 
 
@@ -80,7 +80,7 @@ class _StagedMessage(WriterCommitMessage):
 
 
 class SkippedWriter(DataSourceArrowWriter):
-    """The writer of a batch that the table has already: nothing is read and nothing is written."""
+    """The writer of a batch that the table has already. It reads and writes nothing."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Do nothing, in a task."""
@@ -140,10 +140,10 @@ class _DirectMessage(WriterCommitMessage):
 
 
 class DirectSparkWriter(DataSourceArrowWriter):
-    """The writer of bulk_insert, insert and overwrites: tasks write base files, ``commit()`` packs what was too small.
+    """The writer of bulk_insert, insert and overwrites: tasks write base files, ``commit()`` packs the remaining rows.
 
-    A layout across tasks needs a shuffle, which a writer does not have: tasks stage sorted runs, and ``commit()``
-    merges them in the driver's process, in bounded memory.
+    If the layout goes across tasks, it needs a shuffle, which a writer does not have. Then tasks stage sorted runs, and
+    ``commit()`` merges the runs in the driver's process, in bounded memory.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ def _appending_writer(context: TableContext, job: WriteJob) -> AppendingWriter |
     session = WriteSession(context, job)
     with session.transaction.hold_lock():
         snapshot = context.snapshot()
-        places = bucket_places(context.storage, job, snapshot)
+        places = find_bucket_places(context.storage, job, snapshot)
         if places is None:
             return None
         schema = job.final_schema(snapshot)

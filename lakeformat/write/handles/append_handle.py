@@ -100,8 +100,9 @@ def append(
 def _drop_late_deletes(
     storage: Storage, bucket: Bucket, place: LogPlace, incoming: Incoming, deletes: Ints, settings: HandleSettings
 ) -> Ints:
-    """Return the rows that delete, without the late deletes: stored rows are newer, but readers of log files would
-    apply them.
+    """Return the rows that delete, without the late deletes.
+
+    A delete is late if the stored row is newer. Readers of log files would apply a late delete.
 
     Raises:
         NotAppendableError: see `mask_late_deletes`.
@@ -262,7 +263,7 @@ def _data_block(rows: pa.Table, bucket: Bucket, settings: HandleSettings, base_r
 def _parquet_block(rows: pa.Table, files: FileSettings, instant_time: str, base_rows: BaseRows | None) -> bytes:
     sink = pa.BufferOutputStream()
     sample = rows if rows.nbytes >= _LEAST_SAMPLED_BYTES else None
-    with parquet_writer(sink, rows.schema, files, sample, looks_at=_SAMPLE_ROWS) as writer:
+    with parquet_writer(sink, rows.schema, files, sample, checked_rows=_SAMPLE_ROWS) as writer:
         writer.write_table(rows)
     return encode_parquet_block(
         sink.getvalue().to_pybytes(), instant_time=instant_time, schema=files.avro_schema, base_rows=base_rows

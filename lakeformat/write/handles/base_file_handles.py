@@ -114,8 +114,8 @@ class HandleSettings:
         is_delete: whether the rows are keys to delete.
         folder: where files are written if they are moved to their partitions later; None writes to the partitions.
         write_token: part of the files' names, unique to this attempt; None makes one from the bucket's number.
-        mark: digits in a token made from the bucket's number that no other writer of the same log file has; "0" if a
-            lock excludes other writers.
+        mark: digits in the token that is made if ``write_token`` is None. They keep two writers from using the same log
+            file name; "0" if a lock excludes other writers.
         idle_cores: whether there are fewer buckets than cores, so that a merge may decode and encode on two cores.
         make_merger: makes the merger that changes the rows of base files; None for upserts and deletes by key.
         ordering: the column by which readers of log files choose between versions; None if they take the last version.
@@ -336,7 +336,7 @@ class KeyMerger:
         """Return the rows that replace the stored rows under the mask, and a mask of those to drop."""
         rule, names = self.settings.rule, self.settings.files.schema.names
         if not rule.makes_rows:
-            # Keys that matched are equal, and so are the columns they were copied from.
+            # Stored and incoming row have the same key, so the columns that hold copies of the key are equal, too.
             copies = self.settings.files.key_texts
             unchanged = [n for n in names if n in copies or (rule.columns is not None and n not in rule.columns)]
             return taken.drop_columns(unchanged), np.zeros(taken.num_rows, bool)
@@ -436,7 +436,8 @@ def _open_for_merge(source: Any, path: str, settings: HandleSettings) -> Iterato
 def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
     """Return the text columns that may stay dictionary-encoded.
 
-    The ordering column is compared, so it is not among them. If the merge reads stored values, none is.
+    The ordering column is never returned, because its values are compared. If the merge reads stored values, no column
+    is returned.
     """
     rule = settings.rule
     if settings.make_merger or rule.makes_rows:

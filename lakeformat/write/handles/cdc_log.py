@@ -32,7 +32,7 @@ _TEXT: Final = ["null", "string"]
 
 
 class HandleMerger(Protocol):
-    """A function on one base file's rows that replaces and drops rows batch by batch, and then adds rows."""
+    """The change of one base file's rows: it replaces and drops rows batch by batch, and then adds rows."""
 
     @property
     def updates(self) -> int:

@@ -66,7 +66,7 @@ _FULL_SHARE: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class DirectSettings:
-    """How one task writes.
+    """Settings of one task attempt of a direct write.
 
     Attributes:
         folder: stage folder of this task attempt.
@@ -441,7 +441,7 @@ def _merge_step(cursors: Sequence[RunCursor], first_end: int, order: Order) -> p
     return gather(rows, chosen)
 
 
-#: Most decoded bytes per byte of Parquet that is packed again.
+#: When small files are packed again: most bytes of decoded rows per byte of Parquet.
 _MOST_EXPANSION: Final = 4
 
 
@@ -453,14 +453,15 @@ def choose_small_files(
     small_bytes: int,
     at_most_bytes: int,
 ) -> tuple[WrittenFile, ...]:
-    """Return the new files worth packing again, smallest first: small ones whose partition has other small files or
-    rows.
+    """Return the new small files to pack again, smallest first.
+
+    A file is worth packing if its partition has another small file, or remaining rows.
 
     Args:
         written: files that tasks have just written.
         tails: remaining rows of each partition, which will be packed in any case.
         small_bytes: smaller files count as small.
-        at_most_bytes: bytes of files to choose at most. Later writes fill the small files that are not chosen.
+        at_most_bytes: limit of the chosen files' bytes together. Later writes fill the small files that are not chosen.
     """
     small = [file for file in written if file.stat.size_bytes < small_bytes]
     mates = Counter(file.stat.partition_path for file in small)
@@ -482,7 +483,7 @@ def choose_small_files(
 def read_files_back(
     storage: Storage, chosen: Sequence[WrittenFile], tails: Mapping[str, pa.Table], prepared: pa.Schema
 ) -> Mapping[str, pa.Table]:
-    """Return the tails, in the prepared schema, with the rows of the chosen files before them."""
+    """Return partition path -> the rows of the chosen files, followed by the remaining rows, in the prepared schema."""
     parts: dict[str, list[pa.Table]] = {}
     for file in sorted(chosen, key=lambda file: file.staged_path):
         with storage.open_input(file.staged_path) as source, open_parquet(source, file.staged_path) as parquet:

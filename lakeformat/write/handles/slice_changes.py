@@ -1,4 +1,4 @@
-"""Rows of a file slice that are changed before they are appended, or rewrites of a slice that cannot be appended to.
+"""Changes of a file slice's rows before they are appended, and rewrites of slices that cannot be appended to.
 
 Readers of log files apply only the table's merge rule. If a write uses another rule (named columns, a merger, clauses,
 a condition), the rule is applied here to the stored rows, and the resulting rows are appended whole. Readers with an
@@ -12,9 +12,9 @@ if the writer reads stored rows first:
 
 - Readers apply a delete with a null, or with the int 0, to any version. So such a delete is appended only if no stored
   row is newer (`mask_late_deletes`).
-- A new row whose key the log files delete would meet the deleted row of the base file again. That row wins if its
-  ordering value is greater, and in tables that fill nulls its values fill the new row's nulls. So the slice gets a base
-  file (`logs_delete_any`).
+- If the log files have deleted a key, readers would merge a new row of that key with the deleted row of the base file.
+  The deleted row would win if its ordering value is greater, and in tables that fill nulls its values would fill the
+  nulls of the new row. So the slice gets a base file (`logs_delete_any`).
 
 Memory: the contents of the log files, one batch of stored rows, and the rows changed in it.
 """
@@ -75,7 +75,7 @@ class ChangedRows:
     """The rows of a slice that a write changes, and their counts.
 
     Attributes:
-        merger: what changes the rows; it counts updates and deletes.
+        merger: the merger that changes the rows, and counts updates and deletes.
         deleted: keys of deleted rows; complete when ``rows`` is exhausted.
         inserts: number of new rows so far.
     """
@@ -152,7 +152,7 @@ def open_changed_rows(
 def logs_delete_any(storage: Storage, place: LogPlace, keys: pa.ChunkedArray | pa.Array) -> bool:
     """Tell whether the slice's log files delete one of these keys.
 
-    A new row of such a key would be merged with the deleted row again.
+    Readers would merge a new row of such a key with the deleted row of the base file.
     """
     if place.merging is None or not place.deleting_logs or not len(keys):
         return False
@@ -184,7 +184,7 @@ def mask_late_deletes(
         NotAppendableError: if the slice holds a key several times, and the delete wins over only some of its rows.
     """
     ordering, lost, won = settings.rule.ordering, np.zeros(len(keys), bool), np.zeros(len(keys), bool)
-    assert ordering is not None  # noqa: S101  The caller's.
+    assert ordering is not None  # noqa: S101  The caller checks this.
     with _open_merged(storage, place, settings, [RECORD_KEY, _top_column(settings, ordering)]) as merged:
         for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):
             at = pc.index_in(batch.column(RECORD_KEY).cast(pa.string()), value_set=keys)
@@ -305,7 +305,7 @@ def _open_merged(
     storage: Storage, place: LogPlace, settings: HandleSettings, columns: Sequence[str] = ()
 ) -> Iterator[MergedSlice]:
     assert place.file_slice is not None  # noqa: S101  The caller does not pass buckets that open a slice.
-    assert place.merging is not None  # noqa: S101  The caller's.
+    assert place.merging is not None  # noqa: S101  The caller checks this.
     table = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *settings.files.schema])
     names = columns or [name for name in table.names if name != PARTITION_PATH]
     with open_merged_slice(storage, place.file_slice, place.merging, table, names) as merged:

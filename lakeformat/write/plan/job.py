@@ -1,4 +1,4 @@
-"""Step 1 of a write: a `WriteJob` holds what the options, the table and the input's columns mean together.
+"""Step 1 of a write: a `WriteJob`, made from the options, the table's config and the input's columns.
 
 The index comes from the options and, for ``AUTO``, from the table's files.
 """
@@ -59,7 +59,7 @@ HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
 
 
 def index_settings(config: TableConfig, options: Options) -> IndexSettings:
-    """Return the index that the options name and how it works."""
+    """Return the index settings that the options name."""
     write_options = options.write
     return IndexSettings(
         write_options.index,
@@ -80,8 +80,8 @@ def check_index(index: IndexSettings, config: TableConfig, rule: MergeRule) -> N
     """
     if index.is_global and index.update_partition and rule.merger and config.partition_fields:
         raise InvalidOptionError(
-            f"a merger cannot say which partition its row belongs to, as hoodie.index.type={index.kind} must know; set "
-            f"{_UPDATE_PARTITION[index.kind.removeprefix('GLOBAL_')]}=false, or take another index"
+            f"a merger cannot say which partition its row belongs to, but hoodie.index.type={index.kind} needs it; set "
+            f"{_UPDATE_PARTITION[index.kind.removeprefix('GLOBAL_')]}=false, or use another index"
         )
     for name in index.hash_fields if index.has_buckets else ():
         if name not in config.record_fields:
@@ -147,9 +147,9 @@ class WriteJob:
 
     @property
     def index_settings(self) -> IndexSettings:
-        """Return which index the write uses and how the index works."""
+        """Return the settings of the index that the write uses."""
         settings = index_settings(self.config, self.options)
-        # No merge follows that would detect a false positive of the index, so the lookup must be exact.
+        # If no merge follows that would detect a false positive of the index, the lookup must be exact.
         finds_deleted = self.dup_policy != "none"
         exact = finds_deleted or (self.config.takes_logs and not settings.has_buckets)
         return replace(settings, exact=exact, finds_deleted=finds_deleted)
@@ -211,9 +211,10 @@ class WriteJob:
 
 
 def _replacement_schema(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
-    """Return the schema of a table whose rows are all replaced: the incoming one.
+    """Return the schema of a table whose rows are all replaced, which is the incoming schema.
 
-    Raise if a column keeps its name but changes its type.
+    Raises:
+        SchemaMismatchError: if a column keeps its name but changes its type so that values are lost.
     """
     stored = set(table.names)
     for field in incoming:

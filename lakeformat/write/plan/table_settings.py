@@ -118,7 +118,8 @@ def _flags(options: Options) -> Mapping[str, str]:
 def _stored_marker(version: int, options: Options) -> Mapping[str, str]:
     """Return the table properties for the delete marker.
 
-    From version 8 on the table stores the delete marker, if its payload class uses one. Else return an empty mapping.
+    The table stores the marker from version 8 on, if its payload class uses a marker. In other cases, return an empty
+    mapping.
     """
     given = {key: options[key] for key in _MARKS_DELETES}
     if version == 6 or payload_name(options.merge.payload) != MergeMode.PAYLOAD_OF[MergeMode.EVENT_TIME]:
@@ -230,7 +231,7 @@ def _refuse_contradiction(key: str, given: str, stored: str, location: str) -> N
 
 
 def key_settings(config: TableConfig, options: Options) -> KeySettings:
-    """Return how this table's record keys and partition paths are made.
+    """Return the key settings of this table: how its record keys and partition paths are made.
 
     Raises:
         InvalidOptionError: if the key generator is timestamp-based or custom and neither the table nor the options give

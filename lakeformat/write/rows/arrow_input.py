@@ -57,7 +57,7 @@ def python_table(rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], like: pa
         columns: dict[Any, Any] = dict(rows)
     else:
         if not all(map(_is_dict, rows)):
-            raise InvalidInputError("a list of rows holds something that is not a dict; give one dict a row")
+            raise InvalidInputError("a list of rows holds something that is not a dict; give one dict per row")
         names = dict.fromkeys(name for row in rows for name in row)
         columns = {name: [row.get(name) for row in rows] for name in names}
     if not all(isinstance(name, str) for name in columns):
@@ -67,7 +67,7 @@ def python_table(rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], like: pa
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise InvalidInputError(f"columns are of different lengths ({counts}); give each as many values")
+        raise InvalidInputError(f"columns are of different lengths ({counts}); give all the same number of values")
     return pa.table(arrays)
 
 
@@ -151,7 +151,7 @@ def schema_of(columns: Any) -> pa.Schema:
 
 
 def is_schema(columns: Any) -> bool:
-    """Tell whether the argument names columns and their types, and is not rows."""
+    """Tell whether the argument is a schema (columns and their types), not rows."""
     if isinstance(columns, pa.Schema):
         return True
     if isinstance(columns, Mapping):
@@ -233,7 +233,11 @@ def fit_to_table(rows: pa.RecordBatchReader, table: pa.Schema | None) -> pa.Reco
 
 
 def drop_index_columns(schema: pa.Schema, wanted: Collection[str]) -> pa.Schema:
-    """Return the schema without the columns that pandas made of a frame's index, except those with these names."""
+    """Return the schema without the columns that pandas made of a frame's index.
+
+    Args:
+        wanted: names of index columns to keep.
+    """
     try:
         index = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
     except (ValueError, AttributeError):
@@ -243,7 +247,7 @@ def drop_index_columns(schema: pa.Schema, wanted: Collection[str]) -> pa.Schema:
 
 
 def _fill_null_types(kind: pa.DataType, table: pa.DataType | None) -> pa.DataType:
-    """Return the type, with the table's type where it is null, also in nested types."""
+    """Return the type; null types, also nested ones, are replaced by the types that the table has there."""
     if table is None:
         return kind
     if pa.types.is_null(kind):

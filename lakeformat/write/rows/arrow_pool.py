@@ -45,9 +45,9 @@ def reuse_memory() -> Iterator[None]:
     """Let Arrow take memory from the system's allocator while the block runs.
 
     A write allocates and frees buffers of many megabytes all the time. Arrow's default pool returns each to the kernel,
-    which clears it for the next use; by measurement that takes up to a third of a load's time. The system's allocator
-    keeps freed buffers. Blocks may overlap, in threads. When the last block ends, the process has the pool from before
-    the first.
+    which clears it for the next use. Measurements show that this takes up to a third of a load's time. The system's
+    allocator keeps freed buffers. Blocks may overlap, in threads. When the last block ends, the process has the pool
+    from before the first.
     """
     _POOL.enter()
     try:

@@ -26,10 +26,10 @@ _CLASS: Final = "hoodie.bulkinsert.user.defined.partitioner.class"
 SORT_COLUMNS: Final = "hoodie.bulkinsert.user.defined.partitioner.sort.columns"
 PARTITIONER: Final = "lakeformat.bulkinsert.partitioner"
 
-#: A function from prepared rows of one partition, with their record key as ``_hoodie_record_key``, to the numbers of
-#: their output files, an integer array. It is called with a part of the rows at a time. Rows of one partition with the
-#: same number end in one file, whenever and in whichever task they were written; the file is split if it exceeds the
-#: size limit.
+#: A function that chooses the output files of rows. It takes prepared rows of one partition, with the record key as
+#: ``_hoodie_record_key``, and returns an integer array with the number of the output file of each row. It is called
+#: with a part of the rows at a time. Rows of one partition with the same number go to the same file, whichever task
+#: writes them; a file that exceeds the size limit is split.
 Partitioner = Callable[[pa.Table], Any]
 
 
@@ -98,7 +98,8 @@ def plan_layout(options: Options, schema: pa.Schema, *, combine: bool) -> Layout
         raise InvalidOptionError(f"{_CLASS}={options[_CLASS]} needs columns to sort by; set {SORT_COLUMNS}")
     if combine and (columns or partitioner):
         raise InvalidOptionError(
-            f"hoodie.combine.before.insert=true sorts by record key; leave out {SORT_COLUMNS} and {PARTITIONER}, or it"
+            f"hoodie.combine.before.insert=true sorts by record key; leave out either that option or "
+            f"{SORT_COLUMNS} and {PARTITIONER}"
         )
     for name in columns:
         _check_order(schema, name)
@@ -123,8 +124,9 @@ def _check_order(schema: pa.Schema, name: str) -> None:
 
 
 def sort_order(rows: pa.Table, columns: tuple[str, ...], *, nulls_first: bool = False) -> np.ndarray:
-    """Return the positions that sort the rows by these columns (``a.b`` for a struct's field). NaN is last, then nulls;
-    stable.
+    """Return the positions that sort the rows by these columns (``a.b`` for a struct's field).
+
+    The sort is stable. NaN comes after all numbers, and nulls come last.
 
     Args:
         nulls_first: whether nulls sort before all values.

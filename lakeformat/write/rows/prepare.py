@@ -116,7 +116,7 @@ ANY_PARTITION = "\0"
 
 @dataclass(frozen=True, slots=True)
 class PrepareSettings:
-    """How input rows of one write become prepared rows.
+    """Settings by which the input rows of one write become prepared rows.
 
     Attributes:
         schema: the columns to store, from `incoming_schema`; empty for deletes, which need only keys.
@@ -236,8 +236,9 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
 
 
 def combine(rows: pa.Table, rule: MergeRule) -> pa.Table:
-    """Return one row per key: that with the greatest ordering value, or the later one on a tie (Hudi: combine before
-    write).
+    """Return one row per key: the row with the greatest ordering value, or the later row on a tie.
+
+    Hudi calls this "combine before write".
 
     If the rule folds rows, nulls of that row are filled from the others.
     """

@@ -36,7 +36,7 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
     Row numbers that pandas adds to a frame that has lost rows are dropped too.
 
     Raises:
-        SchemaMismatchError: if a type cannot be stored, or a name occurs twice, also in another letter case.
+        SchemaMismatchError: if a type cannot be stored, or if two names are equal apart from their letter case.
     """
     is_from_pandas = b"pandas" in (schema.metadata or {})
     stored_fields = [

@@ -136,7 +136,7 @@ def _literal(value: Any, field: pa.Field) -> pa.Scalar:
         return pa.scalar(None, field.type)
     kind = field.type
     if isinstance(value, datetime) and value.tzinfo is None and pa.types.is_timestamp(kind) and kind.tz:
-        value = value.replace(tzinfo=timezone.utc)  # As in filters.
+        value = value.replace(tzinfo=timezone.utc)  # Filters do the same.
     if isinstance(value, dict) and pa.types.is_map(kind):
         value = list(value.items())
     try:

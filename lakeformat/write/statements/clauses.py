@@ -56,7 +56,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Clause:
-    """One clause as the user wrote it. ``columns`` are those of an update; see `lakeformat.Merge`."""
+    """One clause as the user wrote it. ``columns`` are the columns that an update sets; see `lakeformat.Merge`."""
 
     kind: Kind
     where: Where | None = None

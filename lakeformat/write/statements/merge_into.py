@@ -51,7 +51,7 @@ from lakeformat.write.tagging.key_checks import make_commit_check
 from lakeformat.write.tagging.steps import plan_buckets
 from lakeformat.write.tagging.tagger import find_repeated_keys
 from lakeformat.write.workload.buckets import Bucket
-from lakeformat.write.workload.profile import false_positives, workload_profile
+from lakeformat.write.workload.profile import count_false_positives, workload_profile
 
 __all__ = ["STORED_KEY", "MergePlan", "check_distinct", "merge_into", "plan_merge"]
 
@@ -114,7 +114,7 @@ def plan_merge(
     *,
     requires_one_match: bool = False,
 ) -> tuple[WriteJob, MergePlan]:
-    """Plan a merge (step 1). Refuse here whatever the columns and settings alone rule out.
+    """Plan a merge (step 1). Refuse a merge that its columns or settings do not allow, before rows are read.
 
     Args:
         source: the source's columns, before any conversion. Columns that the table has must fit its types; others serve
@@ -271,7 +271,7 @@ def _attempt(
         )
         with session.transaction.report.step("write") as counted:
             written = session.write_buckets(plan_of_buckets, handles)
-            counted.update(buckets=len(plan_of_buckets.buckets), **false_positives(job, written))
+            counted.update(buckets=len(plan_of_buckets.buckets), **count_false_positives(job, written))
         if plan.requires_one_match:
             _check_changed(input_rows, [each.stat for each in written])
         check = make_commit_check(session.storage, job, plan_of_buckets)
@@ -292,8 +292,8 @@ def _check_changed(input_rows: int, stats: Sequence[WriteStat]) -> None:
     changed = sum(stat.num_inserts + stat.num_updates + stat.num_deletes for stat in stats)
     if changed != input_rows:
         raise InvalidInputError(
-            f"{input_rows} rows were to change and {changed} would: the table has a key of theirs more than once; keep "
-            "one row of each key first"
+            f"the statement selects {input_rows} rows but would change {changed}: the table has a key of these rows "
+            "more than once; keep one row of each key first"
         )
 
 

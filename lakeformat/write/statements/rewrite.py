@@ -112,7 +112,8 @@ def _attempt(
     plan = BucketPlan({bucket.partition_path: pa.table({}) for bucket in buckets}, buckets, {})
     commit = session.transaction.begin(snapshot.timeline.commit_times)
     with session.transaction.run_under_lock(commit):
-        commit = session.transaction.move_to_inflight(commit, workload_profile(session.job.operation, buckets, ()), snapshot)
+        profile = workload_profile(session.job.operation, buckets, ())
+        commit = session.transaction.move_to_inflight(commit, profile, snapshot)
         handles = replace(
             HandleSettings.of(session.job, commit.time, change.schema),
             make_merger=lambda bucket, _, task, settings: _RewriteMerger(change, bucket, task, settings),
@@ -181,7 +182,7 @@ class _RewriteMerger:
         self.change, self.bucket, self.task, self.settings = change, bucket, task, settings
         self.updates = self.deletes = self.unmatched_lookups = 0
         self._readable = reader_columns(change.schema)
-        wanted = {RECORD_KEY, *columns_of(change.predicate)}  # The key is there for filters without columns.
+        wanted = {RECORD_KEY, *columns_of(change.predicate)}  # Without a column, a batch would lose its row count.
         self._filtered = pa.schema([field for field in self._readable if field.name in wanted])
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:

@@ -145,7 +145,7 @@ def _partition_paths(rows: pa.Table) -> pa.DictionaryArray:
 def _mask_movable(rows: pa.Table, settings: RoutingSettings) -> Bools:
     """Return a mask of the rows that may move to another partition.
 
-    Deletes do not move. Nor does a row whose merged version keeps the stored partition field.
+    Deletes do not move. A row does not move either if merging keeps the stored value of a partition field.
     """
     may: Bools = ~deleted_rows_of(rows)
     rule = settings.rule
@@ -158,9 +158,12 @@ def _mask_movable(rows: pa.Table, settings: RoutingSettings) -> Bools:
 
 
 def _drop_deleted(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
-    """Drop the pairs with slices whose log files have deleted the row, except in the row's own partition.
+    """Drop (row, slice) pairs if the slice's log files have deleted the row.
 
-    There the new version goes to the slice of the old one, so that no index finds the key in two places.
+    Pairs with a slice in the row's own partition are kept.
+
+    In its own partition, the new version goes to the slice of the deleted version, so that no index finds the key in
+    two places.
     """
     if tagged.is_deleted is None:
         return tagged

@@ -1,8 +1,8 @@
 """Step 4 of a shuffled write, in tasks: look up a partition's staged keys in some of its file slices.
 
 A unit holds one block of keys (`_BLOCK_BYTES`) in memory with what tagging needs for the block, whatever the size of
-the table or the input. It also holds the keys of log files that may have new ones. The key columns of the files are
-read once per block.
+the table or the input. It also holds the keys of log files that may have keys which the base file lacks. The key
+columns of the files are read once per block.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _read_blocks(storage: Storage, source: str, staged: Sequence[StagedTask]) ->
 
 @dataclass
 class _TagCollector:
-    """Gathers what the blocks of a unit give."""
+    """A collector of the tagging results of a unit's blocks."""
 
     storage: Storage
     unit: TagUnit

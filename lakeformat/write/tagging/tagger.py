@@ -67,7 +67,9 @@ def refuse_repeated_keys(rows: Mapping[str, pa.Table]) -> None:
 
 
 def drop_stored_rows(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *, fail: bool) -> dict[str, Tagged]:
-    """Drop rows whose keys a file holds. Keep rows whose stored version log files have deleted; they go to that slice.
+    """Drop rows whose keys are stored.
+
+    If log files have deleted the stored version, the key is not stored, and its row goes to the slice of that version.
 
     Args:
         rows: partition path -> prepared rows.
@@ -90,12 +92,12 @@ def drop_stored_rows(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged],
 
 
 def find_stored_keys(tagged: Tagged) -> Ints:
-    """Return the positions of the keys that some slice holds a row of."""
+    """Return the positions of the keys for which a slice holds a row that log files have not deleted."""
     return np.unique(tagged.keys if tagged.is_deleted is None else tagged.keys[~tagged.is_deleted])
 
 
 def _drop_keys(tagged: Tagged, stored: Ints) -> Tagged:
-    """Return the location without the stored keys, with one pair for each key that is left."""
+    """Return the location without the pairs of the stored keys. Each other key keeps one pair."""
     kept_pairs = np.flatnonzero(~np.isin(tagged.keys, stored))
     kept_pairs = kept_pairs[np.unique(tagged.keys[kept_pairs], return_index=True)[1]]
     kept_gone = None if tagged.is_deleted is None else tagged.is_deleted[kept_pairs]

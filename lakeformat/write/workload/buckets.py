@@ -216,7 +216,7 @@ def opening_instant(base: BaseFile | None, log_place: LogPlace | None) -> str | 
 
 
 def spread_inserts(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> tuple[InsertShare, ...]:
-    """Divide inserts over small files, smallest first, and over new file groups for the rows that are left."""
+    """Divide inserts over small files, smallest first, and over new file groups for the remaining rows."""
     shares: list[InsertShare] = []
     for small in sorted(small_files, key=lambda file: (file.size_bytes, file.file_id)):
         taken = min(rows, sizing.rows_that_fit(small.size_bytes))
@@ -366,7 +366,7 @@ _COLUMN_BYTES: Final = 1024
 
 
 def file_sizing(options: Options, row_bytes: float, empty_bytes: int = 0) -> FileSizing:
-    """Return how inserts are spread over files, for rows of this size.
+    """Return the target sizes by which inserts are divided over files.
 
     Args:
         row_bytes: bytes of one more row in a file.
@@ -422,8 +422,8 @@ def measure_row_bytes(rows: pa.Table, new: npt.NDArray[np.int64], files: FileSet
         run = min(max(fitting, _LEAST_ROWS), most)
 
 
-#: Limit for remaining rows that are only packed with those of other tasks. The driver reads and writes them alone, so
-#: larger ones are not worth it.
+#: Limit, in bytes, for the remaining rows of a task that are packed with the remaining rows of other tasks. Only the
+#: driver packs them, so it must not get many rows.
 _DRIVER_BYTES: Final = 8 << 20
 
 
@@ -525,8 +525,9 @@ class AppendRules:
         return replace(bucket, log_place=self.place(piece))
 
     def appends_to(self, piece: FileSlice, *, inserts: int) -> bool:
-        """Tell whether rows for a slice are appended. If not, its base file is rewritten; the slice has no log files
-        then.
+        """Tell whether rows for a slice are appended to it.
+
+        If not, the slice has no log files, and its base file is rewritten.
         """
         return self.takes_logs and (self.has_buckets or not inserts or bool(piece.logs))
 

@@ -38,7 +38,7 @@ from lakeformat.write.workload.buckets import (
     measure_row_bytes,
 )
 
-__all__ = ["BucketPlan", "assign_buckets", "false_positives", "make_append_rules", "workload_profile"]
+__all__ = ["BucketPlan", "assign_buckets", "count_false_positives", "make_append_rules", "workload_profile"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -226,7 +226,7 @@ def _buckets(
     return tuple(buckets)
 
 
-def false_positives(job: WriteJob, written: Iterable[WrittenFile]) -> Mapping[str, int]:
+def count_false_positives(job: WriteJob, written: Iterable[WrittenFile]) -> Mapping[str, int]:
     """Return the count of keys that filters let through and merges did not find; empty if no filter is used."""
     asks = job.needs_tagging and not job.index_settings.has_buckets
     return {"false_positives": sum(file.unmatched_lookups for file in written)} if asks else {}

@@ -59,7 +59,8 @@ class TagUnit:
         source: the partition under which the rows are staged: that of the slices, or `ANY_PARTITION`.
         first_slice: position of ``slices[0]`` among the partition's slices.
         sample_step: every n-th staged key is reported as a sample; 0 for no sample.
-        exact: whether the partition has other units, so that a false positive may contradict what they find.
+        exact: whether every hit must be checked in the key columns. It must if the partition has other units, because a
+            false positive could contradict their result, or if the table takes log files.
         logs: position among ``slices`` -> log files that may hold keys which the base file lacks.
     """
 
@@ -262,7 +263,7 @@ def plan_routes(
                 else []
             )
         cuts = cut_key_ranges(_sample_new_keys(tagged), [share.rows for share in shares])
-        if shares and not cuts:  # So few new keys that none is in the sample, or for a second file.
+        if shares and not cuts:  # The new keys fit into one file, or none is in the sample.
             shares = [max(shares, key=lambda share: share.rows)]
         tops = {share.small.at: share.rows for share in shares if share.small is not None}
         by_file: dict[int, int] = {}
