@@ -250,7 +250,7 @@ def adopt_folder(
         if _sources(storage) != sources:
             raise InvalidInputError(f"files of {storage.location} changed while they were read; adopt it again")
         if (written := sum(stat.num_inserts for stat in write.stats)) != rows:
-            raise InvalidInputError(f"{storage.location}: {written} of {rows} rows would be in the table; adopt it again")
+            raise InvalidInputError(f"{storage.location}: {written} of {rows} rows would be written; adopt it again")
 
     reader = pa.RecordBatchReader.from_batches(schema, _batches(storage, sources, schema))
     table.bulk_insert(reader, validators=[nothing_has_changed], extra_metadata={_ADOPTED: token})

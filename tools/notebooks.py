@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["DIGEST", "NOTEBOOKS", "code_digest", "main", "tidied"]
+__all__ = ["DIGEST", "NOTEBOOKS", "code_digest", "main", "tidy"]
 
 NOTEBOOKS: Final = Path(__file__).resolve().parents[1] / "docs" / "notebooks"
 #: Key of the digest in a notebook's metadata.
@@ -26,7 +26,7 @@ def code_digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(code).encode()).hexdigest()[:16]
 
 
-def tidied(document: dict[str, Any], folder: str) -> dict[str, Any]:
+def tidy(document: dict[str, Any], folder: str) -> dict[str, Any]:
     """Return the notebook without warnings, timings and its temporary folder, with the digest of its code."""
     for cell in document["cells"]:
         if cell["cell_type"] == "code":
@@ -47,7 +47,7 @@ def _run(notebook: Path) -> None:
         os.environ["TMPDIR"] = folder
         client = NotebookClient(document, timeout=600, record_timing=False, resources={"metadata": {"path": folder}})
         client.execute()
-        stored = tidied(json.loads(nbformat.writes(document)), folder)
+        stored = tidy(json.loads(nbformat.writes(document)), folder)
     notebook.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

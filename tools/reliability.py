@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-__all__ = ["PROMISES", "Promise", "Ran", "page", "read_reports"]
+__all__ = ["PROMISES", "ModuleResults", "Promise", "page", "read_reports"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "reliability.md"
@@ -31,7 +31,7 @@ class Promise:
 
 
 @dataclass
-class Ran:
+class ModuleResults:
     """Results of one test module in the reports."""
 
     passed: int = 0
@@ -97,14 +97,14 @@ PROMISES: Final[Sequence[Promise]] = (
 )
 
 
-def read_reports(reports: Iterable[Path]) -> dict[str, Ran]:
+def read_reports(reports: Iterable[Path]) -> dict[str, ModuleResults]:
     """Return module -> its results, from JUnit reports as pytest writes them."""
-    found: dict[str, Ran] = {}
+    found: dict[str, ModuleResults] = {}
     for report in reports:
         for case in ElementTree.parse(report).getroot().iter("testcase"):  # noqa: S314  Our own reports.
             if case.find("skipped") is not None:
                 continue
-            ran = found.setdefault(case.get("classname", "").replace(".", "/") + ".py", Ran())
+            ran = found.setdefault(case.get("classname", "").replace(".", "/") + ".py", ModuleResults())
             if case.find("failure") is not None or case.find("error") is not None:
                 ran.failed += 1
                 continue
@@ -114,7 +114,7 @@ def read_reports(reports: Iterable[Path]) -> dict[str, Ran]:
     return found
 
 
-def page(found: Mapping[str, Ran]) -> str:
+def page(found: Mapping[str, ModuleResults]) -> str:
     """Return the text of the whole page."""
     lines = [
         "# Reliability figures",
@@ -133,7 +133,7 @@ def page(found: Mapping[str, Ran]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _result_text(result: Ran | None) -> str:
+def _result_text(result: ModuleResults | None) -> str:
     if result is None:
         return "not in this run"
     counted = [f"{count:,} {name}" for name, count in sorted(result.figures.items())]

@@ -29,18 +29,18 @@ KEPT = {"hoodie.cleaner.commits.retained": "100", "hoodie.keep.min.commits": "11
 COLUMNS = "sensor string, region string, ts long, value long"
 
 
-class Told(StreamingQueryListener):  # type: ignore[misc]
-    """Prints each batch that is done."""
+class BatchPrinter(StreamingQueryListener):  # type: ignore[misc]
+    """A listener that prints each finished batch."""
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """Nothing."""
+        """Do nothing."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """A batch is done."""
+        """Print the number of a finished batch."""
         print(event.progress.name, event.progress.batchId, flush=True)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Nothing."""
+        """Do nothing."""
 
 
 def run(frame: DataFrame, name: str, folder: Path, **options: str) -> None:
@@ -70,7 +70,7 @@ def main(folder: Path) -> None:
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
-    spark.streams.addListener(Told())
+    spark.streams.addListener(BatchPrinter())
     files = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(folder / "files"))
     run(files, "bronze", folder, operation="insert", **KEPT)
     bronze = spark.readStream.format("lakehouse").option("maxCommitsPerTrigger", 1).option("meta_columns", "false")

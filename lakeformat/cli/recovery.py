@@ -62,7 +62,7 @@ def restore(
     undone = () if yes else table.restore(to, dry_run=True).undone
     if undone:
         commits = f"{len(undone):,} commit{'s' * (len(undone) > 1)}"
-        _ask(f"undo {commits} of {path} ({_first_times(undone)}) for good, and go back to {to}?")
+        _confirm(f"undo {commits} of {path} ({_first_times(undone)}) for good, and go back to {to}?")
     result = table.restore(to)
     show_json(result) if as_json else print(result)
 
@@ -81,7 +81,9 @@ def rollback(
     table = open_table(path, option, storage_option)
     if not yes:
         would = table.rollback(dry_run=True)
-        _ask(f"undo commit {would.undone[0]} of {path} for good, and go back to {would.target or 'an empty table'}?")
+        _confirm(
+            f"undo commit {would.undone[0]} of {path} for good, and go back to {would.target or 'an empty table'}?"
+        )
     result = table.rollback()
     show_json(result) if as_json else print(result)
 
@@ -147,7 +149,7 @@ def repair(
     show_json(findings) if as_json else print(findings)
 
 
-def _ask(question: str) -> None:
+def _confirm(question: str) -> None:
     """Ask on the terminal. Return only if the answer is yes.
 
     Raises:

@@ -233,11 +233,11 @@ def _run_chapters(spark: SparkSession, path: str, flights: Flights) -> bool:
     _title("What each write did, from the table's own history")
     print(_history_text(path))
     _title("Time travel: how many flights were known after each write")
-    counts_agree = _travel(spark, path, [first.num_rows, known, flights.final.num_rows])
+    counts_agree = _check_time_travel(spark, path, [first.num_rows, known, flights.final.num_rows])
     _title(f"A selective question: {QUESTION}")
-    _ask(spark, path)
+    _show_query(spark, path)
     _title("The same rows in every engine")
-    rows_agree = _compare(spark, path, flights.final)
+    rows_agree = _compare_engines(spark, path, flights.final)
     return counts_agree and rows_agree
 
 
@@ -265,7 +265,7 @@ def _history_text(path: str) -> str:
     return "\n\n".join(entries)
 
 
-def _travel(spark: SparkSession, path: str, expected: list[int]) -> bool:
+def _check_time_travel(spark: SparkSession, path: str, expected: list[int]) -> bool:
     """Count the flights as of each commit. Return whether the counts are the ``expected`` ones."""
     history = reversed(lakeformat.open(path).history())
     commits = [entry for entry in history if entry.action == "commit"]
@@ -277,7 +277,7 @@ def _travel(spark: SparkSession, path: str, expected: list[int]) -> bool:
     return counts == expected
 
 
-def _ask(spark: SparkSession, path: str) -> None:
+def _show_query(spark: SparkSession, path: str) -> None:
     """Print which files the query needs, and its result."""
     print(lakeformat.open(path).explain(where=QUESTION))
     columns = ["time_hour", "concat(carrier, flight) as flight", "origin", "dest", "dep_delay"]
@@ -286,7 +286,7 @@ def _ask(spark: SparkSession, path: str) -> None:
     print(text_table(answer.columns, [tuple(row) for row in answer.collect()]))
 
 
-def _compare(spark: SparkSession, path: str, final: pa.Table) -> bool:
+def _compare_engines(spark: SparkSession, path: str, final: pa.Table) -> bool:
     """Read all rows through each engine. Return whether each gives the ``final`` rows."""
     names = final.schema.names
 

@@ -67,7 +67,7 @@ def load_flights(rows: int = ALL_FLIGHTS) -> Flights:
     flown = pc.is_valid(first["dep_time"])
     month, day = REVISED_DAY
     of_the_day = pc.and_(pc.equal(first["month"], month), pc.equal(first["day"], day))
-    revised = _reported_later(first.filter(pc.and_(of_the_day, flown)))
+    revised = _report_a_day_later(first.filter(pc.and_(of_the_day, flown)))
     revised = _with_column(revised, "dep_delay", pc.add(revised["dep_delay"], REVISION_MINUTES))
     added = revised.slice(0, MOST_NEW_FLIGHTS)
     added = _with_column(added, "flight", pc.add(added["flight"], NEW_FLIGHT_OFFSET))
@@ -90,7 +90,7 @@ def _first_reports() -> pa.Table:
     return flights.append_column(ORDERING, reported)
 
 
-def _reported_later(flights: pa.Table) -> pa.Table:
+def _report_a_day_later(flights: pa.Table) -> pa.Table:
     """Return the flights with an ``updated_at`` that is one day later."""
     day = pa.scalar(timedelta(days=1), pa.duration("us"))
     return _with_column(flights, ORDERING, pc.add(flights[ORDERING], day))

@@ -192,9 +192,7 @@ def fold_files(
     unknown if the count of any of its row groups is unknown. A file with no row groups has row count 0, counts of 0 and
     unknown bounds.
     """
-    if np.array_equal(
-        unit_file_index, np.arange(file_count)
-    ):  # The common case: each file has one row group.
+    if np.array_equal(unit_file_index, np.arange(file_count)):  # The common case: each file has one row group.
         return bounds, row_counts
     files = pa.array(unit_file_index)
     folded: dict[str, ColumnBounds] = {}

@@ -91,7 +91,7 @@ class StoredShape:
             if column in version.refused:
                 raise UnsupportedTableError(
                     f"column {column!r} {version.refused[column]} in files of instant {instant_time}, "
-                    "which lakeformat cannot convert; name only the other columns, or read the table with Apache Hudi"
+                    "which lakeformat cannot convert; name the other columns, or read the table with Apache Hudi"
                 )
             stored = version.stored.get(column, column)
             if stored is not None and column not in self.constants:

@@ -61,7 +61,7 @@ def warn_of_undone_commits(store: TimelineStore, whole: Timeline, since: str) ->
         if time == since or (whole.layout.has_completion_times and not whole.completed_in(time, since)):
             _LOG.warning(
                 "the changes of %s begin at %s, at commit %s, which %s has undone since: the changes do not have the "
-                "rows that this brought back; read the whole table again",
+                "rows that this brought back; read the table again",
                 store.storage.location, since, time, by,
             )  # fmt: skip
             return

@@ -13,8 +13,8 @@ whole table.
 **The log.** The filters that the scans of a relation have pushed so far are in a file on the planner's disk, under a
 lock:
 
-- `record_filter` adds a scan's filter. If other processes made plans without this filter a moment ago, `record_filter` waits until Spark
-  has stored these plans, so that this scan's plan is stored last.
+- `record_filter` adds a scan's filter. If other processes made plans without this filter a moment ago, the function
+  waits until Spark has stored these plans, so that this scan's plan is stored last.
 - `confirm_plan` is the last step of planning. If another scan has pushed a filter meanwhile, the plan is made again.
 
 If the log cannot be used (the file is missing or torn, or this system has no locks), the plan holds all rows.
@@ -57,7 +57,7 @@ __all__ = [
     "PUSHDOWN",
     "PlannedRows",
     "Relation",
-    "record_filter",
+    "confirm_plan",
     "guarded_frame",
     "guarded_schema",
     "is_guarded",
@@ -66,10 +66,10 @@ __all__ = [
     "new_log",
     "new_relation",
     "open_snapshot",
-    "confirm_plan",
+    "record_filter",
     "unguarded_schema",
-    "without_mark",
     "with_guard",
+    "without_mark",
 ]
 
 #: The setting of Spark that makes it offer filters to Python data sources.
@@ -155,7 +155,7 @@ class _State:
     """The content of the log file.
 
     Attributes:
-        asked: the different filters, oldest first; None means all rows.
+        filters: the different filters, oldest first; None means all rows.
         sent: process id -> two values of the last plan that the process sent: the moment by which Spark has stored the
             plan (monotonic seconds), and the number of filters that the plan covers.
     """
@@ -222,7 +222,7 @@ def record_filter(log: str, wanted: Predicate) -> PlannedRows:
 def confirm_plan(log: str, asked: PlannedRows, partitions: int) -> PlannedRows:
     """Record that a plan is about to be sent, and return the rows that it must hold.
 
-    If these are more than ``filters``, the caller must make the plan again.
+    If these are more than ``asked``, the caller must make the plan again.
     """
 
     def send(state: _State) -> PlannedRows:

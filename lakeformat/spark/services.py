@@ -202,7 +202,7 @@ class SparkRewriter:
         numbers_ = [*groups]
 
         def rewrite(at: int) -> Iterator[dict[str, Any]]:
-            named = _named(settings, at)
+            named = _with_unique_token(settings, at)
             with ThreadPoolExecutor(1) as pool:
                 worker = GroupRewriter(storage, named, pool, 1)
                 yield from map(asdict, worker.run(str(numbers_[at]), groups[numbers_[at]]))
@@ -248,7 +248,7 @@ class SparkRewriter:
         def merged(part: int) -> Iterator[dict[str, Any]]:
             at, number = parts[part]
             place = str(at), groups[at].partition_path
-            named = _named(settings, part)
+            named = _with_unique_token(settings, part)
             files = merge_range(storage, runs[at], place, number, ranges[at], named)
             yield from map(asdict, files)
 
@@ -269,6 +269,6 @@ def _rows(spilled: Sequence[SpillFile], number: int) -> int:
     return sum(run.rows for one in spilled for run in one.runs if run.number == number)
 
 
-def _named(settings: RewriteSettings, number: int) -> RewriteSettings:
+def _with_unique_token(settings: RewriteSettings, number: int) -> RewriteSettings:
     """Return the settings with a write token, and so with file names, that no other attempt uses."""
     return replace(settings, write_token=f"{number}-{attempt_id()}")

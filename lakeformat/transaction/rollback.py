@@ -189,29 +189,7 @@ def recover(
     for instant in timeline.pending:
         if instant.action in _UNDOABLE_ACTIONS and _is_dead(store, instant, clock):
             any_dead = True
-            claim = claims.read_claim(store.storage, instant.time)
-            if complete_noted_commit(store, instant):
-                _LOG.warning(
-                    "completed %s in %s, whose writer died without an answer from the storage",
-                    store.path(instant),
-                    store.storage.location,
-                )
-                remove_markers(store.storage, instant.time)
-                _delete_stage(store, claim)
-                claims.release(store.storage, instant.time)
-                continue
-            has_note = read_note(store.storage, instant.time) is not None
-            if not has_note and _keeps_plan(store, instant, claim, is_wanted=instant.time == kept_plan):
-                _LOG.warning(
-                    "undoing the run of %s in %s, whose process died; its plan stays",
-                    store.path(instant),
-                    store.storage.location,
-                )
-                revert_run(store, instant)
-                continue
-            _LOG.warning("rolling back %s in %s, whose writer died", store.path(instant), store.storage.location)
-            _delete_stage(store, claim)
-            roll_back(store, config, clock, instant)
+            _settle_dead_write(store, config, clock, instant, is_wanted=instant.time == kept_plan)
     _remove_dead_savepoints(store, timeline, clock)
     timeline = store.load() if any_dead else timeline
     pending = frozenset(instant.time for instant in timeline.pending)
@@ -220,6 +198,32 @@ def recover(
         _delete_stage(store, claim)
         claims.release(store.storage, time)
     _clear_old_files(store, clock)
+
+
+def _settle_dead_write(
+    store: TimelineStore, config: TableConfig, clock: Clock, instant: Instant, *, is_wanted: bool
+) -> None:
+    """Complete the commit of a dead writer if its note allows. Otherwise undo the run of a plan, or the write.
+
+    Args:
+        is_wanted: whether the caller wants to run this plan, so that the plan stays.
+    """
+    path, location = store.path(instant), store.storage.location
+    claim = claims.read_claim(store.storage, instant.time)
+    if complete_noted_commit(store, instant):
+        _LOG.warning("completed %s in %s, whose writer died without an answer from the storage", path, location)
+        remove_markers(store.storage, instant.time)
+        _delete_stage(store, claim)
+        claims.release(store.storage, instant.time)
+        return
+    has_note = read_note(store.storage, instant.time) is not None
+    if not has_note and _keeps_plan(store, instant, claim, is_wanted=is_wanted):
+        _LOG.warning("undoing the run of %s in %s, whose process died; its plan stays", path, location)
+        revert_run(store, instant)
+        return
+    _LOG.warning("rolling back %s in %s, whose writer died", path, location)
+    _delete_stage(store, claim)
+    roll_back(store, config, clock, instant)
 
 
 def _remove_dead_savepoints(store: TimelineStore, timeline: Timeline, clock: Clock) -> None:

@@ -150,7 +150,8 @@ def test_misspelt_option_that_decides_folders_is_refused(name: str) -> None:
 
 def test_suggestion_is_never_an_unrelated_option(caplog: pytest.LogCaptureFixture) -> None:
     """An option that Hudi does not have is called unknown. Only similar names are suggested."""
-    resolve({name: "false" for name in hudi_names() if find_answer(name).kind in {AnswerKind.IGNORED, AnswerKind.WARNED}})
+    accepted = {AnswerKind.IGNORED, AnswerKind.WARNED}
+    resolve({name: "false" for name in hudi_names() if find_answer(name).kind in accepted})
     assert caplog.records == []
     resolve({"hoodie.write.quorum": "1", "hoodie.datasource.write.colour": "1", "hoodie.parquet.tint": "1"})
     assert len(caplog.records) == 3

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from tests.helpers.pages import ROOT
-from tools.notebooks import DIGEST, code_digest, tidied
+from tools.notebooks import DIGEST, code_digest, tidy
 
 NOTEBOOKS: Final = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
@@ -43,11 +43,11 @@ def test_notebook_stores_the_outputs_of_its_code(notebook: Path) -> None:
 def test_the_digest_follows_the_code_and_outputs_are_tidied() -> None:
     cell = {"cell_type": "code", "source": "1", "metadata": {"x": 1}, "outputs": [{"name": "stderr"}, {"text": "/a/b"}]}
     document = {"cells": [cell], "metadata": {"kernelspec": {}, "widgets": {}}}
-    tidy = tidied(document, "/a")
-    assert tidy["cells"][0]["outputs"] == [{"text": "/tmp/b"}]  # noqa: S108  The path is printed, not opened.
-    assert tidy["metadata"] == {"kernelspec": {}, "language_info": {"name": "python"}, DIGEST: code_digest(document)}
+    tidied = tidy(document, "/a")
+    assert tidied["cells"][0]["outputs"] == [{"text": "/tmp/b"}]  # noqa: S108  The path is printed, not opened.
+    assert tidied["metadata"] == {"kernelspec": {}, "language_info": {"name": "python"}, DIGEST: code_digest(document)}
     cell["source"] = "2"
-    assert code_digest(document) != tidy["metadata"][DIGEST]
+    assert code_digest(document) != tidied["metadata"][DIGEST]
 
 
 def test_the_cells_of_plain_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

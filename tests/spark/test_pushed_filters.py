@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakeformat.predicate import Always, And, Comparison, Or, Predicate
-from lakeformat.spark.pushdown import PlannedRows, _State, record_filter, new_log, confirm_plan
+from lakeformat.spark.pushdown import PlannedRows, _State, confirm_plan, new_log, record_filter
 
 pytestmark = pytest.mark.spark
 
@@ -56,8 +56,8 @@ def test_plan_is_repeated_if_a_filter_was_pushed_meanwhile(log: str) -> None:
 
 def test_other_processes_see_the_pushed_filters(log: str) -> None:
     record_filter(log, less(1))
-    text = "import sys; from lakeformat.spark.pushdown import ask; from lakeformat.predicate import *\n"
-    text += "print(ask(sys.argv[1], Comparison('i', '<', 2)).count)"
+    text = "import sys; from lakeformat.spark.pushdown import record_filter; from lakeformat.predicate import *\n"
+    text += "print(record_filter(sys.argv[1], Comparison('i', '<', 2)).count)"
     found = subprocess.run([sys.executable, "-c", text, log], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["2"]
     assert record_filter(log, less(3)).count == 3
@@ -71,7 +71,9 @@ def test_too_many_different_filters_mean_no_filter(log: str) -> None:
 
 def test_nan_filter_does_not_repeat_the_plan(log: str) -> None:
     asked = record_filter(log, Comparison("d", "=", float("nan")))
-    assert confirm_plan(log, asked, 1).count == asked.count == record_filter(log, Comparison("d", "=", float("nan"))).count
+    assert (
+        confirm_plan(log, asked, 1).count == asked.count == record_filter(log, Comparison("d", "=", float("nan"))).count
+    )
 
 
 def test_torn_or_missing_state_file_means_no_filter(log: str) -> None:

@@ -158,11 +158,9 @@ def plan_read(
     if files and (_limit_splits(total, at_least) > 1 or total > split_bytes):
         share = _estimate_share(storage, files[0], snapshot, query)
     split_bytes, at_least = int(split_bytes / share), _limit_splits(int(total * share), at_least)
-    few_unknown = filtered and sum(not known for known in found.in_index) <= _MOST_FOOTERS
-    opened = [
-        count_row_groups or file.size_bytes > split_bytes or (few_unknown and not known)
-        for file, known in zip(files, found.in_index, strict=True)
-    ]
+    few_new = filtered and sum(not known for known in found.in_index) <= _MOST_FOOTERS
+    sized = zip(files, found.in_index, strict=True)
+    opened = [count_row_groups or file.size_bytes > split_bytes or (few_new and not known) for file, known in sized]
     nan_free = zip(files, found.nan_free, strict=True)
     whole = [FilePart(file.path, file.size_bytes, nan_free=free, shape=snapshot.shape(file)) for file, free in nan_free]
     wanted = [(file, part) for file, part, flag in zip(files, whole, opened, strict=True) if flag]

@@ -199,7 +199,7 @@ def choose_files(
         if replaced is not None:
             dropped = unsaved if earliest is None or replaced < earliest else []
         elif retention.policy is Policy.VERSIONS:
-            dropped = _beyond_versions(unsaved, retention.count, constraints.compacting.get(group))
+            dropped = _choose_old_versions(unsaved, retention.count, constraints.compacting.get(group))
         else:
             dropped = _before(slices, unsaved, earliest or "", constraints.compacting.get(group))
         doomed += (file for each in dropped for file in each.files)
@@ -207,7 +207,7 @@ def choose_files(
     return FilesToDelete(partition.path, tuple(doomed), bool(doomed and partition.path and not left))
 
 
-def _beyond_versions(slices: Sequence[Slice], count: int, compacting: str | None) -> Sequence[Slice]:
+def _choose_old_versions(slices: Sequence[Slice], count: int, compacting: str | None) -> Sequence[Slice]:
     """Return the slices that are older than the newest ``count`` slices.
 
     If a pending compaction reads slices of the group, these slices and all newer ones count as one.

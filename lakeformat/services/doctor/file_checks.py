@@ -101,7 +101,7 @@ def _check_base(
         wrong_statistics: dict[str, int] = {}
         for group in range(parquet.metadata.num_row_groups):
             for batch in row_batches(parquet, base.path, _ROWS, columns=names, row_groups=[group]):
-                _compare(parquet, group, batch, wrong_statistics)
+                _count_outside_statistics(parquet, group, batch, wrong_statistics)
                 if not has_keys:
                     continue
                 column = batch.column(RECORD_KEY)
@@ -152,7 +152,9 @@ def _is_outside(stated: tuple[bytes | None, bytes | None], seen: KeyRange) -> bo
     return (wider.minimum, wider.maximum) != (least, greatest)
 
 
-def _compare(parquet: OpenParquet, group: int, batch: pa.RecordBatch, wrong_statistics: dict[str, int]) -> None:
+def _count_outside_statistics(
+    parquet: OpenParquet, group: int, batch: pa.RecordBatch, wrong_statistics: dict[str, int]
+) -> None:
     """Count the values outside the row group's statistics, and add the counts to ``wrong_statistics``, by column."""
     row_group, read = parquet.metadata.row_group(group), set(batch.schema.names)
     for at in range(row_group.num_columns):

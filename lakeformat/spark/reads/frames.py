@@ -63,7 +63,7 @@ class ReadFacts:
         unreadable: number of these files that Spark cannot read: they have log files, or types that Spark does not
             convert to the table's types.
         pushes: whether the session passes filters to Python sources.
-        said: the way that the user chose; None if the user chose none.
+        requested_way: the way that the user chose; None if the user chose none.
     """
 
     files: int
@@ -211,7 +211,12 @@ def _frame(
     via = SOURCE if via is None and secrets else via
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     given: dict[str, Any] = {key: options[key] for key in _PASSED if options.is_set(key)}
-    given |= {"where": where, TIME_ZONE: options.read.time_zone if where else None, **_time_options(snapshot), **secrets}
+    given |= {
+        "where": where,
+        TIME_ZONE: options.read.time_zone if where else None,
+        **_time_options(snapshot),
+        **secrets,
+    }
     unplanned = ReadFacts(snapshot.live.count, pushes=pushes, requested_way=via)
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES):
         return _by_source(spark, location, query, given, choose_way(unplanned))

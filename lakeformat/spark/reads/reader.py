@@ -37,16 +37,16 @@ from lakeformat.spark.host import plain_errors, requested_context, task_zone
 from lakeformat.spark.pushdown import (
     EVERYTHING,
     Relation,
-    record_filter,
+    confirm_plan,
     guarded_schema,
     is_guarded,
     is_pushing,
     keeps_plans_by_scan,
     open_snapshot,
-    confirm_plan,
+    record_filter,
     unguarded_schema,
-    without_mark,
     with_guard,
+    without_mark,
 )
 from lakeformat.spark.reads.to_predicate import to_predicate
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema

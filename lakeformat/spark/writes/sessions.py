@@ -115,18 +115,18 @@ def each_batch(
     Args:
         path: folder or URL of the table.
         app: the name of the stream in the table; by default the query's id, which its checkpoint keeps. Spark Connect
-            does not give the id: there a name is required, another one for each checkpoint.
+            does not give the id. There a name is required, and each checkpoint needs a different name.
         options: as in `lakeformat.spark.write`.
 
     Raises:
-        InvalidInputError: the function raises it if there is no name.
+        InvalidInputError: raised by the returned function if the stream has no name.
     """
 
     def save(batch: DataFrame, batch_id: int) -> None:
         task_context = context_of(batch.sparkSession)
         name = app or (task_context.getLocalProperty(QUERY_ID) if task_context is not None else None)
         if not name:
-            raise InvalidInputError("Spark does not tell which query this is; give each_batch(app=…) a name for it")
+            raise InvalidInputError("Spark does not give the id of this query; give each_batch(app=…) a name for it")
         with_batch: dict[str, Any] = {**options, BATCH_APP: name, BATCH_ID: batch_id}
         write(batch, path, **with_batch)
 
