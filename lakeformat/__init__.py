@@ -9,22 +9,23 @@ Examples:
     113
 
 Start with a function:
-    `create` and `open` return a `Table`; `exists` looks for one; `adopt` makes a table of existing Parquet files;
-    `sql` runs one SQL statement.
+    `create` and `open` return a `Table`; `exists` tells whether a path holds a table; `adopt` turns existing Parquet
+    files into a table; `sql` runs one SQL statement.
 
 Then use the methods of `Table`:
-    rows in: ``upsert``, ``insert``, ``bulk_insert``, ``update``, ``delete``, ``merge``, ``overwrite``,
-    ``insert_overwrite``, ``delete_partitions``; ``plan_upsert``, ``plan_insert`` and ``plan_delete`` only plan;
-    rows out: ``read``, ``to_arrow``, ``to_batches``, ``to_pandas``, ``to_polars``, ``to_duckdb``, ``count``,
+    write rows: ``upsert``, ``insert``, ``bulk_insert``, ``update``, ``delete``, ``merge``, ``overwrite``,
+    ``insert_overwrite``, ``delete_partitions``; ``plan_upsert``, ``plan_insert`` and ``plan_delete`` return what a
+    write would do;
+    read rows: ``read``, ``to_arrow``, ``to_batches``, ``to_pandas``, ``to_polars``, ``to_duckdb``, ``count``,
     ``changes``;
-    facts: ``schema``, ``config``, ``files``, ``history``, ``describe``, ``explain``, ``layout_report``;
-    services: ``compact``, ``cluster``, ``clean``, ``archive``, ``expire_partitions``, ``savepoint``, ``restore``,
-    ``rollback``, ``check``, ``repair``, ``dedupe``, ``upgrade``, ``downgrade``.
+    inspect the table: ``schema``, ``config``, ``files``, ``history``, ``describe``, ``explain``, ``layout_report``;
+    maintain the table: ``compact``, ``cluster``, ``clean``, ``archive``, ``expire_partitions``, ``savepoint``,
+    ``restore``, ``rollback``, ``check``, ``repair``, ``dedupe``, ``upgrade``, ``downgrade``.
 
-A verb does its work when it is called; with ``dry_run=True`` it changes nothing and returns what it would do. A commit
-is named by its ``instant_time`` everywhere, and the past by ``as_of``. Errors are subclasses of `LakeformatError`.
-`lakeformat.spark` has the same verbs on DataFrames. The modules inside this package are not public, except
-``lakeformat.spark`` and ``lakeformat.merge.Merger``.
+A method does its work when it is called; with ``dry_run=True`` it changes nothing and returns what it would do.
+Results name a commit by its ``instant_time``; the argument ``as_of`` selects a past state of the table. Errors are
+subclasses of `LakeformatError`. `lakeformat.spark` has the same methods on DataFrames. The modules inside this package
+are not public, except ``lakeformat.spark`` and ``lakeformat.merge.Merger``.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
     from lakeformat.services.upgrade.run import VersionChange
     from lakeformat.sql_statements.run import sql
     from lakeformat.table import Schema, Table, create, exists
-    from lakeformat.table import open_table as open  # noqa: A004  The public verb; nothing here opens files.
+    from lakeformat.table import open_table as open  # noqa: A004  This module does not use the built-in open.
     from lakeformat.timeline.history import History, HistoryEntry
     from lakeformat.transaction.hooks import CommitMessage, HookArguments, ProposedWrite
     from lakeformat.transaction.result import FileCounts, RowCounts, WriteResult
@@ -153,8 +154,9 @@ __all__ = [
     "sql",
 ]
 
-#: The module of each name. A name is imported when it is first used: a Spark worker that only looks up sources must
-#: neither wait for pyarrow nor fail without it.
+#: The module of each public name. `__getattr__` imports a name when it is first used: a Spark worker that only looks up
+#: data sources must neither wait for the import of pyarrow nor fail without it. Error classes are
+#: not listed; all are in `lakeformat.errors`.
 _MODULES: Final = {
     "ArchiveResult": "lakeformat.services.archive.run",
     "ArrowDataset": "lakeformat.write.rows.arrow_input",
@@ -206,7 +208,8 @@ _MODULES: Final = {
     "open": "lakeformat.table",
     "sql": "lakeformat.sql_statements.run",
 }
-#: Names by which delta-rs, pyiceberg, polars and pandas open a table.
+#: Functions and classes of delta-rs, pyiceberg, polars and pandas that open a table. The error for such a name suggests
+#: `open`.
 _OPENS: Final = {
     "DeltaTable",
     "load",
@@ -217,6 +220,7 @@ _OPENS: Final = {
     "read_table",
     "scan_delta",
 }
+#: Functions of these libraries that create or write a table. The error for such a name suggests `create`.
 _WRITES: Final = {"create_table", "write_delta", "write_deltalake", "write_table"}
 
 

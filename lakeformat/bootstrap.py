@@ -1,8 +1,8 @@
 """Adoption of a folder of plain Parquet files as a Hudi table, in place (Hudi: ``FullRecordBootstrap``).
 
 The rows are written to base files beside the source files. The source files are not changed before the commit is
-published; then they are moved to ``.hoodie/.lakeformat/removed``. A note records the plan, so that a second call
-continues after a crash.
+published; then they are moved to ``.hoodie/.lakeformat/removed``. A file in lakeformat's folder lists the source
+files, so that a second call can finish after a crash.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
     "sources_of",
 ]
 
-#: Folder names that mark another format, whose own list says which files are valid -> what the folder is.
+#: Maps names of folders that mark another format to what the folder is. Only that format knows which files are valid.
 _OWNERS: Final[Mapping[str, str]] = {
     "_delta_log": "a Delta table",
     "_spark_metadata": "written by a stream, which lists the files that count",
@@ -69,7 +69,7 @@ class SourceFile:
 
     @classmethod
     def of(cls, path: str, size_bytes: int, modified_ms: int) -> SourceFile:
-        """Make a source file, parsing its folder names."""
+        """Return the source file of a path, with the values in its folder names."""
         pairs = [folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder]
         values = ((unquote(name), None if text == _NULL else unquote(text)) for name, text in pairs)
         return cls(path, size_bytes, modified_ms, tuple(values))
@@ -81,7 +81,7 @@ class SourceFile:
 
 
 def is_hidden(name: str, *, is_folder: bool) -> bool:
-    """Tell whether engines skip a name: it begins with a dot or an underscore, except for a folder ``_c=value``."""
+    """Tell whether query engines skip a name: it begins with ``.`` or ``_`` and is not a folder like ``_c=value``."""
     return name[:1] in {".", "_"} and not (is_folder and "=" in name)
 
 
@@ -185,11 +185,11 @@ def adopt(
     """Make a Hudi table of a folder of plain Parquet files, in place, by one bulk_insert.
 
     The source files stay unchanged until the table exists. Then they are moved to ``.hoodie/.lakeformat/removed``,
-    where ``table.repair(keep=False)`` deletes them. If the process dies, call it again. No other process
-    may write to the folder meanwhile. Folder names (``day=2026-01-01``) become columns: int32 or int64 if all values
+    where ``table.repair(keep=False)`` deletes them. If the process dies, call `adopt` again. No other process may write
+    to the folder meanwhile. Folder names (``day=2026-01-01``) become columns: int32 or int64 if all values
     are numbers in canonical form, else text. A file that lacks a column has nulls there.
 
-    Memory: the key columns of all rows, and what bulk_insert takes.
+    Memory: the key columns of all rows, and the memory of bulk_insert.
 
     Args:
         path: folder or URL.
@@ -202,7 +202,7 @@ def adopt(
         InvalidInputError: the folder is not a folder of plain Parquet files; nothing was changed.
         SchemaMismatchError: a column has different types in different files.
         DuplicateKeyError: two rows of a partition have the same key, or a key is null.
-        ValidationFailedError: source files changed meanwhile; nothing was published.
+        ValidationFailedError: source files changed during the call; nothing was published.
     """
     given = dict(options)
     storage_options = given.pop("storage_options", None) or {}
@@ -219,9 +219,10 @@ def adopt_folder(
     ordering: str | None,
     given: Mapping[str, Any],
 ) -> Table:
-    """Adopt the folder of a storage; see `adopt`.
+    """Adopt the folder that a storage opens, as `adopt` does for a path.
 
     Args:
+        keys: the record key columns.
         given: the caller's options.
     """
     if TimelineStore(storage).exists() and _has_unfinished_adoption(
@@ -260,7 +261,7 @@ def adopt_folder(
 def _list_sources(storage: Storage, folder: str = "") -> Iterator[SourceFile]:
     """Yield every file that may be a source.
 
-    Skips names that engines skip, after checking that they mark no other format.
+    Raises an error if a name marks another format. Skips names that query engines skip.
     """
     for entry in storage.list(folder):
         if entry.path == HOODIE:
@@ -355,7 +356,7 @@ def _check_keys(
 
 
 def _has_unfinished_adoption(table: Table) -> bool:
-    """Tell whether the table comes from an adoption that died before it had moved all source files aside.
+    """Tell whether the table comes from an adoption that died before it had moved all source files.
 
     Raises:
         InvalidInputError: the folder is a Hudi table without an unfinished adoption.
@@ -373,7 +374,7 @@ def _has_unfinished_adoption(table: Table) -> bool:
 
 
 def _move_sources_aside(table: Table) -> Table:
-    """Move the source files aside, since their rows are in the table now."""
+    """Move the source files to `REMOVED`, because their rows are in the table now. Return the table."""
     storage = table.context.storage
     files = json.loads(storage.read(_NOTE))["files"]
     aside = f"{REMOVED}/{table.context.clock.now_ms()}"

@@ -82,14 +82,14 @@ _STYLE: Final = {"delay": 2, "leave": False}
 
 
 class Progress(Protocol):
-    """The port by which work reports its progress, from any thread."""
+    """Interface by which any thread of a running job reports its progress."""
 
     def advance(self, done: int, *, rows: int = 0, files: int = 0, size_bytes: int = 0) -> None:
         """Add ``done`` to the finished part of the total, and the counts to those shown beside the bar."""
 
 
 class _NoProgress:
-    """A progress that shows nothing."""
+    """An implementation of `Progress` that shows nothing."""
 
     def advance(self, done: int, *, rows: int = 0, files: int = 0, size_bytes: int = 0) -> None:
         """Do nothing."""
@@ -99,21 +99,21 @@ SILENT: Final[Progress] = _NoProgress()
 
 
 class _Bar:
-    """A progress that draws a tqdm bar."""
+    """An implementation of `Progress` that draws a tqdm bar."""
 
     def __init__(self, bar: Any) -> None:
         self._bar, self._lock = bar, Lock()
         self._counts = {"rows": 0, "files": 0, "bytes": 0}
 
     def advance(self, done: int, *, rows: int = 0, files: int = 0, size_bytes: int = 0) -> None:
-        """Advance the bar; see `Progress`."""
+        """Advance the bar by ``done``, and add to the counts beside it."""
         with self._lock:
             for name, count in (("rows", rows), ("files", files), ("bytes", size_bytes)):
                 self._counts[name] += count
             counts = [f"{self._counts[name]:,} {name}" for name in ("rows", "files") if self._counts[name]]
             written = [f"{self._counts['bytes'] / 1e6:,.1f} MB"] if self._counts["bytes"] else []
             self._bar.set_postfix_str(", ".join(counts + written), refresh=False)
-            # A total in bytes is an estimate; the work may do a few more.
+            # A total in bytes is an estimate, so never advance past it.
             self._bar.update(max(0, min(done, self._bar.total - self._bar.n)))
 
 
@@ -125,7 +125,7 @@ def is_visible() -> bool:
 
 @contextmanager
 def progress(what: str, total: int, unit: str = BYTES) -> Iterator[Progress]:
-    """Show a progress bar while the block runs: share done, rate, time left, and the counts that the work reports.
+    """Show a progress bar while the block runs: percentage, rate, time left, and the counts that the work reports.
 
     Args:
         what: Name of the work, such as ``compact``.

@@ -8,7 +8,7 @@
     │   ├── SchemaMismatchError       change the columns
     │   └── DuplicateKeyError         leave out the keys that are there, or upsert
     ├── TableNotFoundError            check the path, or create the table
-    ├── UnsupportedTableError         the table uses a feature that is not built
+    ├── UnsupportedTableError         the table uses a feature that lakeformat lacks
     ├── CorruptTableError             restore the named file
     │   └── SkippingError             read without skipping: the value statistics of a file are wrong
     ├── InstantNotAvailableError      ask for another instant, or keep more history
@@ -82,7 +82,7 @@ class DuplicateKeyError(InvalidInputError):
 
 @public
 class TableNotFoundError(LakeformatError, FileNotFoundError):
-    """The path holds no table."""
+    """There is no table at the path."""
 
 
 @public
@@ -92,12 +92,12 @@ class UnsupportedTableError(LakeformatError):
 
 @public
 class CorruptTableError(LakeformatError):
-    """A file of the table is damaged, missing or not what its name says. The message names the file."""
+    """A file of the table is damaged or missing, or its content does not fit its name. The message names the file."""
 
 
 @public
 class SkippingError(CorruptTableError):
-    """A verified read found rows that skipping would have lost. The message names the files."""
+    """A read that verifies file skipping found rows in files that would be skipped. The message names the files."""
 
 
 @public
@@ -135,7 +135,7 @@ class StorageError(LakeformatError, OSError):
 
 @public
 class CommitStateUnknownError(LakeformatError):
-    """The commit may or may not be visible; all files are kept. The message says how to find out."""
+    """The commit may or may not be visible; no file was deleted. The message says how to find out."""
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:

@@ -1,4 +1,4 @@
-"""Helpers of exported classes and functions: their public module name, and results that print on one line."""
+"""Decorators that give exported classes and functions their public module name, and a base class for one-line reprs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _Exported = TypeVar("_Exported")
 def public(exported: _Exported) -> _Exported:
     """Set ``__module__`` to ``lakeformat``, so that ``help()`` and tracebacks show ``lakeformat.Table``.
 
-    Pickles name a class by this module, so a class with instances must be in ``lakeformat.__all__``. A base class of an
-    exported class need not be: ``help()`` names it among the bases.
+    Pickle finds the class of an object by this module name, so a class that has instances must be in
+    ``lakeformat.__all__``. A base class without instances need not be there; ``help()`` shows it among the bases.
     """
     exported.__module__ = "lakeformat"
     return exported
 
 
 def public_as(name: str) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Make a decorator that does what `public` does, for a function that is exported by another name."""
+    """Return a decorator that does what `public` does and also gives the function the name it is exported by."""
 
     def rename(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
         function.__name__ = function.__qualname__ = name
@@ -34,14 +34,17 @@ def public_as(name: str) -> Callable[[Callable[_Arguments, _Result]], Callable[_
 
 
 def spark_public(exported: _Exported) -> _Exported:
-    """Set ``__module__`` to ``lakeformat.spark``; see `public`."""
+    """Set ``__module__`` to ``lakeformat.spark``, for the reasons given in `public`."""
     exported.__module__ = "lakeformat.spark"
     return exported
 
 
 @public
 class OneLine:
-    """A class whose ``repr`` is its name and the first line of its ``str``. Give a dataclass ``repr=False``."""
+    """A base class whose ``repr`` is the class name and the first line of ``str``.
+
+    A dataclass that inherits from it needs ``repr=False``, or its own ``repr`` takes precedence.
+    """
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""UPDATE, DELETE and MERGE by condition: a statement is checked against the table, then run as one commit."""
+"""UPDATE, DELETE by condition, and MERGE: each is checked against the table and then run as one commit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Runner", "bind_condition", "delete_where", "merge_rows", "update"]
 
-#: A function that returns, for one write, the function that writes its files in other processes.
+#: A function that gets a write's job and returns the function that writes its files in other processes (Spark tasks).
 Runner: TypeAlias = Callable[[WriteJob], BucketWriter]
 
 
@@ -45,8 +45,10 @@ def update(
     runner: Runner | None = None,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
-    """Run `lakeformat.Table.update`. ``runner`` makes the function that writes the files; None writes them in this
-    process.
+    """Set columns of the rows that a condition selects; see `lakeformat.Table.update`.
+
+    Args:
+        runner: returns the function that writes the files in other processes; None writes them in this process.
     """
     snapshot = context.writable_snapshot()
     schema = snapshot.columns(context.storage.location)
@@ -66,7 +68,7 @@ def delete_where(
     runner: Runner | None = None,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
-    """Run `lakeformat.Table.delete` with a condition. ``runner`` is as for `update`."""
+    """Delete the rows that a condition selects; see `lakeformat.Table.delete`. For ``runner`` see `update`."""
     snapshot = context.writable_snapshot()
     schema = snapshot.columns(context.storage.location)
     change = Rewrite(schema, bind_condition(where, schema, options))
@@ -83,12 +85,14 @@ def merge_rows(
     requires_one_match: bool = False,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
-    """Run `lakeformat.Merge.execute`. Memory: that of `prepare_input`, plus two row groups per thread.
+    """Merge source rows into the table by record key; see `lakeformat.Merge.execute`.
+
+    Memory: that of `prepare_input`, plus two row groups per thread.
 
     Args:
-        source_snapshot: the snapshot that the rows were computed from. If another writer has changed the rows' files
-            since, it is a conflict.
-        requires_one_match: whether each row must change exactly one row of the table.
+        source_snapshot: the snapshot that the rows were computed from; None if they were not computed from the table.
+            If another writer has changed the files of these rows since, the merge raises `WriteConflictError`.
+        requires_one_match: whether each source row must change exactly one row of the table.
     """
     snapshot = source_snapshot or context.writable_snapshot()
     rows = fit_to_table(rows, snapshot.schema)
@@ -102,7 +106,11 @@ def merge_rows(
 
 
 def bind_condition(where: Where | None, schema: pa.Schema, options: Options) -> Predicate:
-    """Bind the condition to the columns as readers see them. None matches every row. The options give the time zone."""
+    """Return the condition as a predicate on the table's columns, the meta columns included. None matches every row.
+
+    Args:
+        options: their time zone, or UTC if they have none, is that of times without a zone.
+    """
     if where is None:
         return Always(True)
     return bind_where(where, readable_schema(schema, meta_columns=True), options.read.time_zone or "UTC")

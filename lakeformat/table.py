@@ -1,4 +1,4 @@
-"""The table of plain Python: it works on Arrow data and needs no Spark.
+"""The class `Table`: a Hudi table that is read and written as Arrow data, without Spark.
 
 Examples:
     >>> import lakeformat
@@ -60,7 +60,8 @@ _RECORD_KEY: Final = "hoodie.datasource.write.recordkey.field"
 _PARTITION_PATH: Final = "hoodie.datasource.write.partitionpath.field"
 _ORDERING: Final = "hoodie.table.ordering.fields"
 
-#: The columns of a new table: an Arrow schema, names with Arrow types, or fields.
+#: The columns of a new table: an Arrow schema, a mapping of column name to Arrow type, or a sequence of Arrow fields or
+#: (name, type) pairs.
 Schema: TypeAlias = pa.Schema | Mapping[str, pa.DataType | str] | Sequence[pa.Field | tuple[str, pa.DataType]]
 
 
@@ -76,28 +77,30 @@ def create(
     insert: bool = False,
     **options: Any,
 ) -> Table:
-    """Make a table. By default it is empty, copy-on-write and of table version 6.
+    """Create a table. By default it is empty, copy-on-write and of table version 6.
 
     Args:
-        path: folder or URL.
-        schema: the columns: an Arrow schema, names with Arrow types (``{"id": "int64"}``), or rows that have them.
-            Types are stored as Hudi stores them (small integers as int32 ...). No row is written without ``insert``.
+        path: folder or URL of the table.
+        schema: the columns: an Arrow schema, names with Arrow types (``{"id": "int64"}``), or rows, whose columns the
+            table gets. Types become those that Hudi can store (int8 and int16 become int32). The rows themselves are
+            written only with ``insert``.
         record_key: columns that identify a row. By default none: each row gets a generated key, and rows can be
             added and overwritten, but not upserted.
-        partition_by: columns that make the folders; none by default.
+        partition_by: columns whose values name the partition folders; none by default.
         ordering: the column that decides which of two rows with one key is newer; none by default.
-        if_exists: ``open`` (the default) opens a table of the same settings that exists already; ``error`` refuses.
-        insert: whether to insert the rows that ``schema`` holds; false by default. A table that has a commit already
-            is refused.
+        if_exists: what to do if the path holds a table already. ``open`` (the default) opens it if it has the same
+            settings; ``error`` raises `InvalidOptionError`.
+        insert: whether to insert the rows given as ``schema``; false by default. If the table has a commit already,
+            `InvalidInputError` is raised.
         options: Hudi's option names or the short aliases; ``storage_options`` goes to fsspec.
 
     Returns:
-        the table.
+        the new or existing table.
 
     Raises:
         InvalidOptionError: an unknown or bad option, or the path holds a table with other settings.
         SchemaMismatchError: a named column is not in the schema, or a type cannot be stored.
-        InvalidInputError: ``insert`` without rows, or for a table that has commits.
+        InvalidInputError: ``insert`` is true, but ``schema`` has no rows or the table has commits.
     """
     table = _make(path, table_options(record_key, partition_by, ordering, if_exists, options))
     said = table.options
@@ -122,7 +125,7 @@ def open_table(path: str | os.PathLike[str], **options: Any) -> Table:
     """Open the table at a path.
 
     Args:
-        path: folder or URL.
+        path: folder or URL of the table.
         options: Hudi's option names or the short aliases; ``storage_options`` goes to fsspec.
 
     Returns:
@@ -145,10 +148,10 @@ def exists(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] |
 
     Args:
         path: folder or URL.
-        storage_options: for fsspec; none by default.
+        storage_options: options for fsspec, which opens the URL; none by default.
 
     Raises:
-        StorageError: the storage refused or failed.
+        StorageError: the storage denied access or failed.
     """
     return TimelineStore(open_storage(path, **(storage_options or {}))).exists()
 
@@ -160,7 +163,7 @@ def table_options(
     if_exists: str,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the options of a new table, those given as arguments of `create` among them.
+    """Return the options of a new table: ``options``, and one option for each non-empty argument of `create`.
 
     Raises:
         InvalidOptionError: a bad value of ``if_exists``.
@@ -183,12 +186,12 @@ def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
 
 @public
 class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Maintenance, Versioning):
-    """A Hudi table in plain Python. Make one with `lakeformat.open` or `lakeformat.create`.
+    """A Hudi table in plain Python. Get one from `lakeformat.open` or `lakeformat.create`.
 
-    A table holds its settings and no data: each call reads the table as it is at that moment. Rows come and go as
-    Arrow data. `lakeformat.spark.LakehouseTable` has the same verbs on DataFrames.
+    The object keeps only the table's settings: each call reads the table as it is at that moment. Rows are passed and
+    returned as Arrow data. `lakeformat.spark.LakehouseTable` has the same methods on DataFrames.
 
-    A verb does its work when it is called; with ``dry_run=True`` it changes nothing and returns what it would do.
+    A method does its work when it is called. With ``dry_run=True`` it changes nothing and returns what it would do.
     """
 
     _options_are_given = "; options are given to lakeformat.open(path, ...) or create"
@@ -214,7 +217,7 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Maintenanc
         return self._run_services(update(self.context, options, values, where, **hooks))
 
     def _merge(self, rows: Rows, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments) -> WriteResult:
-        # Python data has no types, so its columns get the table's types.
+        # Dicts and lists have no column types, so the values are converted to the table's types.
         schema = self.context.snapshot().schema if is_python_data(rows) else None
         return self._run_services(merge_rows(self.context, options, arrow_reader(rows, schema), clauses, **hooks))
 
@@ -222,7 +225,7 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Maintenanc
         return rows
 
     def _run_services(self, result: WriteResult) -> WriteResult:
-        """Run the table services that are due after a write. Return the write's result with what the services did."""
+        """Run the table services that are due after a write. Return the result, completed by what they did."""
         return run_services_after_write(result, self.context, self.options)
 
     def _write(

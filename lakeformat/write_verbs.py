@@ -1,4 +1,4 @@
-"""The verbs that change rows, with one signature on every host."""
+"""The methods that change rows. They have the same signatures in plain Python and in Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PARTITIONS_TO_DELETE", "WriteVerbs"]
 
-#: The rows that a host takes: `Rows` in plain Python, a DataFrame in Spark.
+#: Type of the rows that a table class accepts: `Rows` in plain Python, a DataFrame in Spark.
 RowsT = TypeVar("RowsT")
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -39,7 +39,7 @@ PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 
 
 def _refuse_unknown_arguments(method: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Make a writing method refuse unknown keyword arguments with a hint at the argument that was meant."""
+    """Wrap a writing method. An unknown keyword argument raises an error that suggests the nearest known argument."""
     parameters = list(inspect.signature(method).parameters.values())[1:]
     own = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
     known = (*own, *HookArguments.__annotations__)
@@ -55,15 +55,15 @@ def _refuse_unknown_arguments(method: Callable[_Arguments, _Result]) -> Callable
 
 @public
 class WriteVerbs(Generic[RowsT]):
-    """The verbs that write rows. A subclass, the host, defines the type of rows and writes the files."""
+    """The methods that write rows. The subclass for plain Python or Spark sets the type of rows and writes files."""
 
     context: TableContext
     options: Options
-    #: Where to give options, for the message about an unknown argument.
+    #: End of the error message about an unknown argument: it says which call accepts options.
     _options_are_given: ClassVar[str]
 
     def _options_in(self, time_zone: str | None) -> Options:
-        """Return the options of a write with this time zone for its conditions; None means the host's default zone."""
+        """Return the options with this time zone for conditions. None means the default zone of the subclass."""
         raise NotImplementedError
 
     def _write(
@@ -75,7 +75,13 @@ class WriteVerbs(Generic[RowsT]):
         *,
         combine: bool = False,
     ) -> WriteResult:
-        """Write rows by an operation. ``rows`` is None if the operation takes none."""
+        """Write the rows with this operation.
+
+        Args:
+            rows: the rows; None for an operation that needs none, such as ``delete_partition``.
+            options: option values for this write alone.
+            combine: whether to keep one row per key of an insert or overwrite.
+        """
         raise NotImplementedError
 
     def _delete_where(self, where: Where, options: Options, hooks: HookArguments) -> WriteResult:
@@ -90,7 +96,7 @@ class WriteVerbs(Generic[RowsT]):
         raise NotImplementedError
 
     def _arrow_rows(self, rows: RowsT) -> Rows:
-        """Return the rows in a form of `lakeformat.Rows`, in this process."""
+        """Return the rows as `lakeformat.Rows`. A Spark DataFrame is collected into this process."""
         raise NotImplementedError
 
     @_refuse_unknown_arguments
@@ -108,8 +114,9 @@ class WriteVerbs(Generic[RowsT]):
             rows: in plain Python any of `lakeformat.Rows`: an Arrow table, batch, reader, dataset or iterable of
                 batches, anything with ``__arrow_c_stream__`` (pandas, polars, duckdb), a polars LazyFrame, a list of
                 dicts, or a dict of lists. In Spark a DataFrame, which is evaluated once.
-            partial_update: write only some columns of stored rows, nulls included, and keep the others: True for the
-                columns that ``rows`` has, or names. By default the option ``lakeformat.write.partial.update``.
+            partial_update: columns to overwrite in stored rows, with nulls too; other columns keep their stored
+                values. True means the columns of ``rows``; or give names. By default the option
+                ``lakeformat.write.partial.update``.
             merger: a function ``(stored, incoming) -> merged`` on two Arrow tables, or ``package.module:function``;
                 see `lakeformat.merge.Merger`. By default the option ``lakeformat.write.merger``. In Spark a function
                 is pickled and sent to the executors.
@@ -117,19 +124,20 @@ class WriteVerbs(Generic[RowsT]):
                 `lakeformat.HookArguments`.
 
         Returns:
-            the instant, the counts of rows and files, and the steps.
+            the instant time of the commit, the counts of rows and files, and the duration of each step.
 
         Raises:
             SchemaMismatchError, InvalidInputError: the rows cannot be written; nothing was published.
             InvalidOptionError: an unknown argument or a bad value.
             ValidationFailedError: a validator refused the write; nothing was published.
-            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+            WriteConflictError, LockTimeoutError: another writer changed the same files or held the lock; a retry is
+                safe.
         """
         return self._write(rows, Operation.UPSERT, hooks, upsert_options(partial_update, merger))
 
     @_refuse_unknown_arguments
     def insert(self, rows: RowsT, **hooks: Unpack[HookArguments]) -> WriteResult:
-        """Add the rows, and fill up small files. Keys are not looked up, so a key can come twice.
+        """Add the rows, first to small files. Stored keys are not searched, so a key can be in the table twice.
 
         Args:
             rows, hooks: as in `upsert`.
@@ -151,18 +159,19 @@ class WriteVerbs(Generic[RowsT]):
         partitioner: Partitioner | None = None,
         **hooks: Unpack[HookArguments],
     ) -> WriteResult:
-        """Add the rows as new files. Keys are not looked up.
+        """Add the rows as new files. Stored keys are not searched, so a key can be in the table twice.
 
         In plain Python rows are streamed: memory does not grow with the input. In Spark each task writes its own
-        files, and only rows that are too few for a file are shuffled.
+        files. Only the rows of a task that are too few to fill a file are shuffled.
 
         Args:
             rows: as in `upsert`.
             sort_columns: sort each partition's rows by these columns. By default
                 ``hoodie.bulkinsert.sort.mode`` decides.
-            partitioner: a function from the Arrow table of a part of a partition's rows to the number of each row's
-                output file (an integer array). Rows with one number are in one file, or in several if the size limit
-                cuts it. In Spark the function is pickled and sent to the executors.
+            partitioner: a function that gets an Arrow table with some rows of one partition, and returns an integer
+                array with the output file's number for each row. Rows with the same number are written to one file,
+                or to several if they exceed the maximum file size. In Spark the function is pickled and sent to the
+                executors.
             hooks: as in `upsert`.
 
         Returns:
@@ -190,19 +199,21 @@ class WriteVerbs(Generic[RowsT]):
         Args:
             keys: rows, as in `upsert`, with the key columns and the partition columns. Without partition columns
                 every partition is searched. Other columns are ignored.
-            where: a Spark SQL condition or a ``pyarrow.compute`` expression. Rows for which it is null stay.
+            where: a Spark SQL condition or a ``pyarrow.compute`` expression. Rows for which it is null are kept.
                 ``true`` deletes every row.
-            time_zone: of times without a zone in ``where``. By default the option ``time_zone``, else UTC (in Spark
-                the session's zone).
+            time_zone: the zone of times without a zone in ``where``. By default the option ``time_zone``, else UTC
+                (in Spark the session's zone).
             hooks: as in `upsert`.
 
         Returns:
             as in `upsert`.
 
         Raises:
-            InvalidInputError: neither or both are given, or the condition cannot be answered exactly.
+            InvalidInputError: neither or both of ``keys`` and ``where`` are given, or the condition cannot be
+                evaluated exactly.
             ValidationFailedError: a validator refused the write; nothing was published.
-            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+            WriteConflictError, LockTimeoutError: another writer changed the same files or held the lock; a retry is
+                safe.
         """
         if isinstance(keys, str | pc.Expression):
             shown = repr(keys) if isinstance(keys, str) else "..."
@@ -216,23 +227,25 @@ class WriteVerbs(Generic[RowsT]):
     @_refuse_unknown_arguments
     def update(
         self,
-        set: Mapping[str, Any],  # noqa: A002  SQL's word.
+        set: Mapping[str, Any],  # noqa: A002  Named like SQL's SET clause.
         where: Where | None = None,
         *,
         time_zone: str | None = None,
         **hooks: Unpack[HookArguments],
     ) -> WriteResult:
-        """Set columns of the rows that a condition selects. Only files that hold such rows are rewritten.
+        """Set columns of the rows that a condition selects. Only files that contain such rows are rewritten.
 
         The rows stay in their partitions and file groups, so record key and partition columns cannot be set. The
-        ordering column can be set: the event-time rule is for rows that meet a stored row of their key.
+        ordering column can be set, because ordering values are compared only when an incoming row is merged with a
+        stored row of the same key.
 
         Args:
-            set: column -> its new value: a Python value, an Arrow scalar, or a function from the selected rows (a
-                ``pa.RecordBatch`` with the meta columns, a part of the rows at a time) to an Arrow array with one
-                value a row. All functions see the rows as they were. In Spark also a Spark column expression over
-                the row; then Spark computes all values, other values are literals, and the rows are merged by key.
-            where: as in `delete`; None is every row. With Spark expressions only text.
+            set: mapping of column name to new value: a Python value, an Arrow scalar, or a function. A function gets
+                some of the selected rows (a ``pa.RecordBatch`` with the meta columns) and returns an Arrow array
+                with one value per row. All functions get the rows as they were before the update. In Spark a value
+                can also be a Spark column expression; then Spark computes all values, the other values must be
+                literals, and the rows are merged by key.
+            where: as in `delete`; None selects every row. With Spark expressions only SQL text is allowed.
             time_zone: as in `delete`.
             hooks: as in `upsert`.
 
@@ -240,16 +253,17 @@ class WriteVerbs(Generic[RowsT]):
             as in `upsert`.
 
         Raises:
-            SchemaMismatchError: a column that cannot be set, or a value that does not fit it unchanged.
-            InvalidInputError: the condition cannot be answered exactly, or a function fails.
+            SchemaMismatchError: a column cannot be set, or the column's type cannot store a value exactly.
+            InvalidInputError: the condition cannot be evaluated exactly, or a function fails.
             ValidationFailedError: a validator refused the write; nothing was published.
-            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+            WriteConflictError, LockTimeoutError: another writer changed the same files or held the lock; a retry is
+                safe.
         """
         return self._update(set, where, self._options_in(time_zone), hooks)
 
     @_refuse_unknown_arguments
     def merge(self, rows: RowsT, *, time_zone: str | None = None, **hooks: Unpack[HookArguments]) -> Merge:
-        """Start a merge of a source by record key. Nothing is written before `lakeformat.Merge.execute`.
+        """Start to merge source rows into the table by record key. `lakeformat.Merge.execute` writes the result.
 
         Examples:
             >>> merge = table.merge(marked).when_matched_delete("op = 'd'").when_matched_update()
@@ -257,20 +271,23 @@ class WriteVerbs(Generic[RowsT]):
             {'incoming': 40, 'inserted': 16, 'updated': 16, 'deleted': 4}
 
         Args:
-            rows: as in `upsert`, each key once. Without partition columns every partition is searched, and nothing
-                can be inserted. Columns that the table does not have can be used in conditions and functions.
-            time_zone: of times without a zone in the clauses' conditions; as in `delete`.
+            rows: the source, as in `upsert`; each key at most once. If the rows lack the partition columns, every
+                partition is searched, and no row can be inserted. Columns that the table does not have can be used
+                in conditions and functions.
+            time_zone: the zone of times without a zone in the clauses' conditions; as in `delete`.
             hooks: as in `upsert`.
 
         Returns:
-            a merge without clauses; its methods add them.
+            a merge without clauses; its ``when_...`` methods add them.
         """
         options = self._options_in(time_zone)
         return Merge(lambda clauses: self._merge(rows, clauses, options, hooks))
 
     @_refuse_unknown_arguments
     def overwrite(self, rows: RowsT, **hooks: Unpack[HookArguments]) -> WriteResult:
-        """Replace the contents of the table by these rows, in one commit. One row per key is kept; no rows empty it.
+        """Replace the contents of the table by these rows, in one commit. Without rows the table becomes empty.
+
+        If several rows have the same key, one of them is written.
 
         Args:
             rows, hooks: as in `upsert`.
@@ -285,9 +302,9 @@ class WriteVerbs(Generic[RowsT]):
 
     @_refuse_unknown_arguments
     def insert_overwrite(self, rows: RowsT, **hooks: Unpack[HookArguments]) -> WriteResult:
-        """Replace the contents of the partitions that these rows belong to. One row per key is kept.
+        """Replace the contents of the partitions that these rows belong to. Other partitions stay as they are.
 
-        Other partitions stay as they are.
+        If several rows have the same key, one of them is written.
 
         Args:
             rows, hooks: as in `upsert`.
@@ -302,18 +319,19 @@ class WriteVerbs(Generic[RowsT]):
 
     @_refuse_unknown_arguments
     def delete_partitions(self, partitions: str | Sequence[str], **hooks: Unpack[HookArguments]) -> WriteResult:
-        """Delete whole partitions. No data is read or written, so it costs the same for any size.
+        """Delete whole partitions. No data file is read or written, so the time does not depend on their size.
 
         Args:
-            partitions: partition paths as in the table's folders (``month=1``); ``*`` matches any text.
+            partitions: partition paths relative to the table's folder (``month=1``); ``*`` matches any text.
             hooks: as in `upsert`.
 
         Returns:
             as in `upsert`.
 
         Raises:
-            InvalidInputError: no partition is named or found, or a path leads out of the table.
-            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+            InvalidInputError: no partition is named or found, or a path leads out of the table's folder.
+            WriteConflictError, LockTimeoutError: another writer changed the same files or held the lock; a retry is
+                safe.
         """
         wanted = (partitions,) if isinstance(partitions, str) else tuple(partitions)
         if not wanted:
@@ -330,13 +348,13 @@ class WriteVerbs(Generic[RowsT]):
         options: Mapping[str, Any] | None = None,
         **hooks: Unpack[HookArguments],
     ) -> WriteResult:
-        """Write by any operation. The verbs named after the operations are simpler to call.
+        """Write rows with any of Hudi's operations. Methods such as `upsert` are simpler to call.
 
         Args:
             rows: as in `upsert`.
-            operation: a `lakeformat.Operation` or its name in ``hoodie.datasource.write.operation``.
+            operation: a `lakeformat.Operation`, or its name as a value of ``hoodie.datasource.write.operation``.
             combine: whether to keep one row per key of an insert or overwrite; false by default.
-            options: parsed option values for this write alone.
+            options: mapping of option name to parsed value, for this write alone.
             hooks: as in `upsert`.
 
         Returns:
@@ -349,31 +367,31 @@ class WriteVerbs(Generic[RowsT]):
         return self._write(rows, operation_of(operation), hooks, options, combine=combine)
 
     def plan_upsert(self, rows: RowsT) -> WritePlan:
-        """Plan what `upsert` of these rows would do. Nothing is written, locked or claimed; see `plan`."""
+        """Plan which files `upsert` of these rows would write, without writing or locking anything; see `plan`."""
         return self.plan(rows, Operation.UPSERT)
 
     def plan_insert(self, rows: RowsT) -> WritePlan:
-        """Plan what `insert` of these rows would do; see `plan`."""
+        """Plan which files `insert` of these rows would write; see `plan`."""
         return self.plan(rows, Operation.INSERT)
 
     def plan_delete(self, keys: RowsT) -> WritePlan:
-        """Plan what `delete` of these keys would do; see `plan`."""
+        """Plan which files `delete` of these keys would write; see `plan`."""
         return self.plan(keys, Operation.DELETE)
 
     def plan(self, rows: RowsT, operation: Operation | str) -> WritePlan:
-        """Tag the rows and assign them to files as the write would, and stop there.
+        """Plan which files a write of these rows would write. Nothing is written, and no lock is taken.
 
-        Memory: the rows and their keys, in this process; in Spark the rows come to the driver.
+        The rows and their keys are loaded into the memory of this process; in Spark this is the driver.
 
         Args:
             rows: as in `upsert`.
             operation: a `lakeformat.Operation` or its name.
 
         Returns:
-            the files that would be written, which prints as a table.
+            the files that would be written. Printed, the plan is a table.
 
         Raises:
             InvalidInputError: an unknown operation.
-            LakeformatError: as in the write itself, except errors of storing values.
+            LakeformatError: as in the write itself, except errors about values that cannot be stored.
         """
         return plan_rows(self.context, self.options, self._arrow_rows(rows), operation_of(operation))

@@ -1,7 +1,7 @@
-"""Registers ``format("lakehouse")`` with PySpark, which searches packages named ``pyspark_*`` for ``DefaultSource``.
+"""The package by which PySpark finds ``format("lakehouse")``: it searches packages ``pyspark_*`` for ``DefaultSource``.
 
-If such a package fails on import, PySpark finds no other Python data source either. So this one imports only modules
-that are certain to exist.
+If the import of such a package fails, PySpark finds no Python data source at all, not even those of other packages. So
+this package imports only modules that are certain to exist.
 """
 
 from __future__ import annotations

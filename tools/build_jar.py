@@ -1,9 +1,9 @@
 """Build the jar that ``spark-submit --packages io.lakeformat:lakeformat-spark:<version>`` loads.
 
-Usage: ``python tools/build_jar.py [OUTDIR]`` (default ``build/m2``). OUTDIR becomes a Maven repository: give it to
-Spark as ``--repositories file:///…/OUTDIR``, or build directly into ``~/.m2/repository``, which Spark searches by
-default. The jar holds only Python sources, so one jar serves every Scala and Spark 4 version. The same sources give the
-same bytes on any machine.
+Usage: ``python tools/build_jar.py [OUTDIR]`` (default ``build/m2``). The program writes a Maven repository to OUTDIR.
+Pass it to Spark as ``--repositories file:///…/OUTDIR``, or use ``~/.m2/repository`` as OUTDIR, which Spark searches by
+default. The jar contains only Python sources, so the same jar works with every Scala and Spark 4 version. Builds of the
+same sources are byte-identical on all machines.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 GROUP: Final = "io.lakeformat"
 ARTIFACT: Final = "lakeformat-spark"
 PACKAGES: Final = ("lakeformat", "pyspark_lakehouse")
-#: Directories that are left out of the jar.
+#: Names of directories that the jar does not contain.
 NOT_SOURCES: Final = frozenset({"__pycache__", "tests"})
-#: The earliest time that a zip entry can have; a fixed time makes builds reproducible.
+#: Time of every zip entry: the earliest that the format allows. A fixed time makes builds reproducible.
 ENTRY_TIME: Final = (1980, 1, 1, 0, 0, 0)
+#: Unix file type and permissions of every zip entry: a regular file, rw-r--r--.
 FILE_MODE: Final = 0o100644
 
 POM: Final = """\
@@ -55,7 +56,7 @@ Implementation-Version: {version}
 
 
 def source_files(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield ``(name in the jar, file)`` for every file of the packages, sorted by name."""
+    """Yield the files of the packages under ``root``, sorted, as pairs of the name in the jar and the path."""
     for package in sorted(PACKAGES):
         for file in sorted((root / package).rglob("*")):
             name = file.relative_to(root)
@@ -68,13 +69,13 @@ def write_jar(jar: Path, entries: Iterator[tuple[str, bytes]]) -> None:
     with zipfile.ZipFile(jar, "w") as archive:
         for name, content in entries:
             entry = zipfile.ZipInfo(name, ENTRY_TIME)
-            entry.create_system = 3  # Unix, on every host.
+            entry.create_system = 3  # Unix; by default it depends on the machine.
             entry.external_attr = FILE_MODE << 16
-            archive.writestr(entry, content, zipfile.ZIP_STORED)  # Deflated bytes differ between zlibs.
+            archive.writestr(entry, content, zipfile.ZIP_STORED)  # Compressed bytes differ between zlib versions.
 
 
 def version_of(root: Path) -> str:
-    """Return ``lakeformat.__version__`` of the sources under ``root``, without importing them.
+    """Read ``lakeformat.__version__`` from the sources under ``root``, without importing them.
 
     Raises:
         ValueError: ``lakeformat/__init__.py`` assigns no text to ``__version__``.
@@ -87,7 +88,7 @@ def version_of(root: Path) -> str:
 
 
 def build(root: Path, out: Path) -> Path:
-    """Write jar, pom and their ``.sha1`` files in the Maven layout under ``out``. Return the jar's path."""
+    """Write the jar, its pom and their ``.sha1`` files to the Maven repository ``out``. Return the jar's path."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     version = version_of(root)
     fields = {
@@ -101,7 +102,7 @@ def build(root: Path, out: Path) -> Path:
     jar, pom = folder / f"{ARTIFACT}-{version}.jar", folder / f"{ARTIFACT}-{version}.pom"
 
     def entries() -> Iterator[tuple[str, bytes]]:
-        # The manifest comes first (java.util.jar reads it only there); its lines end in CR LF.
+        # The manifest must be first, because java.util.jar reads it only there. Its lines must end in CR LF.
         yield "META-INF/MANIFEST.MF", MANIFEST.format(**fields).replace("\n", "\r\n").encode()
         yield "META-INF/LICENSE", (root / "LICENSE").read_bytes()
         yield from ((name, file.read_bytes()) for name, file in source_files(root))

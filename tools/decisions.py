@@ -1,7 +1,7 @@
-"""Generate the index of the decisions: ``python tools/decisions.py``.
+"""Generate ``docs/decisions/README.md``, the index of the design decisions: ``python tools/decisions.py``.
 
-Each decision is a section ``## <number>. <title>`` in a page of ``docs/decisions``. ``docs/decisions/README.md`` lists
-all of them, page by page. A new decision takes the next number; `next_number` is at the end of the index.
+Each decision is a section ``## <number>. <title>`` in a page of ``docs/decisions``. The index lists all of them, page
+by page. Its preface says which number a new decision gets.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Final
 __all__ = ["FOLDER", "PAGES", "index", "next_number", "slug"]
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "decisions"
-#: The pages in the order of the index, from storage up to the interfaces.
+#: Names of the pages, in the order of the index: from storage up to the user interfaces.
 PAGES: Final = (
     *("storage", "timeline", "transaction", "keys-and-index", "files", "file-slices-and-merging"),
     *("file-index-and-layout", "read", "changes-and-streams", "write", "clustering-and-compaction"),
     *("cleaning-and-archiving", "restore-doctor-versions", "spark", "python-sql-command-line", "config"),
     "structure-and-tests",
 )
+#: Matches the heading of a decision: its number and title.
 _ENTRY: Final = re.compile(r"^## (\d+)\. (.+)$", re.MULTILINE)
 _PREFACE: Final = """\
 # Decisions
@@ -31,12 +32,12 @@ names it. Made by `python tools/decisions.py`. The next number is {number}.
 
 
 def slug(heading: str) -> str:
-    """Return the anchor of a heading, as GitHub makes it."""
+    """Return the anchor that GitHub generates for a heading."""
     return re.sub(r"[^\w\- ]", "", heading.replace("`", "")).strip().lower().replace(" ", "-")
 
 
 def index() -> str:
-    """Return the text of ``docs/decisions/README.md``."""
+    """Return the text of the index, ``docs/decisions/README.md``."""
     lines = [_PREFACE.format(number=next_number())]
     for name in PAGES:
         text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
@@ -51,7 +52,7 @@ def index() -> str:
 
 
 def next_number() -> int:
-    """Return the number that the next decision takes."""
+    """Return the number for a new decision: one more than the maximum number of all pages."""
     pages = (page.read_text(encoding="utf-8") for page in FOLDER.glob("*.md") if page.name != "README.md")
     return 1 + max(int(number) for page in pages for number, _ in _ENTRY.findall(page))
 

@@ -1,8 +1,13 @@
-"""Check the project's modules: ``python tools/house.py`` prints violations and exits with 1 if there are any.
+"""Check the project's own style rules: ``python tools/house.py`` prints violations and exits with 1 if there are any.
 
-The rules: limits of the sizes of modules and functions. ``__all__`` of each module is a literal list of all that it
-offers. No loop searches the list of a schema's names. No test sets constants of the project. The number of places
-outside `lakeformat.config` that look up options may only fall. Docstrings and comments avoid the phrases of `PHRASES`.
+The rules:
+
+- Modules and functions do not exceed a number of lines.
+- Each module has a literal list ``__all__`` of its public names.
+- No loop searches the list of a schema's names.
+- No test assigns to a constant of the project.
+- The number of look-ups of options outside `lakeformat.config` never rises.
+- Docstrings and comments do not contain the phrases of `PHRASES`.
 """
 
 from __future__ import annotations
@@ -19,12 +24,16 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("lakeformat", "pyspark_lakehouse", "tools")
+#: Maximum number of lines of a module.
 MODULE_LINES: Final = 600
+#: Maximum number of lines of a test module.
 TEST_LINES: Final = 600
+#: Maximum number of lines of a function, including its signature and docstring.
 FUNCTION_LINES: Final = 60
-#: Places outside `lakeformat.config` that look up an option. Lower it whenever one is removed; never raise it.
+#: Maximum number of places outside `lakeformat.config` that look up an option by its key. When such a place is removed,
+#: lower this number; never raise it.
 OPTIONS_BY_TEXT: Final = 123
-#: Phrases that hide who does what. Name the subject and say what it does. ``there is no X`` is plain English.
+#: Matches phrases that are unclear or hide the subject of a sentence. ``there is no X`` is allowed.
 PHRASES: Final = re.compile(
     r"\b(told|tells of|stands|whoever|nobody|of what|but for|as far as|goes by)\b"
     r"|(?<!\bthere )\b(is|are|was|were) no\b(?! (longer|more|later|earlier|greater|smaller|less)\b)",
@@ -34,7 +43,13 @@ PHRASES: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module: its path relative to the project's root, text and syntax tree."""
+    """A Python module of the project.
+
+    Attributes:
+        path: its path relative to the project's root.
+        text: its source text.
+        tree: its syntax tree.
+    """
 
     path: str
     text: str
@@ -42,17 +57,17 @@ class Module:
 
     @property
     def lines(self) -> int:
-        """Return the number of lines."""
+        """Return the number of lines of the source text."""
         return self.text.count("\n")
 
     @property
     def name(self) -> str:
-        """Return the name by which the module is imported."""
+        """Return the name in import statements, such as ``lakeformat.table``."""
         return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def modules(root: Path, *folders: str) -> list[Module]:
-    """Parse all modules in these folders."""
+    """Read and parse all modules below these folders of ``root``."""
     found = []
     for path in sorted(path for folder in folders for path in (root / folder).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -61,7 +76,7 @@ def modules(root: Path, *folders: str) -> list[Module]:
 
 
 def too_long(module: Module, most: int) -> Iterator[str]:
-    """Yield a message for the module, and for each of its functions, that has too many lines."""
+    """Yield a message if the module has more than ``most`` lines, and one for each function that is too long."""
     if module.lines > most:
         yield f"{module.path} has {module.lines} lines, more than {most}: split it"
     for node in ast.walk(module.tree):
@@ -72,7 +87,7 @@ def too_long(module: Module, most: int) -> Iterator[str]:
 
 
 def exported(module: Module) -> list[str] | None:
-    """Return ``__all__`` if it is a literal list; else None."""
+    """Return the names in the module's ``__all__``; None if it is missing or is not a literal list."""
     for node in module.tree.body:
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
@@ -85,14 +100,14 @@ def exported(module: Module) -> list[str] | None:
 
 
 def wrong_exports(module: Module, used: frozenset[str]) -> Iterator[str]:
-    """Yield the problems of ``__all__``.
+    """Yield a message for each problem of the module's ``__all__``: names in it that are not defined, or missing names.
 
     Args:
         used: names that other modules import from this one.
     """
     names = exported(module)
     if names is None:
-        # Programs are not imported, and most `__init__` modules define nothing.
+        # Programs and almost empty `__init__` modules need no ``__all__``.
         if module.path.startswith("tools/") or module.path.endswith("__main__.py") or len(module.tree.body) <= 1:
             return
         yield f"{module.path} has no __all__ that is a list of texts"
@@ -122,7 +137,7 @@ def _defined_names(tree: ast.Module) -> Iterator[str]:
 
 
 def imports(everywhere: list[Module]) -> dict[str, frozenset[str]]:
-    """Return module -> the names that other modules import from it."""
+    """Return a mapping of module name to the names that other modules import from it."""
     names = {module.name for module in everywhere}
     found: dict[str, set[str]] = {}
     for module in everywhere:
@@ -134,7 +149,10 @@ def imports(everywhere: list[Module]) -> dict[str, frozenset[str]]:
 
 
 def set_constants(module: Module) -> Iterator[str]:
-    """Yield places where a test sets attributes of project modules, by ``setattr`` of a text or an imported module."""
+    """Yield a message for each ``setattr`` of a test that sets an attribute of a project module.
+
+    Its first argument is a text such as ``"lakeformat.x.Y"``, or an expression that starts with an imported name.
+    """
     imported = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PROJECT:
@@ -158,6 +176,7 @@ def set_constants(module: Module) -> Iterator[str]:
                 yield f"{module.path}:{node.lineno} sets a constant of the project: make it an argument or a setting"
 
 
+#: Names of the top-level packages of the project.
 PROJECT: Final = frozenset({*PACKAGES, "benchmarks"})
 
 
@@ -185,9 +204,9 @@ def _loop_parts(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def listed_names(module: Module) -> Iterator[str]:
-    """Yield loops that look up a name in a schema's names.
+    """Yield a message for each loop that tests ``x in schema.names`` in its body.
 
-    Arrow makes the list each time, and `in` searches all of it.
+    Such a loop is slow: Arrow creates the list of names each time, and ``in`` searches it from its start.
     """
     found = {
         node.lineno
@@ -221,7 +240,7 @@ def unclear_phrases(module: Module) -> Iterator[str]:
 
 
 def problems(root: Path) -> Iterator[str]:
-    """Yield all violations, one line each."""
+    """Check all modules, and yield a one-line message for each violation."""
     project_modules, tests, benchmarks = (modules(root, *names) for names in (PACKAGES, ("tests",), ("benchmarks",)))
     used = imports(project_modules)
     for module in project_modules:

@@ -1,9 +1,9 @@
 """Generate the lists of Apache Hudi's options: ``python tools/hudi_options.py [list] [pages]``.
 
-``list`` writes ``lakeformat/config/hudi_options.tsv`` from the config classes of Hudi's bundles, which it fetches as
-``tools/interop_setup.py`` does. It has every ``ConfigProperty`` of the newest release, and those that only an older
-release has. ``pages`` generates ``docs/reference/hudi-options.md`` and the table in ``docs/options.md`` from that list
-and lakeformat's own options. Without an argument both are done.
+``list`` writes ``lakeformat/config/hudi_options.tsv``: every ``ConfigProperty`` of Hudi's newest release, and those
+that only an older release has. Missing bundles of Hudi are downloaded as by ``tools/interop_setup.py``.
+``pages`` generates ``docs/reference/hudi-options.md`` and the table in ``docs/options.md`` from that list and
+lakeformat's own options. Without an argument, both commands run.
 """
 
 from __future__ import annotations
@@ -21,14 +21,24 @@ import interop_setup
 ROOT: Final = interop_setup.ROOT
 LIST: Final = ROOT / "lakeformat" / "config" / "hudi_options.tsv"
 HUDI_PAGE: Final = ROOT / "docs" / "reference" / "hudi-options.md"
-#: Newest first: an option of two releases is listed as in the newer one.
+#: Releases of Hudi whose options are listed, newest first. An option of several releases is listed as in the newest.
 RELEASES: Final = ("1.2.0", "0.15.0")
+#: Hudi's class of option definitions.
 PROPERTY: Final = "org.apache.hudi.common.config.ConfigProperty"
+#: First line of the list: the names of its columns.
 HEADER: Final = "option\tdefault\tother names\tlast release"
 
 
 def properties_of(jar: Path, classpath: str) -> dict[str, tuple[str, list[str]]]:
-    """Return key -> default and alternatives, for every ``ConfigProperty`` in a class of the bundle."""
+    """Load the classes of a Hudi bundle in a JVM, and read every ``ConfigProperty`` that a field of a class has.
+
+    Args:
+        jar: the bundle.
+        classpath: the bundle, and the jars that its classes and py4j need, separated by colons.
+
+    Returns:
+        a mapping of option name to its default, "" for none, and its alternative names.
+    """
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # type: ignore[import-untyped]
 
     port = launch_gateway(
@@ -59,7 +69,7 @@ def _fields(jvm: Any, jar: Path) -> Iterator[Any]:
     for name in holders:
         try:
             fields = jvm.java.lang.Class.forName(name[:-6].replace("/", "."), False, loader).getDeclaredFields()
-        except Exception as error:  # The class needs a library that the bundle does not contain.
+        except Exception as error:  # E.g. the class needs a library that is not on the class path.
             print(f"skipped {name}: {str(error).splitlines()[0]}", file=sys.stderr)
             continue
         for field in fields:
@@ -73,12 +83,15 @@ def _static(jvm: Any, field: Any) -> bool:
 
 
 def _holder(jvm: Any, field: Any) -> Any:
-    """Return the object to read a field from: None if it is static, else the instance of its Scala object."""
+    """Return the object whose field is read: None for a static field, else the Scala object that has the field."""
     return None if _static(jvm, field) else field.getDeclaringClass().getField("MODULE$").get(None)
 
 
 def options_of_release(release: str) -> dict[str, tuple[str, list[str]]]:
-    """Return the options of a release, read in the environment that has the Spark version of its bundle."""
+    """Return the options of a Hudi release, as `properties_of` does.
+
+    A subprocess reads them with the Python of the interop tests, whose Spark version fits the bundle.
+    """
     jar = interop_setup.jar_path(release)
     if not interop_setup.STAMP.exists():
         raise interop_setup.SetupError(f"there is no {interop_setup.VENV.name}; run tools/interop_setup.py first")
@@ -90,7 +103,7 @@ def options_of_release(release: str) -> dict[str, tuple[str, list[str]]]:
 
 
 def write_list() -> None:
-    """Write the list of Hudi's options again."""
+    """Write ``lakeformat/config/hudi_options.tsv``, replacing the old list."""
     rows: dict[str, str] = {}
     named: set[str] = set()
     for release in RELEASES:
@@ -103,7 +116,7 @@ def write_list() -> None:
 
 
 def write_pages() -> None:
-    """Write ``docs/reference/hudi-options.md`` and the table of ``docs/options.md`` again."""
+    """Write ``docs/reference/hudi-options.md``, and replace the generated table in ``docs/options.md``."""
     sys.path.insert(0, str(ROOT))
     from lakeformat.config.hudi_support import OPTIONS_BEGIN, OPTIONS_END, hudi_page
     from lakeformat.config.registry import options_table
@@ -116,7 +129,10 @@ def write_pages() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the commands. Return 1, after one line on stderr, if a bundle cannot be fetched."""
+    """Run the commands in ``arguments``. If the list cannot be made, print one line on stderr and return 1.
+
+    The command ``bundle JAR`` is for the subprocess of `options_of_release`: it prints the options of a jar as JSON.
+    """
     if arguments[:1] == ["bundle"]:
         import pyspark
 

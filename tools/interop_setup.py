@@ -1,12 +1,12 @@
 """Install Apache Hudi itself for the interop tests: ``python tools/interop_setup.py [nightly]``.
 
-Makes ``.venv-interop`` (pyspark 3.5, for the Python that runs this) and ``.cache/jars`` (one Hudi bundle per version,
-more of them for the nightly tests) in the project's root. A stamp file records what was made, so that a second run does
-nothing.
+The program creates two folders in the project's root: ``.venv-interop``, a virtual environment with pyspark 3.5 for the
+Python that runs this program, and ``.cache/jars``, with one Hudi bundle per version. With ``nightly`` it adds the
+versions of the nightly tests. A stamp file records the finished environment, so that a second run does nothing.
 
-Jars come from Maven Central through Spark's own resolver, or through Maven if that fails and ``mvn`` exists.
-``http_proxy``, ``https_proxy`` and ``no_proxy`` are passed to the JVM. Other JVM settings, such as a trust store, go
-into ``JAVA_TOOL_OPTIONS``.
+Spark's own resolver downloads the jars from Maven Central. If it fails, Maven does, if ``mvn`` exists. ``http_proxy``,
+``https_proxy`` and ``no_proxy`` are passed to the JVM. For other JVM settings, such as a trust store, set
+``JAVA_TOOL_OPTIONS``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STAMP: Final = VENV / "interop-stamp.json"
 
 #: Hudi's last release that writes table version 6 by default, and a 1.x release that can write it by an option.
 HUDI_VERSIONS: Final = ("0.15.0", "1.2.0")
-#: Releases between these, with which the nightly tests also make tables.
+#: Further releases, with which the nightly tests create tables.
 NIGHTLY_VERSIONS: Final = ("1.1.1",)
 GROUP: Final = "org.apache.hudi"
 BUNDLE: Final = "hudi-spark3.5-bundle_2.12"
@@ -43,16 +43,16 @@ CAUSE: Final = re.compile(r"\berror:|\[error\]|exception in thread", re.IGNORECA
 
 
 class SetupError(Exception):
-    """A step failed. The text is one line that names the step and the cause."""
+    """The failure of a setup step. The text is one line that names the step and the cause."""
 
 
 def jar_path(hudi_version: str) -> Path:
-    """Return the path of a Hudi version's bundle after the setup."""
+    """Return the path at which the setup stores the bundle of a Hudi version."""
     return JARS / f"{BUNDLE}-{hudi_version}.jar"
 
 
 def jvm_proxy_options(proxies: Mapping[str, str]) -> tuple[str, ...]:
-    """Convert the result of ``urllib.request.getproxies()`` to JVM options, since the JVM ignores the environment."""
+    """Convert the result of ``urllib.request.getproxies()`` to JVM options; the JVM ignores the environment."""
     options: list[str] = []
     for scheme in ("http", "https"):
         proxy = urllib.parse.urlsplit(proxies.get(scheme, ""))
@@ -61,21 +61,25 @@ def jvm_proxy_options(proxies: Mapping[str, str]) -> tuple[str, ...]:
             options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={port}"]
     hosts = [host.strip() for host in proxies.get("no", "").split(",") if host.strip()]
     if options and hosts:
-        # A suffix: the environment writes ".example", the JVM "*.example".
+        # A suffix of host names is ".example" in the environment, but "*.example" for the JVM.
         options.append("-Dhttp.nonProxyHosts=" + "|".join("*" + h if h.startswith(".") else h for h in hosts))
     return tuple(options)
 
 
 def jvm_options(variable: str) -> str:
-    """Return the JVM options in that environment variable, followed by the proxies of the environment."""
+    """Return the JVM options in an environment variable, followed by options for the environment's proxies."""
     return " ".join((os.environ.get(variable, ""), *jvm_proxy_options(urllib.request.getproxies()))).strip()
 
 
 def run(step: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
     """Run one command.
 
+    Args:
+        step: name of the step, for the error's text.
+        environment: variables to add to those of this process.
+
     Raises:
-        SetupError: the command failed; with the first line of its output that names the cause.
+        SetupError: the command failed. The text has the first line of its output that names a cause.
     """
     done = subprocess.run(
         [str(part) for part in command],
@@ -93,13 +97,13 @@ def run(step: str, command: Sequence[str | Path], environment: Mapping[str, str]
 
 
 def make_venv() -> None:
-    """Make the environment. One that an earlier run left half made is removed first."""
+    """Create the virtual environment with pyspark 3.5. An incomplete one of an earlier run is removed first."""
     run("making .venv-interop", [sys.executable, "-m", "venv", "--clear", VENV])
     run("installing pyspark 3.5", [VENV / "bin" / "python", "-m", "pip", "install", "--quiet", *REQUIREMENTS])
 
 
 def resolve_with_spark(hudi_version: str, into: Path) -> None:
-    """Fetch the bundle with ``spark-submit --packages`` and an empty program."""
+    """Download the bundle of a Hudi version to ``into`` by running an empty ``spark-submit --packages`` job."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "nothing.py"
         program.write_text("")
@@ -115,7 +119,7 @@ def resolve_with_spark(hudi_version: str, into: Path) -> None:
             ],
             {
                 "SPARK_SUBMIT_OPTS": jvm_options("SPARK_SUBMIT_OPTS"),
-                "SPARK_HOME": str(spark_home),  # Not the caller's own Spark.
+                "SPARK_HOME": str(spark_home),  # Otherwise the user's own Spark would run.
                 "PYSPARK_PYTHON": str(VENV / "bin" / "python"),
             },
         )
@@ -123,7 +127,7 @@ def resolve_with_spark(hudi_version: str, into: Path) -> None:
 
 
 def resolve_with_maven(hudi_version: str, into: Path) -> None:
-    """Fetch the bundle with Maven, using the mirrors of its settings."""
+    """Download the bundle of a Hudi version to ``into`` with Maven, which uses the mirrors in its settings."""
     maven = shutil.which("mvn")
     if maven is None:
         raise SetupError("there is no mvn to try instead")
@@ -138,7 +142,7 @@ def resolve_with_maven(hudi_version: str, into: Path) -> None:
 
 
 def failure_of(way: Callable[[str, Path], None], hudi_version: str, into: Path) -> str | None:
-    """Try one way to fetch the bundle. Return why it failed, or None if it succeeded."""
+    """Call one of the download functions. Return the text of its error, or None if it succeeded."""
     try:
         way(hudi_version, into)
     except (SetupError, OSError) as failure:
@@ -147,10 +151,10 @@ def failure_of(way: Callable[[str, Path], None], hudi_version: str, into: Path) 
 
 
 def fetch_jar(hudi_version: str) -> None:
-    """Put one bundle into ``.cache/jars``, whole or not at all.
+    """Download one bundle to ``.cache/jars``, first under a temporary name, so that no incomplete jar is used.
 
     Raises:
-        SetupError: no way succeeded; with the reasons.
+        SetupError: Spark and Maven both failed; the text has both reasons.
     """
     JARS.mkdir(parents=True, exist_ok=True)
     partial = jar_path(hudi_version).with_suffix(".part")
@@ -165,12 +169,15 @@ def fetch_jar(hudi_version: str) -> None:
 
 
 def wanted_stamp() -> str:
-    """Return the stamp of a finished setup. It differs for another Python or other requirements."""
+    """Return the content of the stamp file of a finished environment: its Python version and requirements."""
     return json.dumps({"python": sys.version, "requirements": REQUIREMENTS}, indent=2)
 
 
 def main(*arguments: str) -> int:
-    """Make what is missing. Return 1, after one line on stderr, if a step failed."""
+    """Create the environment and download the bundles, unless they exist.
+
+    Return 1, after one line on stderr, if a step failed.
+    """
     versions = HUDI_VERSIONS + (NIGHTLY_VERSIONS if "nightly" in arguments else ())
     try:
         if not STAMP.exists() or STAMP.read_text() != wanted_stamp():

@@ -1,8 +1,8 @@
 """Run the tests marked ``spark`` on every supported PySpark, each in its own environment.
 
 Usage: ``python tools/matrix.py [VERSION ...]``. The environment of a version is ``.venv-spark-<version>`` in the
-project's root. It is made once, and installed again whenever pyproject.toml changes. Versions run one after the other.
-The last lines name the result of each version. The exit code is 1 if any failed.
+project's root. It is created once, and its packages are installed again if pyproject.toml has changed. Versions run one
+after the other. The last lines of the output show the result of each version. The exit code is 1 if any failed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VERSIONS: Final = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
+#: The expression of pytest marks that selects the tests.
 TESTS: Final = "spark and not interop and not nightly"
 
 
 def environment(version: str) -> Path:
-    """Return the Python of the environment with this PySpark. Make or update the environment if needed."""
+    """Create or update the environment with this PySpark version, if needed. Return the path of its Python."""
     folder = ROOT / f".venv-spark-{version}"
     python, stamp = folder / "bin" / "python", folder / ".stamp"
     project = ROOT / "pyproject.toml"
@@ -37,12 +38,12 @@ def environment(version: str) -> Path:
 
 
 def run_tests(version: str) -> str:
-    """Return ``"passed"``, or what failed with this version."""
+    """Run the tests with one PySpark version. Return ``"passed"``, or a text that says what failed."""
     try:
         python = environment(version)
     except subprocess.CalledProcessError:
         return "not installed"
-    # Spark reads its home and workers from these variables, which may point into another environment.
+    # These variables may lead to the PySpark of another environment, so they are removed.
     inherited = {k: v for k, v in os.environ.items() if k not in {"SPARK_HOME", "PYTHONPATH"}}
     environ = {**inherited, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
     pytest = [str(python), "-m", "pytest", "-n", "auto", "--maxprocesses", "2"]

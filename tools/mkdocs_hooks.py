@@ -1,7 +1,7 @@
-"""Hooks of mkdocs that make pages of the site from other files of the project.
+"""Hooks that mkdocs calls while it builds the site.
 
-The notebooks become pages with their outputs. Tables of options have two columns on the site: the name with its short
-names and default, and the description.
+They add a page for each notebook, with its outputs. They also change the tables of options to two columns: the name
+with its short names and default, and the description.
 """
 
 from __future__ import annotations
@@ -19,21 +19,25 @@ __all__ = ["notebook_page", "on_config", "on_files", "on_page_content", "on_page
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _OPTION_PAGES: Final = ("options.md", "reference/hudi-options.md")
+#: Matches a row with four cells of a Markdown table.
 _ROW: Final = re.compile(r"^\| ?(.*?) ?\| ?(.*?) ?\| ?(.*?) ?\| ?(.*?) ?\|$")
+#: Matches a cell of an HTML table.
 _CELL: Final = re.compile(r"<td\b.*?</td>", re.DOTALL)
+#: Matches the text of an HTML element ``code``.
 _CODE: Final = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
+#: Matches the URL of a git remote: its groups are the host and the repository's path.
 _REMOTE: Final = re.compile(r"(?:https?://|(?:ssh://)?git@)(?:[^/@]*@)?([\w.-]+)[:/](.+?)(?:\.git)?/?")
 
 
 def on_config(config: Any, **_: Any) -> Any:
-    """Link the repository from which the checkout was cloned, unless the environment names one (a hook of mkdocs)."""
+    """Set the link to the repository from git's remote ``origin``, if the configuration has none (a hook of mkdocs)."""
     if not config.repo_url and (address := _origin()):
         config.repo_url, config.repo_name = address, "repository"
     return config
 
 
 def _origin() -> str | None:
-    """Return the browser address of git's remote ``origin``, without user and password; None if there is none."""
+    """Return the https address of git's remote ``origin``, without user and password; None if there is no remote."""
     try:
         found = subprocess.run(
             ["git", "remote", "get-url", "origin"], cwd=_ROOT, capture_output=True, text=True, check=False
@@ -55,14 +59,14 @@ def on_files(files: Any, *, config: Any, **_: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Return a page's Markdown in the form that is rendered (a hook of mkdocs)."""
+    """Change links to notebooks, and tables of options, in a page's Markdown before it is rendered (a mkdocs hook)."""
     if page.file.src_uri == "notebooks.md":
         markdown = markdown.replace(".ipynb)", ".md)")
     return options_in_two_columns(markdown) if page.file.src_uri in _OPTION_PAGES else markdown
 
 
 def on_page_content(content: str, *, page: Any, **_: Any) -> str:
-    """Allow line breaks in table code between two calls, and in option names after a dot (a hook of mkdocs)."""
+    """Let browsers break long code in table cells: after a dot in option names, else between calls (a mkdocs hook)."""
     is_options = page.file.src_uri in _OPTION_PAGES
     before, after = (".", ".<wbr>") if is_options else (").", ")<wbr>.")
 
@@ -74,7 +78,7 @@ def on_page_content(content: str, *, page: Any, **_: Any) -> str:
 
 
 def options_in_two_columns(markdown: str) -> str:
-    """Move the second and third column of each table with four columns below the name in the first column."""
+    """Change each table with four columns to two: the second and third cell of a row move below the first cell."""
     return "\n".join(_two_columns(markdown.split("\n")))
 
 
@@ -97,7 +101,12 @@ def _two_columns(lines: list[str]) -> Iterator[str]:
 
 
 def notebook_page(document: dict[str, Any], name: str) -> str:
-    """Render a notebook's cells and their outputs as Markdown."""
+    """Render a notebook's cells and their outputs as Markdown.
+
+    Args:
+        document: the parsed notebook.
+        name: its file name, to which the page links.
+    """
     parts = []
     for cell in document["cells"]:
         text = "".join(cell["source"])
@@ -122,5 +131,5 @@ def _output(output: dict[str, Any]) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return HTML without line breaks: Markdown ends a raw block at an empty line."""
+    """Remove the line breaks from HTML, because Markdown ends a block of raw HTML at an empty line."""
     return re.sub(r"\s*\n\s*", " ", text)

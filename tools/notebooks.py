@@ -1,6 +1,7 @@
-"""Run the notebooks and store their outputs: ``python tools/notebooks.py [NAME ...]``, after a change of their code.
+"""Run the notebooks and store their outputs: ``python tools/notebooks.py [NAME ...]``.
 
-A notebook's metadata keeps a digest of the code that made its outputs. A test compares it with the code.
+Run this after each change of a notebook's code. The notebook's metadata has a digest of the code that computed the
+outputs, and a test fails if the code has changed since.
 """
 
 from __future__ import annotations
@@ -21,18 +22,25 @@ DIGEST: Final = "shown_by_code"
 
 
 def code_digest(document: dict[str, Any]) -> str:
-    """Return a digest of the code of all cells."""
+    """Return a digest of the code of all code cells of a notebook."""
     code = ["".join(cell["source"]) for cell in document["cells"] if cell["cell_type"] == "code"]
     return hashlib.sha256(json.dumps(code).encode()).hexdigest()[:16]
 
 
 def tidy(document: dict[str, Any], folder: str) -> dict[str, Any]:
-    """Return the notebook without warnings, timings and its temporary folder, with the digest of its code."""
+    """Return the notebook as it is stored: without what differs between runs, and with the digest of its code.
+
+    Standard error, the metadata of cells and the path of the temporary folder are removed.
+
+    Args:
+        document: the parsed notebook after its run.
+        folder: the temporary folder of the run; its path is replaced by ``/tmp``.
+    """
     for cell in document["cells"]:
         if cell["cell_type"] == "code":
             cell["outputs"] = [output for output in cell["outputs"] if output.get("name") != "stderr"]
             cell["metadata"] = {}
-    cleaned = json.loads(json.dumps(document).replace(folder, "/tmp"))  # noqa: S108  Shown, not opened.
+    cleaned = json.loads(json.dumps(document).replace(folder, "/tmp"))  # noqa: S108  Only a text in the output.
     kept = {name: cleaned["metadata"][name] for name in ("kernelspec",)}
     cleaned["metadata"] = {**kept, "language_info": {"name": "python"}, DIGEST: code_digest(document)}
     return dict(cleaned)
@@ -52,7 +60,7 @@ def _run(notebook: Path) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Run the named notebooks, or all if there are no names."""
+    """Run the notebooks with these names, without suffix; all notebooks if no name is given."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
         if not names or notebook.stem in names:

@@ -1,6 +1,6 @@
-"""Draw the pictures of ``docs/pictures``: an upsert's funnel, and a layout before and after clustering.
+"""Draw the pictures in ``docs/pictures``: the work of an upsert, and a table's layout before and after clustering.
 
-Usage: ``python tools/pictures.py``. The tables hold generated numbers, the same in every run, in a temporary folder.
+Usage: ``python tools/pictures.py``. The tables are created in a temporary folder from random numbers with a fixed seed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import lakeformat
 __all__ = ["funnel", "layouts", "main"]
 
 PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
+#: Table options by which a small table consists of many files.
 _SMALL_FILES: Final[dict[str, Any]] = {"hoodie.parquet.small.file.limit": 0, "hoodie.parquet.max.file.size": 300_000}
 _DOTS_PER_INCH: Final = 96
 
 
 def funnel(path: Path, picture: Path) -> None:
-    """Draw an upsert of a thousand flights into a year of flights.
+    """Draw how many candidates each step of the key search of an upsert leaves: 1,000 flights into those of a year.
 
-    The month has overlapping files, as after daily loads.
+    Each month is a partition whose files have overlapping key ranges, as after daily loads.
     """
     rng, count = np.random.default_rng(7), 240_000
     number = np.arange(count)
@@ -42,7 +43,7 @@ def funnel(path: Path, picture: Path) -> None:
 
 
 def layouts(path: Path, picture: Path) -> None:
-    """Draw the places of taxis in order of arrival and along Hilbert's curve."""
+    """Draw the layout of a table of taxi positions before and after clustering along Hilbert's curve."""
     rng, count = np.random.default_rng(7), 60_000
     x = np.concatenate([rng.normal(2, 1, count // 2), rng.normal(6, 2, count // 2)])
     y = np.concatenate([rng.normal(6, 1.5, count // 2), rng.normal(3, 1, count // 2)])
@@ -56,7 +57,7 @@ def layouts(path: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    """Draw all pictures."""
+    """Draw all pictures into ``docs/pictures``."""
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         funnel(Path(folder, "flights"), PICTURES / "funnel.png")

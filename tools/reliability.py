@@ -1,8 +1,8 @@
 """Generate ``docs/reference/reliability.md`` from reports of test runs: ``python tools/reliability.py build/ci/*.xml``.
 
-The page lists the promises, the tests that show them, and the counts of the tests' last run. Tests report counts by
-pytest's ``record_property``; counts of one name are added up over all cases. A module that no report names has no
-counts.
+The page lists what lakeformat promises, the tests that verify each promise, and figures of the tests' last run, such as
+the number of simulated crashes. Tests report figures by pytest's ``record_property``; figures of the same name are
+added up over all tests of a module. A module that is not in the reports has no figures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ PAGE: Final = ROOT / "docs" / "reference" / "reliability.md"
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A promise, the test modules that show it, and the make target that runs them."""
+    """A promise of the page.
+
+    Attributes:
+        text: the promise.
+        modules: paths of the test modules that verify it.
+        target: the make target that runs these modules.
+    """
 
     text: str
     modules: tuple[str, ...]
@@ -32,7 +38,13 @@ class Promise:
 
 @dataclass
 class ModuleResults:
-    """Results of one test module in the reports."""
+    """The results of one test module in the reports.
+
+    Attributes:
+        passed: number of passed tests.
+        failed: number of failed tests.
+        figures: the sum of each figure that the tests reported.
+    """
 
     passed: int = 0
     failed: int = 0
@@ -98,10 +110,10 @@ PROMISES: Final[Sequence[Promise]] = (
 
 
 def read_reports(reports: Iterable[Path]) -> dict[str, ModuleResults]:
-    """Return module -> its results, from JUnit reports as pytest writes them."""
+    """Read JUnit reports of pytest. Return a mapping of test module path to the module's results."""
     found: dict[str, ModuleResults] = {}
     for report in reports:
-        for case in ElementTree.parse(report).getroot().iter("testcase"):  # noqa: S314  Our own reports.
+        for case in ElementTree.parse(report).getroot().iter("testcase"):  # noqa: S314  Written by our own test run.
             if case.find("skipped") is not None:
                 continue
             ran = found.setdefault(case.get("classname", "").replace(".", "/") + ".py", ModuleResults())
@@ -115,7 +127,11 @@ def read_reports(reports: Iterable[Path]) -> dict[str, ModuleResults]:
 
 
 def page(found: Mapping[str, ModuleResults]) -> str:
-    """Return the text of the whole page."""
+    """Return the Markdown text of the page.
+
+    Args:
+        found: the results by test module path.
+    """
     lines = [
         "# Reliability figures",
         "",

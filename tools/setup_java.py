@@ -1,8 +1,8 @@
-"""Find the Java that Spark 4 needs (17 or newer) and print its home. Install it if that is possible.
+"""Find the Java that Spark 4 needs (17 or newer) and print its home. If there is none, try to install it.
 
-Usage: ``python tools/setup_java.py [--find]``. The home goes to standard output, everything else to standard error.
-With ``--find`` nothing is installed. The exit code is 1 if there is no Java, after one line that says what to do. The
-script searches JAVA_HOME, then ``java`` on PATH, then the usual places.
+Usage: ``python tools/setup_java.py [--find]``. The home is printed to standard output, everything else to standard
+error. With ``--find`` nothing is installed. If there is no Java in the end, the program prints what to do, and the exit
+code is 1. It searches JAVA_HOME, then ``java`` on PATH, then the usual folders.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+#: Minimum major version.
 OLDEST: Final = 17
-#: In order of preference: 17 also runs Spark 3.5, which the interop tests need.
+#: Debian packages to install, in order of preference. Java 17 is first because the interop tests run Spark 3.5 on it.
 APT_PACKAGES: Final = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
-#: Java homes of Debian, Red Hat, macOS and Homebrew.
+#: Glob patterns of Java homes on Debian, Red Hat, macOS and Homebrew.
 USUAL_PLACES: Final = (
     "/usr/lib/jvm/*",
     "/opt/java/*",
@@ -45,7 +46,7 @@ def major_version(version_text: str) -> int | None:
 
 
 def version_of(home: Path) -> int | None:
-    """Return the major version of the Java at ``home``; None if no Java starts there."""
+    """Run the Java at ``home`` and return its major version; None if it does not exist or does not start."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -57,7 +58,7 @@ def version_of(home: Path) -> int | None:
 
 
 def chosen_homes(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the homes that the user's environment names."""
+    """Yield the Java homes that the user has chosen: JAVA_HOME, then that of ``java`` on PATH."""
     if named := environ.get("JAVA_HOME"):
         yield Path(named)
     if on_path := shutil.which("java", path=environ.get("PATH", "")):
@@ -65,13 +66,16 @@ def chosen_homes(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def usual_homes(places: Iterable[str]) -> Iterator[Path]:
-    """Yield every directory that matches one of the absolute glob patterns ``places``."""
+    """Yield the directories that match the absolute glob patterns ``places``, sorted within each pattern."""
     for place in places:
         yield from sorted(Path("/").glob(place.lstrip("/")))
 
 
 def find_java_home(environ: Mapping[str, str], places: Iterable[str] = USUAL_PLACES) -> Path | None:
-    """Return the first suitable home that the environment names, else the oldest suitable one in ``places``."""
+    """Return a Java home of at least the minimum version; None if there is none.
+
+    A home that the user has chosen comes first, else the home of the lowest suitable version in ``places``.
+    """
     for home in chosen_homes(environ):
         if (version_of(home) or 0) >= OLDEST:
             return home
@@ -80,25 +84,25 @@ def find_java_home(environ: Mapping[str, str], places: Iterable[str] = USUAL_PLA
 
 
 def install_with_apt() -> bool:
-    """Install OpenJDK headless on Debian or Ubuntu. Return whether that succeeded."""
+    """Install OpenJDK by apt-get, as root on Debian or Ubuntu. Return whether that succeeded."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         return False
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
 
     def apt_get(*arguments: str) -> bool:
         command = ["apt-get", "--quiet", "--yes", *arguments]
-        # Standard output is reserved for the home that this script prints.
+        # The output goes to standard error, because standard output must contain only the home.
         finished = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
         return finished.returncode == 0
 
     print(f"no Java {OLDEST} found, installing OpenJDK with apt-get", file=sys.stderr)
-    Path("/usr/share/man/man1").mkdir(parents=True, exist_ok=True)  # Slim images lack it; the package links there.
+    Path("/usr/share/man/man1").mkdir(parents=True, exist_ok=True)  # The package needs it; slim images lack it.
     apt_get("update")  # A failure is ignored: an old package list may suffice for the install.
     return any(apt_get("install", "--no-install-recommends", package) for package in APT_PACKAGES)
 
 
 def main() -> int:
-    """Print the home. If there is none, install Java first. Return 1 if that is not possible."""
+    """Print the home of a suitable Java, which is installed if necessary. Return 1 if there is none in the end."""
     parser = argparse.ArgumentParser(description="Find Java 17 or newer, or install it.")
     parser.add_argument("--find", action="store_true", help="only look, install nothing")
     only_find: bool = parser.parse_args().find

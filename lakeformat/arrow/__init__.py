@@ -1,1 +1,1 @@
-"""Helpers for Arrow data: conversion to a schema, gathering by position, sizes in bytes."""
+"""Helpers for Arrow data: conversion to a schema, selection of rows by position, sizes of rows in bytes."""

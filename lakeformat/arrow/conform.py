@@ -1,4 +1,7 @@
-"""Conversion of Arrow data to a requested schema, by column name, with nested fields and without loss of values."""
+"""Conversion of Arrow data to a requested schema.
+
+Columns and nested fields are matched by name. A value that would lose information is an error.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from lakeformat.errors import SchemaMismatchError
 
 __all__ = ["VIEWS", "conform", "conform_array", "is_any_list", "reader_schema"]
 
-#: View types, whose dictionaries Arrow cannot decode -> the type with the same values.
+#: Maps each view type to the plain type with the same values. Arrow cannot decode dictionaries of view types.
 VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def reader_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema that readers get for a stored schema: all fields nullable, timestamps in microseconds."""
+    """Return the schema of the rows that a read returns: ``schema`` with nullable fields and microsecond timestamps."""
     return pa.schema([pa.field(field.name, _reader_type(field.type)) for field in schema])
 
 
@@ -33,7 +36,7 @@ def _reader_type(kind: pa.DataType) -> pa.DataType:
 
 
 def conform(rows: Any, schema: pa.Schema) -> Any:
-    """Return a table or batch with exactly the schema's columns. Columns that the input lacks are null.
+    """Return a table or batch with exactly the columns of ``schema``. Columns that ``rows`` lacks are null.
 
     Raises:
         SchemaMismatchError: A value does not fit its column; the message names the column.
@@ -122,11 +125,14 @@ def _struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
 
 
 def _rebase(values: pa.Array) -> pa.Array:
-    """Return the same array with offset zero, so that its offsets and values can be used separately."""
+    """Copy a sliced array to offset 0, so that its buffers belong to its rows alone. Return other arrays unchanged."""
     return pa.concat_arrays([values, values.slice(0, 0)]) if values.offset else values
 
 
 def _replace_children(values: pa.Array, children: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return lists or maps with other children. Validity and offsets are kept, since a null list may have values."""
+    """Return the lists or maps of ``values`` with the child values ``children``.
+
+    Validity and offsets are reused and not rebuilt from lengths, because a null list may still own child values.
+    """
     buffer_count = 1 if pa.types.is_fixed_size_list(kind) else 2
     return pa.Array.from_buffers(kind, len(values), values.buffers()[:buffer_count], children=[children])

@@ -1,7 +1,7 @@
-"""Gathering of rows by position, faster than Arrow for texts of one length.
+"""Selection of rows by position ("gathering"), faster than `pa.Table.take` for texts that all have the same length.
 
-Arrow gathers texts value by value. Keys mostly have one length, so they are gathered as fixed-width values. An array of
-texts, or of lists of texts, holds at most 2 GiB; a greater result has several chunks.
+Arrow copies texts value by value. Record keys mostly have the same length, so this module copies them as fixed-width
+values. An array of texts, or of lists of texts, can have at most 2 GiB; a larger result has several chunks.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
-#: Arrays with fewer values are gathered without a check of their lengths.
+#: Arrays with fewer values are always gathered by Arrow: checking their lengths would cost more than it saves.
 _FEW: Final = 64
 _MOST_BYTES: Final = np.iinfo(np.int32).max
-#: Average bytes per value from which the bytes, not the number of chunks, decide the cost of gathering.
+#: Average bytes per value from which `keep_rows` does not combine the chunks of a column: the copy would cost more
+#: than later gathers from one chunk save.
 _LARGE_VALUE: Final = 1024
 
 
 def gather(rows: pa.Table, at: Ints) -> pa.Table:
     """Return the rows at the positions ``at``, like `pa.Table.take`. Columns that share memory share it in the result.
 
-    Columns of one chunk are gathered several times faster than others. Memory: the result, or twice the result if
-    the rows come from several chunks out of order; never the source.
+    A column of one chunk is gathered several times faster than a column of several chunks. Memory: the result, or
+    twice the result if ``at`` returns to an earlier chunk; the source is never copied.
     """
     spots: dict[tuple[int, ...], _ChunkPositions] = {}
     cache: dict[Any, pa.ChunkedArray] = {}
@@ -58,12 +59,12 @@ def gather_column(column: pa.ChunkedArray, at: Ints) -> pa.ChunkedArray:
 
 
 def keep_rows(columns: list[pa.ChunkedArray], at: Ints | None) -> list[pa.ChunkedArray]:
-    """Return the columns with only the rows at the positions ``at``, and empty the list ``columns`` to free memory.
+    """Return each column with only the rows at the positions ``at``. Empty the list ``columns`` to free memory.
 
-    The new columns have one chunk. A column of large values keeps its chunks, and a chunk of which all rows are kept is
-    not copied. Columns that share memory share it in the result.
+    Each new column has one chunk. A column of large values (`_LARGE_VALUE`) keeps its chunks instead, and a chunk that
+    loses no row is not copied. Columns that share memory share it in the result.
 
-    Memory: the columns, and a copy of the column in progress; of a column of large values a copy of one chunk.
+    Memory: the columns, and a copy of the column in progress; for a column of large values, a copy of one chunk.
 
     Args:
         columns: The columns of a table; the list is emptied from its end.
@@ -90,7 +91,7 @@ def keep_rows(columns: list[pa.ChunkedArray], at: Ints | None) -> list[pa.Chunke
 
 
 def _gather_chunks(chunks: list[pa.Array], at: Ints) -> Iterator[pa.Array]:
-    """Yield the kept rows of each chunk, and drop each chunk after use."""
+    """Yield the rows of each chunk that are in ``at``. Release each chunk after use to free its memory."""
     first, chunks = 0, chunks[::-1]
     while chunks:
         chunk = chunks.pop()
@@ -104,11 +105,12 @@ def _gather_chunks(chunks: list[pa.Array], at: Ints) -> Iterator[pa.Array]:
 
 @dataclass(frozen=True)
 class _ChunkPositions:
-    """Positions in a column, split by chunk.
+    """Positions in a column, grouped by the chunk that they lie in.
 
     Attributes:
-        parts: (index of a chunk, positions in that chunk), in the order of the chunks.
-        back: Positions that restore the requested order from the concatenated parts; None if they are in that order.
+        parts: Pairs of a chunk's index and the positions within that chunk, in the order of the chunks.
+        back: Positions that bring the concatenated values of ``parts`` into the requested order; None if they already
+            are in that order.
     """
 
     parts: Sequence[tuple[int, pa.Array]]
@@ -116,7 +118,7 @@ class _ChunkPositions:
 
     @classmethod
     def of(cls, lengths: Sequence[int], at: Ints) -> _ChunkPositions:
-        """Split positions of a column whose chunks have these lengths."""
+        """Group the positions ``at`` by chunk. ``lengths`` are the numbers of values of the chunks."""
         ends = np.cumsum(lengths)
         owners = np.searchsorted(ends, at, side="right")
         back = None
@@ -137,7 +139,7 @@ class _ChunkPositions:
 def _gather_column(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _ChunkPositions]) -> pa.ChunkedArray:
     try:
         return pa.chunked_array(_gather_parts(column, at, spots), column.type)
-    except (pa.ArrowInvalid, pa.ArrowCapacityError):  # More than an array can hold.
+    except (pa.ArrowInvalid, pa.ArrowCapacityError):  # The result is over 2 GiB, the limit of one array.
         if len(at) < 2:
             raise
         halves = [_gather_column(column, part, {}) for part in np.array_split(at, 2)]
@@ -165,9 +167,9 @@ def _unify_dictionaries(parts: list[pa.Array]) -> list[pa.Array]:
 
 
 def combine_table(rows: pa.Table) -> pa.Table:
-    """Combine the chunks of each column, like `pa.Table.combine_chunks`. Columns that share memory share it afterwards.
+    """Return the table with one chunk per column, like `pa.Table.combine_chunks`.
 
-    A column that is too large for one array keeps its chunks.
+    Columns that share memory share it in the result. A column that is too large for one array keeps its chunks.
     """
     cache: dict[Any, pa.ChunkedArray] = {}
     columns = []
@@ -180,7 +182,7 @@ def combine_table(rows: pa.Table) -> pa.Table:
 
 
 def combine_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Combine the chunks of a column if one array can hold them. A single chunk is not copied."""
+    """Return the column as one chunk, or unchanged if its values exceed the 2 GiB of one array."""
     if column.num_chunks == 1:
         return column
     try:
@@ -198,7 +200,7 @@ def gather_array(values: pa.Array, places: pa.Array) -> pa.Array:
 
 
 def replace_values(old: pa.Array, mask: pa.Array, new: pa.Array) -> pa.Array:
-    """Replace the values for which the mask is true by ``new``, in order, like `pc.replace_with_mask`."""
+    """Return ``old`` with the values where ``mask`` is true replaced by ``new`` in order (`pc.replace_with_mask`)."""
     if pa.types.is_primitive(old.type):
         return pc.replace_with_mask(old, mask, new)
     width = _width(old)
@@ -207,16 +209,17 @@ def replace_values(old: pa.Array, mask: pa.Array, new: pa.Array) -> pa.Array:
     hit = np.asarray(mask)
     place = np.arange(len(hit))
     place[hit] = len(hit) + np.arange(len(new))
-    return pa.concat_arrays([old, new]).take(pa.array(place))  # Three times faster than replace_with_mask on texts.
+    return pa.concat_arrays([old, new]).take(pa.array(place))  # On texts three times faster than replace_with_mask.
 
 
 def replace_and_take(old: pa.Array, at: Ints, new: pa.Array, selected: pa.Array, among: Ints) -> pa.Array:
-    """Return the values at the positions ``selected``, with those at the positions ``at`` replaced by ``new`` in order.
+    """Replace the values at the positions ``at`` by ``new``, then return the values at the positions ``selected``.
 
     Args:
-        at: Ascending positions to replace, all of them in ``selected``.
-        selected: Ascending positions to return.
-        among: Index in ``selected`` of each position in ``at``.
+        at: Ascending positions in ``old`` to replace. Each of them must also be in ``selected``.
+        new: One value for each position in ``at``.
+        selected: Ascending positions in ``old`` to return.
+        among: For each position in ``at``, its index in ``selected``.
     """
     width = old.type.bit_width // 8 if pa.types.is_primitive(old.type) else _width(old)
     text = not pa.types.is_primitive(old.type)
@@ -226,7 +229,7 @@ def replace_and_take(old: pa.Array, at: Ints, new: pa.Array, selected: pa.Array,
         return replace_values(old, pa.array(mask), new).take(selected)
     result = (_as_fixed(old, width) if text else old).take(selected)
     values, others = (_raw(values, width) for values in (result, _as_fixed(new, width) if text else new))
-    values[among] = others  # In place: no other code has a reference to the result yet.
+    values[among] = others  # Writes into the buffer of `result`, which nothing else refers to yet.
     return _as_text(result, old.type, width) if text else result
 
 
@@ -235,7 +238,7 @@ def _raw(values: pa.Array, width: int) -> npt.NDArray[np.void]:
 
 
 def _memory_identity(values: pa.Array) -> Any:
-    """Return a value that is equal for arrays of the same memory, and unique for nested and dictionary arrays."""
+    """Return a value that is equal for arrays on the same buffers. It is unique for nested and dictionary arrays."""
     if pa.types.is_nested(values.type) or pa.types.is_dictionary(values.type):
         return object()
     addresses = [0 if buffer is None else buffer.address for buffer in values.buffers()]
@@ -243,9 +246,10 @@ def _memory_identity(values: pa.Array) -> Any:
 
 
 def _width(values: pa.Array) -> int:
-    """Return the common length of all values in bytes; 0 if lengths differ, a value is null or the type is not text.
+    """Return the length in bytes that all values have, or 0 if they cannot be gathered as fixed-width values.
 
-    For fewer than `_FEW` values also return 0.
+    The result is 0 if lengths differ, a value is null, the type is not string or binary, or there are fewer than `_FEW`
+    values.
     """
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
         return 0

@@ -1,4 +1,4 @@
-"""Sizes of rows in memory, and slices of limited size. Dictionary columns count with their decoded size."""
+"""Sizes of rows in memory, and splitting of rows by size. A dictionary column counts as if it were decoded."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ __all__ = ["decoded_bytes", "row_sizes", "split_positions", "split_rows", "value
 
 Ints = npt.NDArray[np.int64]
 
-#: A dictionary column whose upper bound is less than this is not counted value by value.
+#: If the longest value times the number of rows is at most this, that product is the size of a dictionary column. Only
+#: larger columns are summed value by value.
 _LITTLE_BYTES: Final = 4 << 20
 
 
 def decoded_bytes(rows: pa.Table | pa.RecordBatch) -> int:
-    """Return the bytes of the rows with dictionaries decoded, without the parts outside slices.
+    """Return the bytes that the rows take with dictionaries decoded. Only rows inside a slice count.
 
     The result is an upper bound, and close to the exact number.
     """
@@ -40,7 +41,7 @@ def _indices(values: pa.DictionaryArray) -> npt.NDArray[Any]:
 
 
 def value_ends(values: pa.Array) -> Ints:
-    """Return the start of each value in bytes, counted from the first value, and the end of the last value."""
+    """Return the byte offset at which each value starts, and as last entry the total size. The first entry is 0."""
     kind, count = values.type, len(values)
     if not count or pa.types.is_null(kind):
         return np.zeros(count + 1, np.int64)
@@ -82,7 +83,7 @@ def _to_ends(lengths: Ints) -> Ints:
 def split_rows(rows: Any, most_rows: int, most_bytes: int) -> Iterator[Any]:
     """Yield slices of a table or batch with at most ``most_rows`` rows and ``most_bytes`` bytes.
 
-    A larger row is its own slice.
+    A row of more than ``most_bytes`` bytes becomes a slice of its own.
     """
     for start in range(0, rows.num_rows, most_rows):
         yield from _halve(rows.slice(start, most_rows) if rows.num_rows > most_rows else rows, most_bytes)
@@ -98,9 +99,9 @@ def _halve(rows: Any, most_bytes: int) -> Iterator[Any]:
 
 
 def split_positions(rows: pa.Table, at: Ints, most_rows: int, most_bytes: int) -> Iterator[Ints]:
-    """Yield the positions ``at`` in runs of at most ``most_rows`` rows and ``most_bytes`` bytes.
+    """Split the positions ``at`` and yield the parts: each selects at most ``most_rows`` rows and ``most_bytes`` bytes.
 
-    A larger row is its own run.
+    A row of more than ``most_bytes`` bytes becomes a part of its own.
     """
     if rows.nbytes <= most_bytes or not len(at):
         yield from (at[start : start + most_rows] for start in range(0, len(at), most_rows))
@@ -115,7 +116,7 @@ def split_positions(rows: pa.Table, at: Ints, most_rows: int, most_bytes: int) -
 
 
 def row_sizes(rows: pa.Table, at: Ints) -> Ints:
-    """Return the bytes of each row at the positions ``at``, without gathering the rows."""
+    """Return the size in bytes of each row at the positions ``at``, without copying the rows."""
     order = np.argsort(at, kind="stable")
     ordered, sizes = at[order], np.zeros(len(at), np.int64)
     for column in rows.columns:

@@ -59,7 +59,7 @@ def parse_pairs(given: Sequence[str] | None) -> dict[str, str]:
 
 
 def split_names(text: str | None) -> list[str] | None:
-    """Split names at commas; None for None."""
+    """Split names at commas. Return None for None."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 

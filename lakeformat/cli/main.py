@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     try:
         return int(app(given, prog_name="lakeformat", standalone_mode=False) or 0)
-    except BrokenPipeError:  # The reader of stdout has closed it.
+    except BrokenPipeError:  # The reader of stdout, such as ``head``, has closed it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:

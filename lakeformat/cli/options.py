@@ -1,4 +1,4 @@
-"""``lakeformat options``: lists all options, and judges a job's options before it runs."""
+"""``lakeformat options``: lists all options, and checks a job's options before the job runs."""
 
 from __future__ import annotations
 

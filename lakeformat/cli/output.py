@@ -1,4 +1,4 @@
-"""Output of results: JSON for programs, tables for people, and exit codes, one for each kind of result.
+"""Output of results: JSON for programs, tables for people, and an exit code for each kind of error.
 
 Results go to stdout, remarks to stderr.
 """
@@ -144,12 +144,12 @@ def _text(value: Any) -> str:
 
 UNEXPECTED: Final = 1
 USAGE: Final = 2
-#: The exit code of ``check`` if keys occur twice, which inserts allow, and nothing is damaged.
+#: Exit code of ``check`` if the only findings are keys that occur twice, which inserts allow.
 DUPLICATES: Final = 11
 STOPPED: Final = 130
 _CHANGE_THE_CALL: Final = "change the command, its options or the rows"
 
-#: Code -> its error classes, and what to do. The first match counts.
+#: Maps an exit code to its error classes and a text that says what to do. An error gets the first code that fits.
 EXIT_CODES: Final[Mapping[int, tuple[tuple[type[Exception], ...], str]]] = {
     2: ((errors.InvalidOptionError, errors.InvalidInputError), _CHANGE_THE_CALL),
     3: ((errors.TableNotFoundError,), "there is no table: check the path, or create it"),

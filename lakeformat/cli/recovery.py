@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "dedupe", "repair", "restore", "rollback", "savepoint"]
 
-#: Most rows that are printed.
+#: Maximum number of rows that are printed.
 _SHOWN: Final = 40
 
 
@@ -30,7 +30,7 @@ def savepoint(
     option: OptionPairs = None,
     storage_option: StorageOptionPairs = None,
 ) -> None:
-    """Keep a commit readable until the savepoint is deleted, whatever is cleaned.
+    """Make a savepoint: cleaning leaves the commit readable until the savepoint is deleted.
 
     [bold]lakeformat savepoint /data/flights --comment "before the migration"[/bold]
     """
@@ -54,7 +54,7 @@ def restore(
     option: OptionPairs = None,
     storage_option: StorageOptionPairs = None,
 ) -> None:
-    """Return to a commit: undo everything that came after it, for good.
+    """Return to a commit: undo everything that came after it. This cannot be undone.
 
     [bold]lakeformat restore /data/flights 20251120083000123 --yes[/bold]
     """
@@ -74,7 +74,7 @@ def rollback(
     option: OptionPairs = None,
     storage_option: StorageOptionPairs = None,
 ) -> None:
-    """Undo the newest commit, for good.
+    """Undo the newest commit. This cannot be undone.
 
     [bold]lakeformat rollback /data/flights --yes[/bold]
     """
@@ -114,7 +114,7 @@ def dedupe(
     option: OptionPairs = None,
     storage_option: StorageOptionPairs = None,
 ) -> None:
-    """Remove rows whose key comes twice in a partition; the newest row of each key stays. Without --yes only a list.
+    """Remove all rows of a key in a partition except the newest row. Without --yes, only list the rows.
 
     [bold]lakeformat dedupe /data/flights --yes[/bold]
     """
@@ -141,7 +141,7 @@ def repair(
     option: OptionPairs = None,
     storage_option: StorageOptionPairs = None,
 ) -> None:
-    """Repair what can be repaired without a guess; without --yes only a list is printed.
+    """Repair damage that has exactly one safe repair; without --yes only a list is printed.
 
     [bold]lakeformat repair /data/flights --yes[/bold]
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "OUTPUTS", "open_rows", "show_table", "write_rows"]
 
-#: Format -> endings of its files.
+#: Maps a format to the endings of its file names.
 FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
     "parquet": (".parquet", ".pq"),
     "csv": (".csv", ".csv.gz"),
@@ -38,8 +38,8 @@ def open_rows(
     Memory: batches of the file's reader; JSON and stdin are read whole.
 
     Args:
-        like: the table's columns; values of CSV and JSON are read as their types.
-        kind: the format; by default from the file's ending.
+        like: schema whose types the values of CSV and JSON get; None to infer the types.
+        kind: a key of `FORMATS`; by default it follows from the ending of the file's name.
 
     Raises:
         InvalidInputError: the file does not exist, or the format is unknown or not the file's.
@@ -80,7 +80,7 @@ def _guess_kind(source: str) -> str:
 
 
 def _open(source: str, storage_options: Mapping[str, Any]) -> Any:
-    """Open a seekable file."""
+    """Open a file, a URL or stdin (``-``) as a seekable file."""
     import pyarrow as pa
 
     from lakeformat.storage import open_storage
@@ -162,7 +162,7 @@ _READERS: Final = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_jso
 
 
 def _translate_errors(reader: pa.RecordBatchReader, source: str) -> Iterator[pa.RecordBatch]:
-    """Yield the batches. A later value that cannot be read raises `SchemaMismatchError`."""
+    """Yield the batches. Raise `SchemaMismatchError` if a value in them cannot be read."""
     import pyarrow as pa
 
     try:

@@ -1,1 +1,1 @@
-"""Conversion between bytes or texts on disk and model values, without access to storage."""
+"""Conversion between the contents of files (bytes or text) and model values. No module here reads or writes files."""

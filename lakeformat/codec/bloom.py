@@ -1,10 +1,11 @@
 """Hudi's Bloom filters of types ``SIMPLE`` and ``DYNAMIC_V0``, for whole Arrow columns of keys at a time.
 
-The bits of a key follow from a chain of Hadoop's MurmurHash 2: round ``r`` is seeded with the hash of round
-``r - 1``, and its bit is ``|h_r| mod bits``. The chain does not depend on the filter, so one chain per key
-serves all files, although their filters differ in the number of bits and hashes.
+The bits that a key sets are computed by a hash chain. Round ``r`` computes Hadoop's MurmurHash 2 of the key, with the
+hash of round ``r - 1`` as its seed, and sets bit ``|h_r| mod bits``. The chain does not depend on the filter. So a key
+is hashed once for the filters of all files, although filters differ in the number of bits and of rounds.
 
-Layout, big-endian, then base64 (Hudi: ``InternalBloomFilter``, ``InternalDynamicBloomFilter``)::
+A ``DYNAMIC_V0`` filter is a list of rows, each of which is a ``SIMPLE`` filter. Layout, big-endian, then base64
+(Hudi: ``InternalBloomFilter``, ``InternalDynamicBloomFilter``)::
 
     row         int32 -1 | int32 hashes | int8 1 (murmur) | int32 bits | ceil(bits / 8) bytes
     SIMPLE      row
@@ -34,9 +35,10 @@ __all__ = ["DYNAMIC_V0", "SIMPLE", "BloomFilter", "hash_chain", "hash_chain_bloc
 DYNAMIC_V0: Final = "DYNAMIC_V0"
 SIMPLE: Final = "SIMPLE"
 
-#: Number of keys hashed together; small, so that hashes and words stay in the processor's cache.
+#: Number of keys that are hashed together. It is small, so that intermediate results stay in the processor's cache.
 BLOCK_KEYS: Final = 16_384
-#: Greatest number of hashes. No useful rate needs more; a greater number in a footer is damage.
+#: Maximum number of rounds of the hash chain. No useful false-positive rate needs more, so a larger number in a footer
+#: means that the footer is damaged.
 MAX_HASHES: Final = 1_024
 
 _M: Final = np.uint32(0x5BD1E995)
@@ -52,7 +54,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def hash_chain(keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray, rounds: int) -> UInt32s:
-    """Return ``|h_r|`` of every key for rounds ``1..rounds``: shape ``(rounds, len(keys))``, 4 bytes per entry.
+    """Return the hash ``|h_r|`` of every key for rounds ``1..rounds``, as an array of shape ``(rounds, len(keys))``.
 
     Raises:
         InvalidInputError: A key is null or empty, or ``keys`` is not a column of strings.
@@ -66,9 +68,9 @@ def hash_chain(keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray, rou
 def hash_chain_blocks(
     keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray, rounds: int
 ) -> Iterator[tuple[int, UInt32s]]:
-    """Yield `hash_chain` in pieces of at most 16,384 keys: ``(position of the first key, chain of the piece)``.
+    """Yield the hash chains of at most 16,384 keys at a time, as ``(position of the first of these keys, chains)``.
 
-    The pieces share one buffer: each piece overwrites the one before.
+    All yielded arrays share one buffer, so use each array before the next iteration overwrites it.
     """
     chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
     buffer = np.empty((rounds, min(BLOCK_KEYS, max(map(len, chunks), default=0))), np.uint32)
@@ -91,7 +93,7 @@ def hash_chain_blocks(
 
 
 def _buffers(keys: pa.Array) -> tuple[npt.NDArray[np.signedinteger], UInt8s]:
-    """Return a string array's offsets (one more than keys, from the array's own offset on) and bytes, uncopied."""
+    """Return the offsets of the keys (one more than there are keys) and the bytes of all keys, without a copy."""
     if pa.types.is_string(keys.type):
         width: type[np.signedinteger] = np.int32
     elif pa.types.is_large_string(keys.type):
@@ -110,7 +112,7 @@ def _buffers(keys: pa.Array) -> tuple[npt.NDArray[np.signedinteger], UInt8s]:
 
 
 def _mix(words: UInt32s) -> UInt32s:
-    """Compute in place the part of MurmurHash 2 that depends only on the key's words."""
+    """Mix the 4-byte words of keys in place: the part of MurmurHash 2 that is the same in all rounds."""
     words *= _M
     words ^= words >> np.uint32(24)
     words *= _M
@@ -118,7 +120,7 @@ def _mix(words: UInt32s) -> UInt32s:
 
 
 def _finish(h: UInt32s, scratch: UInt32s) -> None:
-    """Apply the final mixing of MurmurHash 2 in place."""
+    """Apply the final mixing of MurmurHash 2 to the hashes ``h`` in place. ``scratch`` is overwritten."""
     np.right_shift(h, np.uint32(13), out=scratch)
     h ^= scratch
     h *= _M
@@ -127,12 +129,17 @@ def _finish(h: UInt32s, scratch: UInt32s) -> None:
 
 
 def _chain_of_equal_lengths(raw: UInt8s, chain: UInt32s) -> None:
-    """Fill ``chain`` (rounds, keys) from the keys' bytes (keys, length)."""
+    """Compute the hash chains of keys of one length into ``chain``, of shape (rounds, keys).
+
+    Args:
+        raw: The bytes of the keys, of shape (keys, length).
+        chain: The array for the result.
+    """
     count, length = raw.shape
     whole = length // 4
     words = _mix(np.ascontiguousarray(raw[:, : 4 * whole]).view("<u4").T.copy())
     tail = np.zeros(count, np.int32)
-    for column in range(4 * whole, length):  # Hadoop sign-extends tail bytes and shifts the first byte most.
+    for column in range(4 * whole, length):  # Hadoop sign-extends the last 1 to 3 bytes.
         tail ^= raw[:, column].view(np.int8).astype(np.int32) << np.int32(8 * (length - 1 - column))
     h, scratch, seed = np.zeros(count, np.uint32), np.empty(count, np.uint32), np.uint32(length)
     for row in chain:
@@ -148,23 +155,23 @@ def _chain_of_equal_lengths(raw: UInt8s, chain: UInt32s) -> None:
 
 
 def _chain_of_any_lengths(data: UInt8s, starts: Int64s, lengths: Int64s, chain: UInt32s) -> None:
-    """Fill ``chain`` (rounds, keys) for keys of any lengths in ``data``.
+    """Compute the hash chains of keys of any lengths in ``data`` into ``chain``, of shape (rounds, keys).
 
-    Keys are sorted by length, longest first, so that the keys with an n-th word are a prefix of the block.
+    The keys are sorted by length, longest first. Then the keys that have an n-th word are the first ones of the block.
     """
     whole = lengths // 4
     most = whole.max()
-    order = np.argsort((most - whole).astype(np.min_scalar_type(most)), kind="stable")  # Narrow: radix sort.
+    order = np.argsort((most - whole).astype(np.min_scalar_type(most)), kind="stable")  # Narrow types sort faster.
     starts, lengths, whole = starts[order], lengths[order], whole[order]
-    # A view of each byte position as the start of a little-endian word; no read passes the last whole word.
+    # The 4-byte word that starts at each byte. The last 3 bytes start none, so that no word passes the end of the data.
     at_byte = np.ndarray((max(len(data) - 3, 0),), "<u4", data, strides=(1,))
     words: list[UInt32s] = []
-    longer = np.searchsorted(-whole, -np.arange(1, most + 1), side="right")  # Keys with at least b words.
+    longer = np.searchsorted(-whole, -np.arange(1, most + 1), side="right")  # Number of keys with >= 1, 2, ... words.
     for index, count in enumerate(longer.tolist()):
         words.append(_mix(at_byte[starts[:count] + 4 * index]))
     rest = lengths % 4
     tail = np.zeros(len(lengths), np.int32)
-    for back in range(1, 4):  # The byte `back` places before the key's end, for keys whose tail is that long.
+    for back in range(1, 4):  # Adds the last, second and third last byte, if they are in no word.
         has = np.flatnonzero(rest >= back)
         byte = data[starts[has] + lengths[has] - back].view(np.int8)
         tail[has] ^= byte.astype(np.int32) << np.int32(8 * (back - 1))
@@ -184,30 +191,30 @@ def _chain_of_any_lengths(data: UInt8s, starts: Int64s, lengths: Int64s, chain: 
 
 
 class BloomFilter:
-    """A Bloom filter that grows in place. It has no false negatives and few false positives."""
+    """A Bloom filter to which keys can be added: it never misses a key, and few absent keys pass it."""
 
     __slots__ = ("bits", "hashes", "keys_per_row", "rows", "used")
 
     def __init__(
         self, *, bits: int, hashes: int, rows: list[UInt8s], keys_per_row: int | None = None, used: int = 0
     ) -> None:
-        """Make a filter of given bits; most callers want `with_capacity` or `decode`.
+        """Store the bits of a filter. Use `with_capacity` for a new filter, and `decode` for a stored one.
 
         Args:
             bits: Number of bits of one row.
-            hashes: Number of rounds of the hash chain, each of which sets a bit of a key.
-            rows: One array of ``ceil(bits / 8)`` writable bytes for each row.
-            keys_per_row: Number of keys up to which a row keeps its rate; None makes the filter ``SIMPLE``.
-            used: Number of keys in the last row.
+            hashes: Number of rounds of the hash chain. Each round sets one bit per key.
+            rows: One array of ``ceil(bits / 8)`` writable bytes for each row. A ``SIMPLE`` filter has one row.
+            keys_per_row: Number of keys up to which a row keeps its false-positive rate; None for a ``SIMPLE`` filter.
+            used: Number of keys already added to the last row.
         """
         self.bits, self.hashes, self.rows = bits, hashes, rows
         self.keys_per_row, self.used = keys_per_row, used
 
     @classmethod
     def with_capacity(cls, entries: int, fpp: float) -> BloomFilter:
-        """Make an empty ``DYNAMIC_V0`` filter of one row for ``entries`` keys at false-positive rate ``fpp``.
+        """Return an empty ``DYNAMIC_V0`` filter of one row for ``entries`` keys at false-positive rate ``fpp``.
 
-        The sizes are Hudi's (``BloomFilterUtils``). ``entries`` below 1 counts as 1.
+        The numbers of bits and rounds are Hudi's (``BloomFilterUtils``). If ``entries`` is below 1, it counts as 1.
 
         Raises:
             InvalidInputError: ``fpp`` is not between 0 and 1, or the filter would have more than 2^31 - 1 bits.
@@ -226,8 +233,9 @@ class BloomFilter:
         """Decode the filter in a footer's ``org.apache.hudi.bloomfilter``.
 
         Args:
-            text: Base64.
-            type_code: ``hoodie_bloom_filter_type_code``; None, if the footer has no code, means ``SIMPLE``, as in Hudi.
+            text: The filter as base64.
+            type_code: The footer's ``hoodie_bloom_filter_type_code``. None, for a footer without this
+                key, means ``SIMPLE`` as in Hudi.
 
         Raises:
             CorruptTableError: The text is not a filter. The message gives the reason; the caller adds the file's name.
@@ -266,19 +274,20 @@ class BloomFilter:
 
     @property
     def type_code(self) -> str:
-        """Return ``DYNAMIC_V0`` or ``SIMPLE``; for ``SIMPLE`` Hudi leaves the footer key out."""
+        """Return the type, ``DYNAMIC_V0`` or ``SIMPLE``. Hudi stores no type in the footer for ``SIMPLE``."""
         return SIMPLE if self.keys_per_row is None else DYNAMIC_V0
 
     @property
     def free(self) -> int:
-        """Return how many more keys the last row takes without exceeding its rate; 0 for a ``SIMPLE`` filter."""
+        """Return how many keys can be added before the false-positive rate gets worse; 0 for a ``SIMPLE`` filter."""
         return 0 if self.keys_per_row is None else max(self.keys_per_row - self.used, 0)
 
     def expected_rate(self, keys: int) -> float:
         """Return the expected false-positive rate, 0 to 1.
 
         Args:
-            keys: Least number of keys in the filter; a ``DYNAMIC_V0`` filter may itself count more.
+            keys: Number of keys that are known to be in the filter. If a ``DYNAMIC_V0`` filter has counted more keys,
+                its own count is used.
         """
         per_row = self.keys_per_row or keys
         counts = [*(per_row for _ in self.rows[1:]), self.used if self.keys_per_row else keys]
@@ -289,15 +298,15 @@ class BloomFilter:
         return 1 - missed
 
     def add(self, keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray) -> None:
-        """Add keys to the last row. Beyond `free` keys the false-positive rate gets worse.
+        """Add keys to the last row. If there are more than `free` keys, the false-positive rate gets worse.
 
-        Memory: one byte per bit of the row; for few keys, 4 bytes per bit that they set.
+        Memory: one byte per bit of the row, or for few keys 4 bytes per bit that they set.
 
         Raises:
             InvalidInputError: A key is null or empty. The filter is unchanged.
         """
         row = self.rows[-1]
-        if len(keys) * self.hashes < len(row):  # One flag per bit would cost more.
+        if len(keys) * self.hashes < len(row):  # Setting bits one by one is cheaper.
             chains = hash_chain_blocks(keys, self.hashes)
             for positions in [self._positions(hashes) for _, chain in chains for hashes in chain]:
                 np.bitwise_or.at(row, positions >> 3, np.uint8(1) << (positions & 7).astype(np.uint8))
@@ -305,7 +314,7 @@ class BloomFilter:
             flags = np.zeros(8 * len(row), np.bool_)
             for _, chain in hash_chain_blocks(keys, self.hashes):
                 for hashes in chain:
-                    indices = self._positions(hashes).astype(np.int64)  # Numpy converts other types one by one.
+                    indices = self._positions(hashes).astype(np.int64)  # Indexing by other types is slower.
                     flags[indices] = True
             row |= np.packbits(flags, bitorder="little")
         if self.keys_per_row is not None:
@@ -315,7 +324,7 @@ class BloomFilter:
         """Test which keys may be in the filter. False is certain; True may be a false positive.
 
         Args:
-            chain: `hash_chain` of the keys with at least ``self.hashes`` rounds, shape ``(rounds, keys)``.
+            chain: The result of `hash_chain` for all keys, with at least ``self.hashes`` rounds.
             among: Positions of the keys to test; None for all keys.
 
         Returns:
@@ -337,7 +346,7 @@ class BloomFilter:
         return may_be_in
 
     def _positions(self, hashes: UInt32s) -> UInt32s:
-        """Return ``hashes mod bits``. Numpy divides by a constant much faster than it computes remainders."""
+        """Return ``hashes % bits``, computed by a division: numpy's remainder is much slower."""
         bits = np.uint32(self.bits)
         quotient = hashes // bits
         quotient *= bits
@@ -346,7 +355,7 @@ class BloomFilter:
 
 
 def _read_head(data: bytes, at: int) -> tuple[int, int]:
-    """Return (hashes, bits) of the header at byte ``at``."""
+    """Parse the header of a row at byte ``at``; return its number of rounds (``hashes``) and of bits."""
     _require_length(data, at + _HEAD.size, at_least=True)
     version, hashes, kind, bits = _HEAD.unpack_from(data, at)
     if version > 0 or kind == 0:

@@ -1,4 +1,4 @@
-"""Schemas with column ids, as Hudi's schema on read stores them (Hudi: ``SerDeHelper``, ``InternalSchema``)."""
+"""Decoding of the schemas with column ids that Hudi's schema on read stores (``SerDeHelper``, ``InternalSchema``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakeformat.model.record import META_COLUMNS
 
 __all__ = ["LATEST_SCHEMA", "InternalSchema", "SchemaColumn", "decode_history", "decode_internal_schema"]
 
-#: Key of ``extraMetadata``: the table's columns with their ids.
+#: Key of ``extraMetadata`` for the table's columns with their ids after the commit.
 LATEST_SCHEMA: Final = "latest_schema"
 
 
@@ -21,9 +21,9 @@ class SchemaColumn:
     """A column of the table.
 
     Attributes:
-        id: Number that stays the same if the column is renamed.
-        type: Type as stored; for a nested type only its kind, such as ``record``, ``array`` or ``map``.
-        inner: Path of each nested field (``.a.b``, ``.element``, ``.value``) -> its id and type.
+        id: Number that identifies the column. It does not change if the column is renamed.
+        type: Stored name of the type. For a nested type it is only ``record``, ``array`` or ``map``.
+        inner: Maps the path of each nested field (``.a.b``, ``.element``, ``.value``) to its id and type.
     """
 
     id: int
@@ -34,7 +34,7 @@ class SchemaColumn:
 
 @dataclass(frozen=True, slots=True)
 class InternalSchema:
-    """The columns after a commit, without meta columns.
+    """The columns that a table has after a commit, without the meta columns.
 
     Attributes:
         version: Instant time of the commit, as a number.
@@ -45,7 +45,7 @@ class InternalSchema:
 
 
 def decode_internal_schema(data: bytes, *, name: str) -> InternalSchema | None:
-    """Decode one schema; return None if the text has no fields.
+    """Decode one schema from JSON. Return None if it has no fields.
 
     Raises:
         CorruptTableError: The text is not a schema; the message names its file.
@@ -77,7 +77,7 @@ def _column(field: Mapping[str, Any]) -> SchemaColumn:
 
 
 def _inner(kind: Any, path: str) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Yield path, id and type of all nested fields: fields of records, elements of lists, values of maps."""
+    """Yield ``(path, (id, type))`` of all nested fields: fields of records, elements of lists, values of maps."""
     if not isinstance(kind, dict):
         return
     match kind["type"]:

@@ -1,14 +1,14 @@
-"""Java's text, hash codes and date patterns, for whole Arrow columns at a time.
+"""Java's conversion of values to text, hash codes and date patterns, for whole Arrow columns at a time.
 
-- ``String.valueOf`` as Hudi's key generators apply it to stored values. Only Arrow kernels see the values. A timestamp
-  becomes the number of microseconds that Hudi stores.
-- ``hashCode`` of the fields of record keys. ``String.hashCode`` is a polynomial in 31 over UTF-16 units,
-  ``List.hashCode`` is one over the hashes of its items, and both are modulo 2^32. With prefix sums weighted by powers
-  of 31, the hash of any range of text takes two look-ups. So keys, the fields within them and lists of fields are
-  hashed without a loop over keys. Memory: about 30 bytes per byte of a block of 16,384 keys.
-- Date patterns, limited to what partition paths need. A pattern may have the letters ``yyyy MM dd HH mm ss SSS``,
-  quoted literals (``'T'``, ``''``) and any separators. Every other letter is refused by name. Hudi uses Joda-Time for
-  these patterns.
+- Text: ``String.valueOf`` as Hudi's key generators apply it to stored values, without a Python loop over the values. A
+  timestamp becomes the number of microseconds that Hudi stores.
+- Hash codes: the bucket index hashes the fields of record keys. ``String.hashCode`` is a polynomial in 31 over UTF-16
+  units, ``List.hashCode`` is a polynomial in 31 over the hashes of its items, and both are modulo 2^32. With prefix
+  sums weighted by powers of 31, the hash of any range of text is computed from two entries of the sums. So no loop over
+  keys is needed. Memory: about 30 bytes per byte of a block of 16,384 keys.
+- Date patterns, which Hudi parses by Joda-Time, limited to what partition paths need. A pattern may have the letters
+  ``yyyy MM dd HH mm ss SSS``, quoted literals (``'T'``, ``''``) and any separators. A pattern with any other letter is
+  refused; the error names the letter.
 """
 
 from __future__ import annotations
@@ -40,19 +40,21 @@ __all__ = [
     "parse_millis",
 ]
 
-#: Java writes 10^-3 <= |x| < 10^7 without an exponent, and all other numbers with one.
+#: Absolute value from which Java writes a number without an exponent.
 _PLAIN_FROM: Final = 1e-3
+#: Absolute value from which Java writes a number with an exponent again.
 _PLAIN_BELOW: Final = 1e7
 
 _DECIMAL_PARTS: Final = r"^(?P<sign>-?)(?P<whole>\d+)(?:\.(?P<fraction>\d+))?(?:e(?P<power>[+-]?\d+))?$"
 
-#: Days since the epoch of 0001-01-01 and 9999-12-31; within these Spark and Hudi write ten characters.
+#: Days since the epoch of 0001-01-01, the first date that Spark and Hudi write in ten characters.
 _FIRST_DAY: Final = -719_162
+#: Days since the epoch of 9999-12-31, the last date that Spark and Hudi write in ten characters.
 _LAST_DAY: Final = 2_932_896
 
 
 def java_text(array: pa.Array) -> pa.StringArray:
-    """Convert each value to Java's text; null stays null.
+    """Convert each value to the text that Java makes of it. A null stays null.
 
     ====================  =======================================================================
     integers, strings     unchanged
@@ -105,7 +107,7 @@ def _format_dates(array: pa.Array) -> pa.StringArray:
 
 
 def _format_floats(array: pa.Array) -> pa.StringArray:
-    """Convert floats to text. Arrow's text also has the fewest digits; only the notation differs from Java's."""
+    """Convert floats to Java's text. Arrow writes the same digits, so only the notation is changed."""
     size = pc.abs(array)
     plain = pc.and_(pc.greater_equal(size, _PLAIN_FROM), pc.less(size, _PLAIN_BELOW))
     is_zero = pc.equal(size, 0)
@@ -126,7 +128,7 @@ def _format_floats(array: pa.Array) -> pa.StringArray:
 
 
 def _format_exponential(array: pa.Array) -> pa.StringArray:
-    """Format finite, non-zero floats without nulls as ``d.dddE[-]n``."""
+    """Format floats in Java's notation ``d.dddE[-]n``. The array must not contain nulls, zeros, NaN or infinities."""
     parts = pc.extract_regex(array.cast(pa.string()), _DECIMAL_PARTS)
     sign, whole, fraction = (pc.struct_field(parts, name) for name in ("sign", "whole", "fraction"))
     power = pc.struct_field(parts, "power")
@@ -148,9 +150,13 @@ def _format_exponential(array: pa.Array) -> pa.StringArray:
 def _write_two_digits_for_smallest(
     array: pa.Array, digits: pa.Array, mantissa: pa.Array, exponent: pa.Array
 ) -> tuple[pa.Array, pa.Array]:
-    """Write one-digit numbers with the closest two digits, as Java does: ``4.9E-324``, not ``5E-324``.
+    """Write numbers whose shortest text has one digit with the closest two digits, as Java does.
 
-    This changes only the smallest subnormal numbers. For all other numbers the second digit is 0.
+    So the smallest double is ``4.9E-324`` and not ``5E-324``. This changes only the smallest subnormal numbers: for all
+    others, the second digit is 0.
+
+    Returns:
+        The changed ``mantissa`` and ``exponent``.
     """
     double = pa.types.is_float64(array.type)
     unit = 5e-324 if double else float(np.finfo(np.float32).smallest_subnormal)
@@ -170,7 +176,7 @@ _BLOCK_KEYS: Final = 16_384
 _BASE: Final = 31
 _INVERSE: Final = pow(_BASE, -1, 1 << 32)
 _COMMA, _COLON = b",:"
-#: Texts for null and empty values in a key (Hudi: ``KeyGenUtils``); both hash to 0.
+#: The texts in a key for a null and for an empty value (Hudi: ``KeyGenUtils``). Both are hashed like an empty text.
 _PLACEHOLDERS: Final = ("__null__", "__empty__")
 
 UInt8s = npt.NDArray[np.uint8]
@@ -180,22 +186,27 @@ Bools = npt.NDArray[np.bool_]
 
 
 class FieldRule(enum.Enum):
-    """A rule for finding the values of fields in a record key (Hudi: ``extractRecordKeysByFields``).
+    """A rule by which a record key is split into the values of its fields (Hudi: ``extractRecordKeysByFields``).
 
-    The rules differ only for keys with ``:`` or ``,`` within values, and for ``field:value`` keys of one field.
+    The two rules differ only if values contain ``:`` or ``,``, and for keys ``field:value`` of one field.
     """
 
-    #: Hudi up to 0.15: a key with ``:`` is cut at every comma; pieces without ``:`` count as values.
+    #: Hudi up to 0.15: a key with ``:`` is split at every comma. A part without ``:`` counts as a value.
     HUDI_0 = "0.15"
-    #: Hudi from 1.0 on: a key with ``:`` and ``,`` is cut at the last comma before the ``:`` of each next field.
+    #: Hudi from 1.0 on: a key with both ``:`` and ``,`` is split at the last comma before the ``:`` of each further
+    #: field.
     HUDI_1 = "1.1"
 
 
 def field_list_hashes(keys: pa.ChunkedArray, fields: Sequence[str], rule: FieldRule) -> UInt32s:
-    """Return the ``List.hashCode`` of the values of ``fields`` in each key, in the key's order, as unsigned.
+    """Return for each key the ``List.hashCode`` of the values of ``fields``, as unsigned numbers.
+
+    The values are in the order of the key, whatever the order of ``fields``.
 
     Args:
         keys: Record keys as text.
+        fields: Names of the key fields to hash.
+        rule: How the keys are split into fields.
 
     Raises:
         InvalidInputError: A key is null.
@@ -225,7 +236,7 @@ def _hash_block(keys: pa.LargeStringArray, fields: Sequence[str], rule: FieldRul
 
 
 class _Sums:
-    """Weighted prefix sums of units, which give the polynomial of any range of them."""
+    """Weighted prefix sums of numbers (UTF-16 units or hashes), to compute Java's hash of any range of them."""
 
     def __init__(self, units: UInt32s) -> None:
         self._sums = np.zeros(len(units) + 1, np.uint32)
@@ -233,26 +244,26 @@ class _Sums:
         self._powers = _powers(_BASE, len(units))
 
     def polynomials(self, starts: Ints, ends: Ints) -> UInt32s:
-        """Return the polynomial of the units from each start to its end; 0 for an empty range."""
+        """Return the hash polynomial of each range ``starts[i]:ends[i]`` of the numbers; 0 for an empty range."""
         values: UInt32s = (self._sums[ends] - self._sums[starts]) * self._powers[np.maximum(ends - 1, 0)]
         return values
 
 
 class _Texts:
-    """UTF-8 data whose ranges are hashed by ``String.hashCode``."""
+    """UTF-8 data, to compute the ``String.hashCode`` of any ranges of its bytes."""
 
     def __init__(self, data: UInt8s) -> None:
         self._places: Ints | None = None
         units: npt.NDArray[np.unsignedinteger] = data
         if (data >= 0x80).any():
             units = np.frombuffer(data.tobytes().decode().encode("utf-16-le"), "<u2")
-            # A character is one UTF-16 unit, or two if it has four bytes in UTF-8.
+            # Number of UTF-16 units of the character that starts at each byte: 2 if it has four bytes in UTF-8, else 1.
             unit_counts = ((data & 0xC0) != 0x80).astype(np.int64) + (data >= 0xF0)
             self._places = np.concatenate([[0], np.cumsum(unit_counts)])
         self._sums = _Sums(units.astype(np.uint32))
 
     def hashes(self, starts: Ints, ends: Ints) -> UInt32s:
-        """Return the hash of the bytes from each start to its end."""
+        """Return the ``String.hashCode`` of each byte range ``starts[i]:ends[i]``."""
         if self._places is not None:
             starts, ends = self._places[starts], self._places[ends]
         return self._sums.polynomials(starts, ends)
@@ -266,7 +277,12 @@ def _powers(base: int, count: int) -> UInt32s:
 
 
 def _find_values(data: UInt8s, bounds: Ints, fields: Sequence[bytes], rule: FieldRule) -> tuple[Ints, Ints, Ints]:
-    """Return the owning key, the start and the end of every value, in the order of keys and of values in a key."""
+    """Find the values of ``fields`` in all keys.
+
+    Returns:
+        Three arrays with an entry for each value: the index of its key, and its start and end in ``data``. Values are
+        sorted by key, and within a key by position.
+    """
     every = np.arange(len(bounds) - 1)
     colons, commas = np.flatnonzero(data == _COLON), np.flatnonzero(data == _COMMA)
     is_cut = np.diff(np.searchsorted(colons, bounds)) > 0
@@ -295,7 +311,12 @@ def _find_values(data: UInt8s, bounds: Ints, fields: Sequence[bytes], rule: Fiel
 
 
 def _pieces(bounds: Ints, commas: Ints, colons: Ints, is_cut: Bools) -> tuple[Ints, Ints, Ints, Ints]:
-    """Cut keys at commas; return the owning key, start, end and first colon (-1 for none) of each piece."""
+    """Split the keys selected by ``is_cut`` at commas.
+
+    Returns:
+        Four arrays with an entry for each part of a key: the index of its key, and its start, its end and its first
+        colon (-1 if it has none) in ``data``.
+    """
     comma_owners = np.searchsorted(bounds, commas, side="right") - 1
     inner = is_cut[comma_owners]
     owners = np.concatenate([np.flatnonzero(is_cut), comma_owners[inner]])
@@ -311,7 +332,7 @@ def _pieces(bounds: Ints, commas: Ints, colons: Ints, is_cut: Bools) -> tuple[In
 
 
 def _cut_at_commas(owners: Ints, starts: Ints, ends: Ints, names_end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return all pieces except the empty pieces at a key's end, which ``String.split`` drops."""
+    """Remove the empty parts at the end of each key, as Java's ``String.split`` does. Return the other parts."""
     filled = np.flatnonzero(ends > starts)
     last = np.full(int(owners.max()) + 1, -1)
     last[owners[filled]] = filled
@@ -320,7 +341,10 @@ def _cut_at_commas(owners: Ints, starts: Ints, ends: Ints, names_end: Ints) -> t
 
 
 def _cut_before_names(owners: Ints, starts: Ints, ends: Ints, names_end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Join each piece without a colon to the piece with a colon before it, or after it at the start of a key."""
+    """Append each part without a colon to the preceding part with a colon, since its comma belongs to that value.
+
+    At the start of a key there is no preceding part: then it is joined to the following part.
+    """
     named = np.flatnonzero(names_end >= 0)
     named_owners = owners[named]
     is_first = np.append(True, named_owners[1:] != named_owners[:-1])
@@ -341,31 +365,33 @@ def _is_one_of(data: UInt8s, starts: Ints, ends: Ints, texts: Sequence[bytes]) -
 
 Int64s = npt.NDArray[np.int64]
 
-#: Milliseconds of each unit, and the step of each pattern field: moments within a step have the same text.
+#: Lengths of units of time, in milliseconds.
 _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
+#: Maps each pattern field to a length in milliseconds: within each interval of that length its text is the same.
 _STEP: Final = {"yyyy": _DAY, "MM": _DAY, "dd": _DAY, "HH": _HOUR, "mm": _MINUTE, "ss": _SECOND, "SSS": 1}
-_DEFAULTS: Final = {"yyyy": 2000, "MM": 1, "dd": 1, "HH": 0, "mm": 0, "ss": 0, "SSS": 0}  # Joda-Time's.
+_DEFAULTS: Final = {"yyyy": 2000, "MM": 1, "dd": 1, "HH": 0, "mm": 0, "ss": 0, "SSS": 0}  # As in Joda-Time.
 _LIMITS: Final = {"yyyy": 9999, "MM": 12, "dd": 31, "HH": 23, "mm": 59, "ss": 59, "SSS": 999}
 
 _TOKEN: Final = re.compile(r"(?P<field>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<literal>[^A-Za-z'])")
 _OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2}):?(\d{2})?")
 
-#: The epoch in wall-clock time. It has no zone, because zones are applied to whole columns first.
+#: The epoch as a naive datetime. Moments are converted to wall-clock time in their zone before it is added.
 _EPOCH: Final = dt.datetime(1970, 1, 1)
-#: Milliseconds of 0001-01-01 and 10000-01-01.
+#: The first supported moment, 0001-01-01, in milliseconds since the epoch.
 FIRST_MILLI: Final = -62_135_596_800_000
+#: The first moment that is too late, 10000-01-01, in milliseconds since the epoch.
 END_MILLI: Final = 253_402_300_800_000
 
 
 @dataclass(frozen=True, slots=True)
 class JavaPattern:
-    """A parsed pattern: a sequence of fields and literals."""
+    """A parsed Java date pattern, such as ``yyyy-MM-dd``: a sequence of fields (``yyyy``) and literal texts (``-``)."""
 
     text: str
-    #: Each token is ``(whether it is a field, its letters or the literal text)``.
+    #: Pairs ``(True, letters of a field)`` or ``(False, literal text)``.
     tokens: tuple[tuple[bool, str], ...]
 
     @classmethod
@@ -397,16 +423,16 @@ class JavaPattern:
 
     @property
     def step_millis(self) -> int:
-        """Return the step of the finest field, in wall-clock milliseconds. Moments within a step have the same text."""
+        """Return the length of the intervals, in wall-clock milliseconds, in which all moments have the same text."""
         return min(_STEP[part] for is_field, part in self.tokens if is_field)
 
     @property
     def slashes(self) -> int:
-        """Return the number of ``/`` in every text of the pattern."""
+        """Return the number of ``/`` that each formatted text has."""
         return sum(part.count("/") for is_field, part in self.tokens if not is_field)
 
     def format(self, moment: dt.datetime) -> str:
-        """Return the text of one wall-clock moment."""
+        """Format one moment, a naive datetime in wall-clock time."""
         values = {
             "yyyy": f"{moment.year:04}",
             "MM": f"{moment.month:02}",
@@ -420,14 +446,14 @@ class JavaPattern:
 
     @property
     def regex(self) -> str:
-        """Return a regex for the texts that Joda parses by the pattern; the group of token n is named ``fn``."""
+        """Return a regex for the texts that Joda-Time parses by the pattern. A field at token n is group ``fn``."""
         pieces = ["^"]
         for index, (is_field, part) in enumerate(self.tokens):
             if not is_field:
                 pieces.append(re.escape(part))
                 continue
             before_digits = index + 1 < len(self.tokens) and self.tokens[index + 1][0]
-            # Joda accepts fewer digits than letters, except directly before another number.
+            # Joda-Time accepts fewer digits than the field has letters, unless another field follows directly.
             fewest = len(part) if before_digits or part == "yyyy" else 1
             pieces.append(f"(?P<f{index}>[0-9]{{{fewest},{len(part)}}})")
         return "".join([*pieces, "$"])
@@ -437,7 +463,7 @@ def arrow_zone(name: str) -> str:
     """Return Arrow's name for a Java zone id (``UTC``, ``America/New_York``, ``GMT+8:00``).
 
     Raises:
-        InvalidOptionError: The zone is unknown. (Java would silently use GMT.)
+        InvalidOptionError: The zone is unknown. Java would use GMT without an error.
     """
     name = name.strip()
     if name in {"UTC", "GMT", "Z"}:
@@ -452,12 +478,16 @@ def arrow_zone(name: str) -> str:
 
 
 def format_millis(millis: Int64s, pattern: JavaPattern, zone: str) -> tuple[Int64s, list[str]]:
-    """Format moments; return ``(code of each moment, text of each code)``. Different codes may have the same text.
+    """Format moments as texts, by a pattern and in a zone.
 
     Args:
         millis: Milliseconds since the epoch, all within the years 1 to 9999.
         pattern: The pattern of the texts.
         zone: A zone from `arrow_zone`.
+
+    Returns:
+        The code of each moment, and the list of texts: a moment with code ``n`` has the ``n``-th text. Different codes
+        may have the same text.
 
     Raises:
         InvalidInputError: A moment lies outside the years 1 to 9999 in the zone.
@@ -474,9 +504,14 @@ def format_millis(millis: Int64s, pattern: JavaPattern, zone: str) -> tuple[Int6
 
 
 def parse_millis(texts: pa.StringArray, patterns: Sequence[JavaPattern], zone: str) -> Int64s:
-    """Parse texts without nulls as milliseconds since the epoch, each by the first pattern that matches all of it.
+    """Parse dates to milliseconds since the epoch, each by the first pattern that matches the whole text.
 
-    A wall-clock time that occurs twice in the zone means the earlier moment, as in Joda-Time.
+    If a wall-clock time occurs twice in the zone, the earlier moment is returned, as in Joda-Time.
+
+    Args:
+        texts: The dates, without nulls.
+        patterns: The patterns, in the order in which they are tried.
+        zone: A zone from `arrow_zone`, in which the texts are wall-clock times.
 
     Raises:
         InvalidInputError: A text matches no pattern, is not a date, or is a time that does not exist in the zone.
@@ -508,7 +543,7 @@ def _wall_clock(groups: pa.StructArray, pattern: JavaPattern, texts: pa.StringAr
     for index, (is_field, part) in enumerate(pattern.tokens):
         if is_field:
             digits = pc.struct_field(groups, f"f{index}")
-            if part == "SSS":  # The digits are a fraction: "5" is 500 ms.
+            if part == "SSS":  # The digits are a decimal fraction of a second: "5" is 500 ms.
                 digits = pc.ascii_rpad(digits, 3, "0")
             fields[part] = digits.cast(pa.int64()).to_numpy()
     part_of = {part: fields.get(part, np.full(len(texts), value, np.int64)) for part, value in _DEFAULTS.items()}

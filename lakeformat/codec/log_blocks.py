@@ -1,29 +1,31 @@
-"""The blocks of a log file, and the sets of row numbers that they hold.
+"""Decoding and encoding of the blocks of a log file, and of the sets of row numbers in their headers.
 
-The reader decodes the header of a block. It finds the position of the content, but does not read it.
+The reader decodes only the header of a block. It returns the position of the content without reading it.
 
 ==  =====  ======================================================================
-#   bytes  what (integers are big-endian)
+#   bytes  field (integers are big-endian)
 ==  =====  ======================================================================
 1   6      magic, ``#HUDI#``
 2   8      size: bytes from here to the end of the block
-3   4      version of this envelope, 1
+3   4      version of the block format, 1
 4   4      kind of block
 5   ..     header: count (4), then key (4), length (4) and text of each entry
 6   8      length of the content
 7   ..     content
-8   ..     footer, in the form of the header
-9   8      length of everything before this field, for reading a file from its end: size + 6
+8   ..     footer, encoded like the header
+9   8      number of bytes before this field, size + 6, so that a file can be read from its end
 ==  =====  ======================================================================
 
-A failed write may leave part of a block, at the end of a file or before the blocks of later writers
-(Hudi: ``HoodieLogFileReader.isBlockCorrupted``). The reader skips such bytes up to the next magic, because they were
-never committed. A caller that knows the committed length of a file must check that the file still has that length.
+A failed write may leave an incomplete block, at the end of a file or before the blocks of later writers
+(Hudi: ``HoodieLogFileReader.isBlockCorrupted``). The reader skips its bytes up to the next magic, because they were
+never committed. A file that was cut off looks the same. So a caller that knows the committed length of a file must
+check that the file still has that length.
 
-A set of row numbers is a 64-bit Roaring bitmap in the portable form, as base64. Its numbers are little-endian. First
-comes the number of 32-bit bitmaps (8 bytes), then each bitmap after the upper half of its numbers (4 bytes). A 32-bit
-bitmap is a cookie, a table of containers (upper 16 bits and size minus one of each), the start of each container, and
-the contents: 16-bit numbers, one bit for each of 65,536 numbers, or runs of numbers. Source: RoaringFormatSpec.
+A set of row numbers is a 64-bit Roaring bitmap in the portable form, as base64. Integers in it are little-endian. It
+consists of the number of 32-bit bitmaps (8 bytes), and for each of them the upper 32 bits of its row numbers (4 bytes)
+and the bitmap. A 32-bit bitmap consists of a cookie, a table with an entry for each container (the upper 16 bits of its
+numbers, and its size minus one), the start of each container, and the containers. A container has the lower 16 bits of
+its numbers as a list, as one bit for each of 65,536 numbers, or as runs. Source: RoaringFormatSpec.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ __all__ = [
 ]
 
 MAGIC: Final = b"#HUDI#"
-#: Version of a block's envelope (Hudi: ``HoodieLogFormatVersion``); its content has another version.
+#: Version of the block format (Hudi: ``HoodieLogFormatVersion``). The content of a block has a version of its own.
 LOG_FORMAT_VERSION: Final = 1
 #: Version of the content of Avro data blocks and delete blocks (Hudi: ``HoodieLogBlock.version``).
 AVRO_CONTENT_VERSION: Final = 3
@@ -75,7 +77,7 @@ class BlockKind(IntEnum):
 
     @property
     def is_data_or_delete(self) -> bool:
-        """Tell whether the block holds rows or deletes, which affect a snapshot."""
+        """Tell whether the block stores rows or deletes, so that snapshot queries must merge it."""
         return self in {BlockKind.DELETE, BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA}
 
 
@@ -95,14 +97,15 @@ class HeaderKey(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogBlock:
-    """One complete block.
+    """One complete block of a log file, without its content.
 
     Attributes:
-        path: Path of the block's file, relative to the table.
-        offset: Position of the block in the file; the next block starts ``size_bytes`` later.
-        content_offset: Position of the content in the file.
-        content_bytes: Length of the content.
-        header: Header key -> stored text.
+        path: Path of the log file, relative to the table.
+        offset: Byte position of the block in the file; the next block starts ``size_bytes`` later.
+        size_bytes: Size of the whole block.
+        content_offset: Byte position of the content in the file.
+        content_bytes: Size of the content.
+        header: Maps each header key of the block to its text.
     """
 
     path: str
@@ -115,7 +118,7 @@ class LogBlock:
 
     @property
     def name(self) -> str:
-        """Return the path and offset, for messages."""
+        """Return a description of the block for messages: the file's path and the block's offset."""
         return f"{self.path} (block at byte {self.offset})"
 
     @property
@@ -125,17 +128,17 @@ class LogBlock:
 
     @property
     def is_partial(self) -> bool:
-        """Tell whether the block's rows hold only some of the table's columns."""
+        """Tell whether the rows of the block have only some of the table's columns (partial updates)."""
         return self.header.get(HeaderKey.IS_PARTIAL, "false").lower() == "true"
 
     @property
     def compacted_times(self) -> tuple[str, ...]:
-        """Return the instants whose blocks a log compaction merged into this block; empty for other blocks."""
+        """Return the instant times whose blocks a log compaction merged into this block; empty for other blocks."""
         times = self.header.get(HeaderKey.COMPACTED_BLOCK_TIMES, "")
         return tuple(time.strip() for time in times.split(",") if time.strip())
 
     def require(self, key: HeaderKey) -> str:
-        """Return the header's text for a key. Raise `CorruptTableError` if the header lacks the key."""
+        """Return the text of a header key. Raise `CorruptTableError` if the block's header lacks the key."""
         text = self.header.get(key)
         if text is None:
             raise CorruptTableError(f"{self.name} has no {key.name}; restore the file")
@@ -145,42 +148,42 @@ class LogBlock:
 _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
 _FRONT: Final = len(MAGIC) + _LONG.size
-#: Total size of fields 3 to 9 if the header, the content and the footer are empty.
+#: Minimum of the size field of a block: the size of fields 3 to 9 if header, content and footer are empty.
 _LEAST: Final = 4 * _INT.size + 2 * _LONG.size
 _WINDOW: Final = 64 << 10
 _SEARCHED: Final = 1 << 20
 _MOST_ENTRIES: Final = 1000
-#: Greatest size of a header text. The schema of a thousand columns takes some hundred kilobytes.
+#: Maximum size of a header text in bytes. For comparison, the schema of a thousand columns has some 100 KB.
 _MOST_HEADER: Final = 16 << 20
 
 
 def parse_blocks(source: Any, path: str, size: int) -> Iterator[LogBlock]:
-    """Yield the complete blocks of a file, in order; skip bytes that do not belong to a complete block.
+    """Yield the complete blocks of a file in order. Skip bytes that do not belong to a complete block.
 
-    This reads 64 KiB, or the header if it is longer, per block, and the bytes between blocks. Memory: two such reads.
+    Reads 64 KiB per block (more if the header is longer), and the skipped bytes. Memory: two such reads.
 
     Args:
         source: A seekable ``pyarrow.NativeFile``.
-        path: Path of the file, for messages.
-        size: Number of bytes of the file to read.
+        path: Path of the file, relative to the table; it becomes `LogBlock.path`.
+        size: Number of bytes from the start of the file to read.
 
     Raises:
         UnsupportedTableError: The version, the kind or a header key of a block is not known.
-        CorruptTableError: A block's two sizes agree, but its parts do not fit them.
+        CorruptTableError: The sizes at the start and end of a block agree, but its fields do not fit into that size.
     """
     file = _Window(source, size)
     at = 0
     while size - at > _FRONT:
         end = _find_block_end(file, at)
         if end is None:
-            at = file.find(MAGIC, at + 1)  # The last byte of a magic may be the first byte of another one.
+            at = file.find(MAGIC, at + 1)  # Search from the next byte: a magic may begin there.
             continue
         yield _read_block(file, path, at, end)
         at = end
 
 
 def _find_block_end(file: _Window, at: int) -> int | None:
-    """Return the end of the block at ``at``; None if no block starts there or it is not complete."""
+    """Return the position after the block that starts at ``at``, or None if no complete block starts there."""
     front = file.read(at, _FRONT)
     if not front.startswith(MAGIC):
         return None
@@ -218,14 +221,14 @@ def _read_block(file: _Window, path: str, at: int, end: int) -> LogBlock:
     if not 0 <= length <= end - start:
         raise fields.corrupt()
     fields.at += length
-    list(fields.entries())  # The footer, which no release has used.
+    list(fields.entries())  # Skip the footer, which no Hudi release has used.
     if fields.at != end - _LONG.size:
         raise fields.corrupt()
     return LogBlock(path, at, end - at, BlockKind(kind), start, length, header)
 
 
 def encode_block(kind: BlockKind, header: Mapping[HeaderKey, str], content: bytes) -> bytes:
-    """Encode a complete block."""
+    """Encode a block with an empty footer."""
     entries = [(key, text.encode()) for key, text in header.items()]
     packed = [struct.pack(">ii", key, len(text)) + text for key, text in entries]
     front = struct.pack(">iii", LOG_FORMAT_VERSION, kind, len(entries)) + b"".join(packed)
@@ -235,7 +238,7 @@ def encode_block(kind: BlockKind, header: Mapping[HeaderKey, str], content: byte
 
 
 class _Fields:
-    """A reader of a block's fields, which never reads past the block's end."""
+    """A sequential reader of the fields of one block, which raises an error at the end of the block."""
 
     def __init__(self, file: _Window, name: str, at: int, end: int) -> None:
         self._file, self._name, self._end = file, name, end
@@ -252,7 +255,7 @@ class _Fields:
         return number
 
     def entries(self) -> Iterator[tuple[int, str]]:
-        """Read the keys and texts of a header or footer."""
+        """Read a header or footer; yield its entries ``(key, text)``."""
         count = self.integer()
         if not 0 <= count <= _MOST_ENTRIES:
             raise self.corrupt()
@@ -266,7 +269,7 @@ class _Fields:
                 raise self.corrupt() from None
 
     def corrupt(self) -> CorruptTableError:
-        """Return the error for a block whose parts do not fit its size."""
+        """Return the error for a block whose fields do not fit into its size."""
         return CorruptTableError(f"{self._name} is damaged: its parts do not fit its size; restore the file")
 
     def _next(self, length: int) -> bytes:
@@ -280,7 +283,7 @@ class _Fields:
 class _Window:
     """A file with a cache of its last two reads.
 
-    They are the front of a block and its end; the read at the end includes the front of the next block.
+    Two are enough: the start of a block, and its end, which is read together with the start of the next block.
     """
 
     def __init__(self, source: Any, size: int) -> None:
@@ -289,12 +292,12 @@ class _Window:
         self._reads: list[tuple[int, bytes]] = []
 
     def read(self, at: int, length: int) -> bytes:
-        """Return ``length`` bytes from ``at`` on, which must all lie in the file."""
+        """Return the ``length`` bytes from position ``at`` on, all of which must lie within the file."""
         start, data = self._read_around(at, length, _WINDOW)
         return data[at - start : at - start + length]
 
     def find(self, mark: bytes, at: int) -> int:
-        """Return the first position of the mark from ``at`` on; the file's end if there is none."""
+        """Return the first position of ``mark`` at or after ``at``; the size of the file if there is none."""
         while self.size - at >= len(mark):
             start, data = self._read_around(at, len(mark), _SEARCHED)
             found = data.find(mark, at - start)
@@ -304,9 +307,9 @@ class _Window:
         return self.size
 
     def _read_around(self, at: int, length: int, wanted: int) -> tuple[int, bytes]:
-        """Return the start and the data of a read that holds ``length`` bytes from ``at`` on.
+        """Return ``(start, data)`` of a cached or new read that includes the ``length`` bytes from ``at`` on.
 
-        It is one of the last two reads, or a new read of ``wanted`` bytes if that is more.
+        A new read starts at ``at`` and reads at least ``wanted`` bytes, if the file has as many.
         """
         for start, data in reversed(self._reads):
             if start <= at and at + length <= start + len(data):
@@ -323,22 +326,23 @@ Ints = npt.NDArray[np.int64]
 
 _COOKIE: Final = 12346
 _COOKIE_OF_RUNS: Final = 12347
-#: An upper half that no row number has; it marks bitmaps of lakeformat.
+#: Upper 32 bits that no row number has. An empty bitmap with them marks sets that lakeformat wrote.
 _OURS: Final = 0x7FFFFFFF
-#: Greatest number of values that a container lists; a container of more values has a bit for each number.
+#: Maximum number of values in a container that lists them. A container of more values has a bit for each number.
 _MOST_LISTED: Final = 4096
 _BITS: Final = 1 << 16
-#: A bitmap with runs stores the starts of its containers only if it has at least this many.
+#: Number of containers from which a bitmap with runs stores the starts of its containers. With fewer it has no starts.
 _STARTS_FROM: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Row numbers of a base file.
+    """The row numbers in a base file of the records that a log block updates or deletes.
 
     Attributes:
         rows: Ascending row numbers.
-        by_lakeformat: Whether lakeformat wrote them. Then they count in the slice's base file; see `encode_positions`.
+        by_lakeformat: Whether lakeformat wrote them. Then they refer to the base file of the block's slice. Row numbers
+            of other writers may refer to an older base file.
     """
 
     rows: Ints
@@ -346,12 +350,13 @@ class Positions:
 
 
 def encode_positions(positions: Ints, *, by_lakeformat: bool = False) -> str:
-    """Encode ascending row numbers below 2**32.
+    """Encode ascending row numbers below 2**32 as text.
 
     Args:
-        by_lakeformat: Whether to append an empty bitmap as a mark. Other writers never append one, and readers ignore
-            it. The mark is needed in table version 6, where no header says which base file the numbers count in: the
-            numbers of other writers may count in an older base file.
+        positions: The row numbers.
+        by_lakeformat: Whether to append an empty bitmap as a mark that lakeformat wrote the set. Other writers never
+            append one, and readers ignore it. Table version 6 needs the mark, because its headers do not say which base
+            file the row numbers refer to, and those of other writers may refer to an older one.
     """
     uppers, starts, counts = np.unique(positions >> 16, return_index=True, return_counts=True)
     table = np.stack([uppers, counts - 1], 1).astype("<u2").tobytes()
@@ -375,7 +380,7 @@ def _encode_container(numbers: npt.NDArray[np.uint16]) -> bytes:
 
 
 def decode_positions(text: str) -> Positions | None:
-    """Decode row numbers; return None if the text is not an ascending set of them."""
+    """Decode a set of row numbers. Return None if the text is not such a set, or the numbers are not ascending."""
     try:
         data = base64.b64decode(text, validate=True)
         (count,) = struct.unpack_from("<Q", data)
@@ -394,7 +399,7 @@ def decode_positions(text: str) -> Positions | None:
 
 
 def _decode_bitmap(data: bytes, at: int) -> tuple[Ints, int]:
-    """Decode a 32-bit bitmap; return its numbers and its end."""
+    """Decode the 32-bit bitmap at position ``at``; return its numbers and the position after it."""
     (cookie,) = struct.unpack_from("<I", data, at)
     at += 4
     if cookie == _COOKIE:

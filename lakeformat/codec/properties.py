@@ -1,7 +1,8 @@
-"""Java properties text, the form of ``hoodie.properties`` and ``.hoodie_partition_metadata``.
+"""Java's properties format, in which ``hoodie.properties`` and ``.hoodie_partition_metadata`` are stored.
 
-The rules are those of ``java.util.Properties`` (``load`` and ``store``), with which Hudi reads and writes
-both files. Bytes are latin-1. Every other character is written as ``\\uXXXX``, in UTF-16 code units.
+The rules are those of ``java.util.Properties`` (``load`` and ``store``), by which Hudi reads and writes
+both files. A file is decoded as latin-1, and written as ASCII with every other character of keys and values as
+``\\uXXXX``, in UTF-16 code units.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["decode", "encode"]
 _BLANKS: Final = " \t\f"
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _TRAILING_BACKSLASHES: Final = re.compile(r"\\*\Z")
-#: Key, then blanks with at most one separator among them; the rest of the line is the value.
+#: One line: the key, then blanks with at most one ``=`` or ``:`` among them, then the value up to the end.
 _ENTRY: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _LETTER_ESCAPES: Final = {"t": "\t", "r": "\r", "n": "\n", "f": "\f"}
@@ -30,7 +31,7 @@ _NOT_FOR_COMMENTS: Final = re.compile(r"[^\x01-\xff]")
 
 
 def decode(data: bytes, *, name: str) -> dict[str, str]:
-    """Parse a properties file; return its entries in file order. If a key is repeated, its last value counts.
+    """Parse a properties file; return its entries in file order. If a key occurs twice, its last value is returned.
 
     Args:
         data: The file's bytes.
@@ -45,14 +46,14 @@ def decode(data: bytes, *, name: str) -> dict[str, str]:
     entries: dict[str, str] = {}
     for line in _logical_lines(data.decode("latin-1")):
         match = _ENTRY.fullmatch(line)
-        if match is None:  # Never, since the pattern matches every line without a trailing backslash.
+        if match is None:  # Not reachable: every logical line matches.
             raise CorruptTableError(f"{name} is not a properties file: bad line {line!r}; restore the file")
         entries[_unescape(match[1], name)] = _unescape(match[2], name)
     return entries
 
 
 def encode(values: Mapping[str, str], *, comments: Sequence[str]) -> bytes:
-    """Write properties text: a ``#`` line for each comment, then the entries sorted by key.
+    """Return a properties file: a ``#`` line for each comment, then the entries sorted by key.
 
     Unlike ``Properties.store``, this adds no date line.
 
@@ -65,7 +66,7 @@ def encode(values: Mapping[str, str], *, comments: Sequence[str]) -> bytes:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines without indentation; skip blank lines and comments, and join continued lines."""
+    """Yield the lines with entries, without indentation. Join each line that ends in a backslash with the next one."""
     pending: list[str] = []
     continued = False
     for natural in _LINE_END.split(text):
@@ -80,7 +81,7 @@ def _logical_lines(text: str) -> Iterator[str]:
             if joined := "".join(pending):
                 yield joined
             pending = []
-    if joined := "".join(pending):  # The text ends in a backslash without a next line.
+    if joined := "".join(pending):  # The last line ends in a backslash.
         yield joined
 
 
@@ -105,7 +106,7 @@ def _unescape(text: str, name: str) -> str:
 
 
 def _escape(text: str, *, is_key: bool) -> str:
-    """Escape like ``Properties.saveConvert``: all spaces of a key, but only the first character of a value."""
+    """Escape like ``Properties.saveConvert``: of spaces, all those in a key, but only a leading one in a value."""
     escaped = _NEEDS_ESCAPE.sub(lambda match: _STORED_ESCAPES.get(match[0]) or _utf16_escape(match[0]), text)
     if is_key:
         return escaped.replace(" ", "\\ ")
@@ -113,7 +114,7 @@ def _escape(text: str, *, is_key: bool) -> str:
 
 
 def _write_comment(text: str) -> str:
-    """Write a comment like ``Properties.writeComments``: ``#`` before each line, characters beyond latin-1 escaped."""
+    """Return a comment as ``Properties.writeComments`` does: ``#`` before each line, and only latin-1."""
     lines = _LINE_END.split(_NOT_FOR_COMMENTS.sub(lambda match: _utf16_escape(match[0]), text))
     return "".join(f"#{line}\n" for line in lines)
 

@@ -1,4 +1,4 @@
-"""The types that lakeformat stores: the stored type of each Arrow type, and the types that cannot be stored."""
+"""The types that lakeformat stores in files: the stored type for each Arrow type, and refusal of unstorable types."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ _WIDENED: Final[Mapping[pa.DataType, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position of a type in a schema: the names that lead to it, its Avro namespace and its depth."""
+    """The position of a type in a schema: names of the enclosing columns and fields, Avro namespace, and depth."""
 
     path: tuple[str, ...] = ()
     namespace: str = ""
     depth: int = 0
 
     def field(self, name: str, namespace: str = "") -> Place:
-        """Return the place of the column or field ``name`` at this place."""
+        """Return the position of the column or field ``name`` that is directly inside this position."""
         return Place((*self.path, name), namespace, self.depth + 1)
 
     def element(self) -> Place:
-        """Return the place of the elements of a list or the values of a map, which have the path of their column."""
+        """Return the position of list elements or map values: the path is that of the list or map, one level deeper."""
         return replace(self, depth=self.depth + 1)
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ ROOT: Final = Place()
 
 
 def storage_schema(schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` with the types that lakeformat stores; nullability is kept, metadata dropped.
+    """Return ``schema`` with each type replaced by its stored type. Nullability stays; metadata is dropped.
 
     Raises:
         SchemaMismatchError: A column's type cannot be stored, or a name occurs twice; the message names it.
@@ -138,26 +138,26 @@ def _stored_type(data_type: pa.DataType, place: Place) -> pa.DataType:
 
 
 def refuse_repeated(fields: Sequence[pa.Field], place: Place) -> None:
-    """Raise `SchemaMismatchError` if a name occurs twice at ``place``."""
+    """Raise `SchemaMismatchError` if two of the fields directly inside ``place`` have the same name."""
     for name, times in Counter(field.name for field in fields).items():
         if times > 1:
             raise SchemaMismatchError(f"column {str(place.field(name))!r} occurs {times} times; rename it")
 
 
 def refuse_deep(place: Place) -> None:
-    """Raise `SchemaMismatchError` if ``place`` is deeper than `MAX_NESTING` levels."""
+    """Raise `SchemaMismatchError` if ``place`` is nested deeper than `MAX_NESTING` levels."""
     if place.depth > MAX_NESTING:
         column = place.path[0]
         raise SchemaMismatchError(f"column {column!r} is nested over {MAX_NESTING} levels deep; flatten it")
 
 
 def _is_variant(data_type: pa.DataType) -> bool:
-    """Tell whether this is Spark's VARIANT. It is refused because it would be read back as a struct of bytes."""
+    """Tell whether the type is Spark's VARIANT, which is refused: it would be read back as a struct of bytes."""
     return pa.types.is_struct(data_type) and any((child.metadata or {}).get(b"variant") for child in data_type)
 
 
 def unstorable_type_error(data_type: pa.DataType | str, place: Place) -> SchemaMismatchError:
-    """Return the error for a type that cannot be stored. A type that Arrow does not have is given by its name."""
+    """Return the error for a type that cannot be stored. For a type that Arrow lacks, ``data_type`` is its name."""
     is_variant = isinstance(data_type, pa.DataType) and _is_variant(data_type)
     name = "variant" if is_variant else str(data_type)[:120]
     message = f"column {str(place)!r} has the type {name}, which a Hudi table cannot hold"

@@ -1,1 +1,1 @@
-"""All options of lakeformat: `registry` lists them, `resolve` parses the options that a user gives."""
+"""The options of lakeformat: `registry` lists all of them, and `resolve` parses the options of a call."""

@@ -1,4 +1,4 @@
-"""The options of clustering: when files are rewritten together, which files, and in what order."""
+"""The options of clustering: when it runs, which files it rewrites together, and in what order of rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
     "ClusteringOptions",
 ]
 
-#: Hudi keeps options with this prefix in the plan.
+#: Prefix of the options that choose the files of a clustering. Hudi stores options with this prefix in the plan.
 STRATEGY: Final = "hoodie.clustering.plan.strategy."
 INLINE: Final = "hoodie.clustering.inline"
 INLINE_COMMITS: Final = "hoodie.clustering.inline.max.commits"
@@ -187,9 +187,9 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
 )
 
 
-#: A size that no file reaches: a group becomes one file.
+#: Target file size that no file reaches, so that each group of files becomes one file.
 UNLIMITED_BYTES: Final = 1 << 62
-#: Hudi's older plan classes that only choose partitions -> the filter mode that replaces each.
+#: Maps Hudi's older plan strategies, which only choose partitions, to the filter mode that means the same.
 _MODE_OF_CLASS: Final[Mapping[str, str]] = {
     "RecentDaysClusteringPlanStrategy": "RECENT_DAYS",
     "SelectedPartitionsClusteringPlanStrategy": "SELECTED_PARTITIONS",
@@ -203,15 +203,18 @@ class ClusteringOptions:
     """The typed options of clustering: which files are clustered, and in what groups.
 
     Attributes:
-        target_file_bytes: bytes of the files to write.
-        group_bytes: most bytes of files that are rewritten together; 0 rewrites each file alone.
-        groups: most groups.
-        small_file_bytes: only files below this size are candidates.
-        rewrites_single_files: whether a group of one file is rewritten.
-        selected_partitions, partition_pattern: partition paths, and a pattern of whole paths.
-        filter_mode: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``.
-        first_partition, last_partition: bounds of SELECTED_PARTITIONS.
-        skipped_partitions, taken_partitions: numbers of partitions that RECENT_DAYS leaves out and takes.
+        target_file_bytes: Size in bytes of the files that a clustering writes.
+        group_bytes: Maximum total size in bytes of the files that are rewritten together; 0 rewrites each file alone.
+        groups: Maximum number of groups of files in a plan.
+        small_file_bytes: Only files below this size in bytes are rewritten.
+        rewrites_single_files: Whether a group that consists of one file is rewritten.
+        selected_partitions: Paths of the partitions to cluster; empty for all.
+        partition_pattern: Regular expression that matches the whole paths of the partitions to cluster; None for all.
+        filter_mode: How partitions are filtered: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``.
+        first_partition: With SELECTED_PARTITIONS, the first partition path to cluster.
+        last_partition: With SELECTED_PARTITIONS, the last partition path to cluster.
+        skipped_partitions: With RECENT_DAYS, the number of newest partitions that are not clustered.
+        taken_partitions: With RECENT_DAYS, the number of partitions to cluster, the newest after the skipped ones.
     """
 
     target_file_bytes: int
@@ -229,14 +232,14 @@ class ClusteringOptions:
 
     @classmethod
     def of(cls, value: Callable[[str], Any], given: Callable[[str], bool]) -> ClusteringOptions:
-        """Make the typed options.
+        """Return the typed options.
 
         Args:
-            value: returns the value of a key.
-            given: tells whether the user set a key.
+            value: Function that returns the value of an option key, or its default.
+            given: Function that tells whether the user set an option key.
 
         Raises:
-            InvalidOptionError: a class of Hudi contradicts another option.
+            InvalidOptionError: The plan class contradicts the filter mode or the execution class.
         """
         plan, execution, mode = value(PLAN_CLASS), value(EXECUTION_CLASS), value(FILTER_MODE)
         by_class = _MODE_OF_CLASS.get(plan)

@@ -1,4 +1,4 @@
-"""The options of compaction: when log files are merged into base files, and which file slices."""
+"""The options of compaction: when log files are merged into base files, and which file slices are chosen."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ LOG_COUNT: Final = "hoodie.compaction.logfile.num.threshold"
 DAYS: Final = "hoodie.compaction.daybased.target.partitions"
 PARTITION_PATTERN: Final = "hoodie.compaction.partition.path.regex"
 
-#: The strategy that chooses all slices with log files.
+#: Name of the strategy that chooses all file slices with log files.
 UNBOUNDED: Final = "UnBoundedCompactionStrategy"
-#: The strategy of automatic compaction; it is not one of Hudi's, and options cannot name it.
+#: Name of the strategy of automatic compaction, which Hudi does not have. Users cannot set it by an option.
 OUTGROWN: Final = "outgrown"
-#: Hudi's strategies, by their simple names.
+#: Names of Hudi's strategies: class names without package.
 STRATEGIES: Final = (
     "LogFileSizeBasedCompactionStrategy",
     "LogFileNumBasedCompactionStrategy",
@@ -69,7 +69,7 @@ _PACKAGE: Final = "org.apache.hudi.table.action.compact.strategy."
 
 
 def _parse_strategy(text: str) -> str:
-    """Parse the name of a strategy of Hudi, with or without its package."""
+    """Parse the class name of a strategy of Hudi, with or without package. Return it without package."""
     name = text.strip().removeprefix(_PACKAGE)
     if name not in STRATEGIES:
         raise ValueError(f"that class cannot run here; write one of {', '.join(STRATEGIES)}")
@@ -85,9 +85,9 @@ class AutoCompaction:
     """The typed options of automatic compaction.
 
     Attributes:
-        is_on: whether the switch is on and no option of Hudi decides when to compact.
-        log_files: number of log files from which a slice is compacted.
-        megabytes: megabytes that one automatic compaction reads and writes.
+        is_on: Whether automatic compaction is switched on, and the user set none of `_HUDIS_RULE`.
+        log_files: Number of log files from which a file slice is compacted.
+        megabytes: Limit of one automatic compaction, in megabytes read and written.
     """
 
     is_on: bool
@@ -96,17 +96,17 @@ class AutoCompaction:
 
     @classmethod
     def of(cls, value: Callable[[str], Any], given: Callable[[str], bool]) -> AutoCompaction:
-        """Make the typed options.
+        """Return the typed options.
 
         Args:
-            value: returns the value of a key.
-            given: tells whether the user set a key.
+            value: Function that returns the value of an option key, or its default.
+            given: Function that tells whether the user set an option key.
         """
         is_on = value(_AUTO) and not any(map(given, _HUDIS_RULE))
         return cls(is_on, value(_AUTO_LOG_FILES), value(_AUTO_MEGABYTES))
 
     def as_options(self) -> Mapping[str, Any]:
-        """Return the strategy that chooses slices that have outgrown their base files, and its limits."""
+        """Return the compaction options that an automatic compaction uses, by key: its strategy and its limits."""
         return {STRATEGY: OUTGROWN, LOG_COUNT: self.log_files, TARGET_IO: self.megabytes}
 
 

@@ -1,5 +1,6 @@
-"""The answers to names of other libraries: unknown arguments and methods are refused, and the error names lakeformat's
-own.
+"""Errors for arguments and methods that lakeformat does not have. They name lakeformat's equivalent.
+
+The tables list the names that other libraries use, such as delta-rs, pyiceberg, polars and pandas.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ __all__ = [
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
-#: Arguments of delta-rs, pyiceberg, polars and pandas -> the argument of lakeformat, if the method has it.
+#: Maps arguments of delta-rs, pyiceberg, polars and pandas to lakeformat's argument. The error proposes it if the
+#: method has it.
 _OWN_ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("condition", "expr", "filter", "filters", "predicate", "query", "row_filter"), "where"),
     **dict.fromkeys(("fields", "projection", "select", "selected_fields", "usecols"), "columns"),
@@ -34,7 +36,7 @@ _OWN_ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("head", "n", "n_rows", "nrows", "rows"), "limit"),
     **dict.fromkeys(("commit_properties", "custom_metadata", "metadata", "snapshot_properties"), "extra_metadata"),
 }
-#: Arguments of other libraries' writes that no method of lakeformat has -> what to do.
+#: Maps arguments of other libraries' writes, without an equivalent in lakeformat, to advice.
 _ADVICE: Final[Mapping[str, str]] = {
     "predicate": "a merge matches rows by the table's record key; conditions are where=... of its clauses",
     "source_alias": 'leave it out: conditions name the source\'s columns "source.x"',
@@ -56,15 +58,17 @@ def check_arguments(
     verb: str = "",
     advice: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuse keyword arguments that a method does not have.
+    """Raise an error if a call has keyword arguments that the method does not have.
 
     Args:
-        otherwise: text for the end of the message that says where the argument may belong; begins with a semicolon.
-        verb: the method's name, for the message.
-        advice: name of an argument that the method does not have -> what to do instead.
+        given: Names of the arguments of the call.
+        known: Names of the arguments that the method has.
+        otherwise: End of the message if there is no better hint, beginning with a semicolon.
+        verb: Name of the method, for the message.
+        advice: Maps arguments that the method does not have, in lower case, to the text to show for them.
 
     Raises:
-        InvalidOptionError: names the first unknown argument, and the one that was meant.
+        InvalidOptionError: There is an unknown argument. The message names the first one, and the nearest known one.
     """
     for name in given:
         if name not in known:
@@ -76,16 +80,16 @@ def check_arguments(
 
 
 def check_write_arguments(given: Iterable[str], known: Collection[str], verb: str, otherwise: str) -> None:
-    """Refuse arguments of a write as `check_arguments` does. Give advice for arguments of other libraries' writes."""
+    """Call `check_arguments` for a method that writes, with advice for arguments of other libraries' writes."""
     advice = {name: text for name, text in _ADVICE.items() if not (name == "predicate" and "where" in known)}
     check_arguments(given, known, otherwise, verb=verb, advice=advice)
 
 
 def refuse_others(kind: type) -> None:
-    """Make every public method of a class refuse unknown keyword arguments with lakeformat's error.
+    """Wrap every public method of a class, so that unknown keyword arguments raise the error of `check_arguments`.
 
-    Inherited methods are included. Methods that accept any keyword argument check their arguments themselves and stay
-    unchanged.
+    Inherited methods are wrapped too. Methods with ``**kwargs`` are not wrapped, because they check their arguments
+    themselves.
     """
     for name in dir(kind):
         method = inspect.getattr_static(kind, name)
@@ -110,7 +114,7 @@ COLUMNS_STAY: Final = "columns cannot be renamed, dropped or moved; write the ro
 _ADD: Final = 'write rows that have the new column, or lakeformat.sql("alter table t add columns (name type)", t=table)'
 _BY_INSTANT: Final = "write restore(instant_time) with an instant time of history()"
 
-#: Methods of other libraries that a table does not have -> what to do.
+#: Maps methods of other libraries, without an equivalent in lakeformat, to advice.
 _INSTEAD: Final[Mapping[str, str]] = {
     **dict.fromkeys(("add_column", "add_columns", "alter", "update_schema"), _ADD),
     **dict.fromkeys(
@@ -122,7 +126,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "updateExpr": 'write lakeformat.sql("update t set ...", t=table), or update(set, where)',
 }
 
-#: Methods of delta-rs, pyiceberg, hudi-rs, polars, pandas and Delta's Python -> the same in lakeformat.
+#: Maps methods and properties of delta-rs, pyiceberg, hudi-rs, polars, pandas and Delta's Python to lakeformat's.
 _OWN_CALLS: Final[Mapping[str, str]] = {
     "append": "insert(rows)",
     "cleanup_metadata": "archive()",
@@ -188,7 +192,7 @@ _OWN_CALLS: Final[Mapping[str, str]] = {
     "z_order": 'cluster(by=..., curve="z-order")',
     "zorder": 'cluster(by=..., curve="z-order")',
 }
-#: Answers for `LakehouseTable` where they differ from those above.
+#: Replaces entries of `_OWN_CALLS` for `LakehouseTable`, the table class for Spark.
 _UNDER_SPARK: Final[Mapping[str, str]] = {
     "collect": "read().collect()",
     "createIfNotExists": "LakehouseTable.create(spark, path, schema)",
@@ -215,7 +219,7 @@ _UNDER_SPARK: Final[Mapping[str, str]] = {
 }
 _PER_COLUMN: Final = "{clause}(columns), which takes names, or {{column: value}}"
 _NO_SOURCE: Final = "a merge does not look at rows that the source does not have; update or delete them by where=..."
-#: Clauses of the merges of delta-rs and of Delta's Python, in lower case and without underscores.
+#: Maps clauses of merges in delta-rs and Delta's Python, in lower case without underscores, to those of lakeformat.
 _CLAUSES: Final[Mapping[str, str]] = {
     "whenmatched": "when_matched_update() and when_matched_delete()",
     "whenmatchedupdate": _PER_COLUMN.format(clause="when_matched_update"),
@@ -234,7 +238,7 @@ _CLAUSES: Final[Mapping[str, str]] = {
 
 
 def unknown_name(kind: type, name: str) -> str:
-    """Make the message that a table has no such attribute, with lakeformat's own name for it.
+    """Return the error message for an unknown attribute of a table class, with lakeformat's equivalent.
 
     >>> unknown_name(type("Table", (), {"clean": None}), "vacuum")
     "Table has no 'vacuum'; here it is called clean()"
@@ -250,7 +254,7 @@ def unknown_name(kind: type, name: str) -> str:
 
 
 def unknown_clause(name: str, known: list[str]) -> str:
-    """Make the message that a merge has no such clause, with lakeformat's own clause."""
+    """Return the error message for an unknown clause of a merge, with lakeformat's equivalent."""
     message = f"Merge has no {name!r}"
     own_name = _find_clause(name)
     if own_name is _NO_SOURCE:
@@ -264,7 +268,7 @@ def _find_clause(name: str) -> str | None:
 
 @public
 class _Hints(type):
-    """A metaclass that gives the same messages for names of the class: ``Table.forName``."""
+    """A metaclass, so that unknown attributes of the class itself, such as ``Table.forName``, get the same messages."""
 
     if not TYPE_CHECKING:
 
@@ -274,7 +278,10 @@ class _Hints(type):
 
 @public
 class ForeignNames(metaclass=_Hints):
-    """A base class that answers unknown attributes and arguments with a hint. To type checkers they stay unknown."""
+    """A base class whose errors for unknown attributes and arguments name lakeformat's equivalent.
+
+    `__getattr__` is hidden from type checkers, so that they report unknown attributes.
+    """
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)

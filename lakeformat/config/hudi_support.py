@@ -1,7 +1,7 @@
-"""The answer to each of Hudi's options: obeyed, ignored (with or without a warning), or refused.
+"""What lakeformat does with each of Apache Hudi's options: obey, ignore (with or without a warning), or refuse it.
 
-``tools/hudi_options.py`` lists Apache Hudi's own options from its config classes. `hudi_page` is the page of all
-answers.
+``tools/hudi_options.py`` reads the list of options, ``hudi_options.tsv``, from Hudi's config classes. `hudi_page`
+returns the page of the documentation that says for each option what lakeformat does with it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class HudiOption:
-    """One ``ConfigProperty``.
+    """One option of Hudi, a ``ConfigProperty`` of its config classes.
 
     Attributes:
-        default: the default as text, ``""`` for none.
-        others: older names, which Hudi still accepts.
-        release: the last release that has the option.
+        default: The default as text; "" if there is none.
+        others: Older names of the option that Hudi still accepts.
+        release: The last Hudi release that has the option.
     """
 
     key: str
@@ -53,7 +53,7 @@ class HudiOption:
 
 @cache
 def hudi_options() -> tuple[HudiOption, ...]:
-    """Return all of Hudi's options, by key."""
+    """Return all of Hudi's options, in the order of ``hudi_options.tsv``."""
     text = files(__package__).joinpath("hudi_options.tsv").read_text(encoding="utf-8")
     rows = (line.split("\t") for line in text.splitlines()[1:])
     return tuple(HudiOption(key, default, tuple(filter(None, o.split(","))), last) for key, default, o, last in rows)
@@ -61,24 +61,27 @@ def hudi_options() -> tuple[HudiOption, ...]:
 
 @cache
 def hudi_names() -> Mapping[str, HudiOption]:
-    """Map every name in lower case, older names included, to its option. A key takes precedence over an older name."""
+    """Return a mapping of every name of an option, in lower case, to the option. Older names are included.
+
+    If a name is the key of one option and an older name of another, it maps to the former.
+    """
     older = {name.lower(): option for option in hudi_options() for name in option.others}
     return {**older, **{option.key.lower(): option for option in hudi_options()}}
 
 
-#: Options of the timestamp-based key generator, read by `TimestampSettings.from_options`.
+#: Prefixes of the options of the timestamp-based key generator, which `TimestampSettings.from_options` parses.
 TIMESTAMP_PREFIXES: Final = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
 
-#: lakeformat's options by each of their names, in lower case.
+#: Maps each key and alias of lakeformat's options, in lower case, to the option.
 BY_NAME: Final[Mapping[str, Option]] = {
     name.lower(): option for option in OPTIONS for name in (option.key, *option.aliases)
 }
-#: Values that switch an option off.
+#: Values, in lower case, that switch an option off.
 _OFF: Final = frozenset({"", "false", "none", "-1"})
 
 
 class AnswerKind(enum.Enum):
-    """The kind of answer to an option."""
+    """What lakeformat does with an option."""
 
     OBEYED = "obeyed"
     IGNORED = "ignored"
@@ -88,12 +91,13 @@ class AnswerKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to an option.
+    """What lakeformat does with an option, and why.
 
     Attributes:
-        explanation: what the option does, what happens instead, or why it is refused.
-        cure: what to do about a refusal, beyond leaving the option out.
-        harmless: values, in lower case, that are accepted without a warning although others are refused or warned of.
+        kind: Whether the option is obeyed, ignored, ignored with a warning, or refused.
+        explanation: Text that says what the option does, what happens instead, or why it is refused.
+        cure: Text that says what to do besides leaving out a refused option; "" if nothing.
+        harmless: Values, in lower case, that are accepted without a warning although other values are not.
     """
 
     kind: AnswerKind
@@ -118,7 +122,7 @@ def _table() -> tuple[tuple[str, Answer], ...]:
 
 @lru_cache(maxsize=4096)
 def find_answer(name: str) -> Answer | None:
-    """Return the answer to an option by any of its names, in lower case; None if the name is unknown.
+    """Return what lakeformat does with the option ``name``, a key or other name in lower case; None if it is unknown.
 
     >>> find_answer("hoodie.upsert.shuffle.parallelism").kind
     <AnswerKind.IGNORED: 'ignored'>
@@ -139,13 +143,14 @@ def find_answer(name: str) -> Answer | None:
 
 
 def describe_open_families() -> list[tuple[str, Answer]]:
-    """Return the families of `OPEN` with the answer to those of their names that Hudi does not list."""
+    """Return pairs of a name or pattern in `OPEN` and the answer to the matching names that Hudi does not list."""
     answers = ((family, find_answer(family.replace("*", "..."))) for family in sorted(OPEN.split()))
     return [(family, answer) for family, answer in answers if answer]
 
 
-#: The lines of `docs/options.md` around its table of options.
+#: The line of `docs/options.md` before its table of options.
 OPTIONS_BEGIN: Final = "<!-- options:begin -->"
+#: The line of `docs/options.md` after its table of options.
 OPTIONS_END: Final = "<!-- options:end -->"
 
 _PREFACE: Final = """\
@@ -168,7 +173,7 @@ given by any of its true names. The options at the end of the page are answered 
 
 
 def hudi_page() -> str:
-    """Return the text of ``docs/reference/hudi-options.md``."""
+    """Return the text of ``docs/reference/hudi-options.md``, with a line for each option of Hudi."""
     options = [(option, answer) for option in hudi_options() if (answer := find_answer(option.key.lower()))]
     kinds = Counter(answer.kind.name.lower() for _, answer in options)
     releases = sorted({option.release for option, _ in options}, key=lambda text: [*map(int, text.split("."))])

@@ -1,7 +1,8 @@
-"""The tables of Hudi's options that lakeformat does not have: ignored, ignored with a warning, or refused.
+"""Tables of the options of Hudi that lakeformat does not support. They are ignored, warned about, or refused.
 
-A name may have one ``*`` for any text; the name with the most letters decides. An unsupported option is refused if it
-changes rows, or data on disk on which later writes rely. An option that only tunes is ignored.
+A name in a table may contain ``*`` for any text. If an option matches several names, the longest name applies. An
+unsupported option is refused if it changes rows, or files on which later writes rely. An option that changes only
+speed or resources is ignored.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Final
 
 __all__ = ["IGNORED", "OPEN", "REFUSED", "WARNED"]
 
-#: Families of options that have more names than Hudi's listed options: the other names are in Hudi's other bundles, or
-#: in releases between the listed releases.
+#: Patterns of known names that are not in the list of Hudi's options, because they belong to other bundles of Hudi, or
+#: to releases between the listed ones. A name that matches one of them is looked up in the tables like a listed option.
 OPEN: Final = """
     hoodie.archive.* hoodie.aws.* hoodie.clean.* hoodie.cleaner.* hoodie.client.heartbeat.* hoodie.commits.archival.*
     hoodie.common.* hoodie.compact.* hoodie.compaction.* hoodie.datasource.hive_sync.* hoodie.datasource.meta.sync.*
@@ -23,7 +24,8 @@ OPEN: Final = """
     hoodie.bulkinsert.are.partitioner.records.sorted hoodie.clustering.preserve.commit.metadata
 """
 
-#: What lakeformat does instead -> options that are ignored with one warning. An option that is off gives no warning.
+#: Maps the text of a warning, what lakeformat does instead, to the options that are ignored with this warning. There is
+#: no warning if the value switches the option off.
 WARNED: Final[Mapping[str, str]] = {
     "cleaning and archiving run after the commit, in the writer": """
         hoodie.archive.async hoodie.clean.async.enabled hoodie.clean.async hoodie.prewrite.cleaner.policy
@@ -47,7 +49,7 @@ WARNED: Final[Mapping[str, str]] = {
     """,
 }
 
-#: The behaviour of lakeformat -> options that are ignored without a warning.
+#: Maps the reason why options have no effect in lakeformat to the options that are ignored without a warning.
 IGNORED: Final[Mapping[str, str]] = {
     "the number of cores, or Spark, decides the parallelism": "hoodie.*parallelism",
     "nothing is cached in Spark's storage": "hoodie.*.storage.level hoodie.*.index.use.caching",
@@ -170,10 +172,10 @@ _JAVA: Final = "a Java class cannot run here"
 _UNIT: Final = "positions have the table's own unit: instants in version 6, completion times from version 8 on"
 _SET_MODE: Final = "set the rule by hoodie.write.record.merge.mode or hoodie.datasource.write.payload.class"
 
-#: Option -> the reason for the refusal, the cure beyond leaving the option out, and accepted values besides Hudi's
-#: default.
+#: Maps each refused option to the reason, what to do besides leaving it out, and the values (separated by spaces) that
+#: are accepted in addition to Hudi's default.
 REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
-    # The winning row of a key, and the set of rows.
+    # Options that change which row of a key wins, or which rows a table has.
     "hoodie.write.merge.handle.class": (_JAVA, _SET_MODE, "org.apache.hudi.io.HoodieWriteMergeHandle"),
     "hoodie.write.concat.handle.class": (_JAVA, _SET_MODE, ""),
     "hoodie.merge.allow.duplicate.on.inserts": (
@@ -193,7 +195,7 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.precommit.validators.failure.policy": ("a failed validator always fails the write", "", ""),
     "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.transaction.validators", ""),
     "hoodie.allow.operation.metadata.field": ("rows have no _hoodie_operation column", "", ""),
-    # Columns and their values.
+    # Options that change columns or their values.
     "hoodie.populate.meta.fields": ("tables without meta columns are not written", "", ""),
     "hoodie.schema.on.read.enable": (
         "writes identify columns by name, not by id; reads of such tables need no option", "", ""),
@@ -203,7 +205,7 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
         "a column that the input lacks is not dropped from the table", "", ""),
     "hoodie.parquet.outputtimestamptype": (
         "timestamps are written in microseconds", "", "TIMESTAMP_MICROS INT96"),
-    # Keys, folders and files that later writes rely on.
+    # Options that change keys, folders or files on which later writes rely.
     "hoodie.datasource.write.slash.separated.date.partitioning": (
         "folders of dates are not split", "use the TimestampBasedKeyGenerator with yyyy/MM/dd", ""),
     "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": (
@@ -220,7 +222,7 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.parquet.write.config.injector.class": (_JAVA, "", ""),
     "hoodie.io.factory.class": (_JAVA, "", "org.apache.hudi.io.hadoop.HoodieHadoopIOFactory"),
     "hoodie.storage.class": (_JAVA, "", ""),
-    # Writers, locks and services.
+    # Options of concurrent writers, locks and table services.
     "hoodie.write.concurrency.mode": (
         "one writer at a time holds the table's lock",
         "let other engines write only while no lakeformat job writes", ""),
@@ -231,7 +233,7 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.clustering.async.enabled": (
         "there is no background clustering", "set hoodie.clustering.inline or call cluster()", ""),
     "hoodie.clustering.preserve.commit.metadata": ("clustered rows keep their commit times", "", "true"),
-    # The rows of a read.
+    # Options that change the rows that a read returns.
     "hoodie.datasource.read.incr.filters": ("filters are conditions of the query", "set where", ""),
     "hoodie.datasource.read.incr.path.glob": ("paths cannot select rows", "set where on the partition columns", ""),
     "hoodie.datasource.read.incr.table.version": (_UNIT, "", ""),

@@ -1,6 +1,6 @@
-"""Options: name, help text, default, and the parsers from text to value.
+"""The class `Option`, and the parsers of option values.
 
-A function of the user's is given by name: ``package.module:function``.
+An option whose value is a function of the user has the text ``package.module:function``.
 """
 
 from __future__ import annotations
@@ -54,15 +54,16 @@ _PLAN_STRATEGIES: Final = (
     "SingleFileSortPlanStrategy",
 )
 _EXECUTION_STRATEGIES: Final = ("SortAndSizeExecutionStrategy", "SingleFileSortExecutionStrategy")
-#: Values of ``hoodie.index.type`` that lakeformat supports. `_UNBUILT_INDEXES` has Hudi's other values.
+#: Values of ``hoodie.index.type`` that lakeformat supports.
 INDEX_TYPES: Final = ("AUTO", "BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "BUCKET")
+#: Values of ``hoodie.index.type`` that only Hudi supports.
 _UNBUILT_INDEXES: Final = frozenset({
     "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX", "HBASE", "FLINK_STATE",
 })  # fmt: skip
 
 
 class Effect(enum.Enum):
-    """The step that an option affects: creating a table, writing, or reading."""
+    """The action that an option affects: creating a table, writing, or reading."""
 
     TABLE = "table"
     WRITE = "write"
@@ -70,7 +71,7 @@ class Effect(enum.Enum):
 
 
 def parse_flag(text: str) -> bool:
-    """Parse true or false."""
+    """Parse ``true`` or ``false``, in any letter case."""
     lowered = text.strip().lower()
     if lowered not in {"true", "false"}:
         raise ValueError("write true or false")
@@ -78,7 +79,7 @@ def parse_flag(text: str) -> bool:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Parse names separated by commas."""
+    """Parse names separated by commas. Spaces around names and empty names are dropped."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -101,7 +102,7 @@ def parse_positive(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """Parse a number between 0 and 1."""
+    """Parse a number greater than 0 and less than 1."""
     with suppress(ValueError):
         value = float(text)
         if 0 < value < 1:
@@ -110,7 +111,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_zone(text: str) -> str:
-    """Parse a time zone's name."""
+    """Check that a text names a time zone, and return it."""
     try:
         time_zone(text.strip())
     except InvalidOptionError:
@@ -119,7 +120,7 @@ def parse_zone(text: str) -> str:
 
 
 def make_choice_parser(*choices: str) -> Callable[[str], str]:
-    """Make a parser that accepts one of the choices, in any case."""
+    """Return a parser that accepts the choices in any letter case, and returns the choice as in ``choices``."""
 
     def parse(text: str) -> str:
         for choice in choices:
@@ -131,31 +132,34 @@ def make_choice_parser(*choices: str) -> Callable[[str], str]:
 
 
 def parse_index(text: str) -> str:
-    """Parse an index type that lakeformat has."""
+    """Parse an index type that lakeformat supports."""
     if text.strip().upper() in _UNBUILT_INDEXES:
         raise ValueError(f"that index is not built; write one of {', '.join(INDEX_TYPES)}")
     return make_choice_parser(*INDEX_TYPES)(text)
 
 
 def parse_partial_columns(text: str) -> tuple[str, ...]:
-    """Parse column names. ``true`` means every column of the input and returns ``*``; ``false`` returns none."""
+    """Parse the columns of a partial update: names, or ``true`` for all input columns (returns ``*``), or ``false``."""
     lowered = text.strip().lower()
     if lowered in {"true", "*"}:
         return ("*",)
     names = parse_names(text)
-    if not names:  # An empty list is a mistake: it must not overwrite all columns.
+    if not names:  # `()` would mean false: all columns would be overwritten.
         raise ValueError("write true, false or the names of columns")
     return () if lowered == "false" else names
 
 
 def parse_dup_policy(text: str) -> str:
-    """Parse a policy. Accept also the older switch's true and false, and SQL's ``insert`` for none."""
+    """Parse the policy for inserted keys that exist: ``none``, ``drop`` or ``fail``.
+
+    The values of Hudi's older options are accepted too: ``true`` means drop, ``false`` and ``insert`` mean none.
+    """
     older = {"true": "drop", "false": "none", "insert": "none"}
     return older.get(text.strip().lower()) or make_choice_parser("none", "drop", "fail")(text)
 
 
 def parse_partitioner(text: str) -> str:
-    """Parse the name of Hudi's partitioner by sort columns. Refuse other Java classes."""
+    """Parse the class name of Hudi's bulk insert partitioner that sorts by columns. Refuse other Java classes."""
     name = text.strip().rpartition(".")[2]
     if name not in {"RowCustomColumnsSortPartitioner", "RDDCustomColumnsSortPartitioner"}:
         raise ValueError(
@@ -166,7 +170,7 @@ def parse_partitioner(text: str) -> str:
 
 
 def parse_function_name(text: str) -> str:
-    """Check the form ``package.module:function``."""
+    """Check that a text has the form ``package.module:function``, and return it. The function is not imported."""
     module, colon, name = text.strip().partition(":")
     if not (module and colon and name):
         raise ValueError("write package.module:function")
@@ -174,10 +178,10 @@ def parse_function_name(text: str) -> str:
 
 
 def parse_merge_strategy(text: str) -> str:
-    """Return the merge mode for the id of a strategy; "" if the id leaves the mode open."""
+    """Return the merge mode that belongs to the id of a merge strategy; "" if the id does not determine the mode."""
     ids = {
         "ce9acb64-bde0-424c-9b91-f6ebba25356d": "COMMIT_TIME_ORDERING",
-        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": "",  # The default of Hudi 0.x, even without an ordering column.
+        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": "",  # Hudi 0.x stores it even without an ordering column.
         "00000000-0000-0000-0000-000000000000": "",
         "": "",
     }
@@ -187,7 +191,7 @@ def parse_merge_strategy(text: str) -> str:
 
 
 def parse_mergers(text: str) -> tuple[str, ...]:
-    """Parse class names. All of them must be mergers of Hudi."""
+    """Parse class names of record mergers. Refuse classes that are not part of Hudi."""
     known = {
         "HoodieAvroRecordMerger",
         "HoodiePreCombineAvroRecordMerger",
@@ -204,17 +208,17 @@ def parse_mergers(text: str) -> tuple[str, ...]:
 
 
 def parse_plan_strategy(text: str) -> str:
-    """Parse the plan strategy, which chooses the files of a clustering: one of Hudi's that lakeformat has."""
+    """Parse the class name of a plan strategy, which chooses the files of a clustering. Return its short name."""
     return _parse_strategy(text, _PLAN_STRATEGIES, "plan")
 
 
 def parse_execution_strategy(text: str) -> str:
-    """Parse the execution strategy of a clustering: one of Hudi's that lakeformat has."""
+    """Parse the class name of an execution strategy, which rewrites the files. Return its short name."""
     return _parse_strategy(text, _EXECUTION_STRATEGIES, "execution")
 
 
 def _parse_strategy(text: str, built: tuple[str, ...], what: str) -> str:
-    """Return the class name without its package and the prefix of its engine."""
+    """Return the class name without package and engine (``Spark``, ``Java``, ``Flink``). Refuse unsupported classes."""
     short = re.sub(r"^(org\.apache\.hudi\.[\w.]*\.)?(Spark|Java|Flink)", "", text.strip())
     if short not in built:
         names = ", ".join(f"Spark{name}" for name in built)
@@ -223,12 +227,12 @@ def _parse_strategy(text: str, built: tuple[str, ...], what: str) -> str:
 
 
 def parse_layout_strategy(text: str) -> str:
-    """Parse a layout strategy by Hudi's older or newer name."""
+    """Parse the order of rows in a clustering: ``linear``, ``z-order`` (older name ``zorder``) or ``hilbert``."""
     return "z-order" if text.strip().lower() == "zorder" else make_choice_parser("linear", "z-order", "hilbert")(text)
 
 
 def parse_pattern(text: str) -> str:
-    """Check a regular expression."""
+    """Check that a text is a regular expression, and return it."""
     try:
         re.compile(text.strip())
     except re.error as error:
@@ -237,7 +241,7 @@ def parse_pattern(text: str) -> str:
 
 
 def parse_codec(text: str) -> str:
-    """Parse a codec and return Arrow's name for it."""
+    """Parse the name of a compression codec. Return Arrow's name of the codec."""
     name = make_choice_parser("zstd", "snappy", "gzip", "uncompressed")(text)
     return "none" if name == "uncompressed" else name
 
@@ -247,12 +251,12 @@ class Option:
     """One option.
 
     Attributes:
-        key: Hudi's or lakeformat's full name.
-        doc: the help text.
-        effect: the step that it affects.
-        parse: makes the value from the text; raises ``ValueError`` with advice.
-        default: the default, as a parsed value.
-        aliases: other accepted names.
+        key: The full name: Hudi's if Hudi has the option, else lakeformat's.
+        doc: The help text.
+        effect: The action that the option affects; other actions ignore it.
+        parse: A function that converts the text to the value, or raises ``ValueError`` with advice.
+        default: The default, as a parsed value.
+        aliases: Other accepted names.
     """
 
     key: str
@@ -264,18 +268,20 @@ class Option:
 
 
 def import_callable(target: Any) -> Callable[..., Any]:
-    """Return a function that is given directly or as ``package.module:function``. The function's name may be dotted.
+    """Return the function ``target``, or import it if it is a text ``package.module:function``.
+
+    The part after the colon may be dotted, such as ``Class.method``.
 
     Raises:
-        ImportError: the module fails or lacks the function; the message is ``<class>: <reason>``.
-        TypeError: the target cannot be called; the message is its type's name.
+        ImportError: The import fails, or the module lacks the function. The message is ``<error class>: <reason>``.
+        TypeError: The target cannot be called. The message is the name of its type.
     """
     value = target
     if isinstance(target, str):
         module, _, name = target.partition(":")
         try:
             value = attrgetter(name)(importlib.import_module(module))
-        except Exception as error:  # The module is the user's: it may raise anything.
+        except Exception as error:  # Code of the user may raise anything.
             raise ImportError(f"{type(error).__name__}: {error}") from error
     if not callable(value):
         raise TypeError(type(value).__name__)
@@ -283,5 +289,5 @@ def import_callable(target: Any) -> Callable[..., Any]:
 
 
 def callable_name(function: Callable[..., Any]) -> str:
-    """Return ``module:function`` for a function. Unknown parts are replaced."""
+    """Return ``module:function`` for messages. If the callable has no such names, return ``?`` and its type."""
     return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', type(function).__name__)}"

@@ -1,4 +1,4 @@
-"""The options of a read, and their typed form."""
+"""The options of a read, and `ReadOptions`, a class with their values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 QUERY_TYPE: Final = "hoodie.datasource.query.type"
-#: A value of `QUERY_TYPE`.
+#: The value of `QUERY_TYPE` for an incremental query.
 INCREMENTAL: Final = "incremental"
 BEGIN: Final = "hoodie.datasource.read.begin.instanttime"
 END: Final = "hoodie.datasource.read.end.instanttime"
@@ -41,7 +41,7 @@ END_COLUMNS: Final = "hoodie.datasource.read.schema.use.end.instanttime"
 FULL_SCAN: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 HOLES: Final = "hoodie.read.timeline.holes.resolution.policy"
 FORMAT: Final = "hoodie.datasource.query.incremental.format"
-#: A value of `FORMAT`.
+#: The value of `FORMAT` for reading changes with the rows before and after.
 CHANGE_DATA: Final = "cdc"
 TIME_ZONE: Final = "time_zone"
 
@@ -148,23 +148,29 @@ class ReadOptions:
     """The typed options of a read. An option that is not given is None or empty.
 
     Attributes:
-        as_of: the point in time, as text.
-        incremental: whether to read the rows that the commits of a range wrote.
-        optimized: whether to read base files alone.
-        begin, end: bounds of the range, as text; exclusive and inclusive.
-        images: whether to read changes with their rows before and after.
-        full_scan: whether to read the newest rows if the table's state at the end of the range is gone.
-        end_columns: whether rows of a range have the columns of its end.
-        fails_at_holes: whether a pending commit with later completed commits is an error.
-        where: a condition in Spark SQL.
-        time_zone: zone of texts and naive times in conditions; None is UTC, or the session's zone under Spark.
-        columns: names of the columns to read.
-        meta_columns: whether the five meta columns come first.
-        skipping: whether statistics may rule out files and row groups.
-        verify: whether to read also the files and row groups that were ruled out.
-        split_bytes: compressed bytes that a task reads.
-        batch_commits, batch_files, batch_bytes: limits of a stream's batch.
-        start: start of a stream without a checkpoint, as text.
+        as_of: Time travel: the instant whose state is read, as the text that the user gave; None for the newest state.
+        incremental: Whether the read is an incremental query: it returns the rows that a range of commits wrote.
+        optimized: Whether the read is a read-optimized query: it reads base files and no log files.
+        begin: Exclusive start of the range of commits, as text.
+        end: Inclusive end of the range of commits, as text.
+        images: Whether an incremental query returns changes, with the rows before and after.
+        full_scan: Whether an incremental query returns the newest versions of rows if those at the end of the range
+            have been cleaned. If not, it fails.
+        end_columns: Whether the rows of an incremental query have the columns that the table had at the end of the
+            range, and not the current columns.
+        fails_at_holes: Whether an incremental query fails if a pending commit has later completed commits. If not, the
+            range ends before the pending commit.
+        where: The filter, a condition in Spark SQL.
+        time_zone: Name of the zone of texts and naive times in the filter; None is UTC, under Spark the session's zone.
+        columns: Names of the columns to read; None for all.
+        meta_columns: Whether the result begins with the five meta columns.
+        skipping: Whether files and row groups are skipped if their statistics show that no row matches the filter.
+        verify: Whether skipped files and row groups are read too, to fail if one of their rows matches.
+        split_bytes: Number of compressed bytes that one Spark task reads.
+        batch_commits: Maximum number of commits in a batch of a stream; None for no limit.
+        batch_files: Maximum number of files that the commits of a batch wrote; None for no limit.
+        batch_bytes: Maximum number of bytes of these files; None for no limit.
+        start: Start of a stream without a checkpoint, as text: ``earliest``, ``latest`` or an instant.
     """
 
     as_of: str | None
@@ -190,7 +196,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> ReadOptions:
-        """Make the typed options. ``value`` returns the value of a key, or its default."""
+        """Return the typed options. ``value`` is a function that returns the value of an option key, or its default."""
         incremental = value(QUERY_TYPE) == INCREMENTAL
         return cls(
             as_of=value("as.of.instant"),

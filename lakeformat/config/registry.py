@@ -1,4 +1,4 @@
-"""The list of all options: Hudi's key, aliases, type, default and help text. ``docs/options.md`` is made from it."""
+"""The list of all options, with key, aliases, parser, default and help text. ``docs/options.md`` is made from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
 
 
 def options_table() -> str:
-    """Return the options as a Markdown table, for `docs/options.md`."""
+    """Return a Markdown table of all options, which `docs/options.md` contains."""
     rows = ["| option | short names | default | what it does |", "|---|---|---|---|"]
     for option in OPTIONS:
         default = option.default

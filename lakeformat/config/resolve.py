@@ -1,6 +1,6 @@
-"""The parser of the user's options: all refused options go into one error, ignored ones into warnings.
+"""Parsing of the options of a call. One error lists all refused options; ignored options are logged as warnings.
 
-The options of a table also hold those of its file system, because Spark passes only texts to a source.
+The options may include those of the file system, because Spark passes only one map of texts to a data source.
 """
 
 from __future__ import annotations
@@ -26,19 +26,23 @@ __all__ = ["TIMESTAMP_PREFIXES", "Options", "resolve", "spark_storage_options", 
 
 _LOG: Final = logging.getLogger("lakeformat.config")
 
-#: (table, warning) pairs that this process has already logged.
+#: Pairs (table, topic of a warning) that this process has already logged.
 _WARNED: Final[set[tuple[str, str]]] = set()
+#: Number of pairs at which the set is emptied, to limit its memory.
 _MOST_WARNED: Final = 10_000
 
 
 @dataclass(frozen=True)
 class Options:
-    """Parsed options. `read`, `write`, `merge` and `clustering` are typed; any option can be read by its key.
+    """Parsed options of a call.
+
+    ``options[key]`` returns the value of any option, or its default. The properties `read`, `write`, `merge` and
+    `clustering` return typed groups of options.
 
     Attributes:
-        values: parsed values by key, of the options that the user gave; `is_set` tests for one.
-        extra_metadata: entries of the commit's extra metadata.
-        timestamp: options of the timestamp-based key generator.
+        values: Maps the keys of the options that the user gave to their parsed values.
+        extra_metadata: Entries for the extra metadata of the commit.
+        timestamp: Options of the timestamp-based key generator, by name, as texts.
     """
 
     values: Mapping[str, Any]
@@ -52,52 +56,57 @@ class Options:
 
     @cached_property
     def read(self) -> ReadOptions:
-        """Return the options of reading."""
+        """Return the options of a read as a typed value."""
         return ReadOptions.of(self.__getitem__)
 
     @cached_property
     def write(self) -> WriteOptions:
-        """Return the options of writing."""
+        """Return the options of a write as a typed value."""
         return WriteOptions.of(self.__getitem__)
 
     @cached_property
     def merge(self) -> MergeOptions:
-        """Return the options of the merge rule."""
+        """Return the options of the merge rule as a typed value."""
         return MergeOptions.of(self.__getitem__)
 
     @cached_property
     def clustering(self) -> ClusteringOptions:
-        """Return the options of clustering."""
+        """Return the options of clustering as a typed value."""
         return ClusteringOptions.of(self.__getitem__, self.is_set)
 
     @property
     def lock_seconds(self) -> float:
-        """Return the seconds that a write waits for the table's lock."""
+        """Return the maximum number of seconds that a write waits for the lock of the table."""
         return float(self["hoodie.write.lock.wait_time_ms"]) / 1000
 
     def is_set(self, key: str) -> bool:
-        """Tell whether the user set the option."""
+        """Tell whether the user gave the option, even with its default as value."""
         return key in self.values
 
     def with_values(self, **values: Any) -> Options:
-        """Return a copy with some values set. Keyword names are full option keys."""
+        """Return a copy with other values of some options. ``values`` maps full option keys to parsed values."""
         return Options({**self.values, **values}, self.extra_metadata, self.timestamp)
 
 
 def resolve(
     raw: Mapping[str, Any], *, effects: Iterable[Effect] = tuple(Effect), table: str = "", reads: bool = False
 ) -> Options:
-    """Parse options given under Hudi's names or short aliases, in any case.
+    """Parse options that are given by full name or alias, in any letter case.
+
+    An unknown option ``hoodie.*`` is only logged as a warning, so that jobs written for other releases run.
 
     Args:
-        table: the table's path; each warning is logged once per table and process.
-        reads: whether the options are for a read alone: then warnings about writes are not logged.
+        raw: Maps the given names to values.
+        effects: The actions to parse options for. Options with another effect are skipped.
+        table: The table's path. Each warning is logged once per table and process.
+        reads: Whether the options are for a read alone. Then warnings that an option has no effect are not logged.
 
     Raises:
-        InvalidOptionError: names every refused option with its cure: a bad value; an unknown option (with the nearest
-            known one); one option given twice with different values; an option that requests an unsupported feature; a
-            name similar to that of the record key, partition or ordering option if that option is not given. Any other
-            unknown ``hoodie.*`` option only logs a warning, so that jobs written for other releases run.
+        InvalidOptionError: At least one option is refused. The message lists every refused option with advice. An
+            option is refused if its value is not valid, if it is unknown (the message names the nearest known option),
+            if it is given twice with different values, or if it requests an unsupported feature. It is also refused if
+            its name resembles the option of the record key, the partitions or the ordering field, and that option is
+            not given.
     """
     judged = judge(raw, effects=frozenset(effects))
     errors = [verdict.error for verdict in judged.verdicts if verdict.error]
@@ -131,9 +140,9 @@ def _warn_once(table: str, topic: str, text: str) -> None:
     _LOG.warning("%s", text)
 
 
-#: All of fsspec's ``storage_options`` as JSON. Spark redacts options whose names hold "secret".
+#: Option with all of fsspec's ``storage_options`` as JSON. Its name contains "secret" so that Spark redacts it in logs.
 _WHOLE: Final = "fs.secret_storage_options"
-#: Names of Hadoop's S3A file system (``org.apache.hadoop.fs.s3a.Constants``) -> those of s3fs.
+#: Maps options of Hadoop's S3A file system (``org.apache.hadoop.fs.s3a.Constants``) to those of s3fs.
 _S3A: Final[Mapping[str, str]] = {
     "fs.s3a.access.key": "key",
     "fs.s3a.secret.key": "secret",
@@ -143,10 +152,10 @@ _S3A: Final[Mapping[str, str]] = {
 
 
 def storage_options_of(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the file system options among a table's options; none for local paths.
+    """Return the fsspec options among a table's options; {} for local paths.
 
-    ``fs.key`` is fsspec's ``key``. ``fs.s3a.access.key``, ``.secret.key``, ``.session.token`` and ``.endpoint`` are
-    used for S3. Hadoop's other names are ignored.
+    An option ``fs.x`` becomes fsspec's option ``x``. For S3, ``fs.s3a.access.key``, ``fs.s3a.secret.key``,
+    ``fs.s3a.session.token`` and ``fs.s3a.endpoint`` become the options of s3fs. Other options of Hadoop are ignored.
 
     >>> storage_options_of("s3://b/t", {"fs.s3a.access.key": "k", "fs.anon": "false", "fs.gs.project.id": "p"})
     {'key': 'k', 'anon': False}
@@ -169,5 +178,5 @@ def storage_options_of(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spark_storage_options(storage_options: Mapping[str, Any] | None) -> dict[str, str]:
-    """Make one Spark option that holds all file system options, or none; the inverse of `storage_options_of`."""
+    """Return fsspec options as one Spark option, {} if there are none. Invert `storage_options_of`."""
     return {_WHOLE: json.dumps(dict(storage_options))} if storage_options else {}

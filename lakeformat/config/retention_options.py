@@ -1,4 +1,4 @@
-"""The options of cleaning, archiving and expiry: how much of the past a table keeps, and which partitions expire."""
+"""The options of cleaning, archiving and expiry: which old files, instants and partitions are removed."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ _MOST: Final = "hoodie.partition.ttl.strategy.max.delete.partitions"
 
 
 def _parse_ttl_class(text: str) -> str:
-    """Parse the class of one of Hudi's two strategies. Refuse others."""
+    """Parse the class name of one of Hudi's two expiry strategies. Return the name of its type, as in `AgeStart`."""
     names = {"": "", "KeepByTimeStrategy": "KEEP_BY_TIME", "KeepByCreationTimeStrategy": "KEEP_BY_CREATION_TIME"}
     found = names.get(text.strip().rpartition(".")[2])
     if found is None:
@@ -217,13 +217,13 @@ TTL_OPTIONS: Final[tuple[Option, ...]] = (
 
 
 class Values(Protocol):
-    """The part of `Options` that this module uses. The module cannot import `Options`, which depends on it."""
+    """A protocol for `Options`, which this module cannot import because `Options` depends on this module."""
 
     def __getitem__(self, key: str) -> Any: ...
 
 
 class AgeStart(enum.Enum):
-    """The start of a partition's age: its newest commit, or its first commit."""
+    """The commit from which the age of a partition is counted: its newest commit, or its first commit."""
 
     LAST_WRITE = "KEEP_BY_TIME"
     CREATION = "KEEP_BY_CREATION_TIME"
@@ -234,10 +234,10 @@ class Expiry:
     """The rule by which partitions expire.
 
     Attributes:
-        strategy: the start of a partition's age.
-        days: days that partitions stay; with 0 or less none expires.
-        most_partitions: most partitions that expire at once.
-        partitions: the partition paths that may expire; all if it is empty.
+        strategy: The commit from which the age of a partition is counted.
+        days: Age in days at which a partition expires. If it is 0 or less, no partition expires.
+        most_partitions: Maximum number of partitions that expire at once.
+        partitions: Paths of the partitions that may expire; empty for all.
     """
 
     strategy: AgeStart
@@ -247,7 +247,7 @@ class Expiry:
 
 
 def make_expiry(options: Values, days: int | None = None) -> Expiry:
-    """Return the rule from the options, with ``days`` in place of the option's if it is given.
+    """Return the expiry rule that the options define. If ``days`` is not None, it replaces the option of the days.
 
     Raises:
         InvalidInputError: ``days`` is less than 1.
@@ -259,5 +259,5 @@ def make_expiry(options: Values, days: int | None = None) -> Expiry:
 
 
 def expires_inline(options: Values) -> bool:
-    """Tell whether partitions expire after writes."""
+    """Tell whether each write ends with deleting expired partitions."""
     return bool(options[_INLINE])

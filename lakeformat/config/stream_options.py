@@ -1,4 +1,4 @@
-"""The options of streams: start and size of a source's batches, and the identity of a batch that is sent again."""
+"""The options of streams: where a source starts, how large its batches are, and ids to detect repeated batches."""
 
 from __future__ import annotations
 

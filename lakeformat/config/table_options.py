@@ -1,4 +1,4 @@
-"""The options of a table, given at creation and stored in ``hoodie.properties``, and the typed merge options."""
+"""The options that a new table stores in ``hoodie.properties``, and `MergeOptions`, those of the merge rule."""
 
 from __future__ import annotations
 
@@ -177,10 +177,10 @@ class MergeOptions:
     """The typed options of the merge rule.
 
     Attributes:
-        mode: the merge mode, given by its name or the id of its strategy; None if neither is given.
-        mode_option: the option that names the mode.
-        payload: the payload class, with or without its package.
-        ordering: the ordering column of a new table.
+        mode: The merge mode that the user set, by its name or by the id of a merge strategy; None if not set.
+        mode_option: Key of the option that set the mode, for messages.
+        payload: The payload class that the user set, with or without its package; None if not set.
+        ordering: The ordering column of a new table; None if not set.
     """
 
     mode: str | None
@@ -190,15 +190,15 @@ class MergeOptions:
 
     @property
     def named_by(self) -> str | None:
-        """Return the option that names the rule, or None."""
+        """Return the key of the option that sets the merge rule: the mode's, else the payload's; None if unset."""
         return self.mode_option if self.mode else PAYLOAD if self.payload else None
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> MergeOptions:
-        """Make the typed options. ``value`` returns the value of a key, or its default.
+        """Return the typed options. ``value`` is a function that returns the value of an option key, or its default.
 
         Raises:
-            InvalidOptionError: mode and strategy contradict each other.
+            InvalidOptionError: The merge mode and the id of the merge strategy contradict each other.
         """
         mode, by_id = value(MODE), value(_STRATEGY)
         if mode and by_id and mode != by_id:

@@ -1,6 +1,7 @@
-"""The verdict on each option that a user gives: obeyed, ignored, refused, or misspelt. Pure.
+"""The decision about each option that a user gives: it is obeyed, ignored, refused, or misspelt.
 
-Names from other libraries are answered with the option of lakeformat that has the same meaning, if there is one.
+Nothing in this module raises or logs: `resolve` does. For option names of other libraries, the error proposes
+lakeformat's option with the same meaning.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from lakeformat.errors import nearest_name
 
 __all__ = ["Judgement", "OptionOutcome", "Verdict", "foreign_hint", "judge"]
 
-#: Name in lakeformat -> names of delta-rs, Delta's Spark source, pyiceberg, polars, pandas and databases, lower case,
-#: without ``_``, ``-`` and ``.``.
+#: Maps names of lakeformat's options to the names in delta-rs, Delta's Spark source, pyiceberg, polars, pandas and
+#: databases, in lower case and without ``_``, ``-`` and ``.``.
 _NAMES: Final[Mapping[str, str]] = {
     "record_key": """
         columnkey businesskey id idcolumn idcolumns identifierfields indexcolumn key keycolumn keycolumns keyfield
@@ -64,7 +65,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "lakeformat.batch.id": "txnversion",
     "storage_options": "s3options storage storageoptions fsoptions properties",
 }
-#: Names without an option -> what to do instead.
+#: Maps names of other libraries' options, without an equivalent option in lakeformat, to advice.
 _OTHERWISE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("uri", "url", "location", "tablepath", "tableuri", "root", "basepath"), "the path is given first"),
     **dict.fromkeys(("data", "df", "rows", "records"), "write rows by insert, upsert or overwrite of the table"),
@@ -77,7 +78,9 @@ _MEANT: Final[Mapping[str, str]] = {name: own_name for own_name, names in _NAMES
 
 
 def foreign_hint(name: str) -> tuple[str, str]:
-    """Return the name in lakeformat for an option of another library, and a hint. Both are empty if it is unknown.
+    """Return lakeformat's equivalent of another library's option, and a hint for the error.
+
+    The equivalent is "" if there is only advice. Both are "" if the option is unknown.
 
     >>> foreign_hint("timestampAsOf")
     ('as.of.instant', "; did you mean 'as.of.instant'?")
@@ -92,13 +95,14 @@ def foreign_hint(name: str) -> tuple[str, str]:
     return "", f"; {otherwise}" if otherwise else ""
 
 
-#: Options that Spark itself adds to those of a source.
+#: Options that Spark itself adds to the options of a data source.
 _SPARKS: Final = frozenset({"path", "paths", "header", "mergeschema", "checkpointlocation", "queryname"})
-#: Similarity (0 to 1) from which a long name is taken as a misspelling of one of Hudi's.
+#: Similarity (0 to 1) from which a ``hoodie.*`` name is regarded as a misspelling of a known name.
 _MISSPELT: Final = 0.9
-#: Similarity from which a known name is proposed for a short name.
+#: Similarity (0 to 1) from which the error for any other unknown name proposes a known name.
 _ALIKE: Final = 0.7
-#: The part of a table that is missing if the option is misspelt -> the option, and texts that similar names contain.
+#: Options that decide where rows are stored, so that a misspelling must be an error. Maps what the option sets to its
+#: key, and to texts that occur in misspellings of it.
 _ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "a record key": (WRITE + "recordkey.field", ("recordkey", "primarykey")),
     "partitions": (WRITE + "partitionpath.field", ("partitionpath", "partitionfield", "partitionby")),
@@ -110,7 +114,7 @@ _LIST: Final = "`lakeformat options` lists all"
 
 
 class OptionOutcome(enum.Enum):
-    """The outcome for an option: obeyed, ignored, refused or misspelt."""
+    """What happens with an option that the user gave."""
 
     OBEYED = "obeyed"
     IGNORED = "ignored"
@@ -120,17 +124,17 @@ class OptionOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on one option.
+    """The decision about one option.
 
     Attributes:
-        name: the name that the user gave.
-        text: the value as text; secrets are hidden.
-        outcome: whether the option is obeyed, ignored, refused or misspelt.
-        explanation: what the option does, what happens instead, or why it is refused.
-        cure: what to do about a refusal.
-        meant: the name that was probably meant by a misspelt one.
-        error: the error of a read or write; "" if it accepts the option.
-        warning: the warning that a read or write logs.
+        name: The option's name as the user gave it.
+        text: The value as text, with ``***`` for secrets.
+        outcome: Whether the option is obeyed, ignored, refused or misspelt.
+        explanation: Text that says what the option does, what happens instead, or why it is refused.
+        cure: Text that says what to do about a refusal.
+        meant: For a misspelt name, the known name that was probably meant.
+        error: Message of the error that a read or write with this option raises; "" if there is no error.
+        warning: Message of the warning that a read or write logs; "" if there is no warning.
     """
 
     name: str
@@ -145,13 +149,14 @@ class Verdict:
 
 @dataclass
 class Judgement:
-    """All options of a call, judged together.
+    """The decisions about all options of a call.
 
     Attributes:
-        values: parsed values by key, of the options that are obeyed.
-        extra_metadata: entries of the commit's extra metadata.
-        timestamp: options of the timestamp-based key generator.
-        without_effect: the effect that is missing -> the names of options that request it.
+        values: Maps the keys of obeyed options to their parsed values.
+        extra_metadata: Entries for the extra metadata of the commit.
+        timestamp: Options of the timestamp-based key generator, by name, as texts.
+        without_effect: Maps the explanation of a warning to the names of the options that are ignored with it.
+        verdicts: The decision about each option.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -162,10 +167,11 @@ class Judgement:
 
 
 def judge(raw: Mapping[str, Any], *, effects: frozenset[Effect] = frozenset(Effect)) -> Judgement:
-    """Judge every option. Nothing is raised or logged.
+    """Decide about every option of a call. Errors and warnings are returned in the result, not raised or logged.
 
     Args:
-        effects: options with other effects are skipped.
+        raw: Maps the names of options to their values, as the user gave them.
+        effects: The actions to judge options for. Options of lakeformat with another effect are skipped.
     """
     judgement, first_given, other_options = Judgement(), dict[str, tuple[str, str]](), list[tuple[str, str]]()
     given = [(str(name), value) for name, value in raw.items() if value is not None]
@@ -191,9 +197,9 @@ def judge(raw: Mapping[str, Any], *, effects: frozenset[Effect] = frozenset(Effe
 def _judge_known(
     judgement: Judgement, first_given: dict[str, tuple[str, str]], option: Option, name: str, value: Any
 ) -> Verdict:
-    """Judge an option of lakeformat and store its value."""
+    """Decide about an option of lakeformat. If it is obeyed, store its value in ``judgement``."""
     lower, text = name.lower(), _format_text(value)
-    if option.key == "where" and not isinstance(value, str):  # Converted to text, it would be parsed as SQL.
+    if option.key == "where" and not isinstance(value, str):  # Its text is not SQL.
         error = f"option where is of type {type(value).__name__}; write text, or give it to the read"
         return Verdict(name, text, OptionOutcome.REFUSED, "the value is not a text", "write text", error=error)
     try:
@@ -212,7 +218,7 @@ def _judge_known(
 
 
 def _judge_other(judgement: Judgement, name: str, text: str, missing: Iterable[str]) -> Verdict:
-    """Judge an option that is not one of lakeformat's: an option of Hudi or Spark, or an unknown one."""
+    """Decide about an option that lakeformat does not have: an option of Hudi or Spark, or an unknown one."""
     lower = name.lower()
     answer, shown = find_answer(lower), _redact(lower, text)
     if lower.startswith(TIMESTAMP_PREFIXES):
@@ -238,7 +244,7 @@ def _judge_other(judgement: Judgement, name: str, text: str, missing: Iterable[s
 
 
 def _judge_timestamp(judgement: Judgement, name: str, text: str, answer: Answer | None) -> Verdict:
-    """Judge an option of the timestamp-based key generator. Refuse unknown ones: they would change partition paths."""
+    """Decide about an option of the timestamp-based key generator. Refuse unknown names, which may change the paths."""
     lower = name.lower()
     if answer is not None:
         judgement.timestamp[lower] = text
@@ -256,7 +262,7 @@ def _judge_timestamp(judgement: Judgement, name: str, text: str, answer: Answer 
 
 
 def _judge_unknown(name: str, text: str, missing: Iterable[str]) -> Verdict:
-    """Judge a name that neither lakeformat nor Hudi has."""
+    """Decide about an option that neither lakeformat nor Hudi has."""
     lower = name.lower()
     shown = _redact(lower, text)
     if lower.startswith("fs."):
@@ -306,7 +312,7 @@ def _format_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     if isinstance(value, datetime):
-        # Always write microseconds, because a text without them means the end of its second.
+        # Always write microseconds: as an instant, a text without them means the end of its second.
         return value.isoformat(" ", "microseconds")
     return str(value)
 

@@ -1,4 +1,4 @@
-"""The options of a write and of the file index beside the table, and their typed form."""
+"""The options of a write and of the file index, and `WriteOptions`, a class with their values."""
 
 from __future__ import annotations
 
@@ -433,26 +433,30 @@ class WriteOptions:
     """The typed options of a write.
 
     Attributes:
-        operation: name of the operation; None for the table's default.
-        partitions: partition paths to delete, with ``*`` for any text.
-        dup_policy: what an insert does with existing keys: ``none`` does not check them, else ``drop`` or ``fail``.
-        dynamic: whether the mode overwrite replaces only the partitions of the rows.
-        combine: whether inserts keep one row per key.
-        fill_missing: whether columns that the input lacks become null.
-        index: type of the index; AUTO chooses one.
-        by_ranges, by_tree: whether key ranges rule out files, and whether they are searched as a tree.
-        update_partition: whether a global index moves rows between partitions.
-        buckets: number of buckets of each partition under the index BUCKET.
-        hash_fields: key fields whose values choose the bucket; empty for the whole key.
-        buffer_bytes: bytes that a step holds in memory.
-        file_bytes: most bytes of a base file.
-        small_bytes: files below this size get more rows.
-        auto_split: whether the rows of a new file follow from the size of stored files; else they are ``split_rows``.
-        split_rows: rows of a new file.
-        codec: codec of Parquet pages.
-        bloom_fpp: share of absent keys that a file's filter lets through.
-        row_group_rows, row_group_bytes: limits of a row group.
-        file_index: whether a file index is kept and used.
+        operation: Name of the operation; None for the table's default.
+        partitions: Partition paths to delete, with ``*`` for any text.
+        dup_policy: What an insert does with rows whose keys exist: ``none`` writes them without a check, ``drop``
+            leaves them out, ``fail`` raises an error.
+        dynamic: Whether Spark's save mode overwrite replaces only the partitions of the new rows, not the whole table.
+        combine: Whether insert and bulk_insert write only one row per key.
+        fill_missing: Whether columns of the table that the input lacks are written as null. If not, the write fails.
+        index: Type of the index that finds the file groups of existing keys. AUTO lets lakeformat choose.
+        by_ranges: Whether the Bloom index skips files whose key range does not include a key.
+        by_tree: Whether the Bloom index searches the key ranges in a tree.
+        update_partition: Whether a global index moves a record to another partition if its new row belongs there.
+        buckets: Number of buckets of each partition, with the index BUCKET.
+        hash_fields: Record key fields whose values determine the bucket; empty for the whole key.
+        buffer_bytes: Bytes of memory that each task uses for rows that are being written.
+        file_bytes: Maximum size of a base file in bytes.
+        small_bytes: Inserts add rows to base files below this size in bytes; 0 for never.
+        auto_split: Whether the number of rows of a new file is computed from the measured size of rows. If not, it is
+            ``split_rows``.
+        split_rows: Number of rows of a new file without ``auto_split``.
+        codec: Arrow's name of the codec that compresses Parquet pages.
+        bloom_fpp: False-positive rate of the Bloom filters in base files, 0 to 1.
+        row_group_rows: Maximum number of rows of a row group.
+        row_group_bytes: Maximum number of bytes of a row group.
+        file_index: Whether the write updates and uses the file index.
     """
 
     operation: str | None
@@ -480,7 +484,7 @@ class WriteOptions:
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> WriteOptions:
-        """Make the typed options. ``value`` returns the value of a key, or its default."""
+        """Return the typed options. ``value`` is a function that returns the value of an option key, or its default."""
         index = value("hoodie.index.type")
         return cls(
             operation=value(WRITE + "operation"),

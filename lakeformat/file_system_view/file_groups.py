@@ -34,10 +34,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Listing:
-    """Every base file and log file in the partition folders, of any instant.
+    """The base files and log files found in the partition folders, committed or not.
 
     Attributes:
-        change_data: log files of change data (``.cdc``), which hold no rows and are not in ``logs``.
+        change_data: log files of change data (``.cdc``). They hold no rows of the table, so they are not in ``logs``.
     """
 
     bases: tuple[BaseFile, ...]
@@ -51,7 +51,7 @@ def list_files(storage: Storage) -> Listing:
 
 
 def list_partitions(storage: Storage, partitions: Iterable[str]) -> Listing:
-    """List the files of some partitions."""
+    """List the files in the folders of the given partition paths."""
     return _make_listing((path, storage.list(path)) for path in partitions)
 
 
@@ -95,14 +95,14 @@ def visible_files(
     replaced: frozenset[FileGroupId],
     file_names: Callable[[str], Mapping[FileGroupId, str]],
 ) -> tuple[BaseFile, ...]:
-    """Return the newest committed version of each file group that no replacecommit hides, by partition and file id.
+    """Return the newest committed base file of each file group that is not replaced, sorted by partition and file id.
 
     Args:
         listed: all base files found.
-        timeline: the timeline, cut at the wanted instant.
+        timeline: the timeline up to the wanted instant.
         replaced: file groups that replacecommits of the timeline hide.
-        file_names: instant time -> file group -> file name, from the statistics of an active commit. A file that the
-            statistics do not name does not belong to the table: a failed task attempt or writer left it.
+        file_names: returns for the time of an active commit a mapping of file group to the file name in the commit's
+            statistics. A file that the statistics do not name is skipped: a failed task attempt or writer left it.
     """
     active = timeline.commit_times
     newest: dict[FileGroupId, BaseFile] = {}
@@ -128,7 +128,7 @@ def check_complete(
     location: str,
     is_time_travel: bool,
 ) -> None:
-    """Check that every file version that the commits name exists with its full size.
+    """Check that the newest base file that the commits name for each file group exists with its full size.
 
     Raises:
         InstantNotAvailableError: when time travelling, a file has been cleaned away.
@@ -165,10 +165,10 @@ def check_complete(
 def find_missing_before(
     undone: Sequence[tuple[Instant, CommitMetadata]], listing: Listing, location: str
 ) -> str | None:
-    """Return why the state before some commits is not available any more; None if the state is available.
+    """Return the reason why the state before some commits cannot be read any more; None if it can be read.
 
-    The earlier versions of the file groups that the commits rewrote or replaced must still exist, whatever has been
-    cleaned or archived since. File groups that no commit touched have not changed.
+    It can be read if the earlier versions of all file groups that the commits rewrote or replaced still exist. The
+    other file groups need no check, because they have not changed.
     """
     times = {instant.time for instant, _ in undone}
     bases = {(file.group, file.name.instant_time) for file in listing.bases}

@@ -38,9 +38,10 @@ __all__ = [
     "virtual_key_settings",
 ]
 
-#: Key of ``extraMetadata``: JSON list of the commit's files that may hold rows of other partition values.
+#: Key of ``extraMetadata``. Its value is a JSON list of the commit's files that may hold rows whose partition values
+#: differ from their folder's.
 OFF_FOLDER: Final = "lakeformat.files.off.folder"
-#: Hudi's operations that put a new row into the folder of its own partition values.
+#: Hudi's operations that store a new row in the folder of its own partition values.
 _INSERTING: Final = frozenset({"INSERT", "UPSERT", "BULK_INSERT", "INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE"})
 
 _DELETING: Final = frozenset({"DELETE"})
@@ -49,9 +50,9 @@ Flags = npt.NDArray[np.bool_]
 
 
 def reading_key_settings(config: TableConfig) -> KeySettings:
-    """Return the settings by which partition paths are parsed.
+    """Return the key settings for parsing partition paths into values.
 
-    Paths of custom generators, whose types are not stored, and of generators outside Hudi give no values.
+    If the key generator is custom, so that its field types are not stored, or not from Hudi, the paths give no values.
     """
     fields = config.partition_fields
     try:
@@ -69,7 +70,7 @@ def reading_key_settings(config: TableConfig) -> KeySettings:
 
 
 def partition_column_values(paths: Sequence[str], keys: KeySettings, schema: pa.Schema) -> Mapping[str, pa.Array]:
-    """Return, for each partition column, the value in each partition path; null if the path does not give it.
+    """Return a mapping of partition column to its value in each path, as an array; null if a path does not give it.
 
     Args:
         schema: the stored columns, which give the types.
@@ -84,7 +85,7 @@ def partition_column_values(paths: Sequence[str], keys: KeySettings, schema: pa.
 
 
 def dropped_column_values(path: str, config: TableConfig, schema: pa.Schema) -> Mapping[str, pa.Scalar]:
-    """Return the values of the partition columns in a folder, for a table whose files do not hold these columns.
+    """Parse the values of the partition columns from a folder's path, for a table whose files do not hold them.
 
     If the path does not give the value of a text column (for example, a path made from a time), the value is the path's
     text.
@@ -119,7 +120,7 @@ def dropped_column_values(path: str, config: TableConfig, schema: pa.Schema) -> 
 
 
 def virtual_key_settings(config: TableConfig) -> KeySettings:
-    """Return the settings by which record keys are made for a table that does not store them (virtual keys).
+    """Return the key settings for computing the record keys of a table that does not store them (virtual keys).
 
     Raises:
         UnsupportedTableError: the class of the key generator is not known. Read-optimized queries need no keys.
@@ -135,9 +136,10 @@ def virtual_key_settings(config: TableConfig) -> KeySettings:
 
 
 def find_misplaced_rows(values: Mapping[str, pa.Array], bounds: Mapping[str, ColumnBounds]) -> tuple[Flags, Flags]:
-    """Return two flags per file: whether a row may have another value than its folder, and whether this is known.
+    """Compare the partition values of the folders with the bounds of the files. Return two flags per file.
 
-    The bounds of the file decide. If they are not known, a row may have another value.
+    The first flag tells whether a row of the file may have another value than the folder. The second flag tells whether
+    the bounds that decide this are known. If they are not known, the first flag is true.
 
     Args:
         values: result of `partition_column_values`, with an entry per file.
@@ -164,7 +166,7 @@ def find_folder_proven_files(metadata: CommitMetadata) -> frozenset[str]:
     if listed_paths is not None:
         try:
             return frozenset(stat.path for stat in metadata.all_stats()).difference(json.loads(listed_paths))
-        except (ValueError, TypeError):  # lakeformat did not write it.
+        except (ValueError, TypeError):  # It is not lakeformat's JSON, so it proves nothing.
             return frozenset()
     if metadata.operation not in _INSERTING:
         return frozenset()
@@ -172,9 +174,10 @@ def find_folder_proven_files(metadata: CommitMetadata) -> frozenset[str]:
 
 
 def find_folder_proven_logs(metadata: CommitMetadata) -> Mapping[str, int | None]:
-    """Return the commit's log files: path -> bytes if its new rows are proven to have their folder's values, else None.
+    """Return a mapping of the commit's log files to their size in bytes, or to None if nothing is proven.
 
-    Only inserts are known to lie in the folder of their own values, and deletes bring no rows.
+    A size means: the new rows in the log file are proven to have the partition values of their folder. Only inserts
+    are known to lie in the folder of their own values, and deletes bring no rows.
     """
     logs = (stat for stat in metadata.all_stats() if LogFileName.match(stat.path.rpartition("/")[2]))
     inserts = metadata.operation in _INSERTING or metadata.operation in _DELETING

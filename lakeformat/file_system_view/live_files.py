@@ -1,4 +1,4 @@
-"""The live files of a snapshot as columns. Readers plan on the columns, and make objects only for the chosen files."""
+"""The live files of a snapshot as columns. Planning uses the columns and creates objects only for the chosen files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ __all__ = [
     "log_slice_flags",
 ]
 
-#: Facts of a file: path of its folder, its name and the instant in the name, bytes, rows (null: not known), row groups.
+#: Columns of a table of files. ``instant_time`` is the instant in the file's name. ``rows`` and ``row_groups`` are
+#: counts; null if they are not known.
 FILE_COLUMNS: Final = pa.schema(
     [
         pa.field("partition_path", pa.string()),
@@ -45,9 +46,9 @@ class Portion:
     """Some live files, in order of partition path and file id.
 
     Attributes:
-        files: `FILE_COLUMNS`, a row per file slice. For a slice with log files, name and instant are null, and bytes
-            are the sum of all its files.
-        bounds: by column path, an entry per slice.
+        files: a table with `FILE_COLUMNS`, a row per file slice. For a slice with log files, name and instant are null,
+            and the size is the sum of all its files.
+        bounds: mapping of column path to bounds with an entry per slice.
         slices: an entry per slice: the slice if it has log files, else None. The attribute itself is None if no slice
             has log files.
     """
@@ -77,7 +78,7 @@ class LiveFiles(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all slices."""
+        """Return the total size of all slices in bytes."""
 
     def partitions(self) -> Sequence[str]:
         """Return the partition paths that have files, sorted."""
@@ -86,19 +87,19 @@ class LiveFiles(Protocol):
         """Return the base files of one partition, by file id."""
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
-        """Return the bounds of a column in each file of `of_partition`; None if they are not known."""
+        """Return the bounds of a column, an entry per file in the order of `of_partition`; None if not known."""
 
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
         """Yield all files in portions.
 
         Args:
-            columns: paths of the columns whose bounds are given if they are known.
+            columns: paths of the columns whose bounds the portions contain, if they are known.
             predicate: portions without a match may be left out.
         """
 
 
 def file_columns(files: Sequence[BaseFile]) -> pa.Table:
-    """Return files as `FILE_COLUMNS`. Rows and row groups are null."""
+    """Convert file objects to a table with `FILE_COLUMNS`. Its counts of rows and row groups are null."""
     return _columns([file.partition_path for file in files], files, [file.size_bytes for file in files])
 
 
@@ -116,14 +117,14 @@ def _columns(paths: Sequence[str], files: Sequence[BaseFile | None], sizes: Sequ
 
 
 def file_objects(files: pa.Table) -> tuple[BaseFile, ...]:
-    """Make file objects from `FILE_COLUMNS`, the inverse of `file_columns`. It takes some 3 microseconds per file."""
+    """Convert a table with `FILE_COLUMNS` to file objects, in about 3 microseconds per file."""
     columns = (files.column(name).to_pylist() for name in ("partition_path", "name", "size_bytes"))
     return tuple(BaseFile(path, BaseFileName.parse(name), size) for path, name, size in zip(*columns, strict=True))
 
 
 @dataclass(frozen=True)
 class ListedFiles:
-    """Live files that a listing found, by partition path and file id. The bounds of their columns are not known.
+    """Live base files that a listing found, sorted by partition path and file id. Their column bounds are not known.
 
     Memory: one object per file.
     """
@@ -144,7 +145,7 @@ class ListedFiles:
 
     @property
     def has_logs(self) -> bool:
-        """Return False: these are base files."""
+        """Return False: a listing without log files has only base files."""
         return False
 
     @property
@@ -225,7 +226,7 @@ class ListedSlices:
 
 
 class FilesByPartition(Mapping[str, tuple[BaseFile, ...]]):
-    """Partition path -> its live files. Objects are made for a partition when it is looked up."""
+    """A mapping of partition path to its live base files. A look-up creates the file objects of one partition."""
 
     def __init__(self, live: LiveFiles) -> None:
         self._live = live
@@ -244,7 +245,10 @@ class FilesByPartition(Mapping[str, tuple[BaseFile, ...]]):
 
 
 class SlicesByPartition(Mapping[str, tuple[FileSlice, ...]]):
-    """Partition path -> its live file slices, by file id. Objects are made for a partition when it is looked up."""
+    """A mapping of partition path to its live file slices, sorted by file id.
+
+    If the slices come from the file index, a look-up creates the objects of one partition.
+    """
 
     def __init__(self, live: LiveFiles) -> None:
         self._live = live

@@ -1,4 +1,4 @@
-"""Facts about log files from commits: whether a log file holds only updates, and whether it deletes. Pure.
+"""Facts about log files from commits: whether a log file holds only updates, and whether it deletes.
 
 The statistics of a commit give these facts for the files that it wrote. But a commit may be archived before a
 compaction merges its log files. So a commit of lakeformat also copies the known facts about the earlier log files of
@@ -20,13 +20,13 @@ __all__ = ["EARLIER_LOGS", "add_log_facts", "earlier_log_facts"]
 #: Key of ``extraMetadata``: known facts about the earlier log files of the slices that the commit wrote to.
 EARLIER_LOGS: Final = "lakeformat.earlier.logs"
 _UPDATING, _UPSERTING = "updating", "upserting"
-#: The value that means all slices that the commit wrote to.
+#: A fact with this value, instead of a list of file ids, holds for all slices that the commit wrote to.
 _ALL: Final = "*"
-#: The operation of a commit that merges log blocks, including blocks that brought new keys.
+#: Operation of a commit that merges log blocks. Its counts are not used, because merged blocks may have added new keys.
 _LOG_COMPACTION: Final = "LOG_COMPACT"
 
-#: Gets a commit's time and a log file that the commit wrote. Returns whether the commit saw the slice's present base
-#: file.
+#: A function of a commit's time and a log file that the commit wrote. It returns whether the commit saw the base file
+#: that the slice has now.
 SawBaseFile = Callable[[str, WriteStat], bool]
 
 
@@ -82,7 +82,7 @@ def earlier_log_facts(stats: Sequence[WriteStat], live: LiveFiles) -> Mapping[st
 
     Args:
         stats: statistics of the files that the commit wrote.
-        live: the slices that it wrote to, as the write saw them.
+        live: the live files as the write saw them.
     """
     written = [stat for stat in stats if stat.log_names[:-1]]
     if not written or not isinstance(live, ListedSlices):
@@ -96,20 +96,20 @@ def earlier_log_facts(stats: Sequence[WriteStat], live: LiveFiles) -> Mapping[st
 
 
 def _copied_facts(metadata: CommitMetadata) -> Iterator[tuple[WriteStat, str]]:
-    """Yield the log files that a commit wrote, each with a fact that holds for all earlier log files of its slice."""
+    """Yield pairs of a log file that a commit wrote and a fact that holds for all earlier log files of its slice."""
     text = metadata.extra.get(EARLIER_LOGS)
     if text is None:
         return
     try:
         facts = {name: frozenset(ids) for name, ids in json.loads(text).items() if name in {_UPDATING, _UPSERTING}}
     except (ValueError, TypeError, AttributeError):
-        return  # lakeformat did not write it.
+        return  # It is not lakeformat's JSON, so no fact is known.
     for stat in metadata.all_stats():
         if stat.log_names:
             yield from ((stat, name) for name, ids in facts.items() if _ALL in ids or stat.file_id in ids)
 
 
 def _earlier_paths(stat: WriteStat) -> Iterator[str]:
-    """Yield the paths of a slice's log files before the one that was written."""
+    """Yield the paths of the log files that the slice had before this log file was written."""
     own = stat.path.rpartition("/")[2]
     return (join_path(stat.partition_path, name) for name in stat.log_names if name != own)

@@ -1,6 +1,6 @@
-"""Schema on read: how files of a table's past schemas hold its present columns, by column ids.
+"""Schema on read: how files with a past schema store the table's present columns, which are matched by column id.
 
-Hudi keeps the columns with their ids in ``extraMetadata`` of commits, and all schemas of the past in the files of
+Hudi stores the columns with their ids in ``extraMetadata`` of commits, and all schemas of the past in the files of
 ``.hoodie/.schema`` (Hudi: ``FileBasedInternalSchemaStorageManager``). A file has the schema of its own instant.
 """
 
@@ -19,7 +19,7 @@ __all__ = ["compare_schemas", "schema_versions"]
 
 FOLDER: Final = f"{HOODIE}/.schema"
 _ENDING: Final = ".schemacommit"
-#: (stored type, type now): pairs that convert without loss for all values, and as Hudi converts them.
+#: Pairs of stored type and present type for which every value converts without loss, and to the same value as in Hudi.
 _WIDENS: Final = frozenset({
     ("int", "long"), ("int", "double"), ("float", "double"), ("int", "string"), ("long", "string"), ("date", "string"),
 })  # fmt: skip
@@ -28,7 +28,7 @@ _WIDENS: Final = frozenset({
 def schema_versions(
     storage: Storage, commits: Sequence[tuple[str, CommitMetadata]], location: str
 ) -> tuple[SchemaVersion, ...]:
-    """Return how files of each past schema hold the columns; empty if columns are identified by their names.
+    """Return how files of each schema store the present columns; empty if columns are identified by their names.
 
     Args:
         commits: the commits up to the wanted instant, in order.
@@ -58,7 +58,7 @@ def _read_stored(storage: Storage, location: str) -> Iterable[InternalSchema]:
 
 
 def compare_schemas(then: InternalSchema, now: InternalSchema) -> SchemaVersion:
-    """Return how files of the schema `then` hold the columns of the schema `now`."""
+    """Return how files with the schema `then` store the columns of the schema `now`."""
     by_id: Mapping[int, SchemaColumn] = {column.id: column for column in then.columns}
     names = {column.name for column in then.columns}
     stored: dict[str, str | None] = {}
@@ -95,7 +95,7 @@ def _is_widening(old: str, now: str) -> bool:
 
 
 def _is_wider(old: str, now: str) -> bool:
-    """Tell whether both types are decimals of one scale, and the new one has no fewer digits."""
+    """Tell whether both types are decimals of the same scale, and the new type has at least as many digits."""
     numbers = [_digits(kind) for kind in (old, now)]
     if numbers[0] is None or numbers[1] is None:
         return False

@@ -18,7 +18,8 @@ from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, Lo
 
 __all__ = ["LatestBase", "build_slices", "check_logs", "find_absent_logs"]
 
-#: Returns the greatest instant of a base file that a log file may belong to; None if the log file does not count.
+#: A function that returns the greatest instant of a base file that a log file may belong to; None if the log file is
+#: not visible.
 LatestBase: TypeAlias = Callable[[LogFile], str | None]
 
 
@@ -34,7 +35,7 @@ def build_slices(
         bases: the newest committed version of each file group.
         logs: all log files found.
         replaced: file groups that replacecommits hide.
-        latest_base: see `LatestBase`.
+        latest_base: returns the greatest instant of a base file that a log file may belong to (`LatestBase`).
     """
     base_of = {base.group: base for base in bases}
     logs_of: dict[FileGroupId, list[LogFile]] = {}
@@ -53,7 +54,7 @@ def _slice(group: FileGroupId, base: BaseFile | None, logs: Iterable[LogFile]) -
 
 
 def find_absent_logs(commits: Iterable[tuple[str, CommitMetadata]], listed: Iterable[LogFile]) -> list[LogFile]:
-    """Find the log files that commits have written and that do not exist: they were cleaned or lost."""
+    """Return the log files that commits have written and that do not exist any more: they were cleaned or lost."""
     there = {log.path for log in listed}
     found = []
     for _, metadata in commits:

@@ -55,7 +55,8 @@ __all__ = [
 ]
 
 _AT_A_TIME: Final = 1024
-#: For copy-on-write tables of this version the schema in the commits is complete, so a snapshot opens no file.
+#: In copy-on-write tables of this version, the schema in commits is complete. So no file is opened to find the
+#: operation column.
 _WE_WRITE: Final = 6
 
 
@@ -64,12 +65,12 @@ class ChangeRange:
     """A range of commits. Only rows that they wrote are read.
 
     Attributes:
-        since: exclusive begin of the range: a completion time in timeline layout 2, an instant time in layout 1.
+        since: exclusive start of the range: a completion time in timeline layout 2, an instant time in layout 1.
         until: the last commit of the range, in the same unit; ``since`` if the range is empty. The next range begins
             there.
-        predicate: predicate on the commit time of rows, bound.
-        before_merging: whether base rows and log records are selected before they are merged. If False, the merged rows
-            are.
+        predicate: bound predicate that selects the rows of the range by their commit time.
+        before_merging: whether the predicate selects base rows and log records before they are merged. If False, it
+            selects merged rows.
     """
 
     since: str
@@ -85,11 +86,11 @@ class Snapshot:
 
     Attributes:
         config: the table's settings.
-        timeline: all active instants, not cut.
-        instant_time: the newest commit that counts; None in an empty table.
+        timeline: all active instants, even those after ``instant_time``.
+        instant_time: time of the newest visible commit; None in an empty table.
         schema: the table's columns without the meta columns; None if no commit, property or file gives them.
         live: the live files.
-        versions: for a table changed by schema on read: how files of each past schema hold the columns.
+        versions: for a table changed by schema on read, how files of each schema store the columns; else empty.
         changes: the commits whose rows are read; None for all.
     """
 
@@ -111,7 +112,7 @@ class Snapshot:
         return tuple(file for portion in self.live.portions() for file in file_objects(portion.files))
 
     def each_file(self) -> Iterator[BaseFile]:
-        """Yield the live base files one by one. Objects are made some at a time; a caller may need only a few."""
+        """Yield the live base files one by one. Create objects in portions, because a caller may need only a few."""
         live = self.live.bases if isinstance(self.live, ListedSlices) else self.live
         for files in (portion.files for portion in live.portions()):
             for start in range(0, files.num_rows, _AT_A_TIME):
@@ -142,7 +143,7 @@ class Snapshot:
         return SliceMergeRules(self._rule, self._visible.since(piece.earliest), shape, only)
 
     def shape(self, file: BaseFile) -> StoredShape | None:
-        """Return how the columns of a base file that is read alone become the table's; None if they are the same."""
+        """Return the conversion of a base file's columns into the table's, if it is read alone; None if equal."""
         if not self._is_shaped:
             return None
         shape = self._shapes[file.partition_path]
@@ -184,7 +185,7 @@ class Snapshot:
 
     @cached_property
     def slices(self) -> Mapping[str, tuple[FileSlice, ...]]:
-        """Return the live file slices by partition path. Writes use them."""
+        """Return the live file slices by partition path."""
         return SlicesByPartition(self.live)
 
     def each_slice(self) -> Iterator[FileSlice]:
@@ -202,7 +203,7 @@ class Snapshot:
 
 
 class _Shapes(dict[str, StoredShape]):
-    """Partition path -> how its files are read. An entry is made when it is looked up."""
+    """A mapping of partition path to the rules for reading its files. A look-up creates the entry."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
@@ -224,10 +225,10 @@ def list_snapshot(
     is_time_travel: bool = False,
     needed_times: frozenset[str] | None = None,
 ) -> Snapshot:
-    """Return the table at a timeline, by listing every partition folder.
+    """Build the snapshot of the table at an instant by listing every partition folder.
 
     Args:
-        whole: the timeline, not cut. Load it before this call: a file of a commit that completes meanwhile is then not
+        whole: all active instants. Load them before this call: a file of a commit that completes meanwhile is then not
             visible, and every file of a commit on the timeline is in the listing.
         as_of: the instant; None for now.
         is_time_travel: whether the timeline ends in the past, so that files may have been cleaned away since.
@@ -272,7 +273,7 @@ def list_snapshot(
 
 
 def _add_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | ListedSlices) -> pa.Schema:
-    """Add the sixth meta column if a file has it: commits do not show it (Hudi: ``hasOperationField``)."""
+    """Add the operation column if a file has it: the schemas in commits lack it (Hudi: ``hasOperationField``)."""
     if OPERATION in schema.names:
         return schema
     base = next(iter(live.bases.files if isinstance(live, ListedSlices) else live.files), None)
@@ -288,9 +289,9 @@ def _add_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | List
 
 
 def make_latest_base(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> LatestBase:
-    """Return the function that gives the greatest instant of a base file that a log file may belong to.
+    """Return a function that returns the greatest instant of a base file that a log file may belong to.
 
-    See `build_slices`.
+    `build_slices` uses the function to assign log files to file slices.
     """
     times = {log.name.instant_time for log in logs}
     if timeline.layout.has_completion_times:
@@ -300,21 +301,21 @@ def make_latest_base(store: TimelineStore, timeline: Timeline, logs: Iterable[Lo
         known = {time: time for time in planned}
         known |= store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})
     else:
-        # A pending commit opens no slice, neither by a base file nor by a log file: a rollback deletes both.
+        # Neither a base file nor a log file of a pending commit starts a slice: a rollback would delete the file.
         opening = {instant.time for instant in timeline.pending if instant.action in COMMIT_ACTIONS}
         known = {time: time for time in times - opening if time <= (timeline.newest_time or "")}
     return lambda log: known.get(log.name.instant_time)
 
 
 class FileNames:
-    """Callable: instant time -> file group -> the file name that the statistics of the commit give."""
+    """A callable that takes a commit's time and returns a mapping of file group to file name, from its statistics."""
 
     def __init__(self, commits: Mapping[str, CommitMetadata]) -> None:
         self._commits = commits
         self._named: dict[str, Mapping[FileGroupId, str]] = {}
 
     def __call__(self, time: str) -> Mapping[FileGroupId, str]:
-        """Return the file names of one commit by file group."""
+        """Return a mapping of file group to the file name that the statistics of one commit give."""
         if time not in self._named:
             self._named[time] = {
                 FileGroupId(stat.partition_path, stat.file_id): stat.path.rpartition("/")[2]
@@ -347,7 +348,7 @@ def check_instant_available(store: TimelineStore, timeline: Timeline, as_of: str
 def table_schema(
     store: TimelineStore, config: TableConfig, commits: tuple[Instant, ...], files: Sequence[BaseFile]
 ) -> pa.Schema | None:
-    """Return the newest schema that a commit holds, else the one given at creation, else that of a base file.
+    """Return the newest schema in a commit, else the schema given at creation, else that of a base file, else None.
 
     Dropped partition columns come last. Their type is text if neither a commit nor the schema given at creation has it.
     Source: Hudi's ``TableSchemaResolver``.

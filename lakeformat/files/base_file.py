@@ -52,12 +52,12 @@ __all__ = [
     "stored_schema",
 ]
 
-#: Rows of a sample, at most.
+#: Maximum number of rows of a sample, from which the encoding and codec of a column are chosen.
 SAMPLE_ROWS: Final = 8192
 _DICTIONARY_SHARE: Final = 0.5
-#: In a sample of fewer rows, values may repeat by chance.
+#: Minimum number of rows of a part of a sample: in fewer rows, values may repeat by chance.
 _LEAST_JOINING: Final = 32
-#: Parts of a file's rows that are checked separately: the rows of several writes follow one another.
+#: Maximum number of equal parts of a sample that are checked separately, because it may contain rows of several writes.
 _STRETCHES: Final = 16
 
 
@@ -89,7 +89,7 @@ def _split_sample(rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _repeat_in_any(column: pa.ChunkedArray, stretches: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether values repeat in the first rows, or in any of the stretches taken alone."""
+    """Tell whether values repeat in the first rows, or within any one of the stretches (start and length)."""
     if not stretches or len(column) > SAMPLE_ROWS:
         return any(_has_repeats(column.slice(*each)) for each in ((0, SAMPLE_ROWS), *stretches))
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
@@ -100,7 +100,7 @@ def _repeat_in_any(column: pa.ChunkedArray, stretches: Sequence[tuple[int, int]]
         return False
     codes = np.asarray(encoded.indices)
     order = np.argsort(codes, kind="stable")
-    previous = np.full(len(codes), -1)  # The previous position of the same value.
+    previous = np.full(len(codes), -1)  # For each row, the previous row with the same value; -1 if none.
     repeats = np.flatnonzero(codes[order[1:]] == codes[order[:-1]])
     previous[order[repeats + 1]] = order[repeats]
     return any(
@@ -130,14 +130,15 @@ def leaf_columns(field: pa.Field, path: str) -> Iterator[str]:
         yield from leaf_columns(child, below)
 
 
-#: Rows of a row group; also the unit in which files are read and merged.
+#: Maximum number of rows of a row group; also the default batch size, in rows, for reading and merging files.
 ROW_GROUP_ROWS: Final = 131_072
-#: Default for the bytes of a row group in memory; Hudi's default for the rows that Parquet buffers.
+#: Default for the maximum size of a row group in memory, in bytes. It equals Hudi's default for Parquet's row buffer.
 ROW_GROUP_BYTES: Final = 125_829_120
 
-#: The type of text whose values repeat: Parquet takes it without hashing the values again.
+#: The type of text columns whose values repeat. The Parquet writer stores it without hashing the values again.
 ENCODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
-#: Made from a buffer, because `pa.array` imports pandas, which takes half a second in every new process.
+#: The indices of a column with one value. Made from a buffer, because `pa.array` imports pandas, which takes half a
+#: second in every new process.
 _ZEROS: Final = pa.Array.from_buffers(pa.int32(), ROW_GROUP_ROWS, [None, pa.py_buffer(bytes(4 * ROW_GROUP_ROWS))])
 #: Meta columns with few values each. Parquet gets them as dictionaries and does not hash them.
 _REPEATED: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
@@ -146,11 +147,11 @@ _SAMPLE_BYTES: Final = 4 << 20
 _PAGE_BYTES: Final = 1 << 20
 _PAGE_LOOKS: Final = 1024
 _HEADROOM: Final = 1.2
-#: Footer bytes for one column of one row group, about: offsets, encodings, least and greatest value.
+#: Approximate footer bytes of one column of one row group: offsets, encodings, minimum and maximum.
 _COLUMN_FOOTER_BYTES: Final = 160
 #: A column is compressed by the default codec only if it shrinks to this share of its size.
 _WORTH_COMPRESSING: Final = 0.9
-#: The same share for record keys, which tagging and merging read often.
+#: The share for record keys. It is lower, because writes read keys often, and reading uncompressed keys is faster.
 _WORTH_COMPRESSING_KEYS: Final = 0.4
 
 
@@ -163,8 +164,8 @@ class FileSettings:
         key_texts: names of the record key column and, if the record key is a copy of another column, that column.
         fpp: false-positive rate of the filter.
         indexed_paths: paths of the leaf columns whose statistics the file index keeps.
-        row_group_rows: most rows of a row group.
-        row_group_bytes: most bytes of its rows in memory, without dictionaries; a larger row gets its own row group.
+        row_group_rows: maximum number of rows of a row group.
+        row_group_bytes: maximum size of its rows in memory, without dictionaries. A larger row gets its own row group.
     """
 
     schema: pa.Schema
@@ -183,7 +184,7 @@ def stored_schema(schema: pa.Schema, encoded: Collection[str] = ()) -> pa.Schema
     """Return the schema for the Parquet writer: the five meta columns, then the table's columns.
 
     Args:
-        encoded: text columns that come as dictionaries.
+        encoded: names of the text columns that are written as dictionaries.
     """
     meta = [pa.field(name, ENCODED_TEXT if name in _REPEATED else pa.string()) for name in META_COLUMNS]
     return pa.schema([*meta, *(field.with_type(ENCODED_TEXT) if field.name in encoded else field for field in schema)])
@@ -197,7 +198,7 @@ def constant_column(value: str, rows: int) -> pa.DictionaryArray:
 
 @dataclass(frozen=True)
 class FilterAndRange:
-    """The filter and key range of a footer, while the file grows."""
+    """The bloom filter and key range for a file's footer. Both are extended while rows are added."""
 
     bloom: BloomFilter
     range: KeyRange = dataclasses.field(default_factory=KeyRange)
@@ -206,10 +207,11 @@ class FilterAndRange:
 class BaseFileWriter:
     """A writer that streams row groups into one base file.
 
-    Rows of a merge wait until they fill half a row group, so that a file that often grows has no tiny row groups.
+    If the file has a previous version (``known``), rows are buffered until they fill half a row group, so that a file
+    that often grows has no tiny row groups.
 
     Attributes:
-        decoded_bytes: size of the rows written so far in memory, without dictionaries.
+        decoded_bytes: in-memory size of the rows written so far, in bytes, without dictionaries.
         facts: statistics of the closed file; set by `close`.
 
     Args:
@@ -217,7 +219,7 @@ class BaseFileWriter:
         name: the file's name, written into every row.
         known: filter and key range of the file's previous version, which may hold some or all of the keys. If None, the
             writer collects all keys in memory and makes a filter of the right size at the end.
-        encoded: text columns that (mostly) come as dictionaries.
+        encoded: names of the text columns that are written as dictionaries; plain texts are converted.
     """
 
     def __init__(
@@ -252,7 +254,7 @@ class BaseFileWriter:
 
     @property
     def expected_bytes(self) -> int:
-        """Return the file's bytes if it were closed now: the bytes written, and a footer with filter and statistics."""
+        """Estimate the file's bytes if it were closed now: the bytes written, plus the footer with the filter."""
         if self._closed_bytes is not None:
             return self._closed_bytes
         keys = estimate_filter_bytes(self.rows, self.settings.fpp)
@@ -264,7 +266,7 @@ class BaseFileWriter:
 
         Args:
             rows: commit time (dictionary), seqno, record key and the table's columns, by name.
-            new_keys: the keys that the given filter and range lack; None means all keys.
+            new_keys: the keys of these rows that ``known`` lacks; None means all keys.
         """
         if not rows.num_rows:
             return
@@ -283,7 +285,7 @@ class BaseFileWriter:
         self._nans.add(rows)
         size = decoded_bytes(rows)
         self.decoded_bytes += size
-        # Large tables are not joined with others: joining copies them.
+        # Write the buffered rows before a large table is added: joining them would copy both.
         if self._held and self._held_bytes + size > self.settings.row_group_bytes:
             self._flush()
         self._held.append(pa.Table.from_arrays(arrays, schema=self._schema))
@@ -307,7 +309,7 @@ class BaseFileWriter:
         return self._writer
 
     def close(self) -> None:
-        """Write the filter and the footer."""
+        """Write the buffered rows, the filter and the footer."""
         self._flush()
         writer = self._open(None)
         bloom = self._bloom
@@ -349,7 +351,7 @@ def parquet_writer(
     """Make a Parquet writer for a file of the table.
 
     Args:
-        schema: as `stored_schema` makes it.
+        schema: the schema of the file, from `stored_schema`.
         sample: rows that show which columns compress and which values repeat; None if there are no rows.
         joins: whether the sample may end with rows that were added to existing ones.
         checked_rows: number of rows of the sample to check if ``joins`` is false.
@@ -396,7 +398,7 @@ def stamp_rows(rows: pa.Table, schema: pa.Schema, instant_time: str, task: int, 
 def stamp_rows_with(
     rows: pa.Table, schema: pa.Schema, instant_time: str, numbers: pa.Array | pa.ChunkedArray
 ) -> pa.Table:
-    """Add the meta columns of this instant, as `stamp_rows`, with the given sequence numbers."""
+    """Add the meta columns of this instant, as `stamp_rows` does, but with the given sequence numbers."""
     data = conform(rows, schema)
     meta = pa.table({
         COMMIT_TIME: constant_column(instant_time, rows.num_rows),
@@ -412,7 +414,7 @@ def make_growable_filter(rows: int, fpp: float) -> BloomFilter:
 
 
 def estimate_filter_bytes(rows: int, fpp: float) -> int:
-    """Estimate the bytes that `make_growable_filter` takes in a footer, as text."""
+    """Estimate the size in bytes of a filter of `make_growable_filter` in a footer, where it is stored as text."""
     return int(rows * _HEADROOM * -math.log(fpp) / math.log(2) ** 2 / 8 * 4 / 3)
 
 
@@ -427,13 +429,13 @@ def _choose_page_check_rows(sample: pa.Table | None) -> int:
 
 
 def _measure_compression(column: pa.ChunkedArray, codec: str) -> float:
-    """Return the compressed size of a sample of a column, as a share of its size."""
+    """Return the ratio of compressed to uncompressed size of a sample of the column."""
     sample = next(split_rows(pa.table([column.slice(0, SAMPLE_ROWS)], ["sample"]), SAMPLE_ROWS, _SAMPLE_BYTES))
     data = pa.record_batch([sample.column(0).combine_chunks()], ["sample"]).serialize()
     return len(pa.Codec(codec).compress(data)) / len(data)
 
 
-#: A stored filter for more than this many times the rows is not reused.
+#: A stored filter is not reused if its capacity in keys is more than this multiple of the file's rows.
 _OVERSIZED: Final = 4
 
 
@@ -442,6 +444,9 @@ def inherit_filter_and_range(storage: Storage, footer: KeyFooter, incoming: int)
 
     Keys that are removed stay in both, as in Hudi's growing filters: a filter that is too wide is safe, one that is too
     narrow is not.
+
+    Args:
+        incoming: number of new keys.
     """
     stored = footer.bloom(storage) if footer.minimum is not None and footer.maximum is not None else None
     roomy = stored is not None and len(stored.rows) == 1 and incoming <= stored.free
@@ -450,7 +455,7 @@ def inherit_filter_and_range(storage: Storage, footer: KeyFooter, incoming: int)
     return FilterAndRange(stored, KeyRange(footer.minimum, footer.maximum))
 
 
-#: A dictionary index takes at most this many bytes. Columns with more bytes a value hold plain texts.
+#: A dictionary index takes at most this many bytes. A column chunk with more bytes per value contains plain texts.
 _INDEX_BYTES: Final = 4
 
 
@@ -478,7 +483,7 @@ def _has_small_dictionary(chunk: Any) -> bool:
 
 
 def copied_schema(shape: pa.Schema) -> pa.Schema:
-    """Return the columns of a base file that are copied into another file."""
+    """Return the columns that are copied from one base file into another: all but partition path and file name."""
     return pa.schema([field for field in shape if field.name not in {PARTITION_PATH, FILE_NAME}])
 
 
@@ -491,14 +496,14 @@ def read_copied_batches(
     rows: int = ROW_GROUP_ROWS,
     most_bytes: int = ROW_GROUP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Read a base file with the columns of ``shape``, except those that differ for every file.
+    """Read a base file with the columns of ``shape``, except partition path and file name, which are not copied.
 
     Missing columns are null.
 
     Args:
-        shape: as `lakeformat.files.base_file.stored_schema` makes it.
-        rows: most rows of a batch; a batch never crosses the end of a row group.
-        most_bytes: bytes of a batch, about; columns that stay dictionaries do not count.
+        shape: the schema of the new file, from `stored_schema`.
+        rows: maximum number of rows of a batch; a batch never crosses the end of a row group.
+        most_bytes: approximate maximum size of a batch in bytes; columns that stay dictionaries do not count.
     """
     wanted = copied_schema(shape)
     present = set(parquet.schema_arrow.names)

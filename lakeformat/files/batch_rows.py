@@ -1,4 +1,4 @@
-"""The number of rows of a row group that are decoded at a time, so that a batch stays small in bytes.
+"""The choice of the number of rows that are decoded at a time, so that a batch stays small in bytes.
 
 A footer gives the decoded size of plain pages. Of dictionaries, and of texts with common prefixes, it gives only the
 encoded size: ten pages may hold a gigabyte of text. For such a column, the longest value of its dictionary is measured.
@@ -21,16 +21,17 @@ from lakeformat.arrow.row_bytes import decoded_bytes, value_ends
 
 __all__ = ["MOST_BYTES", "OpenParquet", "choose_batch_rows", "leaf_positions"]
 
-#: Decoded bytes of a batch, about, unless the caller says otherwise.
+#: Default for the approximate maximum size of a decoded batch, in bytes.
 MOST_BYTES: Final = 128 << 20
 
 #: Bytes of a decoded value, by physical type.
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}
 #: Encodings whose values may be far larger than their pages.
 _DENSE: Final = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY", "DELTA_BYTE_ARRAY"})
-#: Rows measured together.
+#: Number of rows in a window. The decoded size of a column is measured window by window.
 _WINDOW: Final = 64
-#: A row group of more batches than this is read in shorter batches: most of its bytes may be in a few rows.
+#: If a row group would need more batches than this, a batch has at most `_SHORT_ROWS` rows: most of the bytes may be in
+#: a few rows.
 _LARGE: Final = 8
 _SHORT_ROWS: Final = 1024
 
@@ -49,14 +50,14 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]
 
 
 def leaf_positions(parquet: pq.ParquetFile, columns: Iterable[str]) -> list[int]:
-    """Return the positions of the leaf columns of these columns."""
+    """Return the positions, in the file's schema, of all leaf columns of the given columns."""
     schema, wanted = parquet.metadata.schema, set(columns)
     paths = [schema.column(at).path for at in range(len(schema))]
     return [at for at, path in enumerate(paths) if path in wanted or path.partition(".")[0] in wanted]
 
 
 def choose_batch_rows(parquet: OpenParquet, group: int, leaves: Sequence[int], rows: int, most_bytes: int) -> int:
-    """Return the number of rows of a batch: ``rows``, or fewer that take ``most_bytes`` decoded, at least one.
+    """Return the number of rows of a batch: at most ``rows``, at most ``most_bytes`` when decoded, but at least 1.
 
     Args:
         leaves: positions of the leaf columns that are read.
@@ -131,7 +132,11 @@ def _measure_windows(
 
 
 def _fit_rows(windows: npt.NDArray[np.int64], group_rows: int, rows: int, most_bytes: int) -> int:
-    """Return the greatest number of rows, found by halving, with which no batch takes more than ``most_bytes``."""
+    """Return a number of rows with which no batch takes more than ``most_bytes``, found by halving.
+
+    Args:
+        windows: decoded bytes of each window of `_WINDOW` rows.
+    """
     count = max(1, min(rows, group_rows) // _WINDOW)
     while count > 1 and int(np.add.reduceat(windows, np.arange(0, len(windows), count)).max()) > most_bytes:
         count //= 2

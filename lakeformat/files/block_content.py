@@ -37,7 +37,7 @@ _CHUNK_BYTES: Final = 16 << 20
 
 
 def decode_avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
-    """Decode the rows of an Avro data block, with the types of base files of its schema (`from_avro`).
+    """Decode the rows of an Avro data block. Columns have the types that `from_avro` gives for the block's schema.
 
     The content is a version (4 bytes), the number of records (4), and each record after its length (4).
 
@@ -72,7 +72,7 @@ def _record_type(block: LogBlock) -> AvroType:
     text = block.require(HeaderKey.SCHEMA)
     try:
         return _parse_record(text)
-    except LakeformatError:  # Parse again with the block's name in the error.
+    except LakeformatError:  # Parse again, so that the error names the block.
         return record_type(text, name=block.name)
 
 
@@ -80,7 +80,7 @@ def _schema(block: LogBlock) -> pa.Schema:
     text = block.require(HeaderKey.SCHEMA)
     try:
         return _parse_schema(text)
-    except LakeformatError:  # Parse again with the block's name in the error.
+    except LakeformatError:  # Parse again, so that the error names the block.
         return from_avro(text, name=block.name)
 
 
@@ -91,12 +91,12 @@ def _parse_schema(text: str) -> pa.Schema:
 
 @lru_cache(maxsize=64)
 def _parse_record(text: str) -> AvroType:
-    """Parse a schema, cached: parsing takes half the time if many small blocks share one schema."""
+    """Parse a schema, with a cache. Without the cache, parsing takes half the time of reading many small blocks."""
     return record_type(text, name="a log block")
 
 
 def _locate_records(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Find the start and end of each record, in the only loop over records: each length gives the start of the next."""
+    """Find the start and end of each record. This needs a loop, because each length gives the start of the next."""
     if not 0 <= count <= len(data) // _LENGTH.size:
         raise ValueError(f"{count} records in {len(data)} bytes")
     bounds, at, length_at, buffer = array("q", [_HEAD.size]), _HEAD.size, _LENGTH.unpack_from, data.data
@@ -113,7 +113,10 @@ def _locate_records(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArra
 
 
 def decode_parquet_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
-    """Decode the rows of a Parquet data block, whose content is a Parquet file; see `decode_avro_rows`."""
+    """Decode the rows of a Parquet data block, whose content is a Parquet file.
+
+    Arguments and errors are those of `decode_avro_rows`.
+    """
     schema = _schema(block)
     try:
         with OpenParquet(pa.BufferReader(content)) as parquet:
@@ -152,7 +155,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 _DECIMAL: Final = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
 #: The union of an ordering value is null, then one wrapper for each of these types (Hudi: ``HoodieDeleteRecord.avsc``).
-#: The last wrapper occurs only inside arrays: the outer union has the array at its place.
+#: The last wrapper occurs only inside arrays: the outer union has the array wrapper at its position.
 _WRAPPED: Final[tuple[Any, ...]] = (
     "boolean",
     "int",
@@ -163,16 +166,18 @@ _WRAPPED: Final[tuple[Any, ...]] = (
     "string",
     {"type": "int", "logicalType": "date"},
     _DECIMAL,
-    "long",  # Microseconds of a day.
+    "long",  # A time of day, in microseconds.
     {"type": "long", "logicalType": "timestamp-micros"},
-    {"type": "int", "logicalType": "date"},  # Only inside an array of values.
+    {"type": "int", "logicalType": "date"},  # In the outer union, this branch is the array wrapper instead.
 )
 _NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 12
-#: Numbers for each record: start and end of its key, branch of its ordering value, start and end of this value.
+#: How many numbers (``places``) describe a record: start and end of its key, branch of its ordering value, start and
+#: end of this value.
 _PLACES: Final = 5
-#: A search for equal layouts costs as much as reading several records. If it finds fewer records than this,
-#: `_RECORDS_BETWEEN` records are read before the next search.
+#: A search for records of equal layout costs as much as reading several records. It pays only if it finds at least this
+#: many.
 _FEW_ALIKE: Final = 16
+#: Number of records that are read one by one after a search that did not pay.
 _RECORDS_BETWEEN: Final = 128
 
 
@@ -203,7 +208,7 @@ def decode_deletes(block: LogBlock, content: Any) -> LogDeletes:
 
     An ordering value that is null, or a single int 0 (Hudi: ``OrderingValues.getDefault``), becomes null: such a delete
     always deletes its record. If all ordering values are null, there is no column. The column types are those of the
-    wrappers; the values of a timestamp column may come as microseconds or milliseconds in a long.
+    wrappers; timestamps may be longs, in microseconds or milliseconds.
 
     Args:
         content: the bytes of the content, or a ``pyarrow.Buffer`` of them.
@@ -242,7 +247,7 @@ def _find_records(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values
     """Find the start and end of all record keys and ordering values.
 
     The length of a record is known only after reading it. But records with keys of one length and values of one length
-    follow one another at equal steps; many such records are checked at once.
+    follow one another at equal distances; many such records are checked at once.
     """
     parts: list[Ints] = []
     places_read = array("q")
@@ -269,7 +274,7 @@ def _find_records(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values
 
 
 def _locate_record(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
-    """Return the places of one record (see `_PLACES`), and the position of its branch number."""
+    """Return the `_PLACES` numbers of one record, and the position of its ordering value's branch number."""
     key_end = _skip_optional_text(data, at)
     branch_at = _skip_optional_text(data, key_end)
     branch, start = _read_varint(data, branch_at)
@@ -278,7 +283,7 @@ def _locate_record(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
 
 
 def _count_alike(data: memoryview, places: tuple[int, ...], branch_at: int, most: int) -> int:
-    """Count the records after this one, up to ``most``, that have the same layout.
+    """Count the records directly after this one, up to ``most``, that have the same layout.
 
     Records have the same layout if their bytes for lengths and branches are equal, and their numbers end at the same
     byte.
@@ -310,7 +315,7 @@ def _count_alike(data: memoryview, places: tuple[int, ...], branch_at: int, most
 
 
 def _repeat_places(places: tuple[int, ...], times: int) -> Ints:
-    """Return the places of the next ``times`` records, which have the same layout as this one."""
+    """Return the `_PLACES` numbers of the next ``times`` records, which have the same layout as this one."""
     step = places[-1] - places[0]
     moved = np.array([step, step, 0, step, step], np.int64)
     return np.array(places, np.int64) + moved * np.arange(1, times + 1)[:, None]
@@ -346,7 +351,7 @@ def _decode_ordering(data: npt.NDArray[np.uint8], values: _Values, block: LogBlo
 def _decode_column(
     data: npt.NDArray[np.uint8], values: _Values, block: LogBlock, *, zero_is_null: bool
 ) -> pa.Array | None:
-    """Decode the ordering values as one column. Return None if all are null."""
+    """Decode the ordering values as one column; None if all are null. With ``zero_is_null``, an int 0 becomes null."""
     parts, rows = [], []
     for branch in np.unique(values.branches[values.branches != _NULL]).tolist():
         at = np.flatnonzero(values.branches == branch)
@@ -418,7 +423,10 @@ def _skip_text(data: memoryview, at: int) -> int:
 
 
 def _read_count(data: memoryview, at: int) -> tuple[int, int]:
-    """Read the number of items that come next. A negative number is followed by the size of the items in bytes."""
+    """Read the number of items that follow, and return it with the position of the first item.
+
+    A negative number is followed by the size of the items in bytes.
+    """
     count, at = _read_varint(data, at)
     if count < 0:
         _, at = _read_varint(data, at)
@@ -446,7 +454,8 @@ def _skip_varint(data: memoryview, at: int) -> int:
     return _read_varint(data, at)[1]
 
 
-#: The size of an ordering value in bytes, or the function that finds its end; by branch, without the array.
+#: For each union branch of an ordering value, its size in bytes or the function that finds its end. The array wrapper
+#: is not among them: the last entry is the branch that occurs only inside arrays.
 _VALUE_ENDS: Final[tuple[int | Callable[[memoryview, int], int], ...]] = (
     0,
     1,

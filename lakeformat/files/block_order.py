@@ -1,4 +1,4 @@
-"""The choice and order of the blocks of a slice's log files that are merged. Pure: blocks in, blocks out."""
+"""The choice of the blocks in a slice's log files that are merged, and their order. No file is read here."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ _ROLLBACK = "0"
 
 
 def blocks_to_merge(blocks: Sequence[LogBlock], is_committed: Callable[[str], bool]) -> tuple[LogBlock, ...]:
-    """Return the data and delete blocks that make a snapshot, in the order of their writes.
+    """Return the data and delete blocks that a snapshot merges, in the order of their writes.
 
     Hudi: ``BaseHoodieLogRecordReader.scanInternal``. These blocks are left out:
 
     - blocks of an instant that is not committed; visible blocks may follow them,
     - blocks whose instant is named by a later rollback block, committed or not: the instant may be so old that it is
       no longer in the timeline,
-    - blocks that a compacted block (log compaction) replaces. It takes the place of the newest of them,
+    - blocks that a compacted block (log compaction) replaces. The compacted block moves to the position of the newest
+      block that it replaces,
     - change data.
 
-    Blocks of retried tasks (``BLOCK_IDENTIFIER``) are merged twice, as 0.15.0 and 1.2.0 do.
+    Blocks of retried tasks (``BLOCK_IDENTIFIER``) are merged twice, as Hudi 0.15.0 and 1.2.0 do.
 
     Args:
         blocks: blocks of all log files of a slice, in the order of the files.
@@ -57,10 +58,10 @@ def _rollback_target(block: LogBlock) -> str:
 
 
 def _apply_compaction(blocks: list[LogBlock]) -> tuple[LogBlock, ...]:
-    """Drop the blocks that compacted blocks replace. A compacted block takes the place of the newest block it replaces.
+    """Drop the blocks that compacted blocks replace. Move each compacted block to the newest position among them.
 
-    A compacted block may itself be compacted: the last one replaces all. A compacted block whose originals are missing
-    keeps its place.
+    A compacted block may itself be replaced by a later compacted block, which then replaces all their originals. A
+    compacted block whose originals are missing keeps its position.
     """
     final = _map_replaced(blocks)
     if not final:

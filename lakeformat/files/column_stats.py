@@ -1,7 +1,7 @@
 """The statistics of a finished base file, taken from the Parquet writer when it closes the file.
 
-The facts are a few numbers per column and row group, raw as Parquet stores them, because tasks send them as JSON. All
-files of a commit are turned into columns at once: this takes milliseconds; file by file it would take tens of them.
+The statistics are a few numbers per column and row group, raw as Parquet stores them, because tasks send them as JSON.
+Those of all files of a commit are converted to Arrow columns at once, which is faster than file by file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from lakeformat.predicate import ColumnBounds, column_path, resolve_column
 
 __all__ = ["FileStats", "LeafStats", "NanCounts", "collect_file_stats", "fold_file_stats", "indexed_columns"]
 
-#: Longer texts are cut: a minimum to a smaller text, a maximum to a greater one.
+#: Maximum length of a text statistic in bytes. A longer minimum is cut to a smaller text, a longer maximum to a greater
+#: one.
 _TEXT_BYTES: Final = 64
 _LAST_CHARACTER: Final = 0x10FFFF
 _DOT: Final = re.compile(r"\.")
@@ -52,7 +53,7 @@ class LeafStats:
 
 @dataclass(frozen=True, slots=True)
 class FileStats:
-    """Statistics of one file from the Parquet writer. Picklable; ``dataclasses.asdict`` makes JSON of it.
+    """Statistics of one file from the Parquet writer. Picklable; ``dataclasses.asdict`` converts it for JSON.
 
     Attributes:
         group_rows: row count of each row group.
@@ -85,13 +86,13 @@ class FileStats:
 
 
 def indexed_columns(schema: pa.Schema, wanted: Sequence[str] | None, limit: int) -> tuple[str, ...]:
-    """Return the paths of the leaf columns whose statistics are kept: record key, commit time, and the table's leaves.
+    """Return the paths of the leaf columns with stored statistics: record key, commit time, and the table's leaves.
 
     Args:
         schema: the table's columns, without meta columns.
-        wanted: top-level columns or paths of leaves, without a limit; None takes all leaves up to ``limit``. Names
+        wanted: top-level columns or paths of leaves, in any number; None means the first ``limit`` leaves. Names
             that the table does not have are skipped, as in Hudi.
-        limit: most leaves of the table if ``wanted`` is None.
+        limit: maximum number of leaves of the table if ``wanted`` is None.
     """
     leaves = [path for path, _ in _leaves(schema)]
     if wanted is None:
@@ -145,7 +146,7 @@ class NanCounts:
         """Count the NaN of more rows."""
         for path, (top, *inner) in self._parts.items():
             for chunk in rows.column(top).chunks:
-                values = pc.struct_field(chunk, inner) if inner else chunk  # Null if a struct is null.
+                values = pc.struct_field(chunk, inner) if inner else chunk  # A leaf of a null struct is null.
                 self.by_path[path] += _nan_count(values)
 
 
@@ -153,7 +154,7 @@ def _nan_count(values: pa.Array) -> int:
     if values.null_count:
         return int(pc.is_nan(values).true_count)
     plain = values.to_numpy()
-    return int(np.count_nonzero(np.not_equal(plain, plain)))  # Three times as fast as `isnan`.
+    return int(np.count_nonzero(np.not_equal(plain, plain)))  # NaN is unequal to itself; faster than `isnan`.
 
 
 @lru_cache(64)
@@ -184,7 +185,7 @@ def collect_file_stats(
     Args:
         schema: the schema from which the file was written.
         columns: paths of leaves; leaves that the file lacks are skipped.
-        nan_counts: NaN of the whole file by path, for the columns in which they were counted.
+        nan_counts: number of NaN values in the whole file by path, for the columns in which they were counted.
     """
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     wanted = frozenset(columns)
@@ -222,15 +223,15 @@ def _as_raw(value: bool | int | float | str) -> Raw:
 
 
 def _cut_down(value: bytes) -> bytes:
-    """Cut a text to a prefix of at most `_TEXT_BYTES`, which is not greater."""
+    """Return a prefix of a text of at most `_TEXT_BYTES` bytes. As a minimum it is safe, because it is not greater."""
     end = _TEXT_BYTES
-    while len(value) > end and end and value[end] & 0xC0 == 0x80:  # Do not split a character.
+    while len(value) > end and end and value[end] & 0xC0 == 0x80:  # Do not split a UTF-8 character.
         end -= 1
     return value[:end]
 
 
 def _cut_up(value: bytes, *, is_text: bool) -> bytes | None:
-    """Return a short text that is not less than the value, or None if there is none."""
+    """Return a short text that is not less than the value, so that it is safe as a maximum; None if there is none."""
     if len(value) <= _TEXT_BYTES:
         return value
     if not is_text:
@@ -250,7 +251,7 @@ def _cut_up(value: bytes, *, is_text: bool) -> bytes | None:
 def fold_file_stats(
     files: Sequence[FileStats], columns: Sequence[str], schema: pa.Schema
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
-    """Return the bounds per file and the rows per file (int64) of the files of one commit.
+    """Return a mapping of column path to bounds with an entry per file, and the row counts of the files (int64).
 
     Args:
         columns: paths of columns; a bound is unknown if the file has no statistics for the column.

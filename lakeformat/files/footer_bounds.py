@@ -37,16 +37,16 @@ _PLAIN: Final[Mapping[str, pa.DataType]] = {
 }
 _INTS: Final[Mapping[int, pa.DataType]] = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
-#: A statistic as Parquet keeps it.
+#: A minimum or maximum as Parquet stores it.
 Raw: TypeAlias = bool | int | float | bytes
 
 
 @dataclass(frozen=True, slots=True)
 class _LeafPlace:
-    """The place of a column in a file.
+    """The position of a column in a file, if the column's statistics can be used.
 
-    If the file does not have the column, ``absent`` is true. If the column's statistics can be used, ``index`` is its
-    leaf. Otherwise the statistics are unknown.
+    If the file does not have the column, ``absent`` is true. If the statistics can be used, ``index`` is the position
+    of the column's leaf. Otherwise the statistics are unknown.
     """
 
     absent: bool = False
@@ -56,7 +56,7 @@ class _LeafPlace:
 
 
 class BoundsCollector:
-    """A collector of one column's statistics, unit by unit, grouped by the type in which they are stored.
+    """A collector of one column's bounds from the statistics of row groups, which may store the column as other types.
 
     Args:
         wanted: the column's type in the table; bounds get this type.
@@ -75,12 +75,12 @@ class BoundsCollector:
         raw: tuple[Raw, Raw] | None = None,
         nan_count: int | None = None,
     ) -> None:
-        """Add the statistics of the next unit.
+        """Add the statistics of the next row group.
 
         Args:
             null_count: None if it is unknown.
             stored: the type of the raw values.
-            raw: least and greatest value as Parquet stores them; None if they are unknown.
+            raw: minimum and maximum as Parquet stores them; None if they are unknown.
             nan_count: None if it is unknown; counts as 0 if the stored type is not a float.
         """
         unit = len(self._null_counts)
@@ -93,9 +93,9 @@ class BoundsCollector:
             highs.append(raw[1])
 
     def bounds(self) -> ColumnBounds:
-        """Return the bounds, one entry per unit in the order of `add`."""
+        """Return the bounds, with an entry for each row group in the order of the calls of `add`."""
         total = len(self._null_counts)
-        order = np.full(total, total)  # The position of a unit's value; `total` means unknown.
+        order = np.full(total, total)  # For each row group, the index of its value; `total` means unknown.
         lows, highs, at = [], [], 0
         for stored, (units, low, high) in self._stored.items():
             converted = _convert(low, stored, self._wanted), _convert(high, stored, self._wanted)
@@ -186,7 +186,7 @@ def fold_files(
     unit_file_index: npt.NDArray[np.int64],
     file_count: int,
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
-    """Fold bounds and row counts per row group (the result of `row_group_bounds`) into those per file.
+    """Combine the bounds and row counts of row groups (the result of `row_group_bounds`) into those of their files.
 
     A file's bound is unknown if any of its row groups that may hold a value has an unknown bound. A file's count is
     unknown if the count of any of its row groups is unknown. A file with no row groups has row count 0, counts of 0 and
@@ -207,7 +207,8 @@ def fold_files(
     return folded, pc.fill_null(_per_file(row_counts, files, "sum", file_count), 0)
 
 
-#: The file's schema as nested names; an int is the index of a leaf outside lists and maps.
+#: The file's schema as nested names. A value is the subtree of a struct, the index of a leaf, or None for a list, a map
+#: or a name that occurs twice.
 _Tree: TypeAlias = "dict[str, _Tree | int | None]"
 
 
@@ -223,7 +224,7 @@ def _leaf_indexes(schema: pq.ParquetSchema) -> _Tree | None:
         if isinstance(of, pa.BaseExtensionType):
             of = of.storage_type
         if pa.types.is_nested(of):
-            # A map has two leaves: key and value.
+            # The leaves of a map are those of its key and its value.
             children = (
                 [("key", of.key_type), ("value", of.item_type)]
                 if pa.types.is_map(of)
@@ -249,7 +250,7 @@ def _locate(path: str, schema: pq.ParquetSchema, tree: _Tree | None) -> _LeafPla
         if not isinstance(node, dict):
             return _LeafPlace()
         if part not in node:
-            # Some readers may take names that differ only in case for the same column.
+            # Do not call it absent if a name differs only in case: some readers take it for the same column.
             return _LeafPlace(absent=part.lower() not in {name.lower() for name in node})
         node = node[part]
     if not isinstance(node, int):
@@ -331,7 +332,7 @@ def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Arr
     except pa.ArrowNotImplementedError:
         return None
     except pa.ArrowInvalid:
-        # Halve the list to find the value that does not convert; the other files keep their bounds.
+        # Halve the list to find the value that does not convert; the other values are converted.
         if len(raw) == 1:
             return pa.nulls(1, wanted)
         middle = len(raw) // 2
@@ -353,7 +354,7 @@ def _scatter(groups: Sequence[pa.Array], order: npt.NDArray[np.int64], of: pa.Da
 
 
 def _per_file(values: pa.Array, files: pa.Array, how: str, file_count: int) -> pa.Array:
-    """Return one aggregate per file, null if the file has no units."""
+    """Return an aggregate of the values of each file's row groups; null if the file has no row groups."""
     grouped = pa.table({"file": files, "value": values}).group_by("file", use_threads=False).aggregate([("value", how)])
     order = np.full(file_count, len(grouped))
     order[grouped["file"].to_numpy()] = np.arange(len(grouped))

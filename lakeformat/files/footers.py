@@ -50,11 +50,11 @@ BLOOM_TYPE: Final = b"hoodie_bloom_filter_type_code"
 MIN_KEY: Final = b"hoodie_min_record_key"
 MAX_KEY: Final = b"hoodie_max_record_key"
 
-#: Most bytes of parsed footers in memory; filters take most of them.
+#: Maximum bytes of parsed footers in memory. Bloom filters are the largest part of a footer.
 _KEPT_BYTES: Final = 64 << 20
-#: Number of files that are given to the pool at a time.
+#: Number of files that are submitted to the thread pool at a time.
 _AT_A_TIME: Final = 64
-#: A chunk of texts with fewer bytes a value than this is taken as dictionary encoded.
+#: A text column chunk that stores fewer bytes per value than this counts as dictionary encoded.
 _DICTIONARY_BYTES: Final = 2
 
 #: Keys compare as Java strings, by UTF-16 units. UTF-8 has the same order for texts in which every byte is less than
@@ -64,7 +64,7 @@ _OTHER_ORDER: Final = 0xEE
 
 @dataclass(frozen=True)
 class KeyFooter:
-    """The facts about the keys of one base file in its footer.
+    """The facts about the record keys of one base file, from its footer.
 
     Attributes:
         rows: row count.
@@ -85,7 +85,7 @@ class KeyFooter:
     def bloom(self, storage: Storage) -> BloomFilter | None:
         """Return the filter, or None if there is none.
 
-        If the filter cannot be decoded, log a warning and return None: then the keys are read.
+        If the filter cannot be decoded, log a warning and return None; the caller then reads the keys.
         """
         if not self.filter_bytes:
             return None
@@ -107,7 +107,7 @@ def open_parquet(source: Any, path: str, **options: Any) -> OpenParquet:
     """
     try:
         parquet = OpenParquet(source, **options)
-        parquet.schema_arrow  # noqa: B018  Made on demand; damaged names are found out here.
+        parquet.schema_arrow  # noqa: B018  Parquet decodes it only now, and fails if names are damaged.
     except StorageError:
         raise
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
@@ -116,7 +116,7 @@ def open_parquet(source: Any, path: str, **options: Any) -> OpenParquet:
 
 
 def _unreadable(what: str, error: Exception) -> Exception:
-    """Make the error for a Parquet error. Parquet also reports damage if memory runs out while it reads a header."""
+    """Convert an error of the Parquet reader, which also reports damage if memory runs out while it reads a header."""
     if "bad_alloc" in str(error):
         return MemoryError(f"{what}: out of memory")
     return CorruptTableError(f"{what} ({str(error).splitlines()[0]}); restore it from a copy")
@@ -135,12 +135,12 @@ def row_batches(
     """Yield batches of at most ``rows`` rows and about ``most_bytes`` with the named columns of some or all row groups.
 
     A damaged page header may end a column early or late without an error from the Parquet reader. So the rows of each
-    row group are counted. No batch crosses the end of a row group, because the values of a column with another length
-    would move to other rows.
+    row group are counted. No batch crosses the end of a row group, because otherwise a column with too few or too many
+    values would shift against the other columns.
 
     Args:
         threads: decode columns in parallel; costs a tenth more work, so leave it off if all cores are busy anyway.
-        most_bytes: decoded bytes of a batch; texts that come as dictionaries do not count.
+        most_bytes: approximate maximum decoded size of a batch in bytes. Texts read as dictionaries do not count.
 
     Raises:
         CorruptTableError: a page is damaged; the message names the file.
@@ -185,8 +185,8 @@ def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
 def choose_dictionary_reads(footer: pq.FileMetaData, columns: Sequence[str]) -> list[str]:
     """Return the text columns that are dictionary encoded in the first row group: these decode faster as dictionaries.
 
-    A plain text takes at least four bytes. So if a column takes less than two bytes a value, most of its values are in
-    a dictionary.
+    A plain text takes at least four bytes. So if a column takes less than two bytes per value, most of its values are
+    in a dictionary.
     """
     if not footer.num_row_groups:
         return []
@@ -228,7 +228,7 @@ def read_key_footers(storage: Storage, files: Sequence[BaseFile], pool: Executor
     """Read the footers of many files, in order. Memory: 64 MB of parsed footers, and the key range of every file."""
     footers: list[KeyFooter] = []
     held_bytes = 0
-    # A pool reads ahead without a limit, so it gets a few files at a time.
+    # `map` submits all its files at once, so it gets a few files at a time.
     for start in range(0, len(files), _AT_A_TIME):
         for footer in pool.map(lambda file: read_key_footer(storage, file), files[start : start + _AT_A_TIME]):
             held_bytes += footer.footer_bytes
@@ -260,7 +260,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 class KeyRange:
-    """The least and greatest key in Java's string order, by UTF-16 units."""
+    """The minimum and maximum record key in Java's string order (by UTF-16 code units)."""
 
     def __init__(self, minimum: str | None = None, maximum: str | None = None) -> None:
         self.minimum, self.maximum = minimum, maximum

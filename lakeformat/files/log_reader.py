@@ -1,7 +1,8 @@
-"""The log files of one slice: their blocks are found and ordered first, then decoded.
+"""The reader of the log files of one slice: first it finds and orders their blocks, then it decodes them.
 
-Memory: headers during planning; then the content and columns of one block at a time, if the caller releases each part
-before it takes the next. `LogBlock.content_bytes` gives the size of a block before it is read.
+Memory: headers during planning; then the content and columns of one block at a time, if the caller frees the
+decoded content of a block before it requests the next. `LogBlock.content_bytes` gives the size of a block before it is
+read.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["decode_blocks", "has_row_numbers", "plan_blocks", "read_blocks", "read_change_data", "read_parts"]
 
-#: ``(block, content, columns) -> part``, for the kinds that hold records or deletes (`BlockKind.is_data_or_delete`).
+#: The function that decodes the content of each kind of block with records or deletes (`BlockKind.is_data_or_delete`).
 _DECODERS: Final[Mapping[BlockKind, Callable[[LogBlock, Any, Collection[str] | None], LogPart]]] = {
     BlockKind.AVRO_DATA: decode_avro_rows,
     BlockKind.PARQUET_DATA: decode_parquet_rows,
@@ -39,7 +40,7 @@ def read_parts(
     is_committed: Callable[[str], bool],
     columns: Collection[str] | None = None,
 ) -> Iterator[LogPart]:
-    """Read the parts of a slice's log files in the order of the merge; see `plan_blocks`."""
+    """Read the records and deletes of a slice's log files, block by block, in the order in which they are merged."""
     return decode_blocks(storage, plan_blocks(storage, logs, is_committed=is_committed), columns=columns)
 
 
@@ -78,7 +79,7 @@ def read_blocks(storage: Storage, log: LogFile) -> tuple[LogBlock, ...]:
 
 
 def read_change_data(storage: Storage, log: LogFile) -> Iterator[pa.Table]:
-    """Read a file of change data block by block: the columns of its mode (Hudi: ``HoodieCDCDataBlock``).
+    """Yield the rows of a file of change data block by block, with its mode's columns (Hudi: ``HoodieCDCDataBlock``).
 
     Raises:
         CorruptTableError: the file is missing or damaged; the message names file and block.
@@ -97,12 +98,13 @@ def decode_blocks(
     columns: Collection[str] | None = None,
     base_instant: str | None = None,
 ) -> Iterator[LogPart]:
-    """Decode the blocks in order, each one when the caller takes it.
+    """Decode the blocks in order, each one when the caller requests it.
 
     Args:
         blocks: data and delete blocks.
         columns: names of the columns to decode from data blocks; names that a block does not have are skipped.
-        base_instant: instant of the slice's base file, to which record positions refer; None decodes no positions.
+        base_instant: instant of the slice's base file, to which record positions refer. If None, positions are not
+            decoded.
 
     Raises:
         CorruptTableError: a content is damaged or the file is missing; the message names file and block.
@@ -116,7 +118,7 @@ def decode_blocks(
                 path, source = block.path, stack.enter_context(_open(storage, block.path))
             yield _decode_block(
                 source, block, columns, base_instant
-            )  # No variable keeps the part alive while the next one is decoded.
+            )  # Not in a variable, which would keep the rows in memory while the next block is decoded.
 
 
 def _decode_block(source: Any, block: LogBlock, columns: Collection[str] | None, base_instant: str | None) -> LogPart:
@@ -130,7 +132,7 @@ def has_row_numbers(block: LogBlock) -> bool:
 
 
 def _add_positions(part: LogPart, block: LogBlock, base_instant: str) -> LogPart:
-    """Add row numbers of the base file, if the block has one for each record (Hudi: ``getRecordPositions``)."""
+    """Add the base-file row number of each record, if the block has them all (Hudi: ``getRecordPositions``)."""
     base_of_positions = block.header.get(HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS)
     text = block.header.get(HeaderKey.RECORD_POSITIONS)
     positions = None if text is None or base_of_positions not in {None, base_instant} else decode_positions(text)
@@ -139,7 +141,7 @@ def _add_positions(part: LogPart, block: LogBlock, base_instant: str) -> LogPart
         return part
     if (
         base_of_positions is None
-    ):  # Up to table version 6 the log file's name holds the base instant, if this library wrote it.
+    ):  # Up to table version 6, the base instant is in the name of a log file, if lakeformat wrote the file.
         name = LogFileName.match(block.path.rpartition("/")[2])
         if not positions.by_lakeformat or name is None or name.instant_time != base_instant:
             return part

@@ -1,4 +1,4 @@
-"""The blocks of log files as Hudi writes them; the inverse of the readers."""
+"""The encoders of log-file blocks, in the form that Hudi writes. `block_content` decodes these blocks."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ __all__ = [
 
 #: Branches of an ordering value's union, as Avro writes them.
 _INT, _LONG, _STRING, _DECIMAL, _ARRAY = (bytes([2 * branch]) for branch in (2, 3, 7, 9, 12))
-#: ``IntWrapper`` of 0: always delete the record (Hudi: ``OrderingValues.getDefault``).
+#: The ordering value of a delete that always deletes its record: an ``IntWrapper`` of 0 (Hudi:
+#: ``OrderingValues.getDefault``).
 _ALWAYS: Final = _INT + b"\0"
 _PRESENT: Final = b"\x02"
-#: Digits of every stored decimal before and after the point, and its bytes (Hudi: ``DecimalWrapper``).
+#: Digits of every stored decimal before the point, and as many after it (Hudi: ``DecimalWrapper``).
 _DIGITS: Final = 15
+#: Size of every stored decimal in bytes.
 _DECIMAL_BYTES: Final = 13
 _FIXED: Final[Mapping[pa.DataType, tuple[bytes, str]]] = {
     pa.bool_(): (bytes([2]), "u1"),
@@ -95,13 +97,13 @@ def encode_delete_block(
     ordering: Sequence[pa.Array] = (),
     base_rows: BaseRows | None = None,
 ) -> bytes:
-    """Make a delete block in the form that Hudi 0.14 and later write and read; several ordering fields need 1.1.
+    """Make a delete block in the form that Hudi 0.14 and later write and read; several ordering fields need Hudi 1.1.
 
     Args:
         keys: record keys, text.
         partition_path: partition path of all keys; "" in a table without partitions.
         ordering: for each ordering field as many values as keys. A key whose values are all null is always deleted;
-            without ordering fields every key is.
+            without ordering fields, every key is always deleted.
         base_rows: the base-file rows of its keys; None if they are unknown.
 
     Raises:
@@ -124,8 +126,8 @@ def encode_change_block(rows: pa.Table, *, instant_time: str, schema: str) -> by
     """Make a block of change data (Hudi: ``HoodieCDCDataBlock``).
 
     Args:
-        rows: the fields of the schema.
-        schema: Avro text of the record, for the mode in which the table logs changes.
+        rows: a column for each field of the schema, in its order.
+        schema: Avro schema of the records, as text. It depends on the mode in which the table logs changes.
     """
     columns = [column.combine_chunks() for column in rows.columns]
     records = AvroEncoder().record(columns, json.loads(schema))
@@ -164,7 +166,7 @@ def _encode_orderings(columns: Sequence[pa.Array], rows: int) -> pa.Array:
 
 
 def fits_delete_blocks(kind: pa.DataType) -> bool:
-    """Return whether delete blocks can hold every ordering value of a type."""
+    """Tell whether delete blocks can store every ordering value of a type."""
     if pa.types.is_decimal(kind):
         return bool(kind.scale <= _DIGITS and kind.precision - kind.scale <= _DIGITS)
     whole = pa.types.is_int32(kind) or pa.types.is_int64(kind) or pa.types.is_date32(kind)
@@ -195,7 +197,7 @@ def _encode_values(column: pa.Array) -> pa.Array:
 
 
 def _encode_decimals(column: pa.Array) -> pa.Array:
-    """Encode decimals as the one decimal type of delete blocks."""
+    """Convert decimals to the only decimal type that delete blocks can store, and encode them."""
     try:
         wide = column.cast(pa.decimal128(2 * _DIGITS, _DIGITS))
     except pa.ArrowInvalid:

@@ -27,7 +27,7 @@ def missing_file_error(storage: Storage, path: str) -> CorruptTableError:
                 "more history (hoodie.cleaner.commits.retained)"
             )
     except (LakeformatError, OSError):
-        pass  # The timeline cannot be read: only the absence is known.
+        pass  # The timeline cannot be read, so the reason is not known.
     return CorruptTableError(
         f"{location} is missing; restore it from a copy, and run lakeformat check to see what else is"
     )

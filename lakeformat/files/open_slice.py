@@ -77,7 +77,7 @@ def have_row_numbers(logs: Versions, rows: int) -> bool:
 
 
 def _is_exact(table: pa.Schema, name: str) -> bool:
-    """Tell whether all values of the column are ordered. Floats are not, because of NaN."""
+    """Tell whether footer bounds of the column are exact: integers, timestamps and dates. Floats may be NaN."""
     if name not in table.names:
         return False
     kind = table.field(name).type
@@ -85,8 +85,9 @@ def _is_exact(table: pa.Schema, name: str) -> bool:
 
 
 _AS_STORED = StoredShape()
-#: Default limits of a batch.
+#: Default maximum number of rows of a batch.
 _MOST_ROWS: Final = 65_536
+#: Default maximum decoded size of a batch, in bytes.
 _MOST_BYTES: Final = 32 << 20
 
 
@@ -164,7 +165,8 @@ class OpenSlice:
         """Return one version of each record in the log files.
 
         Args:
-            keys: False if the caller needs no keys: they are left out if all versions have base-file row numbers.
+            keys: whether the caller needs record keys. If not, they are left out if all versions have base-file row
+                numbers.
         """
         numbered = self._has_table_columns and self._base is not None and self._only is None
         rows = self.parquet.metadata.num_rows if numbered and self.parquet is not None else 0
@@ -185,7 +187,7 @@ class OpenSlice:
         """Decode the blocks into the table's columns.
 
         Args:
-            schema: the columns that are kept.
+            schema: the columns to return, besides those of the merge rule.
             numbered: whether to add row numbers of the base file, if the blocks have them.
         """
         names = {*schema.names, *self.rule.log_columns()}
@@ -194,7 +196,7 @@ class OpenSlice:
         return parts if self._has_table_columns else (self._shape.restore_part(part, names) for part in parts)
 
     def read_keys(self, keys: pa.Array, instant_time: str) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-        """Read the rows with these keys, once without the blocks of one commit and once with them."""
+        """Return the rows with these keys twice: merged without the blocks of one commit, and merged with them."""
         parts = [
             part for each in self._parts(self._schema, numbered=False) if (part := _filter_keys(each, keys)) is not None
         ]
@@ -212,7 +214,7 @@ class OpenSlice:
         return found
 
     def merge(self, logs: Versions) -> SliceMerge:
-        """Build the merge of this slice. Drop the base columns that the footer proves unnecessary."""
+        """Build the merge of this slice. From then on, skip the base columns that the footer proves unnecessary."""
         rule = self.rule
         footer = self.parquet.metadata if self.parquet is not None and self._has_table_columns else None
         if footer is not None:
@@ -224,7 +226,7 @@ class OpenSlice:
 
     @property
     def _has_table_columns(self) -> bool:
-        """Tell whether the files' columns are the table's."""
+        """Tell whether the files store the table's columns as they are, so that rows need no conversion."""
         return self._shape is _AS_STORED
 
     def merge_base(
@@ -243,7 +245,7 @@ class OpenSlice:
         return merge.merge(batch for _, batch in batches)
 
     def _schema_for(self, rule: ReadRule, *, by_position: bool = False) -> pa.Schema:
-        # A batch without columns has no row count.
+        # Read at least the key, because a batch without columns has no row count.
         names = dict.fromkeys((*self._requested, *rule.base_columns(by_position=by_position))) or (RECORD_KEY,)
         return pa.schema([self._table.field(name) for name in names if name in self._known])
 
@@ -255,8 +257,8 @@ class OpenSlice:
         self, most_rows: int, most_bytes: int, groups: Sequence[int] | None, *, threads: bool
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the base file's rows in the table's columns, each batch with the number of its first row."""
-        assert self.parquet is not None  # noqa: S101  Callers check this.
-        assert self._base is not None  # noqa: S101  Callers check this.
+        assert self.parquet is not None  # noqa: S101  Callers check that there is a base file.
+        assert self._base is not None  # noqa: S101  Callers check that there is a base file.
         present, names = set(self.parquet.schema_arrow.names), self._base_schema.names
         path = f"{self._storage.location}/{self._base.path}"
         stored = [name for name in self._shape.stored_names(names, self._instant) if name in present]
@@ -284,11 +286,11 @@ class OpenSlice:
 
 
 class _NoRowNumbersError(Exception):
-    """A block has records without a row number of the base file."""
+    """The error for a block with records that have no row number of the base file."""
 
 
 def _check_positions(parts: Iterator[LogPart], base_rows: int) -> Iterator[LogPart]:
-    """Yield the same parts. Raise `_NoRowNumbersError` at the first part without valid base-file row numbers."""
+    """Yield the parts unchanged. Raise `_NoRowNumbersError` at the first part without valid base-file row numbers."""
     for part in parts:
         at = part.positions
         if at is None or at.min(initial=0) < 0 or at.max(initial=0) >= base_rows:
@@ -298,7 +300,7 @@ def _check_positions(parts: Iterator[LogPart], base_rows: int) -> Iterator[LogPa
 
 
 def _filter_commits(part: LogPart, only: Predicate) -> LogPart | None:
-    """Keep what the selected commits wrote: rows by their own commit time, deletes by that of their block."""
+    """Select rows by their own commit time, deletes by that of their block. Return None for unselected deletes."""
     if isinstance(part, LogRows):
         return replace(part, rows=part.rows.filter(mask(only, part.rows)))
     block = pa.record_batch({COMMIT_TIME: pa.array([part.instant_time])})
@@ -306,7 +308,7 @@ def _filter_commits(part: LogPart, only: Predicate) -> LogPart | None:
 
 
 def _filter_keys(part: LogPart, keys: pa.Array) -> LogPart | None:
-    """Keep the records with the given keys. Return None if none is left."""
+    """Select the rows or deletes with the given keys. Return None if there are none."""
     if isinstance(part, LogRows):
         rows = part.rows.filter(pc.is_in(part.rows.column(RECORD_KEY), value_set=keys))
         return replace(part, rows=rows) if rows.num_rows else None

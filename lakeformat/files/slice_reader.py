@@ -1,7 +1,7 @@
 """The rows of a file slice with log files. The base file is streamed; the records of the log files are held in memory.
 
-Memory: one version of each record in the log files, in the columns read, and a quarter of these versions (at least 32
-MB); one block of the log files; one batch of the base file.
+Memory: one version of each record in the log files, in the columns read, plus a quarter of that size (at least 32 MB)
+for merging them; one block of the log files; one batch of the base file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "read_slice",
 ]
 
-#: The size of log records in memory, as a multiple of the size of their files, about.
+#: Approximate size of log records in memory, as a multiple of the size of their files.
 LOGS_IN_MEMORY: Final = 4
 
 
@@ -68,7 +68,7 @@ def read_slice(
     Args:
         table: all columns as readers see them, meta columns included.
         columns: the columns to return, and those of a filter.
-        most_rows, most_bytes: limits of a batch.
+        most_rows, most_bytes: maximum number of rows and approximate maximum bytes of a batch.
         threads: decode columns of the base file in parallel.
         skipping: a filter; rows that it does not select may be left out.
 
@@ -128,13 +128,13 @@ def read_around_append(
 def open_merged_slice(
     storage: Storage, piece: FileSlice, merging: SliceMergeRules, table: pa.Schema, columns: Sequence[str]
 ) -> Iterator[MergedSlice]:
-    """Open a slice to read all its rows for another file. Take the arguments and raise the errors of `read_slice`."""
+    """Open a slice to copy all its rows into another file. Arguments and errors as in `read_slice`."""
     with ExitStack() as stack:
         yield MergedSlice(OpenSlice(storage, piece, merging, table, columns, stack), table, columns)
 
 
 class MergedSlice:
-    """A slice of which all rows are read.
+    """An open file slice from which all rows are read, merged with its log files.
 
     Attributes:
         log_records: number of records in its log files, one version of each.
@@ -160,16 +160,16 @@ class MergedSlice:
 
     @property
     def most_rows(self) -> int:
-        """Return the greatest possible number of rows."""
+        """Return an upper bound of the number of rows: those of the base file plus the log records."""
         return self.log_records + (self.footer.num_rows if self.footer is not None else 0)
 
     def batches(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
-        """Yield all rows: those left of the base file, then those that only the log files have."""
+        """Yield all rows: those of the base file after the merge, then those that only the log files have."""
         yield from self.base_batches(most_rows, most_bytes, threads=threads)
         yield from self.log_batches(most_rows, most_bytes)
 
     def base_batches(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
-        """Yield the rows left of the base file, in its order. Memory: as `read_slice`."""
+        """Yield the rows of the base file after the merge, in its order. Memory: as `read_slice`."""
         if self._opened.parquet is not None:
             batches = self._opened.merge_base(self._merge, most_rows, most_bytes, None, threads=threads)
             yield from (conform(batch, self._wanted) for batch in batches)
@@ -189,7 +189,7 @@ def inspect_slice(
     *,
     exact: bool,
 ) -> SliceSelection:
-    """Find what `read_slice` would read with this filter. Memory: footers.
+    """Return the row groups and bytes that `read_slice` would read with this filter. Memory: footers.
 
     Args:
         columns: the columns of the filter.

@@ -1,10 +1,11 @@
 """The parts of a file slice with log files that a filter needs: none, or the log files and some row groups.
 
 A row of the slice comes from the base file, from a log block or, with rules that merge field by field, from both. So
-the slice holds no match if neither the row groups nor the blocks may hold one. For mixed rows, the joint bounds of all
-of them must rule out a match. A row group can be skipped although the slice is read, if the filter rules out its rows
-and no log row that might match has a key in its range: the record of such a log row could be in the row group, and then
-the two must be merged. Deletes, and log rows that do not match, do not count: the merged record does not match either.
+the slice holds no match if neither the row groups nor the blocks may hold one. If rows are merged field by field, the
+joint bounds of all row groups and blocks must rule out a match. A row group can be skipped although the slice is read,
+if the filter rules out its rows and no log row that might match has a key in its range: the record of such a log row
+could be in the row group, and then the two must be merged. Deletes, and log rows that do not match, do not count: the
+merged record does not match either.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["Skipping", "SliceFooters", "choose_row_groups", "groups_with_keys", 
 
 Flags = npt.NDArray[np.bool_]
 
-#: The last bytes of a Parquet file: length of the footer, and the magic.
+#: Size of the end of a Parquet file: 4 bytes for the length of the footer, 4 for the magic.
 _TAIL_BYTES: Final = 8
 _MAGIC: Final = b"PAR1"
 
@@ -60,7 +61,7 @@ class SliceFooters:
 
     Attributes:
         base: footer of the base file; None if there is none.
-        blocks: footers of the data blocks; None if one of them has no footer, as Avro blocks.
+        blocks: footers of the data blocks; None if one of them has no footer, such as an Avro block.
         combines_fields: whether one row may combine fields of base and log rows.
         without_statistics: columns whose statistics cannot be used.
     """
@@ -92,13 +93,13 @@ def may_hold_match(footers: SliceFooters, skipping: Skipping) -> bool:
 
 
 def choose_row_groups(footers: SliceFooters, skipping: Skipping, logs: Versions, *, keys_known: bool) -> list[int]:
-    """Return the row groups of the base file that must be read and merged; see the module's docstring.
+    """Return the row groups of the base file that must be read: rows of these may match before or after the merge.
 
     Args:
         logs: one version of each record, with the filter's columns.
         keys_known: whether the base file has statistics of its record keys.
     """
-    assert footers.base is not None  # noqa: S101  Callers check this.
+    assert footers.base is not None  # noqa: S101  Callers check that there is a base file.
     wanted = may_match(skipping.predicate, *_read_known_bounds([footers.base], skipping, footers.without_statistics))
     if wanted.all():
         return list(range(len(wanted)))
@@ -123,7 +124,11 @@ def groups_with_keys(footer: pq.FileMetaData, keys: pa.Array | pa.ChunkedArray, 
 
 
 def _risky_keys(logs: Versions, skipping: Skipping, *, every: bool) -> pa.ChunkedArray:
-    """Return the keys of the log rows that might match after the merge with the base file."""
+    """Return the keys of the log rows that might match after the merge with the base file.
+
+    Args:
+        every: whether to return the keys of all log rows, because those that do not match might match after the merge.
+    """
     held = logs.row >= 0
     if not every and logs.rows.num_rows:
         filtered = columns_of(skipping.predicate)

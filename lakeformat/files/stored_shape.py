@@ -32,8 +32,8 @@ class SchemaVersion:
 
     Attributes:
         version: instant of the schema, as a number.
-        stored: column of the table -> its name in these files, None if they do not have the column.
-        refused: column of the table -> why it cannot be read from these files.
+        stored: mapping of each table column with another name in these files to that name, or to None if they lack it.
+        refused: mapping of each table column that cannot be read from these files to the reason.
     """
 
     version: int
@@ -144,7 +144,7 @@ def _rebuild(rows: Any, columns: Mapping[str, Any]) -> Any:
 
 
 def _strip_prefix(keys: pa.Array, settings: KeySettings | None) -> pa.Array:
-    """Return a delete block's keys as `record_keys` makes them: some releases put ``id:`` before a single value."""
+    """Remove the field name that some releases of Hudi write before the keys of a delete block (``id:7`` for ``7``)."""
     if settings is None or settings.kind is not KeyGeneratorKind.COMPLEX or len(settings.record_fields) > 1:
         return keys
     prefix = f"{settings.record_fields[0]}:"

@@ -1,4 +1,4 @@
-"""The indexes without state: keys are looked up in the files themselves (Hudi: bloom and simple, global or not)."""
+"""The indexes that look up keys in the data files themselves (Hudi: bloom and simple, global or not)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["GlobalIndex", "PartitionIndex", "find_possible_files", "point_to_slices"]
 
-#: With fewer files, all footers are read at once.
+#: With fewer files in a partition, all footers are read, without looking up key ranges in the file index first.
 _MANY_FILES: Final = 8
 
 
@@ -33,11 +33,14 @@ class PartitionIndex:
     settings: IndexSettings
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Find keys; see `Index.locate`. Memory: that of `tag_files` for as many partitions as there are cores."""
+        """Find the file slices of keys, as `Index.locate` describes.
+
+        Memory: that of `tag_files` for as many partitions at a time as there are cores.
+        """
         settings = self.settings
         narrowing = TagSettings(settings.kind, settings.use_ranges, settings.use_tree, settings.exact)
         threads = max(1, pa.cpu_count())
-        # Partitions run in parallel, and the files of each. With two pools, no task waits for a task of its own pool.
+        # One pool runs partitions, the other their files: a task that waited for tasks of its own pool could deadlock.
         with ThreadPoolExecutor(threads) as outer, ThreadPoolExecutor(threads) as inner:
 
             def locate_in(path: str) -> Tagged:
@@ -60,24 +63,27 @@ class PartitionIndex:
             return dict(zip(keys, outer.map(locate_in, keys), strict=True))
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Tag all keys as new; see `Index.place`."""
+        """Tag all keys as new, without a look-up."""
         return tag_as_new(keys)
 
 
 def point_to_slices(tagged: Tagged, slices: Sequence[FileSlice]) -> Tagged:
-    """Let ``tagged`` point to slices instead of base files; only the slices with a base file were searched."""
+    """Turn positions of base files in ``tagged`` into positions in ``slices``.
+
+    The base files are those of the slices that have one, in the same order.
+    """
     at = np.array([at for at, each in enumerate(slices) if each.base is not None], np.int64)
     return replace(tagged, files=at[tagged.files], searched=tuple(slices))
 
 
 def find_possible_files(known: ColumnBounds, keys: pa.ChunkedArray) -> Ints:
-    """Return the positions of the files whose key range holds any of these keys, or is unknown.
+    """Return the positions of the files whose key range contains any of these keys, or is unknown.
 
     Memory: a sort of the keys.
     """
     lows, highs = known.minimum.fill_null(""), known.maximum.fill_null("")
     whole = pa.concat_arrays([lows, keys.combine_chunks().cast(lows.type), highs])
-    # A stable sort puts a low bound before an equal key, and a high bound after it.
+    # The sort is stable, so a low bound sorts before an equal key, and a high bound after it.
     order = np.asarray(pc.sort_indices(whole))
     is_key = (order >= len(lows)) & (order < len(lows) + len(keys))
     below = np.empty(len(whole), np.int64)
@@ -91,13 +97,14 @@ def find_possible_files(known: ColumnBounds, keys: pa.ChunkedArray) -> Ints:
 class GlobalIndex:
     """The indexes GLOBAL_BLOOM and GLOBAL_SIMPLE: a key is looked up in every file (Hudi: ``HoodieGlobalBloomIndex``).
 
-    Every candidate is checked: a filter may be wrong, and must not send a row to another partition.
+    Every candidate that a filter lets through is checked in the key column: a false positive would move a row to
+    another partition.
     """
 
     settings: IndexSettings
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Find keys; see `Index.locate`."""
+        """Find the file slices of keys in the whole table, as `Index.locate` describes."""
         kind = self.settings.kind.removeprefix("GLOBAL_")
         narrowing = TagSettings(kind, self.settings.use_ranges, self.settings.use_tree, exact=True)
         slices = tuple(snapshot.each_slice())
@@ -111,5 +118,5 @@ class GlobalIndex:
             return {path: locate_in(column) for path, column in keys.items()}
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Tag all keys as new; see `Index.place`."""
+        """Tag all keys as new, without a look-up."""
         return tag_as_new(keys)

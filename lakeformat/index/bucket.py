@@ -1,7 +1,8 @@
 """The bucket index: a hash of the key decides the file group (Hudi: ``HoodieSimpleBucketIndex``, ``BucketIdentifier``).
 
 A file id begins with the number of its bucket in eight digits; each bucket of a partition has at most one file group.
-Tables of version 6 store neither the number of buckets nor the hashed fields, so both are checked against the files.
+Tables of version 6 store neither the number of buckets nor the hashed fields, so the values in the options are checked
+against keys and ids of existing files.
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ __all__ = ["BucketIndex", "bucket_file_id", "bucket_ids", "bucket_of", "find_buc
 _DIGITS: Final = 8
 _BUCKETS: Final = "hoodie.bucket.index.num.buckets"
 _FIELDS: Final = "hoodie.bucket.index.hash.field"
-#: If at most this many files have ids that begin with eight digits, this may be chance, unless all numbers are below
-#: `_LOW`.
+#: Maximum number of files whose ids may begin with eight digits by chance. More such files are buckets.
 _BY_CHANCE: Final = 4
+#: If all eight-digit numbers are below this, the files are buckets, however few.
 _LOW: Final = 10_000
-#: Fewer keys than this may fit a number of buckets by chance. At most `_MOST_FILES` files are read to get enough keys.
+#: Minimum number of keys to find the number of buckets; fewer keys may fit a wrong number by chance.
 _ENOUGH_KEYS: Final = 20
+#: Maximum number of files that are read to get enough keys.
 _MOST_FILES: Final = 16
 _MOST_SHARES: Final = 1_000_000
 
 
 def bucket_ids(keys: pa.ChunkedArray, fields: Sequence[str], buckets: int, rule: FieldRule) -> Ints:
-    """Return the bucket of each key: ``(hash & 0x7fffffff) % buckets``."""
+    """Return the bucket number of each key: ``(hash & 0x7fffffff) % buckets``."""
     hashes = field_list_hashes(keys, fields, rule) & np.uint32(0x7FFFFFFF)
     return hashes.astype(np.int64) % buckets
 
@@ -55,7 +57,7 @@ def bucket_of(file_id: str) -> int | None:
 
 
 def bucket_file_id(bucket: int, file_id: str) -> str:
-    """Make a file id for this bucket from any other file id.
+    """Return a file id with the bucket's number as its first eight characters, and the rest of ``file_id``.
 
     >>> bucket_file_id(12, "6f12217f-71b8-4a64-b3a9-6f12217f3341-0")
     '00000012-71b8-4a64-b3a9-6f12217f3341-0'
@@ -65,15 +67,15 @@ def bucket_file_id(bucket: int, file_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BucketIndex:
-    """The index BUCKET with the engine SIMPLE. Keys are found without files; one file is read to check the settings."""
+    """The index BUCKET with the engine SIMPLE: a key's hash gives its file. One file is read to check the settings."""
 
     settings: IndexSettings
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Pair each key with its bucket's file, whether or not the file holds the key; see `Index.locate`.
+        """Pair each key with its bucket's file slice, which contains the key for sure only if the settings are exact.
 
         Raises:
-            InvalidOptionError: a stored key is in another bucket than the settings give.
+            InvalidOptionError: a stored key is in another bucket than the one computed by the settings.
             UnsupportedTableError: a file has no bucket.
             CorruptTableError: a bucket has two files.
         """
@@ -96,7 +98,7 @@ class BucketIndex:
         return Tagged(located, at[located], new, counts, tuple(files.values()), buckets[new])
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Tag all keys as new, each with its bucket. Raise the errors of `locate`."""
+        """Tag all keys as new, each with its bucket, without a look-up. Raise the errors of `locate`."""
         _files_of_buckets(snapshot, self.settings.buckets)
         rule = self._rule(storage, snapshot, keys.values())
         nothing = np.empty(0, np.int64)
@@ -108,7 +110,10 @@ class BucketIndex:
         return placed
 
     def rule(self, storage: Storage, snapshot: Snapshot) -> FieldRule:
-        """Return the rule by which the table's keys are hashed. Raise the errors of `locate`."""
+        """Return the hashing rule that fits the table's stored keys. Raise the errors of `locate`.
+
+        If no stored key distinguishes the rules, return that of Hudi 1.
+        """
         _files_of_buckets(snapshot, self.settings.buckets)
         for piece in snapshot.each_slice():
             rules = self._rules_of(storage, snapshot, piece)
@@ -120,10 +125,10 @@ class BucketIndex:
         return bucket_ids(keys, self.settings.hash_fields, self.settings.buckets, rule)
 
     def _rule(self, storage: Storage, snapshot: Snapshot, keys: Iterable[pa.ChunkedArray]) -> FieldRule:
-        """Find the rule by which the stored keys were placed, if it matters for these keys.
+        """Return the hashing rule that put the stored keys into their buckets.
 
-        One file is always read to check the settings. More files are read only if some key has different buckets by
-        different rules. If no stored key distinguishes the rules, the rule is that of Hudi 1.
+        One file is always read to check the settings. More files are read only if the rules of Hudi 0 and Hudi 1 give
+        different buckets for some of ``keys``. If no stored key distinguishes the rules, return that of Hudi 1.
         """
         in_doubt = any((self._buckets(c, FieldRule.HUDI_0) != self._buckets(c, FieldRule.HUDI_1)).any() for c in keys)
         for piece in snapshot.each_slice():
@@ -137,7 +142,7 @@ class BucketIndex:
         return FieldRule.HUDI_1
 
     def _rules_of(self, storage: Storage, snapshot: Snapshot, piece: FileSlice) -> list[FieldRule] | None:
-        """Return the rules that put the keys of a file into its bucket, or None for a file without rows."""
+        """Return the hashing rules by which the keys of a slice belong to its bucket; None if it has no keys."""
         keys = _first_keys(storage, snapshot, piece).keys
         if not len(keys):
             return None
@@ -152,7 +157,7 @@ class BucketIndex:
 
 
 def _first_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
-    """Read enough keys of a slice to find the rule by which they were placed: those of its base file, if it has one."""
+    """Read keys of a slice to find the hashing rule: those of its base file, or of its log files if there is none."""
     return read_slice_keys(storage, snapshot, piece if piece.base is None else replace(piece, logs=()))
 
 
@@ -161,7 +166,7 @@ def _slice_path(piece: FileSlice) -> str:
 
 
 def _confirm_pairs(storage: Storage, snapshot: Snapshot, tagged: Tagged, keys: pa.ChunkedArray) -> Tagged:
-    """Drop (key, file) pairs whose file lacks the key; such keys are new. Memory: one key column."""
+    """Turn keys that their bucket's slice does not contain into new keys. Memory: the key column of one slice."""
     held = np.zeros(len(keys), bool)
     counts = TagCounts(checked=len(tagged.keys))
     for at, piece in enumerate(tagged.searched):
@@ -180,7 +185,7 @@ def _confirm_pairs(storage: Storage, snapshot: Snapshot, tagged: Tagged, keys: p
 
 
 def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[int, FileSlice]]:
-    """Map each partition path to its buckets and their slices."""
+    """Return a mapping of partition path to a mapping of bucket number to file slice. Check the numbers."""
     found: dict[str, dict[int, FileSlice]] = {}
     for piece in snapshot.each_slice():
         bucket = bucket_of(piece.group.file_id)
@@ -206,7 +211,7 @@ def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[
 def has_bucket_files(slices: Iterable[FileSlice]) -> bool:
     """Tell from the file ids whether the live slices of a table are buckets.
 
-    Stop at the first slice that is not a bucket.
+    The result is False if any slice has an id without a bucket number, or if the numbers may be there by chance.
     """
     count = highest = 0
     for piece in slices:
@@ -218,21 +223,21 @@ def has_bucket_files(slices: Iterable[FileSlice]) -> bool:
 
 
 def find_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str]) -> int | None:
-    """Find the number of buckets of a table from its stored keys. Return None if several numbers fit.
+    """Compute the number of buckets of a table from its stored keys. Return None if several numbers fit.
 
     In bucket ``b`` of ``n``, every hash minus ``b`` is a multiple of ``n``, and ``n`` is greater than every ``b``. So
     ``n`` divides the greatest common divisor of all these differences. If that divisor has only itself as a factor
     greater than every ``b``, it is ``n``. Memory: a key column.
 
     Args:
-        snapshot: snapshot of a table of buckets; some of its files are read.
+        snapshot: snapshot of a table whose files are buckets; up to 16 files are read.
         fields: the hashed fields of the record key.
     """
     slices = tuple(snapshot.each_slice())
     highest = max(bucket_of(piece.group.file_id) or 0 for piece in slices)
     common = dict.fromkeys(FieldRule, 0)
     seen = 0
-    for piece in slices[:_MOST_FILES] if highest else ():  # With one bucket any hash fits.
+    for piece in slices[:_MOST_FILES] if highest else ():  # If all files are of bucket 0, one bucket always fits.
         keys, bucket = _first_keys(storage, snapshot, piece).keys, bucket_of(piece.group.file_id) or 0
         seen += len(keys)
         for rule in FieldRule:

@@ -1,4 +1,4 @@
-"""The index for each value of ``hoodie.index.type``."""
+"""The table of index classes, one for each value of ``hoodie.index.type``."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ INDEXES: Final[Mapping[str, Callable[[IndexSettings], Index]]] = {
 
 
 def make_index(settings: IndexSettings) -> Index:
-    """Make the index of the kind in the settings."""
+    """Return the index of the kind in the settings."""
     return INDEXES[settings.kind](settings)

@@ -1,8 +1,8 @@
 """The index in memory: the key columns of a table, read once per process (Hudi: ``HoodieInMemoryHashIndex``).
 
-The cached columns belong to file versions, which never change. A commit of any writer, a rollback or a clean only
-changes which file versions a snapshot has. So each look-up keeps the columns of the snapshot's files and reads the
-columns of new files. It is correct after commits of other programs too.
+A data file never changes; a commit, a rollback or a clean only changes which files a snapshot has. So each look-up
+drops the key columns of files that have left the snapshot and reads those of new files. The result is correct after
+commits of other programs, too.
 
 Memory: every key of the tables written with this index, until the process ends.
 """
@@ -37,7 +37,7 @@ __all__ = ["MemoryIndex"]
 
 @dataclass
 class _KeyMap:
-    """The key columns of one table's live files. ``guard`` lets one look-up at a time fill them."""
+    """The cached key columns of one table's live files. A thread must hold ``guard`` while it changes them."""
 
     columns: dict[BaseFile, KeyColumn] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
@@ -45,7 +45,7 @@ class _KeyMap:
     def refresh(self, storage: Storage, files: Sequence[BaseFile], pool: Executor) -> tuple[list[BaseFile], int]:
         """Cache the key columns of these files and drop all others.
 
-        Return the files that were read, and the bytes of their key columns.
+        Return the files that were read, and the compressed size of their key columns in bytes.
         """
         live = set(files)
         for gone in [file for file in self.columns if file not in live]:
@@ -72,7 +72,7 @@ class MemoryIndex:
     settings: IndexSettings
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Find keys; see `Index.locate`. All pairs are certain."""
+        """Find the file slices of keys, as `Index.locate` describes. Each slice found contains its key."""
         known = _find_key_map(storage.location)
         with known.guard, ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             unread, size_bytes = known.refresh(storage, snapshot.files, pool)
@@ -91,7 +91,7 @@ class MemoryIndex:
         return found
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Tag all keys as new; see `Index.place`."""
+        """Tag all keys as new, without a look-up."""
         return tag_as_new(keys)
 
 

@@ -1,6 +1,6 @@
-"""The port of the indexes: record keys in, file groups out (Hudi: ``HoodieIndex.tagLocation``).
+"""The protocol of the indexes, which find the file slices of record keys (Hudi: ``HoodieIndex.tagLocation``).
 
-A record is identified by key and partition path; under a global index by its key alone.
+A record is identified by its key and partition path; for a global index only by its key.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ class IndexSettings:
 
     Attributes:
         kind: a value of ``hoodie.index.type``.
-        use_ranges: Hudi's ``hoodie.bloom.index.prune.by.ranges``.
-        use_tree: Hudi's ``hoodie.bloom.index.use.treebased.filter``.
-        exact: whether every pair must be certain, because no later step checks it.
+        use_ranges: whether files are skipped by their key ranges (Hudi: ``hoodie.bloom.index.prune.by.ranges``).
+        use_tree: whether ranges are searched in sorted keys, instead of comparing each range with every key (Hudi:
+            ``hoodie.bloom.index.use.treebased.filter``).
+        exact: whether each slice in the result must contain its key. Set it if no later step checks that.
         finds_deleted: whether to find out which rows log files have deleted; global indexes always do.
-        update_partition: whether a global index moves a row whose partition changes; else the row stays where it was.
-        buckets, hash_fields: settings of the bucket index.
+        update_partition: whether a global index moves a row whose partition changes. If False, the row stays in its
+            old partition.
+        buckets: number of buckets of a partition, for the bucket index.
+        hash_fields: fields of the record key that the bucket index hashes.
     """
 
     kind: str = "AUTO"
@@ -48,26 +51,29 @@ class IndexSettings:
 
     @property
     def is_global(self) -> bool:
-        """Tell whether the key alone identifies a record."""
+        """Tell whether the index is global: the key identifies a record in the whole table."""
         return self.kind.startswith("GLOBAL_")
 
     @property
     def has_buckets(self) -> bool:
-        """Tell whether the key alone decides the file group, without a look-up."""
+        """Tell whether the index is the bucket index, where the key's hash gives the file group."""
         return self.kind == "BUCKET"
 
 
 @dataclass(slots=True)
 class TagCounts:
-    """Counts of each narrowing step, for the report.
+    """The counts of the steps of a look-up, for the report of a write.
 
     Attributes:
-        keys, files: keys to find, and files to search.
-        after_ranges, after_filters: (key, file) candidates left after each step.
-        checked: candidates looked up in key columns.
-        false_positives: candidates that passed the filters but are not in the key columns.
-        files_read, bytes_read: files whose key column was read, and its compressed bytes.
-        footer_bytes: bytes of the footers read.
+        keys: number of keys to find.
+        files: number of files to search.
+        after_ranges: number of candidates, which are (key, file) pairs, left by the key ranges.
+        after_filters: number of candidates left by the footer filters.
+        checked: number of candidates looked up in key columns.
+        false_positives: number of candidates that passed a filter though the file lacks the key.
+        files_read: number of files whose key column was read.
+        bytes_read: compressed size of these key columns, in bytes.
+        footer_bytes: size of the footers read, in bytes.
     """
 
     keys: int = 0
@@ -81,13 +87,13 @@ class TagCounts:
     footer_bytes: int = 0
 
     def add(self, other: TagCounts) -> None:
-        """Add the counts of another partition."""
+        """Add other counts to these, such as those of another partition."""
         for part in fields(self):
             setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
     @classmethod
     def total(cls, several: Iterable[TagCounts]) -> dict[str, int]:
-        """Return the sums by name, as a report shows them."""
+        """Return a mapping of the counts' names to their sums, as a report shows them."""
         total = cls()
         for counts in several:
             total.add(counts)
@@ -96,20 +102,22 @@ class TagCounts:
 
 @dataclass(frozen=True)
 class Tagged:
-    """The file slices of a set of keys.
+    """The result of a look-up: which file slice contains each key, and which keys are new.
+
+    An entry is a pair of a key and a slice. Positions of keys are those in the column that was looked up.
 
     Attributes:
-        keys: positions of keys that have a file, one entry per (key, file) pair.
-        files: for each entry the position of the slice in ``searched``.
-        new: positions of keys that no file holds, in key order.
+        keys: for each entry the position of its key.
+        files: for each entry the position of its slice in ``searched``.
+        new: positions of the keys that no file contains, sorted by key.
+        counts: counts of the steps of the look-up.
         searched: the slices that were searched.
         new_buckets: for each new key its bucket; None if the index has no buckets.
-        is_leaving: for each entry whether the row moves to another partition, so that this file loses it; None if no
-            row moves.
-        is_deleted: for each entry whether log files have deleted the row that the base file still holds; None if no
-            row is deleted.
-        base_rows: for each entry the row number in the slice's base file, -1 if the key has several rows; None if row
-            numbers are unknown.
+        is_leaving: for each entry whether the row moves to another partition, so that it is removed from this slice;
+            None if no row moves.
+        is_deleted: for each entry whether log files have deleted the row in the base file; None if no row is deleted.
+        base_rows: for each entry the row number in the slice's base file, -1 if it is unknown or the key has several
+            rows; None if all are unknown.
     """
 
     keys: Ints
@@ -123,23 +131,26 @@ class Tagged:
     base_rows: Ints | None = None
 
     def with_new_keys(self, wanted: npt.NDArray[np.bool_]) -> Tagged:
-        """Keep only some of the new keys: ``wanted`` has a flag for each of them."""
+        """Return a copy with only some of the new keys: ``wanted`` has a flag for each entry of ``new``."""
         buckets = None if self.new_buckets is None else self.new_buckets[wanted]
         return replace(self, new=self.new[wanted], new_buckets=buckets)
 
 
 class Index(Protocol):
-    """An index of one table: a picklable value without state."""
+    """An index, which finds the file slices of record keys. A picklable value; it stores no data of the table."""
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Find distinct keys in the live files of a snapshot.
 
-        Unless the settings are exact, a key may be paired with a file that lacks it, if this is the key's only pair and
-        the file is in the key's own partition: the merge of that file detects this and inserts the row.
+        Unless the settings are exact, the result may say that a slice contains a key although it does not. This happens
+        only if it is the key's only slice and in the key's own partition. The merge of that slice then inserts the row.
 
         Args:
-            keys: partition path -> keys to find in it; under a global index the paths are ignored and every file of
-                the table is searched.
+            keys: maps each partition path to the keys to find in it. A global index ignores the paths and searches
+                every file of the table.
+
+        Returns:
+            the result for each partition path.
 
         Raises:
             CorruptTableError: a file cannot be read.
@@ -147,17 +158,20 @@ class Index(Protocol):
         """
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Tag all keys as new, for operations that look up no keys. Keys may repeat."""
+        """Return a result for each partition path with all keys as new. Keys may repeat.
+
+        Operations such as bulk insert use it, which do not look up keys.
+        """
 
 
 def argsort_keys(keys: pa.ChunkedArray) -> Ints:
-    """Return the positions that sort the keys."""
+    """Return the positions of the keys in sorted order."""
     order: Ints = np.asarray(pc.sort_indices(keys)).astype(np.int64)
     return order
 
 
 def tag_as_new(keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-    """Tag all keys as new, for indexes without a rule for the place of new keys."""
+    """Tag all keys as new, for indexes that do not decide the file group of a new key."""
     nothing = np.empty(0, np.int64)
     return {
         path: Tagged(nothing, nothing, argsort_keys(column), TagCounts(keys=len(column)))

@@ -1,12 +1,12 @@
 """The keys stored in file slices: key columns of base files, keys in log files, and keys that log files have deleted.
 
-Only the key columns prove where a key is stored (Hudi: ``HoodieKeyLookupHandle``). Hudi's own indexes read base files
-alone (``canIndexLogFiles`` is false) and never write a new key into a log file. So log files are read only if their
-commits do not say that they hold updates and deletes alone.
+Only the key columns prove where a key is stored (Hudi: ``HoodieKeyLookupHandle``). Hudi's own indexes read only base
+files (``canIndexLogFiles`` is false) and never write a new key into a log file. So log files are read unless their
+commits say that they contain only updates and deletes.
 
-Base files hold deleted rows until a compaction. A key whose row was deleted may have been inserted again into another
-file group (Hudi's inserts look up no keys). Then a new version must go to the other file group: in the old one it would
-bring the deleted row back as a duplicate.
+Base files contain deleted rows until a compaction. A key whose row was deleted may have been inserted again into
+another file group, because Hudi's inserts do not look up keys. Then an update must go to that file group: in the old
+file group it would bring the deleted row back as a duplicate.
 
 Memory: the keys of the log files that are read; for deleted rows, one slice's keys at a time.
 """
@@ -63,18 +63,19 @@ __all__ = [
 
 _BATCH_ROWS: Final = 1 << 21
 
-#: A function that tells whether any wanted key may lie between two bounds, both inclusive, as UTF-8.
+#: A function that tells whether any of the keys to find may lie between two bounds, both inclusive, as UTF-8 bytes.
 Wanted = Callable[[bytes, bytes], bool]
 
 
 @dataclass(frozen=True)
 class KeyColumn:
-    """The record keys of a base file in row order: all keys, or those of some row groups.
+    """The record keys of a file: all keys in row order, or those of some row groups.
 
     Attributes:
         keys: the record keys.
-        size_bytes: bytes read for them.
-        groups: for each row group read, the number of its first row in the file and its row count; empty if unknown.
+        size_bytes: number of bytes read to get them.
+        groups: for each row group read, the number of its first row in the file and its number of rows; empty if
+            unknown, as for log files.
     """
 
     keys: pa.ChunkedArray
@@ -82,7 +83,7 @@ class KeyColumn:
     groups: tuple[tuple[int, int], ...] = ()
 
     def row_numbers(self, at: Ints) -> Ints:
-        """Return the row numbers in the file of the keys at these positions; -1 if they are unknown."""
+        """Return the row numbers in the file of the keys at these positions of ``keys``; -1 if they are unknown."""
         if not self.groups:
             return np.full(len(at), -1)
         starts, rows = np.array(self.groups, np.int64).T
@@ -93,7 +94,7 @@ class KeyColumn:
 
 
 class SortedKeys:
-    """Sorted keys in a form that `bisect` can search: a search reads some twenty keys and copies no other keys."""
+    """A wrapper of sorted keys that `bisect` can search. A search converts some twenty keys instead of all keys."""
 
     def __init__(self, keys: pa.ChunkedArray) -> None:
         self._keys = keys
@@ -106,14 +107,20 @@ class SortedKeys:
         return text.encode()
 
     def between(self, low: bytes, high: bytes, start: int = 0, stop: int | None = None) -> slice:
-        """Return the positions, from ``start`` to ``stop``, of the keys from ``low`` to ``high``, both inclusive."""
+        """Return the slice of positions of the keys from ``low`` to ``high``, both inclusive.
+
+        Only positions from ``start`` to before ``stop`` are searched; a ``stop`` of None is the end.
+        """
         first = bisect_left(self, low, start, len(self) if stop is None else stop)
         last = bisect_left(self, high + b"\0", first, len(self) if stop is None else stop)
         return slice(first, max(first, last))
 
 
 def overlapping_groups(metadata: pq.FileMetaData, column: int, wanted: Wanted) -> list[int]:
-    """Return the row groups that may hold a wanted key by the key column's statistics; without statistics, all."""
+    """Return the row groups that may contain a wanted key by the key column's statistics.
+
+    A row group without statistics may contain any key.
+    """
     return [
         at
         for at in range(metadata.num_row_groups)
@@ -127,7 +134,7 @@ def _may_hold_wanted_key(chunk: pq.ColumnChunkMetaData, wanted: Wanted) -> bool:
         return True
     try:
         low, high = (text.encode() if isinstance(text, str) else text for text in (statistics.min, statistics.max))
-    except UnicodeDecodeError:  # Writers may cut a bound inside a character.
+    except UnicodeDecodeError:  # A bound cut inside a character cannot be compared, so read the group.
         return True
     return wanted(low, high)
 
@@ -139,7 +146,7 @@ def read_keys(
 
     Args:
         metadata: the file's parsed footer, if the caller has it.
-        wanted: skip row groups that hold no wanted key.
+        wanted: skip row groups whose key range has no wanted key; None to read all.
 
     Raises:
         CorruptTableError: the file cannot be read, or has no key column.
@@ -163,14 +170,15 @@ def read_keys(
 
 
 def match_keys(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[Ints]:
-    """Return for each key column the positions of those of ``keys`` that it holds, ascending, each once."""
+    """Return for each key column the ascending positions in ``keys`` of the keys that the column contains."""
     return [found for found, _ in locate_keys(columns, keys)]
 
 
 def locate_keys(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[tuple[Ints, Ints]]:
-    """Return the positions as `match_keys`, with row numbers in the file; -1 for keys with several or unknown rows.
+    """Return for each key column the positions of `match_keys`, and for each position the row number in the file.
 
-    One hash table of ``keys`` serves all columns; every stored key is looked up once.
+    The row number is -1 if it is unknown or if the file has several rows with the key. One hash table of ``keys`` is
+    used for all columns; every stored key is looked up once.
     """
     stored = pa.chunked_array([chunk for column in columns for chunk in column.keys.chunks], pa.string())
     found = pc.index_in(stored, value_set=keys)
@@ -199,10 +207,10 @@ def add_log_keys(
     tagged: Tagged,
     pool: Executor,
 ) -> Tagged:
-    """Find the keys that only log files hold, and add them to ``tagged``.
+    """Find the keys that only log files contain, and return ``tagged`` with entries for them.
 
     Args:
-        slices: the slices to which ``tagged`` points.
+        slices: the slices that ``tagged.files`` numbers.
     """
     found = {at: logs for at, each in enumerate(slices) if (logs := logs_with_keys(snapshot, each)) is not None}
     return add_keys_of_logs(storage, found, keys, tagged, pool)
@@ -210,10 +218,11 @@ def add_log_keys(
 
 @dataclass(frozen=True, slots=True)
 class LogsWithKeys:
-    """Log files of a slice that may hold keys which its base file lacks. Picklable.
+    """The log files of a slice that may contain keys which its base file lacks. Picklable.
 
     Attributes:
-        visible: instants whose blocks are read.
+        logs: the log files.
+        visible: the instants whose log blocks are valid; blocks of others are not read.
     """
 
     logs: tuple[LogFile, ...]
@@ -221,7 +230,7 @@ class LogsWithKeys:
 
 
 def logs_with_keys(snapshot: Snapshot, piece: FileSlice) -> LogsWithKeys | None:
-    """Return the slice's log files if any of them may hold new keys; None if the base file has all keys."""
+    """Return the slice's log files if they may contain keys that the base file lacks, else None."""
     updating = snapshot.live.updating if isinstance(snapshot.live, ListedSlices) else frozenset()
     if all(piece.base is not None and log.path in updating for log in piece.logs):
         return None
@@ -235,10 +244,10 @@ def add_keys_of_logs(
     tagged: Tagged,
     pool: Executor,
 ) -> Tagged:
-    """Add the keys found in log files to ``tagged``.
+    """Return ``tagged`` with entries for the keys found in log files.
 
     Args:
-        logs: log files by the position of their slice among the slices to which ``tagged`` points.
+        logs: maps the position of a slice, as in ``tagged.files``, to its log files.
     """
     if not logs:
         return tagged
@@ -266,9 +275,10 @@ def add_keys_of_logs(
 
 
 def _extend_base_rows(base_rows: Ints | None, first: Ints) -> Ints | None:
-    """Return row numbers of pairs.
+    """Return the base-file row numbers of the joined entries; None if they are unknown.
 
-    The pairs of base files come first and keep their row numbers; all other pairs get -1.
+    ``first`` has for each joined entry its position before. Entries from base files came first and keep their row
+    numbers; entries from log files get -1.
     """
     if base_rows is None:
         return None
@@ -277,7 +287,7 @@ def _extend_base_rows(base_rows: Ints | None, first: Ints) -> Ints | None:
 
 
 def read_slice_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
-    """Read every key that a file of the slice holds, deleted or not. Keys may repeat."""
+    """Read every key in the files of a slice, even if its row is deleted. Keys may repeat."""
     parts = [read_keys(storage, piece.base)] if piece.base is not None else []
     if piece.logs:
         parts.append(_read_log_keys(storage, LogsWithKeys(piece.logs, snapshot.merge_rules(piece).visible)))
@@ -292,7 +302,7 @@ def _read_log_keys(storage: Storage, of: LogsWithKeys) -> KeyColumn:
 
 
 def read_logged_keys(storage: Storage, log: LogFile) -> KeyColumn:
-    """Read the keys of the data rows in one log file, of all commits."""
+    """Read the keys of all data rows in one log file, whether or not their commits have completed."""
     parts = read_parts(storage, [log], is_committed=lambda _: True, columns=[RECORD_KEY])
     return KeyColumn(pa.chunked_array(_collect_keys(parts), pa.string()), log.size_bytes)
 
@@ -313,6 +323,8 @@ class DeletingSlice:
     """A slice whose log files may have deleted rows, and the rules for reading it. Picklable.
 
     Attributes:
+        file_slice: the slice.
+        merging: the rules by which its log files are merged.
         columns: the table's columns, with Hudi's meta columns.
     """
 
@@ -324,7 +336,10 @@ class DeletingSlice:
 def find_deleting_slices(
     storage: Storage, snapshot: Snapshot, slices: Sequence[FileSlice]
 ) -> Mapping[int, DeletingSlice]:
-    """Return the slices, by position, with log files that may delete rows: no commit says that they delete nothing."""
+    """Return a mapping of position to slice for the slices whose log files may delete rows.
+
+    A log file may delete rows unless its commit says that it does not.
+    """
     upserting = snapshot.live.upserting if isinstance(snapshot.live, ListedSlices) else frozenset()
     found = [at for at, each in enumerate(slices) if any(log.path not in upserting for log in each.logs)]
     if not found:
@@ -337,11 +352,12 @@ def find_deleting_slices(
 def flag_deleted_pairs(
     storage: Storage, deleting: Mapping[int, DeletingSlice], keys: pa.ChunkedArray, at: Ints, files: Ints
 ) -> Bools:
-    """Tell for each (key, slice) pair whether the row is deleted.
+    """Tell for each pair of a key and a slice whether the row is deleted.
 
     Args:
-        deleting: slices by their positions, as in ``files``.
-        at, files: for each pair the position of its key in ``keys``, and the position of its slice.
+        deleting: maps positions of slices, as in ``files``, to the slices that may have deleted rows.
+        at: for each pair the position of its key in ``keys``.
+        files: for each pair the position of its slice.
     """
     gone = np.zeros(len(at), bool)
     for file, piece in deleting.items():
@@ -370,16 +386,17 @@ def _live_keys(storage: Storage, of: DeletingSlice) -> Iterator[pa.ChunkedArray]
 
 
 def mark_deleted_rows(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:
-    """Add to each pair whether the slice's log files have deleted the row."""
+    """Return ``tagged`` with flags for the rows that log files have deleted."""
     deleting = find_deleting_slices(storage, snapshot, tagged.searched)
     gone = flag_deleted_pairs(storage, deleting, keys, tagged.keys, tagged.files)
     return replace(tagged, is_deleted=gone) if gone.any() else tagged
 
 
 def drop_deleted_places(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:
-    """Keep for each key only the slices that have its row, or one slice if the row is deleted in all of them.
+    """Return ``tagged`` without the entries whose row is deleted, but with at least one entry per key.
 
-    Cost: keys with one slice (nearly all) are not checked.
+    If the row is deleted in all slices of a key, the first entry stays. Keys with one entry, which are nearly all, are
+    not checked.
     """
     several = np.flatnonzero(np.bincount(tagged.keys, minlength=1)[tagged.keys] > 1)
     if not len(several):
@@ -393,9 +410,9 @@ def drop_deleted_places(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedAr
 
 
 def select_one_place(keys: Ints, gone: Bools) -> Bools:
-    """Select the pairs whose rows exist; for keys whose rows are all deleted, their first pair.
+    """Return a flag for each pair: True if its row exists, or if it is the first pair of a key without existing rows.
 
-    A new version goes to that pair's slice, so that no index finds the key in two places.
+    The next version of such a key is written to that pair's slice, so that the key is not stored in two slices.
     """
     if not gone.any():
         return ~gone

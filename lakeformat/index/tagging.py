@@ -1,16 +1,18 @@
-"""Tagging by narrowing: find the files that hold the keys (Hudi: ``HoodieBloomIndex.tagLocation``).
+"""Tagging: find the base files that contain given keys, in steps (Hudi: ``HoodieBloomIndex.tagLocation``).
 
-The steps never build all key x file pairs. First key ranges are compared with sorted keys, then footer filters are
-tested with one hash chain per key, then the key columns of the files that are left are read, but only the row groups
-with overlapping statistics. A key with one candidate left after the filters is checked only if all candidates of that
-file may be false positives of its filter, because such a file would be rewritten for nothing. Otherwise the merge of
-the file detects the mistake. Files without ranges or filter stay candidates.
+A candidate is a pair of a key and a file that may contain it. Each step leaves fewer candidates: first the files' key
+ranges, then the bloom filters in the footers, then the key columns, of which only the row groups with overlapping
+statistics are read. The list of all pairs of key and file is never built.
 
-Cost: every footer is read once or twice; every key column at most once, however many keys there are.
+If a file is the only candidate left for its keys, its key column is not always read: if the file lacks some of the
+keys, the merge of the file detects that and inserts their rows. It is read if all its keys may be false positives of
+the filter, because then the file would be rewritten for nothing. A file without range or filter passes that step.
 
-Memory, beside the keys: a sorted copy of them (with few files, a flag per key and file instead); the hash chain of a
-million keys, 56 MB; 64 MB of parsed footers; 8 bytes per candidate that filters leave, which are fewer than the rows of
-their files; the key columns of two million rows, or of twice as many rows as there are keys.
+Cost: every footer is read once or twice; every key column at most once, for any number of keys.
+
+Memory, in addition to the keys: a sorted copy of them (with few files, a flag per key and file instead); the filter
+hashes of a million keys, 56 MB; 64 MB of parsed footers; 8 bytes per candidate that the filters leave, of which there
+are fewer than rows in the files; the key columns of two million rows, or of twice as many rows as there are keys.
 """
 
 from __future__ import annotations
@@ -37,37 +39,40 @@ from lakeformat.storage.port import Storage
 __all__ = ["TagSettings", "tag_files"]
 
 Bools = npt.NDArray[np.bool_]
-#: The keys that may be in a file: a slice of the sorted keys, or a flag per key.
+#: The keys that may be in a file: a slice of positions if the keys are sorted, else a flag per key.
 Candidates = slice | Bools
 
-#: With at most this many files, and at least `TagSettings.many_keys` keys, comparing all keys with each range is faster
-#: than sorting them.
+#: Up to this number of files, and from `TagSettings.many_keys` keys on, comparing all keys with each key range is
+#: faster than sorting the keys.
 _FEW_FILES: Final = 16
-#: The measured cost of filters. The unit is the cost of reading one row of a key column. `_TEST_ROWS`: to test a key.
-#: `_HASH_ROWS`: to hash a key, once for all filters. `_DECODED_BYTES`: bytes of a filter that are decoded at the cost
-#: of one row.
+#: Measured cost of testing one key in one filter. The unit is the cost of reading one row of a key column.
 _TEST_ROWS: Final = 0.4
+#: Measured cost of hashing one key, once for all filters, in the same unit.
 _HASH_ROWS: Final = 0.4
+#: Number of bytes of a filter whose decoding costs one unit.
 _DECODED_BYTES: Final = 64
-#: A file is taken to hold some of its candidates if they exceed the filter's average number of false positives by this
-#: many standard deviations (wrong for one file in 30,000) and by `_FEW_MISTAKES`, which matters for averages near 0.
+#: If a file's number of candidates exceeds the expected number of the filter's false positives by this many standard
+#: deviations and by `_FEW_MISTAKES`, the file is assumed to contain some of them (wrong for one file in 30,000).
 _DEVIATIONS: Final = 4
+#: Additional margin of that rule, which matters if few false positives are expected.
 _FEW_MISTAKES: Final = 2
-#: The cost of reading a key column, as a share of the cost of rewriting its file, measured on narrow files.
+#: The cost of reading a key column, as a fraction of the cost of rewriting its file, measured with few columns.
 _CHECK_SHARE: Final = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
 class TagSettings:
-    """The settings of the narrowing.
+    """The settings of `tag_files`.
 
     Attributes:
-        kind: BLOOM, SIMPLE, or AUTO, which uses filters if they cost less than reading the keys.
-        use_ranges, use_tree: Hudi's switches; without the tree every range is compared with every key.
-        exact: whether to check all candidates, even the only one of a key.
-        many_keys: number of keys from which they are not sorted if there are few files.
-        block_keys: keys whose hash chains are held at a time.
-        block_rows: rows of key columns compared at a time.
+        kind: BLOOM uses filters, SIMPLE does not, AUTO uses them if they cost less than reading the key columns.
+        use_ranges: whether files are skipped by their key ranges.
+        use_tree: whether the keys are sorted and searched for each range. If False, every key is compared with every
+            range.
+        exact: whether to look up every candidate in the key column.
+        many_keys: number of keys from which on they are not sorted if there are few files.
+        block_keys: maximum number of keys whose filter hashes are in memory at a time.
+        block_rows: number of rows of key columns that are in memory at a time; at least twice the number of keys.
     """
 
     kind: str = "AUTO"
@@ -82,10 +87,10 @@ class TagSettings:
 def tag_files(
     storage: Storage, files: Sequence[BaseFile], keys: pa.ChunkedArray, settings: TagSettings, pool: Executor
 ) -> Tagged:
-    """Locate distinct keys among files. The positions in the result are those of ``files``.
+    """Find the files that contain distinct keys. ``Tagged.files`` of the result has positions in ``files``.
 
     Args:
-        pool: reads files in parallel; must not be the pool in which this call runs.
+        pool: reads files in parallel; must not be the pool in which this call runs, or it may deadlock.
     """
     footers = read_key_footers(storage, files, pool)
     by_list = not settings.use_tree or (len(files) <= _FEW_FILES and len(keys) >= settings.many_keys)
@@ -108,7 +113,7 @@ def tag_files(
 
 
 class _Narrowing:
-    """The narrowing of all keys against all files. Positions are those of the keys given here."""
+    """The steps of one `tag_files`. Positions of keys are those in the ``keys`` of the constructor."""
 
     def __init__(
         self,
@@ -125,11 +130,15 @@ class _Narrowing:
         self._candidates: Mapping[int, Candidates] = {}
         self._doubted: Mapping[int, Ints] = {}
         self._mistakes: dict[int, float] = {}
-        #: File -> the row number of each of its keys, in order; only for files whose keys were read.
+        #: Maps a file's number to the row numbers of its keys, in the keys' order; only for files whose keys were read.
         self.base_rows: dict[int, Ints] = {}
 
     def pairs(self, *, by_list: bool) -> Mapping[int, Ints]:
-        """Find the keys of each file: file -> positions of its keys."""
+        """Return a mapping of file number to the positions of the keys that the file contains, by all steps.
+
+        Args:
+            by_list: True if the keys are not sorted, so that all keys are compared with each key range.
+        """
         self._sorted = None if by_list else SortedKeys(self.keys)
         self._candidates = {at: self._find_in_range(footer) for at, footer in enumerate(self.footers) if footer.rows}
         spans = {file: _count_candidates(candidates) for file, candidates in self._candidates.items()}
@@ -146,7 +155,7 @@ class _Narrowing:
         return {**chosen, **exact}
 
     def _find_in_range(self, footer: KeyFooter) -> Candidates:
-        """Return the keys in the file's key range, by two searches in sorted keys or two comparisons with all keys."""
+        """Return the keys in the file's key range; all keys if the file has no range or ranges are not used."""
         low, high = footer.minimum, footer.maximum
         if low is None or high is None or not self.settings.use_ranges:
             return slice(0, len(self.keys))
@@ -156,7 +165,10 @@ class _Narrowing:
         return np.asarray(inside).astype(bool)
 
     def _filter(self, spans: Mapping[int, int]) -> tuple[dict[int, Ints], list[int]]:
-        """Return the candidates that pass the filters, and the files whose keys must be read instead."""
+        """Test candidates with the footer filters.
+
+        Return a mapping of file number to the positions of the keys that pass, and the files that were not filtered.
+        """
         worth = self._choose_filtered(spans)
         parts: dict[int, list[Ints]] = {file: [] for file in worth}
         block = self.settings.block_keys
@@ -176,12 +188,12 @@ class _Narrowing:
                 rate = bloom.expected_rate(self.footers[file].rows)
                 self._mistakes[file] = self._mistakes.get(file, 0.0) + rate * len(among)
                 if sum(map(len, parts[file])) > self.footers[file].rows:
-                    del parts[file]  # The filter is useless: more keys pass than the file has rows.
+                    del parts[file]  # More keys pass than the file has rows: read its keys instead.
         chosen = {file: np.concatenate([np.empty(0, np.int64), *found]) for file, found in parts.items()}
         return chosen, [file for file in spans if file not in chosen]
 
     def _choose_filtered(self, spans: Mapping[int, int]) -> list[int]:
-        """Return the files whose filter is used, in order."""
+        """Return the ascending numbers of the files whose filter is used, because it saves more than it costs."""
         having = [file for file in spans if self.footers[file].filter_bytes]
         if self.settings.kind != "AUTO":
             return having if self.settings.kind == "BLOOM" else []
@@ -194,10 +206,11 @@ class _Narrowing:
         return worth if sum(saved[file] for file in worth) > _HASH_ROWS * hashed else []
 
     def _choose_files_to_read(self, chosen: Mapping[int, Ints], unfiltered: Sequence[int]) -> list[int]:
-        """Return the files whose key column must be read.
+        """Return the numbers of the files whose key column must be read.
 
-        These are the files without a used filter, those that have a candidate in common with another file, and those
-        whose candidates may all be false positives. If the settings are exact, these are all files with candidates.
+        If the settings are exact, these are all files with candidates. Otherwise they are the files that were not
+        filtered, the files with a key that is a candidate of another file as well, and the files whose candidates may
+        all be false positives.
         """
         if self.settings.exact:
             return sorted([*unfiltered, *(file for file, at in chosen.items() if len(at))])
@@ -211,11 +224,11 @@ class _Narrowing:
         return sorted([*unfiltered, *shared, *self._doubted])
 
     def _find_doubtful(self, chosen: Mapping[int, Ints]) -> Mapping[int, Ints]:
-        """Return the files whose candidates may all be false positives, if a check is cheaper than the rewrite.
+        """Return the files whose candidates may all be false positives, with these candidates, if a check is worth it.
 
-        A check of a file that holds keys is wasted, because this file is rewritten anyway. So files are checked only if
-        enough false positives are expected, or if nearly all keys are certainly new, so that the few candidates are
-        probably false positives.
+        Checking a file that does contain keys is wasted, because that file is rewritten anyway. So the result is empty
+        unless enough false positives are expected, or nearly all keys are certainly new, so that the few candidates
+        are probably false positives.
         """
         doubted = {}
         for file, at in chosen.items():
@@ -227,10 +240,10 @@ class _Narrowing:
         return doubted if expected or candidates < _CHECK_SHARE * len(self.keys) else {}
 
     def _read(self, files: Sequence[int]) -> dict[int, Ints]:
-        """Read the key columns of the files. Return the exact positions of their keys."""
+        """Read the key columns of the files. Return for each file the positions of the keys that it contains."""
         found: dict[int, Ints] = {}
-        # Each batch hashes all keys once. If a batch has twice as many stored keys, hashing costs less than the
-        # look-ups of the stored keys.
+        # Each batch builds a hash table of all keys. In a batch with twice as many stored keys, that costs less than
+        # looking up the stored keys.
         most = max(self.settings.block_rows, 2 * len(self.keys))
         for batch in _batch_files(files, lambda file: self.footers[file].rows, most):
             columns = list(self.pool.map(self._read_one, batch))
@@ -251,7 +264,10 @@ class _Narrowing:
         return read_keys(self.storage, footer.file, footer.metadata, wanted)
 
     def _make_candidate_test(self, candidates: Candidates) -> Wanted:
-        """Make a test whether a candidate may lie between two bounds. For unsorted keys it uses the outermost keys."""
+        """Return a function that tells whether any candidate may lie between two bounds.
+
+        For unsorted keys it compares only the smallest and the greatest candidate.
+        """
         if self._sorted is not None and isinstance(candidates, slice):
             keys, first, last = self._sorted, candidates.start, candidates.stop
 
@@ -267,7 +283,7 @@ class _Narrowing:
 
 
 def _make_test(keys: pa.ChunkedArray) -> Wanted:
-    """Make a test whether one of a few keys lies between two bounds."""
+    """Return a function that tells whether any of these keys lies between two bounds."""
     ordered = sorted(key.encode() for key in keys.to_pylist())
 
     def holds(low: bytes, high: bytes) -> bool:
@@ -282,14 +298,14 @@ def _count_candidates(candidates: Candidates) -> int:
 
 
 def _slice_candidates(candidates: Candidates, start: int, length: int) -> Ints:
-    """Return the candidates among ``length`` keys from ``start`` on, counted from ``start``."""
+    """Return the candidates among the ``length`` keys from ``start`` on, as positions relative to ``start``."""
     if isinstance(candidates, slice):
         return np.arange(max(candidates.start - start, 0), min(candidates.stop - start, length))
     return np.flatnonzero(candidates[start : start + length])
 
 
 def _batch_files(files: Sequence[int], rows_of: Callable[[int], int], most: int) -> Iterator[list[int]]:
-    """Group files into batches whose rows together stay near the limit; each batch has at least one file."""
+    """Group files into batches of at most ``most`` rows together. A file with more rows is a batch of its own."""
     batch: list[int] = []
     rows = 0
     for file in files:

@@ -1,1 +1,1 @@
-"""Record keys and partition paths, and the values that partition paths hold."""
+"""Computation of record keys and partition paths from rows, and parsing of partition paths to values."""

@@ -1,7 +1,7 @@
-"""The partition path of every row, and the values of rows from a partition path.
+"""Partition paths: computed from the rows of a write, matched against a table's partitions, and parsed into values.
 
-Hudi: ``KeyGenUtils.getRecordPartitionPath``, ``TimestampBasedAvroKeyGenerator`` and ``PartitionPathEncodeUtils``. All
-work on texts is done once per distinct value.
+Hudi: ``KeyGenUtils.getRecordPartitionPath``, ``TimestampBasedAvroKeyGenerator`` and ``PartitionPathEncodeUtils``. Texts
+are formatted and escaped once per distinct value, not once per row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 #: The folder name for null and for the empty string in tables of Hudi before 0.12.
 OLD_DEFAULT_PARTITION: Final = "default"
 
-#: Longest folder name that file systems accept.
+#: Maximum length of a folder name that file systems accept.
 MAX_SEGMENT_BYTES: Final = 255
 
 _ESCAPED: Final[Mapping[int, str]] = {
@@ -79,7 +79,7 @@ def partition_paths(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> p
             f"{paths[before]}{slash}{texts[own]}" for before, own in zip(left.tolist(), right.tolist(), strict=True)
         ]
         codes = pairs.indices.to_numpy().astype(np.int64)
-    distinct = pa.array(paths, pa.string()).dictionary_encode()  # Two values may share a path.
+    distinct = pa.array(paths, pa.string()).dictionary_encode()  # Different values may have the same path.
     for path in distinct.dictionary.to_pylist():
         if settings.partition_fields:
             _refuse_dangerous(path)
@@ -90,7 +90,12 @@ def partition_paths(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> p
 def _format_field(
     rows: pa.Table | pa.RecordBatch, field: PartitionField, settings: KeySettings
 ) -> tuple[Int64s, list[str]]:
-    """Return the code of each row and the text of each code for one field's part of the path. Texts may repeat."""
+    """Format one field of the path for all rows.
+
+    Returns:
+        The code of each row, and a list of the path segments: code ``n`` has the ``n``-th segment. Codes may have equal
+        segments.
+    """
     column = field_column(rows, field.name, "partition")
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -115,7 +120,7 @@ def _format_field(
 
 
 def _encode_dictionary(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
-    """Dictionary-encode a column; null is one of the distinct values."""
+    """Dictionary-encode a column. A null gets an index too, and becomes an entry of the dictionary."""
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     return encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
 
@@ -157,7 +162,7 @@ def _millis_of_texts(texts: pa.Array, settings: TimestampSettings) -> Int64s:
 
 
 def _millis_of_numbers(column: pa.Array | pa.ChunkedArray, settings: TimestampSettings) -> Int64s:
-    """Return milliseconds since the epoch; a null counts as 1 of the unit, as in Hudi."""
+    """Return the moment of each row in milliseconds since the epoch. A null counts as the number 1, as in Hudi."""
     kind, unit = column.type, settings.unit
     stored = TimeUnit.MICROSECONDS if pa.types.is_timestamp(kind) else TimeUnit.DAYS if pa.types.is_date(kind) else unit
     if unit is None or stored is not unit:
@@ -190,10 +195,10 @@ def _millis_of_numbers(column: pa.Array | pa.ChunkedArray, settings: TimestampSe
 
 
 def _refuse_dangerous(path: str) -> None:
-    """Refuse paths that would leave the table, hide from listings or hit the table's own folder.
+    """Refuse a partition path that would leave the table, lie in ``.hoodie`` or have an unusable folder name.
 
     Raises:
-        InvalidInputError: names the path.
+        InvalidInputError: The path is refused; the message names it.
     """
     segments = path.split("/")
     if "" in segments:
@@ -212,7 +217,10 @@ def _refuse_dangerous(path: str) -> None:
 
 
 def distinct_partitions(batches: Iterable[pa.RecordBatch], settings: KeySettings) -> tuple[frozenset[str], int]:
-    """Return the partition paths in a stream of rows, and the number of rows. Raise the errors of `partition_paths`."""
+    """Read a stream of rows; return its distinct partition paths and its number of rows.
+
+    Raise the errors of `partition_paths`.
+    """
     found: set[str] = set()
     rows = 0
     for batch in batches:
@@ -227,9 +235,9 @@ def match_partitions(
     """Find the existing partitions that match the wanted paths (Hudi: ``resolvePartitionWildcards``).
 
     Args:
-        wanted: partition paths.
-        existing: the table's partition paths.
-        wildcards: whether ``*`` matches any text, slashes included.
+        wanted: Partition paths to look for.
+        existing: The table's partition paths.
+        wildcards: Whether ``*`` in a wanted path matches any text, slashes included.
 
     Returns:
         The matching partitions, and the wanted paths that match none.
@@ -261,7 +269,10 @@ def match_partitions(
 
 
 def find_nested_pair(new: Collection[str], existing: Collection[str]) -> tuple[str, str] | None:
-    """Find two partition paths, at least one of them new, of which one is a folder inside the other: (outer, inner)."""
+    """Return two partition paths (outer, inner) of which the inner folder lies in the outer; None if there are none.
+
+    At least one path of the pair is in ``new``: pairs of existing paths are not reported.
+    """
     if len({path.count("/") for paths in (new, existing) for path in paths}) < 2:
         return None  # Folders of equal depth are never nested.
     fresh = frozenset(new)
@@ -275,7 +286,7 @@ def find_nested_pair(new: Collection[str], existing: Collection[str]) -> tuple[s
 
 
 def folders_above(path: str) -> Iterator[str]:
-    """Yield the folders above a partition's folder, without the table's.
+    """Yield the parent folders of a partition path, the outermost first, without the table's own folder.
 
     >>> list(folders_above("a/b/c"))
     ['a', 'a/b']
@@ -287,19 +298,19 @@ def folders_above(path: str) -> Iterator[str]:
 
 
 def partition_values(path: str, settings: KeySettings, schema: pa.Schema) -> dict[str, pa.Scalar]:
-    """Return the partition values of every row under ``path``: the inverse of `partition_paths`, for pruning.
+    """Parse a partition path into the values that all its rows have: the inverse of `partition_paths`, for pruning.
 
-    Only values that the path determines without doubt are returned: simple fields of type string, integer, boolean or
-    date whose text makes the same path again. Default partitions (null or empty), timestamp fields and paths whose
-    segments cannot be assigned to fields give no value.
+    A value is returned only if the path determines it without doubt: the field is simple, its type is string, integer,
+    boolean or date, and the parsed value makes the same path again. No value is returned for a default partition (null
+    or empty), for a timestamp field, or if the path's segments cannot be assigned to fields.
 
     Args:
-        path: path relative to the table.
-        settings: the table's key settings; ``timestamp`` may be None if the table does not store it.
-        schema: the stored columns; the scalars have its types.
+        path: Partition path, relative to the table.
+        settings: The table's key settings; ``timestamp`` may be None if the table does not store it.
+        schema: Schema of the table's files; it gives the types of the returned scalars.
 
     Returns:
-        Field name (nested fields with dots) -> value; fields that are missing are unknown.
+        A mapping of field name (nested fields with dots) to value. A field whose value is unknown has no entry.
     """
     fields = settings.partition_fields
     widths = [_count_segments(field, settings) for field in fields]
@@ -322,7 +333,7 @@ def partition_values(path: str, settings: KeySettings, schema: pa.Schema) -> dic
 
 
 def _count_segments(field: PartitionField, settings: KeySettings) -> int | None:
-    """Return the number of path segments of a field, or None if the settings do not determine it."""
+    """Return how many path segments the field's text has, or None if the settings do not determine it."""
     match settings.kind_of(field):
         case PartitionKind.SIMPLE:
             return 1

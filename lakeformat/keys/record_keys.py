@@ -1,6 +1,6 @@
 """The record key of every row (Hudi: ``KeyGenUtils.getRecordKey``), and the sequence numbers of rows.
 
-A sequence number consists of commit, task, and the row's number in the task.
+A sequence number (``_hoodie_commit_seqno``) is the text ``<instant>_<task>_<counter>``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 
 __all__ = ["GENERATED_KEY", "GeneratedKeys", "field_column", "make_seqnos", "record_keys"]
 
-#: The last four digits of numbers, as text.
+#: Row ``n`` has the four ASCII digits of the number ``n``, for 0 to 9999.
 _LAST_DIGITS: Final = (np.arange(10_000)[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8)
 
 
 def make_seqnos(instant_time: str, task: int, first: int, rows: int) -> pa.Array:
-    """Make ``<instant>_<task>_<counter>`` for ``rows`` rows, with counters from ``first`` on.
+    """Return the sequence numbers ``<instant>_<task>_<counter>`` of ``rows`` rows, with counters from ``first`` on.
 
     >>> make_seqnos("20251120083000123", 0, 9, 2).to_pylist()
     ['20251120083000123_0_9', '20251120083000123_0_10']
@@ -31,13 +31,13 @@ def make_seqnos(instant_time: str, task: int, first: int, rows: int) -> pa.Array
     prefix = np.frombuffer(f"{instant_time}_{task}_".encode(), np.uint8)
     parts = [pa.array([], pa.string())]
     start, end = first, first + rows
-    while start < end:  # One round for each number of digits: texts of equal length form a matrix of bytes.
+    while start < end:  # Each round writes the counters that have the same number of digits.
         digits = len(str(start))
         count = min(end, 10**digits) - start
         text = np.empty((count, len(prefix) + digits), np.uint8)
         text[:, : len(prefix)] = prefix
         last = min(digits, 4)
-        for head in range(start // 10_000, (start + count - 1) // 10_000 + 1):  # Ten thousand rows at a time.
+        for head in range(start // 10_000, (start + count - 1) // 10_000 + 1):  # Rows that share all but 4 digits.
             low, high = max(head * 10_000, start), min((head + 1) * 10_000, start + count)
             block = text[low - start : high - start, len(prefix) :]
             block[:, -last:] = _LAST_DIGITS[low - head * 10_000 : high - head * 10_000, -last:]
@@ -49,11 +49,12 @@ def make_seqnos(instant_time: str, task: int, first: int, rows: int) -> pa.Array
     return parts[-1] if len(parts) <= 2 else pa.concat_arrays(parts)
 
 
-#: The texts for a null and for an empty value in a key of several fields.
+#: The text of a null value in a key of several fields.
 NULL_PLACEHOLDER: Final = "__null__"
+#: The text of an empty value in a key of several fields.
 EMPTY_PLACEHOLDER: Final = "__empty__"
 
-#: A key that Hudi or lakeformat generated for a row without a key: instant, task, and the row's number in the task
+#: Pattern of the keys that Hudi and lakeformat generate for rows without a key: ``<instant>_<task>_<row>``
 #: (Hudi: ``AutoRecordGenWrapperKeyGenerator``).
 GENERATED_KEY: Final = re.compile(r"\d+_\d+_\d+")
 
@@ -61,15 +62,15 @@ GENERATED_KEY: Final = re.compile(r"\d+_\d+_\d+")
 class GeneratedKeys:
     """A generator of keys for rows without keys, for one task of one write: ``<instant>_<task>_<row>``.
 
-    The keys are unique in the table, because no other write has the instant and no other task has the task number. A
-    task that runs again makes the same keys, and only one of its attempts is committed.
+    The keys are unique in the table, because no other write has the instant and no other task of the write has the task
+    number. A task that runs again makes the same keys, but only one of its attempts is committed.
     """
 
     def __init__(self, instant_time: str, task: int) -> None:
         self._instant_time, self._task, self._made = instant_time, task, 0
 
     def take(self, rows: int) -> pa.Array:
-        """Return the next keys, as strings."""
+        """Return an array with the next ``rows`` keys. No two calls return the same key."""
         first, self._made = self._made, self._made + rows
         return make_seqnos(self._instant_time, self._task, first, rows)
 
@@ -77,11 +78,13 @@ class GeneratedKeys:
 def record_keys(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.StringArray | pa.ChunkedArray:
     """Return the record key of every row: an array of strings for a batch, a chunked array for a table.
 
-    With one key field, the key is its value as Java's text; a string column is returned without a copy. With several
-    fields, the key is ``f1:v1,f2:v2``, not escaped, with ``__null__`` and ``__empty__`` for null and empty values.
+    If there is one key field, the key is the text that Java makes of the field's value (`java_text`); a string column
+    is returned without a copy. If there are several, the key is ``f1:v1,f2:v2``. The values are not escaped; a null is
+    written as ``__null__`` and an empty value as ``__empty__``. A complex key of one field is ``f1:v1`` if
+    ``settings.single_key_prefixed``.
 
     Raises:
-        InvalidInputError: a key is null or empty, or a key field has a type that cannot make a key.
+        InvalidInputError: a key is null or empty, or a key field has a type that a key cannot have.
         SchemaMismatchError: a key field is not among the columns.
         InvalidOptionError: the settings name no key field.
     """
@@ -110,12 +113,12 @@ def record_keys(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.St
 
 
 def field_column(rows: pa.Table | pa.RecordBatch, name: str, role: str) -> pa.Array | pa.ChunkedArray:
-    """Return column ``name`` of ``rows``. It may be nested (``a.b``); then it is null if a parent is null.
+    """Return column ``name`` of ``rows``. If the name is nested (``a.b``), the value is null where a parent is null.
 
     Args:
-        rows: a table (gives a chunked array) or a batch (gives an array).
-        name: the column's name, or a path of struct fields joined by dots.
-        role: the column's role for error messages: ``record key``, ``partition``.
+        rows: A table or a batch. The column of a table is a chunked array, that of a batch an array.
+        name: The column's name, or a path of struct fields joined by dots.
+        role: What the column is used for, for error messages: ``record key`` or ``partition``.
 
     Raises:
         SchemaMismatchError: there is no such column, or more than one.
@@ -166,7 +169,7 @@ def _refuse_missing(keys: pa.StringArray | pa.ChunkedArray, name: str) -> None:
 
 
 def _join_texts(prefixes: list[str], texts: list[pa.Array]) -> pa.StringArray | pa.ChunkedArray:
-    """Join prefixes and texts row by row: ``prefix0 text0 prefix1 text1 ...``."""
+    """Return for each row the text ``prefix0 text0 prefix1 text1 ...``, without spaces."""
     texts = [text.cast(pa.string()) for text in texts]
     pieces = [piece for pair in zip(prefixes, texts, strict=True) for piece in pair]
     return pc.binary_join_element_wise(*pieces, "")

@@ -1,4 +1,8 @@
-"""The boxes that files span and filters select, in ranks of a sample's values, and the estimates from them."""
+"""Estimates of how many files filters read.
+
+A file spans a box: its range of values in each column. A filter selects a box, too, and reads the files whose boxes
+overlap it. The sides of boxes are ranks among the values of a sample.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ __all__ = [
 
 RankArray: TypeAlias = npt.NDArray[np.int64]
 
-#: Comparisons of filters with a file's column that are computed at a time.
+#: Number of comparisons of a filter with a file that are computed at a time, to limit memory.
 _AT_ONCE: Final = 1 << 22
 
 
@@ -39,8 +43,8 @@ class FileRanges:
     """The known range of each file in one column.
 
     Attributes:
-        low, high: one value per file, null if it is unknown; of the column's type.
-        is_empty: files that hold no value: only nulls, or no rows.
+        low, high: the bounds of each file, of the column's type; null if unknown.
+        is_empty: a flag per file: whether it has no value, but only nulls, or no rows.
     """
 
     low: pa.Array
@@ -50,7 +54,7 @@ class FileRanges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
-    """Closed boxes, one in each row of the two arrays; columns are dimensions. A box with low > high is empty."""
+    """Boxes, one per row of the two arrays; a column is a dimension. Bounds are included; low > high means empty."""
 
     low: RankArray
     high: RankArray
@@ -59,22 +63,22 @@ class Boxes:
         return len(self.low)
 
     def select_dimension(self, dimension: int) -> Boxes:
-        """Return the boxes in one dimension."""
+        """Return the boxes reduced to one dimension."""
         return Boxes(self.low[:, [dimension]], self.high[:, [dimension]])
 
     def find_overlaps(self, box: int, other: Boxes) -> npt.NDArray[np.bool_]:
-        """Return which boxes of ``other`` share a point with the box number ``box``."""
+        """Return a flag for each box of ``other``: whether it overlaps the box with number ``box``."""
         flags: npt.NDArray[np.bool_] = ((other.low <= self.high[box]) & (other.high >= self.low[box])).all(axis=1)
         return flags
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One column as ranks. Equal values have equal ranks; null and NaN, which lie in no box, have 0.
+    """The ranks of one column's values. Equal values have equal ranks; null and NaN, which are in no box, have rank 0.
 
     Attributes:
         rows: the rank of each sampled row.
-        spans: lowest and highest rank of each file.
+        spans: a one-dimensional box per file: its lowest and highest rank.
         ordered: the sorted ranks of the sampled rows without null and NaN; at least one entry.
     """
 
@@ -84,25 +88,25 @@ class Axis:
 
     @classmethod
     def of(cls, sample: pa.Array, files: FileRanges) -> Axis:
-        """Rank the sampled values together with the files' bounds."""
+        """Return the axis of a column. Sampled values and bounds are ranked together, so their ranks are comparable."""
         size, count = len(sample), len(files.low)
         if pa.types.is_floating(sample.type):
             sample = pc.if_else(pc.is_nan(sample), pa.scalar(None, sample.type), sample)
         ranks = _rank_values(pa.concat_arrays([sample, files.low, files.high]))
         low, high = ranks[size : size + count], ranks[size + count :]
         top = int(ranks.max(initial=0))
-        high = np.where(high == 0, top, high)  # Unknown bounds cover all ranks.
+        high = np.where(high == 0, top, high)  # An unknown upper bound becomes the greatest rank.
         low, high = np.where(files.is_empty, top + 1, low), np.where(files.is_empty, -1, high)
         found = np.sort(ranks[:size])
         ordered = found[np.searchsorted(found, 1) :]
         return cls(ranks[:size], Boxes(low[:, None], high[:, None]), ordered if len(ordered) else np.ones(1, np.int64))
 
     def share_below(self, ranks: RankArray) -> npt.NDArray[np.float64]:
-        """Return the share of the sampled values that are less than each rank."""
+        """Return for each rank the share, from 0 to 1, of the sampled values that are less."""
         return np.searchsorted(self.ordered, ranks) / len(self.ordered)
 
     def share_up_to(self, ranks: RankArray) -> npt.NDArray[np.float64]:
-        """Return the share of the sampled values that are not greater than each rank."""
+        """Return for each rank the share, from 0 to 1, of the sampled values that are less or equal."""
         return np.searchsorted(self.ordered, ranks, "right") / len(self.ordered)
 
 
@@ -122,7 +126,7 @@ def _rank_values(values: pa.Array) -> RankArray:
 def boxes_around(axes: list[Axis], rows: RankArray, width: float, rng: np.random.Generator) -> Boxes:
     """Return random boxes, one around each of the sampled rows.
 
-    Each side spans the share ``width`` of that column's sampled values.
+    Each side contains the share ``width``, from 0 to 1, of that column's sampled values.
     """
     low, high = [], []
     for axis in axes:
@@ -135,7 +139,11 @@ def boxes_around(axes: list[Axis], rows: RankArray, width: float, rng: np.random
 
 
 def boxes_of_files(axes: list[Axis], file: RankArray, count: int) -> Boxes:
-    """Return the boxes that files would span, from the file number of each sampled row."""
+    """Return the boxes that ``count`` files would span.
+
+    Args:
+        file: the number of the file to which each sampled row would belong.
+    """
     top = max(int(axis.rows.max(initial=0)) for axis in axes) + 1
     low = np.full((count, len(axes)), top)
     high = np.full((count, len(axes)), -1)
@@ -147,7 +155,7 @@ def boxes_of_files(axes: list[Axis], file: RankArray, count: int) -> Boxes:
 
 
 def share_read(files: Boxes, filters: Boxes) -> float:
-    """Return the mean share of the files that a filter touches; 0 if there are no files or filters."""
+    """Return the mean share, from 0 to 1, of the files that a filter reads; 0 if there are no files or filters."""
     if not len(files) or not len(filters):
         return 0.0
     step = max(1, _AT_ONCE // len(files))
@@ -170,8 +178,8 @@ class Estimate:
     Attributes:
         name: ``now``, ``linear``, ``z-order`` or ``hilbert``.
         files: number of files in the estimate.
-        skipped: column -> the mean share of files that a filter on this column alone skips.
-        skipped_together: the mean share of files that a filter on all columns skips.
+        skipped: maps each column to the mean share, from 0 to 1, of the files that a filter on only this column skips.
+        skipped_together: the mean share of the files that a filter on all columns skips.
         boxes: the boxes that the files span, in ranks.
     """
 
@@ -183,7 +191,7 @@ class Estimate:
 
     @property
     def read(self) -> float:
-        """Return the mean share of files read, over all kinds of filters."""
+        """Return the mean share of files read, over filters on each column and on all columns."""
         shares = [*self.skipped.values(), self.skipped_together]
         return 1 - sum(shares) / len(shares)
 
@@ -195,14 +203,14 @@ class Estimates:
 
     Attributes:
         columns: the layout's columns.
-        rows, files: rows and files of the table.
+        rows, files: number of rows and of files of the table.
         sampled: number of sampled rows.
-        selectivity: the share of the rows that each filter selects if the columns are independent.
-        layouts: the estimates; the table as it is now comes first.
-        best: the layout that reads least, or ``now`` if no other saves a tenth of the files read.
+        selectivity: the share of the rows, from 0 to 1, that each filter selects if the columns are independent.
+        layouts: the estimates; the first is the table as it is now.
+        best: name of the layout that reads the fewest files; ``now`` if no layout saves a tenth of the files read.
         example: a filter on all columns, as a box in ranks.
         axes: the columns' ranks, for pictures.
-        ticks: column -> values at quarters of the sampled rows.
+        ticks: maps each column to the values at 0, 25, 50, 75 and 100 % of its sorted sample, for pictures.
     """
 
     columns: tuple[str, ...]
@@ -217,7 +225,7 @@ class Estimates:
 
     @property
     def best(self) -> str:
-        """Return the name of the layout to choose."""
+        """Return the name of the layout that reads the fewest files; ``now`` if none saves a tenth of the reads."""
         now, *others = self.layouts
         least = min(others, key=lambda layout: layout.read)
         return least.name if least.read < now.read * (1 - _WORTH) else NOW
@@ -239,5 +247,5 @@ class Estimates:
 
 
 def format_percent(share: float) -> str:
-    """Format a share as a percentage."""
+    """Format a share from 0 to 1 as a percentage."""
     return f"{100 * share:.3g} %" if share < 0.0995 else f"{100 * share:.1f} %"

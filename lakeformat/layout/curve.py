@@ -1,7 +1,7 @@
-"""The order in which a layout puts rows (Hudi: ``LayoutOptimizationStrategy``), the curves, and the cuts between files.
+"""Curves, which order the rows of a layout, and the division of ordered rows into files.
 
-A curve is fitted to a sample once and can be sent to other processes. It computes the place of any row from the row
-alone: the same row has the same place in every batch.
+Hudi: ``LayoutOptimizationStrategy``. A curve is fitted to a sample once and can be sent to other processes. It computes
+a row's position on the curve, a 64-bit integer, from the row only: the same row has the same position in every batch.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Cells: TypeAlias = npt.NDArray[np.uint64]
 
 
 def interleave(cells: Sequence[Cells], bits: int) -> Cells:
-    """Return places in z-order: the ``bits`` lowest bits of the coordinates interleaved, from the highest bit.
+    """Return positions in z-order: the ``bits`` lowest bits of the coordinates, interleaved from the highest bit.
 
     In each group of bits the first coordinate comes first.
 
     Args:
         cells: one array per dimension, of equal length, values below ``2**bits``.
-        bits: bits per dimension; together at most 64.
+        bits: number of bits per dimension; at most 64 for all dimensions together.
     """
     dimensions = len(cells)
     if dimensions == 1:
@@ -59,10 +59,10 @@ def interleave(cells: Sequence[Cells], bits: int) -> Cells:
 
 
 def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
-    """Return places on the Hilbert curve: neighbouring cells on it differ by one in one coordinate.
+    """Return positions on the Hilbert curve, on which neighbouring cells differ by one in one coordinate.
 
     Algorithm: J. Skilling, "Programming the Hilbert curve" (2004): exchange and invert the lower bits level by level,
-    then Gray-decode; the result is interleaved as in z-order. Take the arguments of `interleave`.
+    then Gray-decode; the result is interleaved as in z-order. The arguments are those of `interleave`.
     """
     dimensions = len(cells)
     if dimensions == 1:
@@ -73,7 +73,7 @@ def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
     for level in range(bits - 1, 0, -1):
         below = narrow((1 << level) - 1)
         for at in range(dimensions):
-            # All ones if the level's bit is set: then the first axis is inverted, else the two axes are exchanged.
+            # All ones if the level's bit is set. Then the first axis is inverted, else the two axes are exchanged.
             inverts = -((axes[at] >> narrow(level)) & narrow(1))
             exchanged = (first ^ axes[at]) & below & ~inverts
             first ^= exchanged | (inverts & below)
@@ -89,7 +89,7 @@ def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
 
 @lru_cache
 def _spread_bits(dimensions: int) -> Cells:
-    """Return for each byte its bits, ``dimensions`` apart."""
+    """Return for each byte a 64-bit integer with the byte's bits at a distance of ``dimensions``."""
     byte = np.arange(256, dtype=np.uint64)
     found = np.zeros(256, np.uint64)
     for bit in range(8):
@@ -101,14 +101,14 @@ def _spread_bits(dimensions: int) -> Cells:
 
 Positions: TypeAlias = npt.NDArray[np.uint64]
 
-#: Most bits of a rank. Finer ranks are useless: a 65,536th of a table is less than a file.
+#: Maximum number of bits of a rank. More are useless: a 65,536th of a table is less than a file.
 _RANK_BITS: Final = 16
-#: Rows whose words are computed at a time.
+#: Number of rows whose positions are computed at a time by one thread.
 _BLOCK_ROWS: Final = 1 << 16
 
 
 class CurveStrategy(enum.Enum):
-    """The order of the rows (``hoodie.layout.optimize.strategy``)."""
+    """The kind of curve that orders the rows (``hoodie.layout.optimize.strategy``)."""
 
     LINEAR = "linear"
     Z_ORDER = "z-order"
@@ -116,13 +116,13 @@ class CurveStrategy(enum.Enum):
 
     @classmethod
     def parse(cls, text: str) -> CurveStrategy:
-        """Parse any usual spelling, in any case.
+        """Parse the name of a strategy. Case, ``-`` and ``_`` are ignored.
 
         >>> CurveStrategy.parse("ZORDER"), CurveStrategy.parse("z_order").value
         (<CurveStrategy.Z_ORDER: 'z-order'>, 'z-order')
 
         Raises:
-            InvalidInputError: no such strategy.
+            InvalidInputError: there is no such strategy.
         """
         plain = text.strip().lower().replace("-", "").replace("_", "")
         for strategy in cls:
@@ -148,14 +148,15 @@ class CurveBuild(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Linear:
-    """Sampled values of the columns, used as coordinates of rows in lexicographic order."""
+    """The coordinates of LINEAR, which orders rows column by column: sampled values of each column."""
 
     columns: tuple[Boundaries | None, ...]
 
     def place(self, columns: Sequence[Words]) -> Positions:
-        """Return coarse places that never contradict the order.
+        """Return the position of each row. Rows with different positions are in the order of the columns.
 
-        A column is used only for rows whose earlier columns are known to be equal to sampled values.
+        Rows with equal positions may differ. A column contributes only to rows whose earlier columns are equal to
+        sampled values, because otherwise it could contradict the order of the earlier columns.
         """
         found = np.zeros(len(columns[0]), np.uint64)
         open_ = np.ones(len(found), bool)
@@ -173,9 +174,9 @@ class _Linear:
 
 
 def _encode_linear(known: Boundaries | None, words: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return a code for each row, and whether the code is exact.
+    """Return a code for each row, and a flag: whether all rows with this code have the same value.
 
-    Null has 0, a sampled value an even number, a gap between sampled values an odd number. Gaps are not exact.
+    Null has the code 0, a sampled value an even number, the values between two sampled values an odd number.
     """
     if known is None:
         code, exact = np.ones(len(words), np.int64), np.zeros(len(words), bool)
@@ -192,9 +193,13 @@ def _encode_linear(known: Boundaries | None, words: Words) -> tuple[npt.NDArray[
 
 @dataclass(frozen=True, slots=True)
 class _Bits:
-    """The bits of first words in which the sampled values differ.
+    """The coordinate of one column under DIRECT: the leading bits of a value in which the sampled values differ.
 
-    A value outside the sample's range counts as the nearest end of the range.
+    A value outside the sample's range is replaced by the nearest bound of the range.
+
+    Attributes:
+        low, high: the smallest and greatest first word in the sample.
+        shift: number of low bits that are dropped.
     """
 
     low: int
@@ -211,19 +216,20 @@ class _Bits:
 
 
 def _shared_prefix_mask(low: int, high: int) -> int:
-    """Return a mask of the leading bits that all words between the two share."""
+    """Return a mask of the leading bits in which the two words are equal."""
     return ~((1 << (low ^ high).bit_length()) - 1) & ((1 << 64) - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """A curve that gives each row its place. Picklable; made by `fit_curve`.
+    """A curve, which computes the position of each row. Picklable; made by `fit_curve`.
 
     Attributes:
         strategy: the kind of curve.
         columns: columns by name, fields of structs by path (``a.b``).
         types: the types of the columns; rows must have the same types.
-        bits: bits of each coordinate; places are below ``2 ** (bits * len(columns))``. LINEAR may use all 64 bits.
+        bits: number of bits of each coordinate; positions are below ``2 ** (bits * len(columns))``. LINEAR may use all
+            64 bits.
     """
 
     strategy: CurveStrategy
@@ -233,10 +239,11 @@ class Curve:
     _coordinates: tuple[Ranks | _Bits, ...] | _Linear
 
     def positions(self, rows: pa.Table | pa.RecordBatch) -> Positions:
-        """Return the place of each row: nulls first, NaN last. Rows with equal columns have equal places.
+        """Return the position of each row on the curve. Nulls sort first, NaN last.
 
-        For LINEAR, places follow the order of the columns as finely as the sample allows. Use them to divide rows into
-        ranges; within a range, sort by the columns. Memory: 8 bytes a row, and a block of rows per thread.
+        Rows with equal columns have equal positions. For LINEAR, rows with different columns may also have equal
+        positions, depending on the sample: use the positions to divide rows into ranges, and sort each range by the
+        columns. Memory: 8 bytes per row, and a block of rows per thread.
 
         Raises:
             SchemaMismatchError: a column is missing or of another type than the sample's.
@@ -282,9 +289,9 @@ def fit_curve(
     Args:
         strategy: the kind of curve. With one column, every curve becomes LINEAR.
         columns: one or more columns, at most 64; fields of structs by path (``a.b``).
-        sample: rows with these columns, drawn as evenly as possible. 200,000 rows give quantiles to a tenth of a
-            percent. An empty sample gives a curve that puts all rows in one place.
-        build: see `CurveBuild`; LINEAR always uses the sample.
+        sample: rows with these columns, drawn as evenly as possible. With 200,000 rows, quantiles are exact to a
+            tenth of a percent. With an empty sample, all rows have the same position.
+        build: how a value becomes a coordinate; LINEAR always uses the sample.
 
     Raises:
         InvalidInputError: there are no columns, too many, or one occurs twice.
@@ -309,7 +316,10 @@ def _combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _fit_bits(columns: Sequence[pa.Array], bits: int) -> tuple[_Bits, ...]:
-    """Return the same bits of all columns: as many as fit, from the highest bit in which any column's values differ."""
+    """Return the coordinates of all columns for DIRECT.
+
+    All use the same bit positions: ``bits`` bits, from the highest bit in which any column's sampled values differ.
+    """
     ends = []
     for column in columns:
         words = Words(column)
@@ -320,19 +330,20 @@ def _fit_bits(columns: Sequence[pa.Array], bits: int) -> tuple[_Bits, ...]:
     return tuple(_Bits(low, high, shift) for low, high in ends)
 
 
-#: Files may be longer or shorter than the even length by this share.
+#: Maximum difference of a file's number of rows from the even number, as a share of the even number.
 SLACK: Final = 0.2
 
 
 def cut_places(places: Positions, files: int) -> npt.NDArray[np.int64]:
-    """Return the row at which each file except the first starts.
+    """Return the number of the first row of each file except the first.
 
-    Files end between large cells of the curve: a file that ends anywhere would span a part of two cells. Two rows are
-    farther apart on the curve if the first bit in which their places differ is higher. Near the row where a file of
-    even length would end, the cut is made where this bit is highest; of several such rows, at the nearest one.
+    A file should end at the boundary of a large cell of the curve, because a file with parts of two cells spans a large
+    box. The cell boundary between two rows is larger if the first bit in which their positions differ is higher. Among
+    the rows near the end of a file of even length, the file ends where this bit is highest; of several such rows, at
+    the nearest.
 
     Args:
-        places: places of the rows, sorted.
+        places: positions of the rows on the curve, sorted.
         files: number of files; at least one, at most the number of rows.
     """
     starts = np.empty(files - 1, np.int64)
@@ -351,7 +362,10 @@ def cut_places(places: Positions, files: int) -> npt.NDArray[np.int64]:
 
 
 def cell_ends(places: Positions, starts: npt.NDArray[np.int64]) -> Positions:
-    """Return for each cut of `cut_places` the last place before it. It also divides rows that are not in ``places``."""
+    """Return for each file except the last the greatest position on the curve that belongs to it.
+
+    ``starts`` is the result of `cut_places`. The bounds also divide rows that are not in ``places``.
+    """
     before = places[starts - 1]
     filled = before ^ places[starts]
     for shift in (1, 2, 4, 8, 16, 32):

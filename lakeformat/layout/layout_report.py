@@ -1,11 +1,11 @@
-"""The layout report: what layouts would skip for filters, estimated from a sample before anything is rewritten.
+"""The layout report: an estimate, from a sample, of how many files filters would skip in each layout.
 
-Every layout is tested with the same filters: around rows drawn at random, on each column alone and on all columns
+Every layout is tested with the same range filters: around rows drawn at random, on each column alone and on all columns
 together, each wide enough to select a given share of the rows. A layout is estimated from the sample itself, sorted and
 cut into as many files as the table has. The present table is estimated from its files' own bounds.
 
-The report can be drawn as a picture (``pip install 'lakeformat[plot]'``): what files span in the plane of two columns.
-Both axes are shares of the rows, not values, so rows are spread evenly whatever their distribution.
+The report can be drawn as a picture (``pip install 'lakeformat[plot]'``) of the boxes that files span in two columns.
+Both axes are shares of the sorted rows, not values, so rows are spread evenly for any distribution of the values.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LayoutReport", "Sample", "draw_layouts", "estimate_layouts"]
 
-#: With more boxes, a panel is only a grey area.
+#: Maximum number of boxes that are drawn. With more, a panel would be a grey area.
 _MOST_BOXES: Final = 1_024
 _MOST_POINTS: Final = 3_000
 _SKIPPED: Final = ("#dfe7ef", "#9db0c4")
@@ -56,7 +56,7 @@ Extents = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def draw_layouts(report: Estimates, plane: Sequence[str] = (), after: Estimates | None = None) -> Any:
-    """Draw the figure; see `LayoutReport.figure`."""
+    """Draw the figure that `LayoutReport.figure` describes."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
@@ -82,7 +82,7 @@ def draw_layouts(report: Estimates, plane: Sequence[str] = (), after: Estimates 
     head = f"{report.rows:,} rows in {report.files:,} files: what filters on {' and '.join(report.columns)} read"
     subtitle = report.advice
     if after is not None:
-        # The last line keeps the titles of the panels apart.
+        # The line break at the end separates the subtitle from the titles of the panels.
         shares = [format_percent(each.layouts[0].read) for each in (report, after)]
         subtitle = f"{shares[0]} of the files before, {shares[1]} after\n"
     figure.suptitle(f"{head}\n{subtitle}", fontsize=12, color=_TEXT)
@@ -106,7 +106,7 @@ def draw_layouts(report: Estimates, plane: Sequence[str] = (), after: Estimates 
 
 
 def _convert_example(of: Estimates, target: Estimates) -> Boxes:
-    """Convert a report's example into the ranks of another report, so that it covers equal shares of the rows."""
+    """Return a report's example filter in the ranks of another report, so that it selects the same shares of rows."""
     if not len(of.example):
         return target.example
     low, high = of.example.low.copy(), of.example.high.copy()
@@ -120,7 +120,7 @@ def _convert_example(of: Estimates, target: Estimates) -> Boxes:
 
 
 def _choose_columns(report: Estimates, plane: Sequence[str]) -> tuple[int, ...]:
-    """Return the positions of the columns on the axes: one or two."""
+    """Return the positions, in the report's columns, of the one or two columns on the axes."""
     chosen = tuple(plane) or report.columns[:2]
     for name in chosen:
         if name not in report.columns:
@@ -149,7 +149,7 @@ def _draw_panel(panel: Axes, report: Estimates, layout: Estimate, shown: tuple[i
     edge = 0.7 if len(drawn) <= 256 else 0.35
     for which, (face, line), alpha in ((~touched, _SKIPPED, 0.5), (touched, _READ, 0.45)):
         some = corners[drawn[which[drawn]]]
-        # If a hundred boxes cover each other, each one is faint.
+        # The more boxes overlap, the more transparent is each box.
         shade = alpha / max(1.0, _mean_depth(sides) ** 0.5)
         panel.add_collection(PolyCollection(some, facecolors=face, edgecolors="none", alpha=max(shade, 0.05)))
         panel.add_collection(PolyCollection(some, facecolors="none", edgecolors=line, linewidths=edge, alpha=0.8))
@@ -175,13 +175,13 @@ def _extents(report: Estimates, boxes: Boxes, column: int) -> Extents:
 
 
 def _mean_depth(sides: Sequence[Extents]) -> float:
-    """Return the mean number of boxes that cover a point."""
+    """Return the mean number of boxes that cover a point of the panel."""
     lengths = [np.clip(end - start, 0, 1) for start, end in sides]
     return float(np.prod(lengths, axis=0).sum())
 
 
 def _draw_points(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
-    """Draw some of the sampled rows. Rows with one value are spread over its share of the axis."""
+    """Draw some of the sampled rows as points. Rows with equal values are spread over the value's part of the axis."""
     rng = np.random.default_rng(0)
     rows = rng.integers(0, report.sampled, min(report.sampled, _MOST_POINTS))
     at = []
@@ -206,7 +206,7 @@ def _draw_axes(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
         panel.set_yticks([])
     panel.tick_params(labelsize=8, colors=_TEXT, length=2)
     panel.tick_params(axis="y", labelrotation=90)
-    # The outermost labels stay inside the panel, because two labels meet in each corner.
+    # Keep the outermost labels inside the panel: two labels would overlap in each corner.
     for labels, align, ends in (
         (panel.get_xticklabels(), "set_horizontalalignment", ("left", "center", "right")),
         (panel.get_yticklabels(), "set_verticalalignment", ("bottom", "center", "top")),
@@ -217,9 +217,9 @@ def _draw_axes(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
         spine.set_color(_SKIPPED[1])
 
 
-#: Filters of each kind.
+#: Number of test filters on each column, and on all columns together.
 _FILTERS: Final = 200
-#: With fewer sampled rows per file, the span of a file is not reliable.
+#: Minimum number of sampled rows per file. With fewer, the estimated box of a file is not reliable.
 ROWS_A_FILE: Final = 32
 _TICKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -229,9 +229,9 @@ class Sample:
     """Rows drawn evenly from a table.
 
     Attributes:
-        rows: the layout's columns, flat, under their names.
+        rows: the layout's columns by name; a struct's field is a column named by its path.
         partition: for each row the number of its partition.
-        files: for each partition, the number of files into which its rows are cut.
+        files: for each partition the number of files into which its rows are divided.
     """
 
     rows: pa.Table
@@ -242,7 +242,7 @@ class Sample:
 @public
 @dataclass(frozen=True, slots=True, repr=False)
 class LayoutReport(OneLine, Estimates):
-    """The shares of files that filters skip now and in other layouts; ``str()`` is a table. See `Estimates`."""
+    """The shares of files that filters skip now and in other layouts. ``str()`` returns them as a table with advice."""
 
     def __str__(self) -> str:
         names = [*(f"on {column}" for column in self.columns)]
@@ -267,7 +267,7 @@ class LayoutReport(OneLine, Estimates):
         return "\n".join([*lines, "", self.advice])
 
     def _repr_html_(self) -> str:
-        """Return the HTML for notebooks: the shares of files that filters skip, a column per layout, and the advice."""
+        """Return HTML for notebooks: a table of the shares of files skipped, one column per layout, and the advice."""
         kinds = [*(f"on {column}" for column in self.columns), "on all together"]
         rows = [
             (
@@ -295,20 +295,20 @@ class LayoutReport(OneLine, Estimates):
     def to_png(
         self, path: str | PathLike[str], plane: Sequence[str] = (), *, after: LayoutReport | None = None
     ) -> None:
-        """Write the figure to a PNG file on this machine. Take the arguments and raise the errors of `figure`."""
+        """Save the plot of `figure` as a PNG file at a local path. Other arguments and errors are those of `figure`."""
         self.figure(plane, after=after).savefig(path, format="png", dpi=150)
 
 
 def estimate_layouts(
     sample: Sample, now: Mapping[str, FileRanges], *, rows: int, files: int, selectivity: float = 0.01, seed: int = 0
 ) -> LayoutReport:
-    """Estimate layouts by the columns of ``now``, in their order.
+    """Estimate layouts of a table by the columns of ``now``, in their order.
 
     Args:
         sample: rows with these columns.
-        now: column -> ranges of the table's files; of all files, or of files drawn evenly.
-        rows, files: row and file count of the table.
-        selectivity: the share of the rows that each filter selects.
+        now: maps each column to the ranges of the table's files: of all files, or of files drawn evenly.
+        rows, files: number of rows and of files of the table.
+        selectivity: the share of the rows, from 0 to 1, that each test filter selects.
         seed: seed of the random filters.
     """
     names = tuple(now)
@@ -348,7 +348,10 @@ def estimate_layouts(
 
 
 def _sort_rows(strategy: CurveStrategy, sample: Sample, axes: Sequence[Axis]) -> tuple[RankArray, Positions | None]:
-    """Return the rows in order, partition by partition, and their places on the curve in this order."""
+    """Return the sample's row numbers in the layout's order, partition by partition, and the positions on the curve.
+
+    The positions are in the same order; None for LINEAR.
+    """
     if strategy is CurveStrategy.LINEAR:
         return np.lexsort([*(axis.rows for axis in reversed(axes)), sample.partition]), None
     places = fit_curve(strategy, sample.rows.schema.names, sample.rows).positions(sample.rows)
@@ -357,7 +360,10 @@ def _sort_rows(strategy: CurveStrategy, sample: Sample, axes: Sequence[Axis]) ->
 
 
 def _cut_files(sample: Sample, order: RankArray, places: Positions | None) -> tuple[RankArray, int]:
-    """Return the file of each row, with every partition cut into files as in a rewrite, and the number of files."""
+    """Return the file number of each sampled row, and the number of files.
+
+    Every partition is divided into files as a rewrite would do.
+    """
     rows = np.bincount(sample.partition, minlength=len(sample.files))
     files = np.clip(sample.files, 1, np.maximum(1, rows // ROWS_A_FILE))
     files[rows == 0] = 0
@@ -375,7 +381,7 @@ def _cut_files(sample: Sample, order: RankArray, places: Positions | None) -> tu
 
 
 def _choose_example(filters: Boxes, layouts: Sequence[Estimate]) -> Boxes:
-    """Return the filter with the median number of touched files in the last layout."""
+    """Return the filter that reads the median number of files in the last layout."""
     if not len(filters):
         return filters
     boxes = layouts[-1].boxes
@@ -385,7 +391,7 @@ def _choose_example(filters: Boxes, layouts: Sequence[Estimate]) -> Boxes:
 
 
 def _make_ticks(column: pa.Array, axis: Axis) -> tuple[str, ...]:
-    """Return values of the sample at quarters of its rows."""
+    """Return the values at 0, 25, 50, 75 and 100 % of the sorted sample, as texts."""
     order = np.argsort(axis.rows, kind="stable")[np.count_nonzero(axis.rows == 0) :]
     if not len(order):
         return ()

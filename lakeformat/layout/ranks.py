@@ -1,8 +1,8 @@
-"""Ranks: the share of rows below a value, learned from a sample; and columns as sortable words.
+"""Ranks: the share of rows below a value, estimated from a sample. Words: values as sortable integers.
 
-A curve over ranks divides the rows evenly, whatever the distribution of the values. The sample's distinct values are
-the boundaries of intervals. The rank of an interval is the share of sampled rows below its middle. So a value that many
-rows have takes a share of the range equal to its share of rows, and lies apart from its neighbours.
+A curve over ranks divides the rows evenly for any distribution of the values. The sample's distinct values are the
+boundaries of intervals. The rank of an interval is the share of sampled rows below its middle. So a frequent value
+occupies a part of the range of ranks as large as its share of the rows.
 
 Words are unsigned 64-bit integers in the order of the values: null, numbers, NaN. A value is one word or several, most
 significant first. Comparing words compares values, and equal values have equal words (-0.0 is 0.0). Texts and binaries
@@ -42,7 +42,7 @@ __all__ = [
 Word: TypeAlias = npt.NDArray[np.uint64]
 Rows: TypeAlias = npt.NDArray[np.int64]
 
-#: Texts with this many equal leading bytes are ordered by their length alone.
+#: Number of leading bytes of a text that its words contain. Texts with equal leading bytes are ordered by length.
 TEXT_BYTES: Final = 64
 _TEXT_WORDS: Final = TEXT_BYTES // 8 + 1
 _SIGN: Final = np.uint64(1 << 63)
@@ -54,7 +54,7 @@ class Words:
 
     Attributes:
         count: number of words of each value.
-        cut: whether values may be longer than their words hold; the last word then shows it.
+        cut: whether values may be longer than their words. If so, the last word shows which values are.
         valid: a flag for each row that is not null; None if all rows are valid. Words of null rows are undefined.
     """
 
@@ -73,7 +73,7 @@ class Words:
         return self._make(at, rows)
 
     def complete(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Tell whether the words of these rows hold their whole values."""
+        """Return a flag per row: whether its words contain the whole value."""
         whole: npt.NDArray[np.bool_] = self.word(self.count - 1, rows) <= TEXT_BYTES
         return whole if self.cut else np.ones(len(rows), bool)
 
@@ -133,7 +133,7 @@ def _decode_column(column: pa.Array) -> pa.Array:
 
 
 def _make_words(column: pa.Array) -> tuple[int, Callable[[int, Rows | None], Word]]:
-    """Return the number of words of a value, and the function that makes them."""
+    """Return the number of words of each value, and a function that computes one word of some rows."""
     of = column.type
     if pa.types.is_null(of):
         return 1, _one_word(np.zeros(len(column), np.uint64))
@@ -174,7 +174,7 @@ def _ints_to_words(values: npt.NDArray[Any]) -> Word:
 
 
 def _floats_to_words(values: npt.NDArray[np.float64]) -> Word:
-    clean = values + 0.0  # -0.0 becomes 0.0; below, all NaNs get the same bits.
+    clean = values + 0.0  # -0.0 becomes 0.0, so that the two zeros have equal words.
     clean[np.isnan(values)] = np.nan
     bits = clean.view(np.uint64)
     words: Word = np.where(bits >> np.uint64(63) == 1, ~bits, bits | _SIGN)
@@ -186,7 +186,7 @@ def _decimals_to_words(column: pa.Array) -> tuple[int, Callable[[int, Rows | Non
     if column.type.bit_width < 64:
         return 1, _one_word(_ints_to_words(_read_values(column, np.int32)))
     raw = _read_values(column, "<u8") if parts == 1 else _read_decimals(column, parts)
-    if parts == 1 or column.type.precision <= 18:  # The low word holds the whole number.
+    if parts == 1 or column.type.precision <= 18:  # The low 64 bits contain the whole number.
         return 1, _one_word((raw if parts == 1 else raw[:, 0]).astype(np.uint64) ^ _SIGN)
 
     def make(at: int, rows: Rows | None) -> Word:
@@ -215,14 +215,18 @@ def _read_offsets(column: pa.Array, of: type[np.int32] | type[np.int64]) -> npt.
 def _texts_to_words(
     column: pa.Array, offsets: npt.NDArray[np.int64], width: int
 ) -> tuple[int, Callable[[int, Rows | None], Word]]:
-    """Make words of eight bytes, padded with zeros. The last word is the length, at most `TEXT_BYTES` + 1."""
+    """Return the words of texts: eight bytes each, padded with zeros. The last word is the length, capped at 65.
+
+    Args:
+        offsets: start of each text in the data buffer, and the end of the last text, in units of ``width`` bytes.
+    """
     starts, lengths = offsets[:-1] * width, (offsets[1:] - offsets[:-1]) * width
     data = column.buffers()[-1]
     first, end = (int(starts.min()), int((starts + lengths).max())) if len(starts) else (0, 0)
     padded = np.zeros(end - first + 8, np.uint8)
     if data is not None and end > first:
         padded[: end - first] = np.frombuffer(data, np.uint8, end - first, first)
-    # Overlapping runs of eight bytes, one for each start.
+    # A view of the bytes at every position as an integer of eight bytes, so that a word is one look-up.
     runs = np.ndarray((end - first + 1,), ">u8", padded, strides=(1,))
 
     def make(at: int, rows: Rows | None) -> Word:
@@ -246,7 +250,7 @@ if sys.byteorder != "little":  # pragma: no cover
     raise ImportError("lakeformat.layout reads Arrow's decimals as little-endian words")
 
 
-#: Most boundaries of a sample. They fit into a core's cache and divide a table into 16,384 stripes.
+#: Maximum number of boundaries of a column. That many fit into a core's cache.
 MAXIMUM_BOUNDARIES: Final = 1 << 14
 
 _CELL_BITS: Final = 16
@@ -254,13 +258,14 @@ _CELL_BITS: Final = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Sorted words whose range is divided into even cells. A search is several times faster than numpy's bisection.
+    """Sorted words, with their range divided into even cells so that a search is faster than ``np.searchsorted``.
 
     Attributes:
-        words: the distinct words, at most `MAXIMUM_BOUNDARIES`.
-        shift: log2 of a cell's width.
+        words: the distinct words, sorted; at most `MAXIMUM_BOUNDARIES`.
+        shift: binary logarithm of a cell's width.
         starts: for each cell, the number of words before it.
-        strides: step widths of the search within a cell: halves that add up to at least the words of the fullest cell.
+        strides: step widths of the binary search within a cell: descending powers of two, whose sum is at least the
+            number of words in the fullest cell.
     """
 
     words: Word
@@ -270,19 +275,19 @@ class Cells:
 
     @classmethod
     def of(cls, words: Word) -> Cells:
-        """Make the cells of these words."""
+        """Divide the range of these sorted words into cells."""
         shift = np.uint64(max(0, int(words[-1] - words[0]).bit_length() - _CELL_BITS))
         counts = np.bincount(((words - words[0]) >> shift).astype(np.int64))
         halves = reversed(range(int(counts.max()).bit_length()))
         return cls(words, shift, (np.cumsum(counts) - counts).astype(np.uint16), tuple(1 << half for half in halves))
 
     def search(self, wanted: Word) -> Rows:
-        """Return the same as ``np.searchsorted(words, wanted, "right")``."""
+        """Return for each wanted word the number of words that are less or equal."""
         words = self.words
         cell = (np.clip(wanted, words[0], words[-1]) - words[0]) >> self.shift
         found = self.starts[cell.astype(np.int64)].astype(np.int64)
         padded = np.append(words, np.full(sum(self.strides), np.iinfo(np.uint64).max, np.uint64))
-        for stride in self.strides:  # Words of later cells are greater, so the end of the cell is not needed.
+        for stride in self.strides:  # The search cannot pass the cell's end: later words are greater than ``wanted``.
             found += (padded[found + (stride - 1)] <= wanted) * np.int64(stride)
         below: Rows = np.minimum(found, len(words))
         return below
@@ -290,16 +295,16 @@ class Cells:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boundaries:
-    """Distinct values in order, as a trie of words.
+    """Distinct values in ascending order, as a trie: level ``n`` distinguishes them by their first ``n + 1`` words.
 
     Attributes:
-        first: the first level, in a form for searches.
-        levels: per level, the sorted distinct keys. On the first level, keys are first words. On each further level, a
-            key is the position of the key before it (times 2**32) plus twice the position of its word among ``letters``
-            plus one.
-        letters: per level, the sorted distinct words.
-        starts: per level, for each key, the number of boundaries less than all boundaries that begin with it; the last
-            entry is the number of boundaries.
+        first: the keys of the first level, divided into cells for searches.
+        levels: for each level the sorted distinct keys. On the first level, a key is the first word. On each further
+            level, a key is ``2**32 * p + 2 * w + 1``: ``p`` is the position of the key on the level before, ``w`` the
+            position of the word in the level's ``letters``.
+        letters: for each level the sorted distinct words.
+        starts: for each level and key the number of boundaries that are less than all boundaries with this key. The
+            last entry of a level is the number of boundaries.
     """
 
     first: Cells
@@ -313,7 +318,7 @@ class Boundaries:
         return int(self.starts[0][-1])
 
     def find(self, words: Words) -> tuple[Rows, npt.NDArray[np.bool_]]:
-        """Return for each row the number of boundaries that are not greater, and whether one of them is equal.
+        """Return for each row the number of boundaries that are less or equal, and whether one of them is equal.
 
         A boundary counts as equal if the words of all its levels are equal.
         """
@@ -344,17 +349,17 @@ class Boundaries:
 
 
 def _take_clipped(values: Word, at: Rows) -> Word:
-    """Return the values at positions that may lie one beyond either end."""
+    """Return the values at these positions. A position before the start or after the end gives the nearest value."""
     return values[np.clip(at, 0, len(values) - 1)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
-    """The ranks of one column's values, learned from a sample.
+    """The ranks of one column's values, estimated from a sample.
 
     Attributes:
-        boundaries: the boundaries; None if the sample has no value.
-        codes: the rank of each interval, 0 to ``2**bits - 1``; the first interval is below all boundaries.
+        boundaries: the boundaries of the intervals; None if the sample has no value except nulls.
+        codes: the rank of each interval, from 0 to ``2**bits - 1``; the first interval is below all boundaries.
         null_code: the rank of null, below all others.
     """
 
@@ -363,7 +368,7 @@ class Ranks:
     null_code: int
 
     def of(self, words: Words) -> Word:
-        """Return the rank of each row."""
+        """Return the rank of each row's value."""
         if self.boundaries is None:
             found = np.full(len(words), self.codes[0])
         else:
@@ -374,7 +379,7 @@ class Ranks:
 
 
 def fit_ranks(sample: pa.Array, bits: int) -> Ranks:
-    """Fit ranks of ``bits`` bits to the sampled values, nulls included."""
+    """Return ranks of ``bits`` bits, estimated from the sampled values, nulls included."""
     words = Words(sample)
     rows = _valid_rows(words)
     nulls, total = len(sample) - len(rows), max(1, len(sample))
@@ -383,7 +388,7 @@ def fit_ranks(sample: pa.Array, bits: int) -> Ranks:
     columns, counts = _distinct(words, rows)
     chosen, counts = _thin_out(counts)
     boundaries = _build_trie(_drop_equal_words([column[chosen] for column in columns]))
-    mass = np.concatenate(([0], counts))  # No sampled value lies below the first boundary.
+    mass = np.concatenate(([0], counts))  # The interval below the first boundary has no sampled rows.
     middles = (nulls + np.cumsum(mass) - mass / 2) / total
     codes = np.minimum((middles * (1 << bits)).astype(np.uint64), np.uint64((1 << bits) - 1))
     null_code = int(nulls / total / 2 * (1 << bits))
@@ -391,7 +396,10 @@ def fit_ranks(sample: pa.Array, bits: int) -> Ranks:
 
 
 def fit_boundaries(sample: pa.Array) -> Boundaries | None:
-    """Make boundaries with all their words, so that equality is exact. Return None if the sample has no value."""
+    """Return the boundaries of a sample with all their words, so that `Boundaries.find` tests equality exactly.
+
+    Return None if the sample has no value except nulls.
+    """
     words = Words(sample)
     rows = _valid_rows(words)
     if not len(rows):
@@ -406,7 +414,11 @@ def _valid_rows(words: Words) -> Rows:
 
 
 def _build_trie(columns: Sequence[Word]) -> Boundaries:
-    """Make boundaries from their words, which are distinct and sorted."""
+    """Build the trie of boundaries.
+
+    Args:
+        columns: the words of distinct, sorted values: one array per level.
+    """
     size = len(columns[0])
     group = np.zeros(size, np.uint64)
     levels, letters, starts = [], [], []
@@ -422,7 +434,7 @@ def _build_trie(columns: Sequence[Word]) -> Boundaries:
 
 
 def _distinct(words: Words, rows: Rows) -> tuple[list[Word], Rows]:
-    """Return the distinct values in order, as columns of words, and the row count of each."""
+    """Return the distinct values in ascending order, as one array per word, and the number of rows of each value."""
     columns = [words.word(at, rows) for at in range(words.count)]
     if len(columns) == 1:
         found, counts = np.unique(columns[0], return_counts=True)
@@ -435,7 +447,10 @@ def _distinct(words: Words, rows: Rows) -> tuple[list[Word], Rows]:
 
 
 def _thin_out(counts: Rows) -> tuple[Rows, Rows]:
-    """Choose which distinct values stay boundaries, with about equal row counts; return also each interval's rows."""
+    """Choose at most `MAXIMUM_BOUNDARIES` of the distinct values, so that intervals have about equal numbers of rows.
+
+    Return the positions of the chosen values, and the number of rows of each interval.
+    """
     if len(counts) <= MAXIMUM_BOUNDARIES:
         return np.arange(len(counts)), counts
     before = np.cumsum(counts) - counts
@@ -445,7 +460,7 @@ def _thin_out(counts: Rows) -> tuple[Rows, Rows]:
 
 
 def _drop_equal_words(columns: Sequence[Word]) -> list[Word]:
-    """Return the first words, as many as distinguish all boundaries."""
+    """Return the leading words, only as many as are needed to distinguish all boundaries."""
     same = np.ones(max(0, len(columns[0]) - 1), bool)
     needed = []
     for column in columns:

@@ -1,4 +1,4 @@
-"""The merge of rows with one key into one row: rules as values, and functions on columns that apply them."""
+"""The merge of rows with the same key into one row: the rules, and the functions on columns that apply them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The merge of rows field by field: a field that the newer row leaves open is taken from the other row.
+"""The merge of rows field by field: a field that the newer row does not set is copied from the older row.
 
-Structs, lists and maps are taken as a whole. Memory: a few integers a row, and a second copy of one column at a time.
+Structs, lists and maps are copied as a whole. Memory: a few integers per row, and a second copy of one column at a
+time.
 """
 
 from __future__ import annotations
@@ -23,20 +24,25 @@ Mask = npt.NDArray[np.bool_]
 
 
 def incoming_cells(stored_known: Mask, incoming_known: Mask, stored_is_newer: Mask) -> Mask:
-    """Tell for each pair of rows whether to take the incoming row's field.
+    """Tell for each pair of rows whether the merged row gets the incoming row's value of a field.
 
-    The field of the newer row is taken if that row knows the field, else the field of the other row.
+    The merged row gets the newer row's value if that row sets the field, else the older row's value.
+
+    Args:
+        stored_known: whether the stored rows set the field.
+        incoming_known: whether the incoming rows set the field.
+        stored_is_newer: whether the stored rows are the newer ones.
     """
     return np.where(stored_is_newer, ~stored_known, incoming_known)
 
 
 def fill_nulls(stored: pa.Table, incoming: pa.Table, stored_is_newer: Mask) -> pa.Table:
-    """Merge pairs of rows: take the newer row and fill its nulls from the other (Hudi: ``mergeRecords``).
+    """Merge pairs of rows: return the newer row of each, its nulls filled from the older (Hudi: ``mergeRecords``).
 
     Args:
         stored: rows with the columns of ``incoming``, in any order.
-        incoming: as many rows.
-        stored_is_newer: whether the stored row is the newer one, one flag a row.
+        incoming: the rows to merge with those of ``stored``, in the same order.
+        stored_is_newer: a flag per pair: whether the stored row is the newer one.
     """
     at = np.arange(incoming.num_rows)
     columns = []
@@ -49,15 +55,16 @@ def fill_nulls(stored: pa.Table, incoming: pa.Table, stored_is_newer: Mask) -> p
 
 
 def fold_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> pa.Table:
-    """Fold all rows of a key into one row (Hudi: ``PartialUpdateAvroPayload.preCombine``, in order of arrival).
+    """Merge all rows of a key into one row, in order of arrival (Hudi: ``PartialUpdateAvroPayload.preCombine``).
 
     Each row is merged with the result of the rows before it. With a greater or equal ordering value, or without
-    ordering, its non-null fields replace those of the result. With a lesser ordering value it only fills nulls. A null
-    ordering value is less than all others. The newest row alone decides whether the key is deleted.
+    ordering, its non-null fields replace those of the result. With a smaller ordering value it only fills nulls. A null
+    ordering value is less than all others. Only the newest row decides whether the key is deleted.
 
     Args:
-        key: the column of the record key.
-        ordering: the ordering values; None makes each row newer than those before it.
+        rows: rows in order of arrival.
+        key: name of the record key's column.
+        ordering: the ordering values; if None, each row is newer than the rows before it.
     """
     found = key_codes(rows.column(key))
     if found is None:
@@ -78,12 +85,12 @@ def fold_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> pa.
 
 @dataclass(frozen=True, slots=True)
 class KeyRuns:
-    """Rows grouped into runs of one key, each run in order of arrival. Each run is folded into one row.
+    """Rows grouped into runs, to merge each run into one row. A run is the rows of one key in order of arrival.
 
     Attributes:
-        positions: the rows' positions, run by run.
+        positions: the rows' positions in the input, run by run.
         runs: for each entry of ``positions`` the number of its run, from 0.
-        newest_so_far: for each entry of ``positions``, whether no earlier row of its run ranks above it.
+        newest_so_far: for each entry of ``positions`` whether its rank is at least that of the run's earlier rows.
     """
 
     positions: Ints
@@ -92,18 +99,24 @@ class KeyRuns:
 
     @classmethod
     def group(cls, codes: npt.NDArray[np.int32] | Ints, at: Ints, ranks: Ints | None) -> KeyRuns:
-        """Group the rows at the ascending positions ``at``. Codes and ranks cover all rows, as for `last_of_each`."""
+        """Group the rows at the ascending positions ``at`` by their codes.
+
+        Args:
+            codes: a code for each row of the input, equal for equal keys.
+            at: positions of the rows to group.
+            ranks: the rank of each row of the input by its ordering value; None if all are equal.
+        """
         at = at[np.argsort(codes[at], kind="stable")]
         ordered = codes[at].astype(np.int64)
         run = np.cumsum(np.diff(ordered, prepend=ordered[:1]) != 0)
         if ranks is None:
             return cls(at, run, np.ones(len(at), bool))
-        # Ranks of a later key start higher than those of the keys before it.
+        # Combined with the code, each run's ranks are greater than those of the runs before it.
         rank = ordered * (len(ranks) + 1) + ranks[at]
         return cls(at, run, rank == np.maximum.accumulate(rank))
 
     def newest(self) -> Ints:
-        """Return for each run the position of the row that wins."""
+        """Return for each run the position of its newest row: the last of those with the greatest rank."""
         return self.positions[self.last(self.newest_so_far)]
 
     def latest(self) -> Ints:
@@ -111,12 +124,12 @@ class KeyRuns:
         return self.positions[self.last(np.ones(len(self.positions), bool))]
 
     def choose_field_rows(self, known: Mask) -> Ints:
-        """Return for each run the position of the row whose field is taken.
+        """Return for each run the position of the row whose value of a field goes into the merged row.
 
-        If no row of the run knows the field, return the position of the newest row.
+        If no row of the run sets the field, this is the newest row.
 
         Args:
-            known: for all rows, whether they know the field.
+            known: a flag for each row of the input: whether it sets the field.
         """
         knowing = known[self.positions]
         replacing, first_known = self.last(self.newest_so_far & knowing), self.first(knowing)
@@ -124,18 +137,21 @@ class KeyRuns:
         return self.positions[np.where(replacing >= 0, replacing, chosen)]
 
     def first(self, wanted: Mask) -> Ints:
-        """Return for each run the first wanted place in ``positions``.
+        """Return for each run the index in ``positions`` of its first wanted row.
 
-        If a run has none, return the length of ``positions``.
+        For a run without wanted rows, return the length of ``positions``.
+
+        Args:
+            wanted: a flag for each entry of ``positions``.
         """
         return self._last_place(np.flatnonzero(wanted)[::-1], len(self.positions))
 
     def last(self, wanted: Mask) -> Ints:
-        """Return for each run the last wanted place in ``positions``. If a run has none, return -1."""
+        """Return for each run the index in ``positions`` of its last wanted row; -1 for a run without wanted rows."""
         return self._last_place(np.flatnonzero(wanted), -1)
 
     def _last_place(self, places: Ints, otherwise: int) -> Ints:
-        """Return for each run the last of these places in ``positions``. If a run has none, return ``otherwise``."""
+        """Return for each run the one of these indexes in ``positions`` that is listed last; else ``otherwise``."""
         found: Ints = np.full(int(self.runs[-1]) + 1 if len(self.runs) else 0, otherwise)
         found[self.runs[places]] = places
         return found

@@ -1,7 +1,7 @@
-"""The fold of a slice's log files into one version of each record (Hudi: ``deltaMerge``).
+"""The fold: the merge of all versions of a record in a slice's log files into one version (Hudi: ``deltaMerge``).
 
-Versions are folded in the order in which they were written. The result of a fold is itself one version of each record,
-so a history may be folded in parts.
+Versions are folded in the order in which they were written. The result of a fold can be folded with later versions, so
+log files are folded one block after the other, and not all of them are in memory at once.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 _NO_DELETES: Final = LogDeletes("", pa.array([], pa.string()))
-#: New versions are folded when they are more than this and more than the folded versions, or when they take many bytes.
+#: Minimum number of new versions for a fold. They are folded when they also outnumber the folded versions.
 _FEW: Final = 65_536
-#: New versions are also folded when their rows take more than this and more than 1 / `_SHARE` of the bytes of the
-#: folded rows.
+#: Minimum size in bytes of the rows of new versions for a fold that does not depend on their number.
 _FEW_BYTES: Final = 32 << 20
+#: For such a fold, the new rows must also be larger than the folded rows divided by this.
 _SHARE: Final = 4
 
 
@@ -44,23 +44,27 @@ def fold_parts(
     keep: Callable[[pa.Table], pa.Table] = lambda rows: rows,
     base_rows: int = 0,
 ) -> Versions:
-    """Fold parts, taken one after the other, into one version of each record.
+    """Fold the contents of log blocks into one version of each record.
 
-    Memory: the rows of the remaining versions and a quarter of them (at least 32 MB), one part, and a second copy of
+    Memory: the rows of the remaining versions and a quarter of them (at least 32 MB), one block, and a second copy of
     one column (of a column with large values, one chunk; if fields come from several versions, all columns).
 
     Args:
-        schema, stored: as for `make_versions`.
-        keep: called with the remaining rows after each fold; returns them, from memory or from a file.
-        base_rows: as for `fold_versions`.
+        parts: the contents of the blocks, in the order in which they were written.
+        rule: the table's read rule.
+        schema: the columns to keep, with the table's types.
+        stored: the columns with the types of the files; ``schema`` by default.
+        keep: called with the remaining rows after each fold. Returns the same rows; it may store them in a file and
+            return them mapped from it.
+        base_rows: row count of the base file to which positions refer; 0 to match versions by key.
     """
     held = [
         make_versions(_NO_DELETES, rule, schema, stored)
-    ]  # The folded versions, then parts that are not folded yet.
+    ]  # The folded versions come first, then versions that are not folded yet.
     count = size = rows = size_folded = 0
     for part in parts:
         held.append(make_versions(part, rule, schema, stored))
-        del part  # Free the part before the next one is decoded.
+        del part  # Frees its memory before the next block is decoded.
         count, size = count + len(held[-1]), size + held[-1].rows.nbytes
         if count > max(rows, _FEW) or size > max(size_folded // _SHARE, _FEW_BYTES):
             held.append(_fold_held(held, rule, base_rows, keep))
@@ -69,7 +73,7 @@ def fold_parts(
 
 
 def _fold_held(held: list[Versions], rule: ReadRule, base_rows: int, keep: Callable[[pa.Table], pa.Table]) -> Versions:
-    """Fold the versions and clear the list."""
+    """Fold the versions in the list into one `Versions`, and clear the list to free memory."""
     versions = Versions.join(held)
     held.clear()
     if versions.known or rule.by_payload:
@@ -88,17 +92,18 @@ def fold_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Ver
     """Fold versions into one version of each record.
 
     Args:
-        base_rows: row count of the base file to which positions point; 0 to ignore positions.
+        versions: the versions, in the order in which they were written.
+        base_rows: row count of the base file to which positions refer; 0 to match versions by key.
 
     ==================================  ==================================================================
     earlier version                     later version and result
     ==================================  ==================================================================
-    any                                 commit time: the later version stays
-    a record, a delete                  event time: the later version stays if its ordering value is not smaller
-    any                                 an unconditional delete stays
-    an unconditional delete             a record or a row that deletes stays; a delete of a delete block does not
-    a record                            a record: fields that are open in the newer one of the two are taken from the
-                                        other
+    any                                 commit time: the later version wins
+    a record, a delete                  event time: the later version wins if its ordering value is not smaller
+    any                                 an unconditional delete wins
+    an unconditional delete             a record or a row that deletes wins; a delete of a delete block does not
+    a record                            a record: fields that the newer of the two does not set are copied from the
+                                        older
     ==================================  ==================================================================
     """
     codes = _record_codes(versions, base_rows)
@@ -112,9 +117,9 @@ def fold_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Ver
 
 
 def _find_winners(versions: Versions, base_rows: int) -> Ints | None:
-    """Return the ascending positions of the versions that win, for rules that take whole rows.
+    """Return the ascending positions of the version that wins for each record; None if that is every version.
 
-    Return None for all versions.
+    Use it only for rules that do not combine fields of several versions.
     """
     codes = _record_codes(versions, base_rows)
     return None if codes is None else np.sort(_rank(versions, codes)[2])
@@ -123,8 +128,9 @@ def _find_winners(versions: Versions, base_rows: int) -> Ints | None:
 def _rank(versions: Versions, codes: Codes) -> tuple[Ints | None, Ints, Ints]:
     """Rank the versions by their ordering values.
 
-    Return the ranks (None without ordering), the positions of the versions that no unconditional delete removes, and
-    for each code the position of the version that wins.
+    Returns:
+        the rank of each version (None without ordering fields), the positions of the versions that no unconditional
+        delete removes, and for each code the position of the version that wins.
     """
     ranks = ordering_ranks(versions.ordering) if versions.ordering else None
     at = np.arange(len(codes)) if ranks is None else _find_effective_versions(versions, codes)
@@ -132,14 +138,14 @@ def _rank(versions: Versions, codes: Codes) -> tuple[Ints | None, Ints, Ints]:
 
 
 def _record_codes(versions: Versions, base_rows: int) -> Codes | None:
-    """Return codes that are equal for versions of the same record. Return None if all records differ.
+    """Return a code for each version, equal for versions of the same record; None if all versions have other records.
 
-    The codes come from base-file row numbers if every version has a valid one, else from keys.
+    Records are identified by their base-file row number if every version has a valid one, else by their key.
     """
     at = versions.position
     if not base_rows or at.min(initial=0) < 0 or at.max(initial=0) >= base_rows:
         return key_codes(versions.keys)
-    order = np.argsort(at, kind="stable")  # A stable sort takes one pass over ascending runs, such as blocks.
+    order = np.argsort(at, kind="stable")  # A stable sort is fast on ascending runs, such as blocks.
     differs = np.diff(at[order], prepend=-1) > 0
     if differs.all():
         return None
@@ -149,7 +155,7 @@ def _record_codes(versions: Versions, base_rows: int) -> Codes | None:
 
 
 def _find_effective_versions(versions: Versions, codes: Codes) -> Ints:
-    """Return the positions of the versions that no unconditional delete removes (event time)."""
+    """Return the positions of the versions that no unconditional delete removes, by the event-time rule."""
     at = np.arange(len(codes))
     if not versions.unconditional.any():
         return at
@@ -167,16 +173,19 @@ def _find_effective_versions(versions: Versions, codes: Codes) -> Ints:
 
 
 def _find_contributing_records(versions: Versions, runs: KeyRuns) -> Ints:
-    """Return the ascending positions of the records that contribute fields: those since the last delete that won."""
+    """Return the ascending positions of the records whose fields may go into the result.
+
+    These are the records after the last delete that won against the versions before it.
+    """
     places, deleted = np.arange(len(runs.positions)), versions.deleted[runs.positions]
     since_delete = places > runs.last(deleted & runs.newest_so_far)[runs.runs]
-    # A record that the delete outranks contributes nothing, even if a record that outranks the delete follows.
+    # Skip records with a smaller ordering value than the delete, even if a record with a greater one follows.
     start = runs.first(since_delete & runs.newest_so_far)[runs.runs]
     return np.sort(runs.positions[~deleted & (places >= start)])
 
 
 def _combine_fields(versions: Versions, rule: ReadRule, records: KeyRuns, winners: Ints) -> Versions:
-    """Return the winners, each with its open fields filled from the other records of its key."""
+    """Return the winners. A field that a winner does not set is copied from another record of the same key."""
     newest, latest = records.newest(), records.latest()
     by_arrival = np.argsort(newest)
     columns, known = [], {}

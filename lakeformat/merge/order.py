@@ -1,4 +1,4 @@
-"""The order of rows with one key, on columns: which of them wins."""
+"""The order of rows with the same key, computed on whole columns: which row wins."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ Mask = npt.NDArray[np.bool_]
 
 
 def any_within(keys: pa.Array | pa.ChunkedArray, lowest: Any, highest: Any) -> bool:
-    """Tell whether any key lies in a range, ends included, such as the key range of a row group."""
+    """Tell whether any key lies in a range, bounds included, such as the key range of a row group."""
     inside = pc.and_(pc.greater_equal(keys, lowest), pc.less_equal(keys, highest))
     return bool(pc.any(inside, min_count=0).as_py())
 
 
 def latest_rows(keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> Ints | None:
-    """Return the positions of the rows that remain if each key keeps one row, in order of arrival.
+    """Return the ascending positions of the winning row of each key; None if every key occurs once.
 
     The greatest ordering value wins, nulls lose; on a tie, and without ordering, the later row wins (Hudi:
-    ``preCombine`` of the payload classes). Return None if every key occurs once.
+    ``preCombine`` of the payload classes).
     """
     codes = key_codes(keys)
     if codes is None:
@@ -48,7 +48,7 @@ def latest_rows(keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> Ints
 
 
 def key_codes(keys: pa.ChunkedArray) -> Codes | None:
-    """Return a number for each row, from 0, equal for equal keys. Return None if every key occurs once."""
+    """Return a code for each row, from 0, equal for equal keys; None if every key occurs once."""
     encoded = pc.dictionary_encode(keys)
     chunks = encoded.chunks if isinstance(encoded, pa.ChunkedArray) else [encoded]
     if sum(len(chunk) for chunk in chunks) == (len(chunks[-1].dictionary) if chunks else 0):
@@ -58,27 +58,27 @@ def key_codes(keys: pa.ChunkedArray) -> Codes | None:
 
 
 def last_of_each(codes: Codes | Ints, at: Ints, ranks: Ints | None) -> Ints:
-    """Return for each code the position with the greatest rank, the last one of equal ranks.
+    """Return for each code its position with the greatest rank; if ranks are equal, the last of these positions.
 
-    A code that does not occur among ``at`` gets -1.
+    A code that has no position in ``at`` gets -1.
 
     Args:
-        codes: codes of all rows.
-        at: the positions to consider, ascending.
-        ranks: ranks of all rows, from 0; None if all are equal.
+        codes: the code of each row, from 0.
+        at: ascending positions of the rows to consider.
+        ranks: the rank of each row, from 0; None if all are equal.
     """
     found: Ints = np.full(int(codes.max(initial=-1)) + 1, -1)
     if ranks is None:
-        found[codes[at]] = at  # The last position of a code is assigned last.
+        found[codes[at]] = at  # Later assignments win, so the last position of each code remains.
         return found
     np.maximum.at(found, codes[at], ranks[at] * len(codes) + at)
     return np.where(found < 0, -1, found % max(len(codes), 1))
 
 
 def ordering_ranks(ordering: Sequence[pa.ChunkedArray]) -> Ints:
-    """Rank ordering values from 0. Ranks are equal if all fields are equal, else the first field that differs decides.
+    """Return the rank of each row by its ordering values, from 0. Rows with equal values have equal ranks.
 
-    Null is less than everything, NaN greater than everything.
+    The first field that differs decides. Null is less than everything, NaN greater than everything.
     """
     first, *others = map(_ranks, ordering)
     for ranks in others:
@@ -93,14 +93,14 @@ def _ranks(column: pa.ChunkedArray) -> Ints:
 
 
 def stored_wins(stored: pa.Array | Sequence[pa.Array], incoming: pa.Array | Sequence[pa.Array]) -> Mask:
-    """Tell row by row whether the stored row stays by the event-time rule: only if its ordering value is greater.
+    """Tell row by row whether the stored row wins by the event-time rule: only if its ordering value is greater.
 
     Null is less than everything, NaN greater than everything (Hudi: ``DefaultHoodieRecordPayload``). If there are
     several ordering fields, the first that differs decides.
 
     Args:
-        stored: the ordering values, or a column for each of several ordering fields.
-        incoming: as many columns, of the same types and lengths.
+        stored: the ordering values of the stored rows: a column, or a list with a column for each ordering field.
+        incoming: those of the incoming rows, with the same types and lengths.
     """
     pairs = list(zip(stored, incoming, strict=True)) if isinstance(stored, Sequence) else [(stored, incoming)]
     wins = _greater(*pairs[-1])
@@ -118,9 +118,11 @@ def _greater(left: pa.Array, right: pa.Array) -> Mask:
 
 
 def flag_deleted_rows(flags: Any | None, rows: int) -> Mask:
-    """Return a flag per row: whether the ``_hoodie_is_deleted`` column marks it.
+    """Return a flag per row: whether the ``_hoodie_is_deleted`` column marks it as deleted.
 
-    If ``flags`` is None, no row is marked.
+    Args:
+        flags: the column; None if there is none, so that no row is deleted.
+        rows: number of rows.
     """
     if flags is None:
         return np.zeros(rows, bool)
@@ -128,15 +130,16 @@ def flag_deleted_rows(flags: Any | None, rows: int) -> Mask:
 
 
 def pair_keys(left: pa.Array, right: pa.Array) -> tuple[Ints, Ints]:
-    """Return the positions of equal texts on both sides, as `pair_rows` does."""
+    """Pair equal texts of two columns, as `pair_rows` does with codes. Return the positions on both sides."""
     codes = np.asarray(pa.concat_arrays([left, right]).dictionary_encode().indices).astype(np.int64)
     return pair_rows(codes[: len(left)], codes[len(left) :])
 
 
 def pair_rows(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """Return the positions of equal codes on both sides: the first of one code with the first of the other, and so on.
+    """Pair equal codes of two arrays, and return the positions of each pair on the left and on the right.
 
-    Positions on the right ascend.
+    The first occurrence of a code on the left is paired with its first on the right, the second with the second, and so
+    on. Occurrences that are left over have no pair. Positions on the right ascend.
 
     >>> pair_rows(np.array([7, 5, 7]), np.array([5, 7, 7, 7]))
     (array([1, 0, 2]), array([0, 1, 2]))
@@ -149,7 +152,7 @@ def pair_rows(left: Ints, right: Ints) -> tuple[Ints, Ints]:
 
 
 def _count_earlier_equals(codes: Ints) -> Ints:
-    """Return how many equal codes come before each one."""
+    """Return for each element the number of equal codes before it."""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1) != 0)

@@ -1,6 +1,6 @@
-"""The merge rules: of a write, of a read, and the user's own (a Python function on Arrow tables).
+"""The merge rules: `MergeRule` of a write, `ReadRule` of a read, and `Merger`, the user's Python function.
 
-The rule of a write decides which of two rows with one key stays, and which of its fields. The rule of a read decides
+The rule of a write says how a stored row and an incoming row with the same key become one row. The rule of a read says
 how the log files and the base file of a slice become rows.
 """
 
@@ -31,10 +31,12 @@ class ReadRule:
     Attributes:
         ordering: the ordering fields; the first one that differs decides. The greater value wins; on a tie, the version
             written later (event time). If empty, the version written later wins (commit time).
-        partial: which fields of a version are ignored; None ignores none.
-        unavailable: the text that means an unknown value under ``FILL_UNAVAILABLE``.
-        delete_field: a column whose value ``delete_marker`` turns a row into a delete; "" for none.
-        by_payload: whether the table's payload class merges, as in versions before 9 (Hudi:
+        partial: which values of a version count as not set, so that the older version's values are used; None if all
+            values are set.
+        unavailable: the text that marks a value as not set under ``FILL_UNAVAILABLE``.
+        delete_field: name of a column; a row whose value in it is ``delete_marker`` is a delete. "" for none.
+        delete_marker: the value that makes a row a delete, as text.
+        by_payload: whether rows are merged as the table's payload class does, before version 9 (Hudi:
             ``PartialUpdateAvroPayload``): a delete is always unconditional, and the meta columns are always those of
             the version written last.
     """
@@ -51,10 +53,10 @@ class ReadRule:
         return replace(self, ordering=tuple(name for name in self.ordering if name.partition(".")[0] in names))
 
     def base_columns(self, *, by_position: bool = False) -> tuple[str, ...]:
-        """Return the columns of base files that the merge needs; for a struct's field, the struct.
+        """Return the names of the base files' columns that the merge needs; for a struct's field, the struct.
 
         Args:
-            by_position: whether the log files have row numbers of the base file; then keys are not needed.
+            by_position: whether log rows are matched to base rows by row number; then the key column is not needed.
         """
         return (
             *(() if by_position else (RECORD_KEY,)),
@@ -62,12 +64,12 @@ class ReadRule:
         )
 
     def log_columns(self) -> tuple[str, ...]:
-        """Return the columns of log blocks that the merge needs beside the record key, if the blocks have them."""
+        """Return the names of the log blocks' columns that the merge needs, if they exist, except the record key."""
         return tuple(dict.fromkeys((*self.base_columns(by_position=True), *self.deleting_columns)))
 
     @property
     def deleting_columns(self) -> tuple[str, ...]:
-        """Return the columns whose values turn rows of a log block into deletes."""
+        """Return the names of the columns whose values can make rows of a log block deletes."""
         return (IS_DELETED, OPERATION, *((self.delete_field,) if self.delete_field else ()))
 
 
@@ -96,7 +98,8 @@ def _unknown_merge(setting: str) -> UnsupportedTableError:
     )
 
 
-#: ``(stored, incoming) -> merged``: tables of the same columns and as many rows, row ``i`` of each has one key.
+#: A function that gets the stored rows and the incoming rows and returns the merged rows. All three tables have the
+#: same columns and the same number of rows, and row ``i`` of each has the same key.
 MergeFunction = Callable[[pa.Table, pa.Table], pa.Table]
 
 
@@ -111,8 +114,8 @@ class Merger:
 
     Attributes:
         target: the function, or ``package.module:function``, which is imported when it is used.
-        fixed_columns: columns, or fields of structs, whose values the function must not change: those of key and
-            partition.
+        fixed_columns: names of columns, or of fields of structs, whose values the function must not change: those of
+            the record key and the partition.
     """
 
     target: MergeFunction | str
@@ -126,7 +129,7 @@ class Merger:
         return f"{getattr(self.target, '__module__', '')}:{name}".lstrip(":")
 
     def function(self) -> MergeFunction:
-        """Return the function itself; import it if it is given by name.
+        """Return the function. If it is given by name, import it.
 
         Raises:
             InvalidOptionError: there is no such module or function, or it cannot be called.
@@ -142,11 +145,11 @@ class Merger:
             raise InvalidOptionError(f"the merger {self} is {error}, not a function; give a function") from error
 
     def merge_rows(self, stored: pa.Table, incoming: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-        """Call the function. Return its rows in ``incoming``'s schema, and a flag for each row that it deletes.
+        """Call the function. Return its rows in ``incoming``'s schema, and a flag per row: whether it is deleted.
 
         Raises:
-            InvalidInputError: the function failed, or its result has other rows or columns; the message names the
-                function.
+            InvalidInputError: the function failed, or its result has a wrong number of rows, other columns, or changed
+                keys; the message names the function.
         """
         function = self.function()
         try:
@@ -220,27 +223,29 @@ def _values(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 @dataclass(frozen=True, slots=True)
 class MergeRule:
-    """The rule for a key that occurs again. A picklable value, the same on the driver and in every task.
+    """The rule of a write for two rows with the same key. A picklable value, the same in every task.
 
     ============================================  ====================================================
-    rule                                          result for two rows with one key
+    rule                                          result for a stored and an incoming row with one key
     ============================================  ====================================================
     ``MergeRule()``                               the incoming row replaces the stored one
-    ``event_time=True``                           the greater ordering value wins; on a tie, the incoming
-    ``fills_nulls=True``                          nulls of the newer row are filled from the other
-    ``columns=(...)``                             only these columns of the incoming row are written
-    ``merger=...``                                the user's function makes the row
+    ``event_time=True``                           the greater ordering value wins; on a tie, the incoming row
+    ``fills_nulls=True``                          the newer row, its nulls filled from the older row
+    ``columns=(...)``                             the stored row with these columns of the incoming row
+    ``merger=...``                                the result of the user's function
     ============================================  ====================================================
 
     Attributes:
-        ordering: the ordering column, or a struct's field (``a.b``). It decides between rows of one batch; on a tie the
-            later row wins. If None, the later row wins.
+        ordering: name of the ordering column, or of a struct's field (``a.b``). Among rows of one input batch the
+            greatest value wins; on a tie the later row. If None, the later row wins.
         event_time: whether the ordering column also decides between a stored and an incoming row.
-        fills_nulls: whether nulls of the newer row are filled from the other row, as in Hudi's partial payloads. If so,
+        fills_nulls: whether nulls of the newer row are filled from the older row, as in Hudi's partial payloads. If so,
             an incoming delete always deletes, whatever its ordering value.
-        folds: whether rows of one batch also fill each other's nulls (Hudi: ``PartialUpdateAvroPayload``).
-        columns: columns that an incoming row writes into a stored one, nulls included; None for all.
-        merger: decides instead of all of the above, except for duplicates within the batch and incoming deletes.
+        folds: whether rows of one input batch with one key also fill each other's nulls (Hudi:
+            ``PartialUpdateAvroPayload``).
+        columns: names of the columns that an incoming row sets in a stored row, nulls included; None for all.
+        merger: the user's function, which replaces the rules above. They still apply to duplicates within the input
+            batch and to incoming deletes.
     """
 
     ordering: str | None = None
@@ -252,26 +257,26 @@ class MergeRule:
 
     @property
     def stored_may_win(self) -> bool:
-        """Tell whether a stored row can be the newer one."""
+        """Tell whether a stored row may be newer than an incoming row."""
         return self.event_time and self.ordering is not None and self.merger is None
 
     @property
     def keeps_whole_rows(self) -> bool:
-        """Tell whether a stored row that wins stays unchanged."""
+        """Tell whether a stored row that is newer than the incoming row stays unchanged."""
         return self.stored_may_win and not self.fills_nulls
 
     @property
     def makes_rows(self) -> bool:
-        """Tell whether the written row is made of both rows, by `make_rows`."""
+        """Tell whether the merged row may have values of both rows, so that `make_rows` must be called."""
         return self.fills_nulls or self.merger is not None
 
     def make_rows(
         self, stored: pa.Table, incoming: pa.Table, stored_is_newer: npt.NDArray[np.bool_]
     ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-        """Merge pairs of rows. Return the rows in ``incoming``'s schema, and a flag for each row to delete.
+        """Merge pairs of rows. Return the rows in ``incoming``'s schema, and a flag per row: whether it is deleted.
 
         Raises:
-            InvalidInputError: the merger failed.
+            InvalidInputError: the user's function failed.
         """
         if self.merger is not None:
             return self.merger.merge_rows(stored, incoming)
@@ -279,8 +284,8 @@ class MergeRule:
 
     @property
     def combines_parts(self) -> bool:
-        """Tell whether duplicates may be combined in each part of a batch first, and then in the whole batch.
+        """Tell whether duplicates may be removed within each part of the input first, then across the parts.
 
-        If rows of a batch fill each other's nulls (`folds`), this would change the result.
+        With `folds` that would change the result, because rows fill each other's nulls in order of arrival.
         """
         return not self.folds

@@ -1,7 +1,7 @@
-"""The rows of a file slice: those of its base file, changed by its log files (Hudi: ``KeyBasedFileGroupRecordBuffer``).
+"""The merge of a slice's base file with its log files into rows (Hudi: ``KeyBasedFileGroupRecordBuffer``).
 
 Memory: one version of each record in the log files; one batch of the base file, or 64 MB of batches if there are many
-log keys; and, of the log rows that go into one output batch, 16 MB and one row.
+log keys; and the log rows in one output batch, at most 16 MB and one row.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ __all__ = ["MergeCounts", "SliceMerge"]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Columns that are equal in a base-file row and a log row of the same record.
+#: Columns that need no merge, because they are equal in a base-file row and a log row of the same record.
 _SAME: Final = frozenset({RECORD_KEY, PARTITION_PATH})
-#: Each look-up builds a hash table of the log keys first. So it pays to look up several times as many keys at once.
+#: Number of base rows per log key that are collected for one look-up, because each look-up first builds a hash table of
+#: all log keys.
 _ROWS_PER_KEY: Final = 4
+#: Size in bytes of collected base rows from which on they are looked up, even if they are fewer.
 _HELD_BYTES: Final = 64 << 20
-#: Most bytes of log rows in one output batch.
+#: Target size in bytes of the log rows in one output batch.
 _PART_BYTES: Final = 16 << 20
 
 
@@ -42,10 +44,12 @@ class MergeCounts:
     """Counts of records in the log files, by their effect on the base file.
 
     Attributes:
-        records: records of the log files, one version of each.
-        updated, deleted: records that the base file holds, by whether the log version deletes. They count even if the
-            base file's row wins.
-        added: records that the base file does not hold and that the log version does not delete.
+        records: number of records in the log files.
+        updated: number of records that are in the base file, too, and that the log version does not delete. It includes
+            records whose base-file row wins.
+        deleted: number of records that are in the base file, too, and that the log version deletes. It includes records
+            whose base-file row wins.
+        added: number of records that are not in the base file and that the log version does not delete.
     """
 
     records: int
@@ -57,8 +61,8 @@ class MergeCounts:
 class SliceMerge:
     """The merge of one base file's batches with the slice's log files.
 
-    Batches may come in any order and from several threads. All batches of a slice go through one object. After
-    the last batch has been merged, `log_only_rows` yields the rows that only the log files have.
+    Batches may be merged in any order and by several threads, but all batches of a slice must be merged by one object.
+    After the last batch, `log_only_rows` yields the rows that are only in the log files.
 
     Args:
         logs: one version of each record, as `fold_parts` returns them.
@@ -73,7 +77,7 @@ class SliceMerge:
 
     @property
     def counts(self) -> MergeCounts:
-        """Return the counts so far; those of the whole slice after the last batch has been merged."""
+        """Return the counts for the batches merged so far. They are complete after the last batch."""
         matched, deleted = self._matched, self._logs.deleted
         return MergeCounts(
             len(matched),
@@ -83,18 +87,20 @@ class SliceMerge:
         )
 
     def merge_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Merge one batch of the base file: return the rows that are left, in their order.
+        """Merge one batch of the base file with the log files. Return the rows that are not deleted, in their order.
 
-        A key that occurs more than once in the base file is changed in all its rows.
+        If a key occurs more than once in the base file, all its rows are merged with the log version.
 
         Args:
-            batch: the columns of the schema with which the logs were folded.
+            batch: rows with the columns of the schema that was used to fold the log files.
         """
         parts = [*self._merge_found(batch, pc.index_in(batch.column(RECORD_KEY), value_set=self._keys))]
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merge batch after batch. If there are many log keys, the keys of several batches are looked up at once.
+        """Merge the batches, one after the other, as `merge_batch` does.
+
+        If there are many log keys, the keys of several batches are looked up at once.
 
         Memory: 64 MB of batches, and one batch.
         """
@@ -109,10 +115,10 @@ class SliceMerge:
         yield from self._merge_held(held)
 
     def merge_rows(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        """Merge batches with log files that have row numbers of the base file. Keys are not compared.
+        """Merge batches with log files by base-file row numbers, which all log versions must have, instead of by key.
 
         Args:
-            batches: pairs of the number of the first row in the base file, and the batch.
+            batches: pairs of a batch's first row number in the base file, and the batch.
         """
         order = np.argsort(self._logs.position, kind="stable")
         places = self._logs.position[order]
@@ -139,9 +145,13 @@ class SliceMerge:
         yield from self._merge_matches(batch, positions, np.asarray(matches.drop_null()).astype(np.int64))
 
     def _merge_matches(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> Iterator[pa.RecordBatch]:
-        """Merge the rows at some ascending positions of a batch with the log versions of the same records.
+        """Merge rows of a batch with the log versions of the same records.
 
-        The output is split if the log rows that replace rows take many bytes, even if the batch itself is small.
+        The output is split into several batches if it contains more than 16 MB of log rows.
+
+        Args:
+            positions: ascending positions of the rows in the batch.
+            matched: for each of them the position of its log version.
         """
         if not self._is_large:
             yield self._merge_rows_at(batch, positions, matched)
@@ -171,7 +181,10 @@ class SliceMerge:
         return self._fill(batch, pairs)
 
     def log_only_rows(self, most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
-        """Yield the log rows whose records no batch held, in the order of their writes, within these limits."""
+        """Yield the log rows whose records were in no merged batch, in the order in which they were written.
+
+        Each table has at most ``most_rows`` rows and about ``most_bytes`` bytes.
+        """
         rows = self._logs.rows
         left = self._logs.row[~self._matched & ~self._logs.deleted]
         for at in split_positions(rows, left, most_rows, most_bytes):
@@ -186,7 +199,7 @@ class SliceMerge:
         return stored_wins(stored, written) & ~self._logs.unconditional[matched]
 
     def _fill(self, batch: pa.RecordBatch, pairs: _Pairs) -> pa.RecordBatch:
-        """Return the rows that are left of the batch, with the fields of the log rows."""
+        """Return the rows of the batch that are not deleted, with values of the log rows where these win."""
         whole = pairs.cells(None, None)
         latest = replace(pairs, base_wins=np.zeros_like(pairs.base_wins)).cells(None, None)
         opens = pairs.base_wins.any() and self._rule.partial is not None
@@ -210,13 +223,13 @@ class SliceMerge:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The records that both the base file's batch and the log files hold.
+    """The records that are both in a batch of the base file and, not as deletes, in the log files.
 
     Attributes:
         rows: row count of the batch.
-        base: positions in the batch.
-        log: positions of log rows.
-        base_wins: whether the base file's row wins.
+        base: for each record the position of its row in the batch.
+        log: for each record the position of its row among the log rows.
+        base_wins: for each record whether the base file's row wins.
         kept_rows: positions in the batch of rows that log files do not delete; None for all.
     """
 
@@ -227,15 +240,15 @@ class _Pairs:
     kept_rows: pa.Array | None
 
     def select_kept(self, column: pa.Array) -> pa.Array:
-        """Return the values of the column in the kept rows, unchanged."""
+        """Return the column's values in the rows that log files do not delete, unchanged."""
         return column if self.kept_rows is None else gather_array(column, self.kept_rows)
 
     def cells(self, base_known: Mask | None, log_known: Mask | None) -> _Cells | None:
-        """Return the cells that take a field from the log row, or None if there are none.
+        """Return the values of a column that log rows replace; None if there are none.
 
         Args:
-            base_known: for each entry of ``base``, whether it knows the field; None if all do.
-            log_known: the same for all log rows.
+            base_known: for each entry of ``base`` whether it sets the column; None if all do.
+            log_known: for each log row whether it sets the column; None if all do.
         """
         known = np.ones(len(self.base), bool)
         taken = incoming_cells(
@@ -255,9 +268,9 @@ class _Cells:
     Attributes:
         base: positions in the batch of the values to replace.
         log: positions of the log rows that replace them.
-        kept_rows: as for `_Pairs`.
-        among: positions of ``base`` within ``kept_rows``.
-        mask: the rows of ``base`` as a mask; only if all rows are kept.
+        kept_rows: positions in the batch of rows that log files do not delete; None for all.
+        among: for each entry of ``base`` its index in ``kept_rows``.
+        mask: a flag per row of the batch: whether its value is replaced; None if ``kept_rows`` is not None.
     """
 
     base: Ints
@@ -268,7 +281,7 @@ class _Cells:
 
     @classmethod
     def of(cls, rows: int, base: Ints, log: Ints, kept_rows: pa.Array | None) -> _Cells:
-        """Make the cells for a batch of ``rows`` rows. Values that every column needs are computed once."""
+        """Return the cells for a batch of ``rows`` rows, with ``among`` and ``mask`` computed once for all columns."""
         if kept_rows is not None:
             return cls(base, log, kept_rows, np.searchsorted(np.asarray(kept_rows), base), None)
         mask = np.zeros(rows, bool)
@@ -276,7 +289,7 @@ class _Cells:
         return cls(base, log, None, base, pa.array(mask))
 
     def replace_values(self, column: pa.Array, logs: pa.ChunkedArray) -> pa.Array:
-        """Return the kept values of the column, with the values of the log rows in place."""
+        """Return the column's values in the rows that are not deleted, with the log rows' values in place."""
         values = gather_column(logs, self.log).combine_chunks()
         if self.kept_rows is not None:
             return replace_and_take(column, self.base, values, self.kept_rows, self.among)

@@ -1,8 +1,10 @@
 """The versions of records in log blocks, as columns (Hudi: ``BufferedRecord``).
 
-The module has the content of one block (`LogRows`, `LogDeletes`), and the versions that are made of it.
+A version is one change of a record: its new row, or its deletion. `LogRows` and `LogDeletes` are the content of one
+block; `Versions` is the versions of one or more blocks.
 
-Memory: the parts themselves, a mask for each field that partial updates leave open, and some 30 bytes a version.
+Memory: the contents of the blocks, a mask for each column that partial updates do not set, and some 30 bytes per
+version.
 """
 
 from __future__ import annotations
@@ -43,9 +45,9 @@ class LogRows:
     """The rows of one data block.
 
     Attributes:
-        instant_time: instant of the commit that wrote the block.
-        rows: columns as the block's own schema names them, meta columns included.
-        is_partial: whether the rows hold only the columns that an update set (Hudi: ``IS_PARTIAL``).
+        instant_time: instant time of the commit that wrote the block.
+        rows: the rows, with the columns of the block's own schema, meta columns included.
+        is_partial: whether the rows contain only the columns that an update set (Hudi: ``IS_PARTIAL``).
         positions: for each row the number of the base-file row that has its key; None if the block has no positions.
     """
 
@@ -60,11 +62,11 @@ class LogDeletes:
     """The keys of one delete block.
 
     Attributes:
-        instant_time: instant of the commit that wrote the block.
+        instant_time: instant time of the commit that wrote the block.
         keys: record keys, as text.
-        ordering: a column for each ordering field, as long as ``keys``; a key whose ordering value is null is always
-            deleted. If empty, all keys are always deleted.
-        positions: as for `LogRows`.
+        ordering: a column for each ordering field, as long as ``keys``. A key whose ordering value is null is deleted
+            unconditionally. If empty, all keys are deleted unconditionally.
+        positions: for each key the number of the base-file row that has it; None if the block has no positions.
     """
 
     instant_time: str
@@ -73,23 +75,23 @@ class LogDeletes:
     positions: npt.NDArray[np.int64] | None = None
 
 
-#: The content of one block. Parts are merged in the order in which they were written.
+#: The content of one log block.
 LogPart: TypeAlias = LogRows | LogDeletes
 
 
-#: Values of ``_hoodie_operation`` that delete: deletes, and the old row of an update, which the new row follows (Hudi
-#: 1.2.0: ``isDeleteHoodieOperation``).
+#: Values of ``_hoodie_operation`` that make a row a delete. ``-U`` is the old row of an update, whose new row follows
+#: (Hudi 1.2.0: ``isDeleteHoodieOperation``).
 _DELETING: Final = pa.array(["D", "-D", "-U"])
 
 
 def marked_rows(column: pa.ChunkedArray, marker: str) -> pa.ChunkedArray:
-    """Tell for each row whether the column's value, as Java writes it, is the marker: true or false, never null."""
+    """Return a flag per row, never null: whether the column's value, written as text by Java's rules, is the marker."""
     texts = pa.chunked_array([java_text(chunk) for chunk in column.chunks], pa.string())
     return pc.fill_null(pc.equal(texts, marker), False)
 
 
 def deleting_rows(rows: pa.Table, rule: ReadRule) -> npt.NDArray[np.bool_]:
-    """Return the rows that are deletes by ``_hoodie_is_deleted``, ``_hoodie_operation`` or the table's marker."""
+    """Return a flag per row: whether ``_hoodie_is_deleted``, ``_hoodie_operation`` or the table's marker deletes it."""
     names = rows.schema.names
     found = flag_deleted_rows(rows.column(IS_DELETED) if IS_DELETED in names else None, rows.num_rows)
     if OPERATION in names:
@@ -102,27 +104,30 @@ def deleting_rows(rows: pa.Table, rule: ReadRule) -> npt.NDArray[np.bool_]:
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Blocks with fewer rows and bytes than this are joined, because a gather visits each chunk.
+#: If blocks have fewer rows than this on average, and few bytes, their rows are copied into one chunk: many small
+#: chunks would make `gather` slow.
 _FEW_ROWS: Final = 1_000
+#: If blocks have fewer bytes than this on average, and few rows, their rows are copied into one chunk.
 _FEW_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Versions of records, in the order of their writes.
+    """Versions of records, in the order in which they were written. Arrays have one entry per version.
 
     Attributes:
-        keys: record keys, as text. If the schema has no key column, because the merge uses positions alone, keys of
+        keys: record keys, as text. If the schema has no key column, because the merge uses only positions, keys of
             data rows are null.
-        ordering: a column for each ordering field; none in commit time.
-        deleted: flags of the versions that delete.
-        in_delete_block: flags of the deletes that come from a delete block, not from a data row.
-        unconditional: flags of the deletes that ignore ordering values (Hudi: ``isCommitTimeOrderingDelete``).
-        row: position of the version's fields in ``rows``, -1 for deletes.
-        position: number of the base-file row that has the key, -1 if it is unknown.
-        rows: the fields.
-        known: column name -> a flag for each of ``rows`` whether it sets the column. All rows set a column that is not
-            named here.
+        ordering: a column for each ordering field; empty if the later version always wins (commit time).
+        deleted: whether the version is a delete.
+        in_delete_block: whether the version is a delete in a delete block, not in a data row.
+        unconditional: whether the version is a delete that ignores ordering values (Hudi:
+            ``isCommitTimeOrderingDelete``).
+        row: position of the version's row in ``rows``; -1 for deletes.
+        position: number of the base-file row that has the key; -1 if it is unknown.
+        rows: the rows of the versions that are not deletes.
+        known: maps a column name to a flag for each of ``rows``: whether it sets the column. Columns that are not in
+            the mapping are set by all rows.
     """
 
     keys: pa.ChunkedArray
@@ -141,7 +146,7 @@ class Versions:
 
     @classmethod
     def join(cls, parts: Sequence[Versions]) -> Versions:
-        """Join the versions of one or more parts."""
+        """Join several `Versions` into one, in the given order."""
         first, *others = parts
         if not others:
             return first
@@ -172,7 +177,7 @@ class Versions:
         return self.with_rows(at, gather(self.rows, held), {name: mask[held] for name, mask in self.known.items()})
 
     def with_rows(self, at: Ints, rows: pa.Table, known: Mapping[str, Mask]) -> Versions:
-        """Return the versions at these positions with new rows, in order, for those versions that do not delete."""
+        """Return the versions at these positions with other rows: one, in order, for each that is not a delete."""
         held = self.row[at] >= 0
         return Versions(
             keys=gather_column(self.keys, at),
@@ -188,13 +193,15 @@ class Versions:
 
 
 def make_versions(part: LogPart, rule: ReadRule, schema: pa.Schema, stored: pa.Schema | None = None) -> Versions:
-    """Return the versions that a block holds, in its order.
+    """Return the versions in one block, in its order.
 
     Args:
-        schema: the columns to keep, with the table's types; includes those of the rule. Columns that a block lacks are
-            null or, in partial updates, unknown.
-        stored: the columns with the types of the files. Delete blocks store timestamps as numbers, and these types give
-            the unit.
+        part: the content of the block.
+        rule: the table's read rule.
+        schema: the columns to keep, with the table's types. It must include the columns that the rule needs. Columns
+            that a block lacks are null; in partial updates they count as not set.
+        stored: the columns with the types of the files; ``schema`` by default. Delete blocks store timestamps as
+            numbers, whose unit is that of these types.
 
     Raises:
         SchemaMismatchError: a value does not fit its column; the message names the column.
@@ -256,7 +263,7 @@ def _positions(part: LogPart, count: int) -> Ints:
 
 
 def _known_masks(part: LogRows, rows: pa.Table, rule: ReadRule) -> Mapping[str, Mask]:
-    """Return for each column which rows of a block set it. A partial update sets all its columns, nulls included."""
+    """Return `Versions.known` for the rows of a block. A partial update sets all columns it has, nulls included."""
     if part.is_partial:
         missing = set(rows.schema.names) - set(part.rows.schema.names)
         return {name: np.zeros(rows.num_rows, bool) for name in missing}
@@ -265,7 +272,10 @@ def _known_masks(part: LogRows, rows: pa.Table, rule: ReadRule) -> Mapping[str, 
 
 
 def known_values(column: pa.ChunkedArray | pa.Array, rule: ReadRule) -> Mask | None:
-    """Return which values of a whole row are set, or None if all are (Hudi: ``PartialUpdateHandler``)."""
+    """Return a flag per value of a column: whether the rule counts it as set; None if all are set.
+
+    Hudi: ``PartialUpdateHandler``.
+    """
     if rule.partial is PartialUpdate.IGNORE_DEFAULTS:
         return np.asarray(pc.is_valid(column)) if column.null_count else None
     kind = column.type
@@ -278,7 +288,7 @@ def known_values(column: pa.ChunkedArray | pa.Array, rule: ReadRule) -> Mask | N
 
 
 def field_values(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array:
-    """Return a column, or a field of a struct (``a.b``)."""
+    """Return the values of a column, or of a struct's field given by its path (``a.b``)."""
     if name in rows.schema.names:
         return rows.column(name)
     top, *inner = name.split(".")
@@ -298,9 +308,10 @@ def _field_type(schema: pa.Schema, name: str) -> pa.DataType:
 
 
 def are_unconditional(ordering: Sequence[pa.ChunkedArray | pa.Array], count: int) -> Mask:
-    """Tell which deletes readers of log files take as unconditional, by their ordering values.
+    """Return a flag per delete: whether it is unconditional, by its ordering values.
 
-    A delete is unconditional if all its ordering values are Hudi's default: null, or the ``Integer`` 0 if there is a
+    A delete is unconditional, so that it ignores ordering values, if
+    all its ordering values are Hudi's default: null, or the ``Integer`` 0 if there is a
     single ordering field. Dates count as their day number, so 1970-01-01 is 0.
     """
     found = np.ones(count, bool)

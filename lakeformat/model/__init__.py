@@ -1,1 +1,1 @@
-"""The terms of the Hudi specification as frozen values, which know only their own rules."""
+"""The terms of the Hudi specification as frozen values. They do no input or output."""

@@ -1,4 +1,4 @@
-"""The metadata of a commit, as its completed file holds it, with statistics for each written file."""
+"""The metadata that the completed file of a commit stores, with statistics for each written file."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from lakeformat.model.files import BaseFile, BaseFileName
 
 __all__ = ["FILES_SCHEMA", "CommitMetadata", "LogsMerged", "WriteStat"]
 
-#: Key of ``extraMetadata``: the schema of the commit's files, stored if it differs from the table's schema.
+#: Key of ``extraMetadata`` for the schema of the commit's files. Stored only if it differs from the table's schema.
 FILES_SCHEMA: Final = "lakeformat.files.schema"
 
 
 @dataclass(frozen=True, slots=True)
 class LogsMerged:
-    """The log files that a compaction by lakeformat merged into a base file.
+    """Totals of the log files that a compaction by lakeformat merged into one base file.
 
     Attributes:
-        records: Number of distinct records in the log files.
+        files: Number of log files.
+        size_bytes: Size of all log files together, in bytes.
+        blocks: Number of log blocks.
+        records: Number of distinct record keys in the log files.
     """
 
     files: int
@@ -37,13 +40,13 @@ class WriteStat:
     Attributes:
         path: Path of the base file or log file, relative to the table; "" in an inflight profile, which describes
             files that are not written yet.
-        prev_commit: For a base file, the instant of the previous base file. For a log file, the base instant of its
-            slice. None for a new file group.
+        prev_commit: For a base file, the instant time of the file group's previous base file. For a log file, the base
+            instant of its slice. None for a new file group.
         base_name: For a log file, the bare name of its slice's base file. For a base file, the bare name of the
             previous base file, which only commits of timeline layout 2 store. "" if there is none or it is not stored.
-        log_names: Bare names of the log files that the slice had when this file was written.
+        log_names: For a log file, bare names of the log files that its slice then had, including this one.
         cdc_stats: Path and size of each change data file.
-        merged: What a compaction by lakeformat merged into the file; None for any other file.
+        merged: Totals of the log files that a compaction by lakeformat merged into the file; None for other files.
     """
 
     file_id: str
@@ -77,10 +80,10 @@ class CommitMetadata:
 
     Attributes:
         operation: Hudi's operation type in capitals, such as ``UPSERT``.
-        stats: Partition path -> statistics of the files written there.
-        extra: The ``extraMetadata`` map; ``schema`` holds the table schema as Avro text.
-        replaced: Partition path -> ids of the file groups that this commit replaces (replacecommit only).
-        compacted: Whether the commit is a compaction, whose rows are not new.
+        stats: Maps each partition path to the statistics of the files that the commit wrote in the partition.
+        extra: The ``extraMetadata`` map. Its key ``schema`` has the table schema as Avro text.
+        replaced: Maps each partition path to the ids of the file groups that the commit replaces (replacecommit only).
+        compacted: Whether the commit is a compaction. Then its rows are not new: earlier deltacommits wrote them.
     """
 
     operation: str
@@ -96,7 +99,7 @@ class CommitMetadata:
 
     @property
     def schema_text(self) -> str:
-        """Return the table schema as Avro text; ``""`` if the commit holds none."""
+        """Return the table schema as Avro text; ``""`` if the commit does not store it."""
         return self.extra.get("schema", "")
 
     @property

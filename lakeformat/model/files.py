@@ -1,4 +1,4 @@
-"""Files of a table: names on disk, base files, log files, file groups and file slices."""
+"""The data files of a table (base files and log files) and their names, and file groups and file slices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "join_path",
 ]
 
-#: The file that makes a folder a partition.
+#: Name of the file that marks a folder as a partition: Hudi ignores folders without it.
 PARTITION_MARKER: Final = ".hoodie_partition_metadata"
 _NAME: Final = re.compile(r"([^_/]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})\.parquet")
 _LOG_NAME: Final = re.compile(r"\.([^._/]+)_(\d{14}|\d{17})\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
@@ -44,13 +44,13 @@ class BaseFileName:
 
     @classmethod
     def match(cls, name: str) -> BaseFileName | None:
-        """Parse a name; return None if it is not the name of a base file."""
+        """Parse a file name. Return None if it is not the name of a base file."""
         matched = _NAME.fullmatch(name)
         return cls(*matched.groups()) if matched else None
 
     @classmethod
     def parse(cls, name: str) -> BaseFileName:
-        """Parse a name; raise `CorruptTableError` if it is not the name of a base file."""
+        """Parse a file name. Raise `CorruptTableError` if it is not the name of a base file."""
         parsed = cls.match(name)
         if parsed is None:
             raise CorruptTableError(f"not a base file name: {name!r}")
@@ -69,7 +69,7 @@ class FileGroupId:
 
 
 class _FileOfGroup:
-    """A file in a partition's folder, named after its file group."""
+    """The common part of `BaseFile` and `LogFile`: a file in a partition's folder whose name has the file id."""
 
     __slots__ = ()
 
@@ -89,7 +89,7 @@ class _FileOfGroup:
 
 @dataclass(frozen=True, slots=True)
 class BaseFile(_FileOfGroup):
-    """A Parquet file with one version of a file group."""
+    """A base file: a Parquet file with all rows of a file group at one instant."""
 
     partition_path: str
     name: BaseFileName
@@ -115,7 +115,7 @@ class LogFileName:
 
     @classmethod
     def match(cls, name: str) -> LogFileName | None:
-        """Parse a name (Hudi: ``FSUtils.LOG_FILE_PATTERN``); return None if it is not the name of a log file."""
+        """Parse a file name (Hudi: ``FSUtils.LOG_FILE_PATTERN``). Return None if it is not the name of a log file."""
         matched = _LOG_NAME.fullmatch(name)
         if matched is None:
             return None
@@ -128,13 +128,13 @@ class LogFileName:
 
     @property
     def order(self) -> tuple[str, int, str]:
-        """Return the sort key among the log files of a slice (Hudi: ``HoodieLogFile.LogFileComparator``)."""
+        """Return the key by which the log files of a slice are sorted (Hudi: ``HoodieLogFile.LogFileComparator``)."""
         return self.instant_time, self.version, self.write_token or ""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile(_FileOfGroup):
-    """A file of blocks that were appended to a file group."""
+    """A log file: a file of blocks with rows and deletes that are merged over the base file of its slice."""
 
     partition_path: str
     name: LogFileName
@@ -143,10 +143,11 @@ class LogFile(_FileOfGroup):
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """One version of a file group: a base file and the log files appended since.
+    """One version of a file group: a base file and the log files that were written for it later.
 
     Attributes:
-        base_instant: Instant time of the base file, or of the compaction or commit that opened the slice.
+        base_instant: Instant time of the base file. If there is no base file, the time of the instant that began the
+            slice.
         base: The base file; None if the slice has only log files.
         logs: Log files in the order in which they are merged.
     """

@@ -1,4 +1,4 @@
-"""Instants, the points on the timeline, and their times as text."""
+"""Instants of the timeline, and conversion between instant times as text and points in time."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ class Action(str, enum.Enum):
     SCHEMA_COMMIT = "schemacommit"
 
 
-#: Action of a plan -> the action that it completes as, at the same instant time. In timeline layout 1 the plan of a
-#: clustering is a replacecommit itself.
+#: Maps the action of a planned table service to the action of its completed file, which has the same instant time.
+#: The action CLUSTERING occurs only in timeline layout 2: in layout 1 the plan of a clustering is a replacecommit too.
 COMPLETES_AS: Final[Mapping[Action, Action]] = {
     Action.COMPACTION: Action.COMMIT,
     Action.LOG_COMPACTION: Action.DELTA_COMMIT,
     Action.CLUSTERING: Action.REPLACE_COMMIT,
 }
-#: Actions whose completion makes rows visible.
+#: Actions whose completion makes the written files visible to readers.
 COMMIT_ACTIONS: Final = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT})
-#: The commit actions, and the actions that complete as one of them.
+#: `COMMIT_ACTIONS`, and the actions of plans that complete as a commit action.
 WRITE_ACTIONS: Final = COMMIT_ACTIONS | frozenset(COMPLETES_AS)
 #: Actions that may replace file groups. A pending instant of one of them may be a clustering plan.
 REPLACE_ACTIONS: Final = frozenset({Action.REPLACE_COMMIT, Action.CLUSTERING})
 
 
 class State(enum.IntEnum):
-    """The state of an instant. If an instant has several files, the furthest state counts."""
+    """The state of an instant. If the timeline has files of several states, the highest state counts."""
 
     REQUESTED = 0
     INFLIGHT = 1
@@ -71,11 +71,12 @@ class State(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Instant:
-    """One action at one time, in one state. Instants are ordered by time.
+    """An instant: one action on the timeline, at one time and in one state. Instants are ordered by time.
 
     Attributes:
-        time: When the instant was requested, as text; it names the instant and its files.
-        completion_time: When the instant completed; None in timeline layout 1 and while the instant is pending.
+        time: The time at which the instant was requested, as text. The names of its files begin with it.
+        completion_time: The time at which the instant completed, as text; None in timeline layout 1, and while the
+            instant is pending.
     """
 
     time: str
@@ -85,46 +86,49 @@ class Instant:
 
     @property
     def completed_at(self) -> str:
-        """Return the completion time, else the instant time; incremental queries compare this."""
+        """Return the completion time, or the instant time if there is none. Incremental queries filter by this."""
         return self.completion_time or self.time
 
     def at(self, state: State) -> Instant:
-        """Return this instant in another state; the completion time is dropped unless that state is completed."""
+        """Return a copy in state ``state``. The completion time is kept only if ``state`` is `State.COMPLETED`."""
         return Instant(self.time, self.action, state, self.completion_time if state is State.COMPLETED else None)
 
 
 @dataclass(frozen=True, slots=True)
 class VisibleInstants:
-    """The instants whose writes are visible in a snapshot. A small picklable value.
+    """The instants whose writes are visible in a snapshot. The value is small and picklable, to be sent to tasks.
 
     Attributes:
         times: Times of completed instants on the active timeline.
-        before: All instants earlier than this time are archived, and have completed.
+        before: Instants before this time are archived and count as completed, so all of them are visible.
     """
 
     times: frozenset[str]
     before: str
 
     def __call__(self, time: str) -> bool:
-        """Tell whether the instant of this time is visible."""
+        """Tell whether writes of the instant with this instant time are visible."""
         return time in self.times or time < self.before
 
     def since(self, time: str) -> VisibleInstants:
-        """Return a smaller value that gives the same answers for ``time`` and later times."""
+        """Return a copy without the instants before ``time``, to send less data to a task that has only later instants.
+
+        The copy is correct for ``time`` and later instant times only.
+        """
         return VisibleInstants(frozenset(each for each in self.times if each >= time), self.before)
 
 
 def format_instant_time(millis: int, zone: tzinfo | None) -> str:
-    """Format epoch milliseconds as ``yyyyMMddHHmmssSSS`` in a time zone; None is the zone of this process."""
+    """Format milliseconds since the epoch as ``yyyyMMddHHmmssSSS`` in ``zone``. None is the zone of this process."""
     moment = datetime.fromtimestamp(millis // 1000, zone)
     return f"{moment:%Y%m%d%H%M%S}{millis % 1000:03d}"
 
 
 def next_instant_time(now_ms: int, newest: str | None, zone: tzinfo | None) -> str:
-    """Return the time for a new instant: now, or one millisecond after ``newest`` if the clock is behind.
+    """Return the time for a new instant: now, or one millisecond after ``newest`` if ``newest`` is not before now.
 
-    The result is strictly greater than ``newest`` as text, which is how Hudi orders instants. A 14-digit instant of
-    an old table counts as the last millisecond of its second.
+    The result is greater than ``newest`` in the order of texts, by which Hudi orders instants. A 14-digit ``newest``,
+    from an old table, counts as the last millisecond of its second.
     """
     now = format_instant_time(now_ms, zone)
     if newest is None or now > newest.ljust(17, "9"):
@@ -135,10 +139,14 @@ def next_instant_time(now_ms: int, newest: str | None, zone: tzinfo | None) -> s
 
 
 def check_instant_time(value: object, verb: str) -> None:
-    """Check that an argument of a method is text. The instant need not exist.
+    """Check that an instant time, given as an argument, is text. The instant need not exist.
+
+    Args:
+        value: The argument.
+        verb: Name of the method that has the argument, for the message.
 
     Raises:
-        InvalidInputError: The argument is not text. The message names the method and says where to find instant times.
+        InvalidInputError: The argument is not text. The message says where to find instant times.
     """
     if not isinstance(value, str):
         sql = f'; for a version number write lakeformat.sql("restore table t to version as of {value}", t=table)'
@@ -148,7 +156,7 @@ def check_instant_time(value: object, verb: str) -> None:
         )
 
 
-#: The types by which readers may name an instant.
+#: The types of ``as.of.instant`` and of the bounds of an incremental query; `parse_as_of` lists the text forms.
 AsOf: TypeAlias = str | date
 
 _AS_OF: Final = re.compile(
@@ -159,14 +167,16 @@ _AS_OF: Final = re.compile(
 
 
 def parse_as_of(value: AsOf, zone: tzinfo | None, *, name: str = "as.of.instant") -> str:
-    """Return the instant time that ``as.of.instant`` or a bound of a range means.
+    """Return the instant time for a value of ``as.of.instant`` or of a bound of an incremental query.
 
-    ``yyyyMMddHHmmss[SSS]`` is returned unchanged (14 digits compare as text, so they exclude that second).
-    ``yyyy-MM-dd HH:mm:ss`` means the end of that second, a bare date the start of that day
-    (Hudi: ``HoodieSqlCommonUtils.formatQueryInstant``). A `datetime` means that moment, to the millisecond.
+    - ``yyyyMMddHHmmss[SSS]`` is returned unchanged. Instant times are compared as text, so 14 digits come before all
+      17-digit instants of their second.
+    - ``yyyy-MM-dd HH:mm:ss`` means the last millisecond of that second, and ``yyyy-MM-dd`` the start of that day
+      (Hudi: ``HoodieSqlCommonUtils.formatQueryInstant``).
+    - A `datetime` means that moment, cut to the millisecond.
 
     Args:
-        value: A text, date or datetime; it is read in ``zone`` if it has no zone of its own (``Z``, ``+hh:mm``).
+        value: A text, date or datetime. If it has no zone of its own (``Z``, ``+hh:mm``), it is a time in ``zone``.
         zone: The timeline's zone; None is the zone of this process.
         name: Name of the option, for messages.
 
@@ -192,7 +202,7 @@ def parse_as_of(value: AsOf, zone: tzinfo | None, *, name: str = "as.of.instant"
     if moment is not None and moment.tzinfo is not None:
         try:
             moment = moment.astimezone(zone)
-        except OverflowError:  # Beyond the years 1 to 9999 in that zone.
+        except OverflowError:  # In `zone` the moment is not within the years 1 to 9999.
             moment = None
     if moment is None:
         raise InvalidOptionError(

@@ -1,4 +1,4 @@
-"""The settings of Hudi's key generators, which say how a table makes record keys and partition paths."""
+"""The settings of Hudi's key generators, by which record keys and partition paths are computed from rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
 _PACKAGE: Final = "org.apache.hudi.keygen."
 _E = TypeVar("_E", bound=Enum)
 
-#: Prefixes of the timestamp generator's options: the current one, then the one before Hudi 0.14.
+#: Prefixes of the options of the timestamp-based key generator: the current prefix, then that of Hudi before 0.14.
 TIMEBASED_PREFIXES: Final = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
 
 
 class KeyGeneratorKind(Enum):
-    """Hudi's key generators; the value is the class's short name."""
+    """Hudi's key generators. The value of a member is the Java class name without its package."""
 
     SIMPLE = "SimpleKeyGenerator"
     COMPLEX = "ComplexKeyGenerator"
@@ -38,12 +38,12 @@ class KeyGeneratorKind(Enum):
 
     @property
     def class_name(self) -> str:
-        """Return the full class name, as ``hoodie.table.keygenerator.class`` holds it."""
+        """Return the full Java class name, the value of ``hoodie.table.keygenerator.class``."""
         return _PACKAGE + self.value
 
     @property
     def type_name(self) -> str:
-        """Return the type, as ``hoodie.table.keygenerator.type`` holds it."""
+        """Return the name of the type, the value of ``hoodie.table.keygenerator.type``."""
         return "NON_PARTITION" if self is KeyGeneratorKind.NON_PARTITIONED else self.name
 
     @classmethod
@@ -67,15 +67,19 @@ class KeyGeneratorKind(Enum):
     def of_table(cls, name: str, record_fields: Iterable[str], partition_fields: Sequence[str]) -> KeyGeneratorKind:
         """Return the key generator of an existing table.
 
-        It is the stored one, or the inferred one if ``name`` is ``""``. A table without partition fields always has
-        the non-partitioned generator.
+        If the table has no partition fields, it is always the non-partitioned generator.
+
+        Args:
+            name: The class name or type that the table stores. If it is "", the generator is inferred from the fields.
+            record_fields: The fields of the record key.
+            partition_fields: The partition fields.
         """
         kind = cls.parse(name) if name else cls.infer(record_fields, partition_fields)
         return kind if partition_fields else cls.NON_PARTITIONED
 
     @classmethod
     def infer(cls, record_fields: Iterable[str], partition_fields: Iterable[str]) -> KeyGeneratorKind:
-        """Return the generator that Hudi uses if none is named (``KeyGenUtils.inferKeyGeneratorType``)."""
+        """Return the generator that Hudi uses if no option names one (``KeyGenUtils.inferKeyGeneratorType``)."""
         partitions = list(partition_fields)
         if not partitions:
             return cls.NON_PARTITIONED
@@ -92,7 +96,10 @@ _KINDS: Final[Mapping[str, KeyGeneratorKind]] = {
 
 
 class PartitionKind(Enum):
-    """How a partition field becomes text. UNKNOWN: a stored custom generator does not say how."""
+    """The rule by which a partition field becomes text.
+
+    It is UNKNOWN if a table with the custom generator stores the field without a type.
+    """
 
     SIMPLE = "SIMPLE"
     TIMESTAMP = "TIMESTAMP"
@@ -101,14 +108,14 @@ class PartitionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One field of the partition path; ``name`` may be nested (``a.b``)."""
+    """One field of the partition path. ``name`` may be a path into structs (``a.b``)."""
 
     name: str
     kind: PartitionKind = PartitionKind.SIMPLE
 
     @classmethod
     def parse(cls, text: str) -> PartitionField:
-        """Parse the custom generator's ``name:TYPE``; a name without a type is simple.
+        """Parse the custom generator's form ``name:TYPE``. A name without a type gets `PartitionKind.SIMPLE`.
 
         >>> PartitionField.parse("ts:TIMESTAMP").kind.name
         'TIMESTAMP'
@@ -126,7 +133,7 @@ class PartitionField:
 
 
 class TimestampType(Enum):
-    """The meaning of the stored value of a timestamp partition field."""
+    """The form in which rows have a timestamp partition field: a number since the epoch, or a date as text."""
 
     UNIX_TIMESTAMP = "UNIX_TIMESTAMP"
     EPOCHMILLISECONDS = "EPOCHMILLISECONDS"
@@ -137,7 +144,7 @@ class TimestampType(Enum):
 
 
 class TimeUnit(Enum):
-    """Java's ``TimeUnit``; the value is its length in nanoseconds."""
+    """Java's ``TimeUnit``. The value of a member is its length in nanoseconds."""
 
     NANOSECONDS = 1
     MICROSECONDS = 1_000
@@ -162,21 +169,23 @@ class TimestampSettings:
     type: TimestampType
     #: Java pattern of the partition path, such as ``yyyy/MM/dd``.
     output_format: str
-    #: Unit of a SCALAR.
+    #: Unit of the numbers if ``type`` is SCALAR.
     scalar_unit: TimeUnit = TimeUnit.SECONDS
-    #: Java patterns tried on texts (DATE_STRING, MIXED).
+    #: Java patterns by which texts are parsed, tried in this order; empty unless ``type`` is DATE_STRING or MIXED.
     input_formats: tuple[str, ...] = ()
     input_timezone: str = "UTC"
     output_timezone: str = "UTC"
 
     @property
     def unit(self) -> TimeUnit | None:
-        """Return the unit of numbers; None if the type takes only texts."""
+        """Return the unit of a column of numbers; None if ``type`` is DATE_STRING or MIXED."""
         return self.scalar_unit if self.type is TimestampType.SCALAR else _UNIT_OF_TYPE.get(self.type)
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> TimestampSettings:
-        """Read the settings from Hudi's options: current or old prefix, any letter case. Ignore other options.
+        """Parse the settings from Hudi's options. Ignore all other options.
+
+        Names may have the current or the old prefix, in any letter case.
 
         Raises:
             InvalidOptionError: A required option is missing, or Hudi does not know a value.
@@ -225,14 +234,15 @@ class KeySettings:
     """
 
     kind: KeyGeneratorKind
-    #: In the order of ``hoodie.table.recordkey.fields``; empty if keys are generated.
+    #: Fields of the record key, in the order of ``hoodie.table.recordkey.fields``; empty if writes generate the keys.
     record_fields: tuple[str, ...]
     partition_fields: tuple[PartitionField, ...] = ()
     #: Whether folders are named ``field=value``.
     hive_style: bool = False
-    #: Whether partition values are escaped as Hive does it.
+    #: Whether special characters of partition values are escaped in folder names as ``%XX``, like in Hive.
     url_encode: bool = False
-    #: Whether a complex key of one field reads ``id:value``, as in Hudi up to 0.14.0 and some later releases.
+    #: Whether the complex generator with one key field makes ``field:value``, as in Hudi up to 0.14.0 and some later
+    #: releases, and not ``value``.
     single_key_prefixed: bool = False
     timestamp: TimestampSettings | None = None
 
@@ -250,11 +260,11 @@ class KeySettings:
 
     @property
     def generates_keys(self) -> bool:
-        """Tell whether rows have no key columns, so that a write generates their keys."""
+        """Tell whether the table has no record key fields, so that writes generate the keys of new rows."""
         return not self.record_fields
 
     def kind_of(self, field: PartitionField) -> PartitionKind:
-        """Return how ``field`` becomes text. If the generator is not custom, all fields have the same kind."""
+        """Return the rule by which ``field`` becomes text. Only the custom generator has a rule for each field."""
         if self.kind is KeyGeneratorKind.CUSTOM:
             return field.kind
         is_timestamp = self.kind is KeyGeneratorKind.TIMESTAMP

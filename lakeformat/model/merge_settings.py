@@ -1,7 +1,7 @@
-"""The stored settings for merging versions of a record, as one value for readers, for every table version.
+"""The settings by which readers merge versions of a record, parsed from the properties of any table version.
 
-A table up to version 6 stores a payload class. Version 8 stores a merge mode as well. Version 9 stores the mode, and
-settings that Hudi derives from its own payload classes
+A table up to version 6 stores a payload class. Version 8 stores a payload class and a merge mode. Version 9 stores the
+merge mode, and instead of a payload class the settings that Hudi derives from it
 (Hudi: ``HoodieTableConfig.inferMergingConfigsForV9TableCreation``).
 """
 
@@ -21,13 +21,13 @@ _PARTIAL: Final = "hoodie.table.partial.update.mode"
 _DELETE_FIELD: Final = "hoodie.payload.delete.field"
 _DELETE_MARKER: Final = "hoodie.payload.delete.marker"
 _UNAVAILABLE: Final = "hoodie.write.partial.update.unavailable.value"
-#: Prefix of the settings that belong to merging.
+#: Prefix under which version 9 stores further settings for merging, such as the delete field.
 _PROPERTY: Final = "hoodie.record.merge.property."
 _HUDI: Final = "org.apache.hudi."
 
 
 class RecordMergeMode(str, Enum):
-    """The rule by which one of two versions of a record wins (Hudi: ``RecordMergeMode``)."""
+    """The rule that decides which of two versions of a record wins (Hudi: ``RecordMergeMode``)."""
 
     COMMIT_TIME = "COMMIT_TIME_ORDERING"
     EVENT_TIME = "EVENT_TIME_ORDERING"
@@ -35,11 +35,11 @@ class RecordMergeMode(str, Enum):
 
 
 class PartialUpdate(str, Enum):
-    """The values of the winning version that are replaced by the losing version's (Hudi: ``PartialUpdateMode``)."""
+    """The rule that selects the values that the losing version fills in the winning one (``PartialUpdateMode``)."""
 
-    #: Values equal to their column's default, in practice null.
+    #: Values that equal the default of their column, which in practice is null.
     IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
-    #: Text and bytes equal to `MergeSettings.unavailable_value`.
+    #: Texts and bytes that equal the placeholder `MergeSettings.unavailable_value`.
     FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
 
 
@@ -48,12 +48,15 @@ class MergeSettings:
     """The rules by which versions of a record are merged.
 
     Attributes:
+        mode: The rule that decides which version wins.
         ordering_fields: Columns whose values, compared as a tuple, decide which of two versions is newer; may be empty.
-        partial_update: Which values come from the losing version; None if the winning version is used whole.
+        partial_update: Which values come from the losing version; None if the result is the winning version alone.
         unavailable_value: The placeholder that FILL_UNAVAILABLE replaces.
-        delete_field: Column that marks a delete if it holds ``delete_marker``; "" if there is none.
-        by_payload: Whether the payload class itself merges, as before version 9; then a delete always deletes.
-        custom: For mode CUSTOM, the setting that only its own Java class understands, for messages; else "".
+        delete_field: Name of the column that marks deletes: a row is a delete if the column equals ``delete_marker``.
+            "" if there is no such column.
+        by_payload: Whether the payload class itself merges, as before version 9. Then every delete wins,
+            whatever its ordering value.
+        custom: For mode CUSTOM, the property that lakeformat does not know, as ``key=value`` for messages; else "".
     """
 
     mode: RecordMergeMode
@@ -68,7 +71,7 @@ class MergeSettings:
 
 _COMMIT: Final = MergeSettings(RecordMergeMode.COMMIT_TIME)
 _EVENT: Final = MergeSettings(RecordMergeMode.EVENT_TIME)
-#: Hudi's payload classes by short name, because they have moved between packages.
+#: Maps Hudi's payload classes, without package, to their settings. The classes have moved between packages.
 _OF_PAYLOAD: Final[Mapping[str, MergeSettings]] = {
     "OverwriteWithLatestAvroPayload": _COMMIT,
     "OverwriteNonDefaultsWithLatestAvroPayload": replace(_COMMIT, partial_update=PartialUpdate.IGNORE_DEFAULTS),
@@ -88,11 +91,11 @@ _BY_PAYLOAD: Final = "00000000-0000-0000-0000-000000000000"
 def merge_settings(values: Mapping[str, str], ordering_fields: tuple[str, ...]) -> MergeSettings:
     """Read the merge settings from a table's properties.
 
-    If a setting is not known, the mode is CUSTOM and ``custom`` names the setting.
+    If a mode, class or strategy is not known, the result has the mode CUSTOM and names the property in ``custom``.
 
     Args:
-        values: Contents of ``hoodie.properties``.
-        ordering_fields: The ordering fields that the table stores; they override those that a payload class implies.
+        values: The properties in ``hoodie.properties``.
+        ordering_fields: The ordering fields that the table stores. If it stores none, those of the payload class apply.
     """
     settings = _choose_settings(values, ordering_fields)
     delete = {key: values.get(_PROPERTY + key) or values.get(key, "") for key in (_DELETE_FIELD, _DELETE_MARKER)}
@@ -117,7 +120,7 @@ def _choose_settings(values: Mapping[str, str], ordering_fields: tuple[str, ...]
     key, strategy = next(((key, value) for key in _STRATEGIES if (value := values.get(key, "").strip())), ("", ""))
     if strategy and strategy not in {*_OF_STRATEGY, _BY_PAYLOAD}:
         return _custom_settings(key, strategy)
-    if payload:  # Versions 6 and 8. In version 8 the mode is CUSTOM if the payload class fits neither mode.
+    if payload:  # In versions 6 and 8. In version 8 the mode is then CUSTOM.
         known = _OF_PAYLOAD.get(payload.rpartition(".")[2]) if payload.startswith(_HUDI) else None
         return known or _custom_settings(_PAYLOAD, payload)
     if mode:

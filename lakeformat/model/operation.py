@@ -1,4 +1,4 @@
-"""The write operations (Hudi: ``WriteOperationType``) and a table of their traits; a new operation is one line."""
+"""The write operations (Hudi: ``WriteOperationType``) and a table of their traits, with one line per operation."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ class Operation(enum.Enum):
 
     @property
     def needs_tagging(self) -> bool:
-        """Tell whether the write looks up the keys of its rows in the table."""
+        """Tell whether the write looks up the keys of its rows in the table, to find which file groups have them."""
         return self.traits.needs_tagging
 
     @property
     def uses_existing_groups(self) -> bool:
-        """Tell whether rows may go to existing file groups; if not, the write only opens new file groups."""
+        """Tell whether rows may be written to existing file groups. If not, the write creates only new file groups."""
         return self.traits.uses_existing_groups
 
     @property
     def is_overwrite(self) -> bool:
-        """Tell whether the write's rows replace all earlier rows of their partitions or of the table."""
+        """Tell whether the rows of the write replace all earlier rows of their partitions, or of the whole table."""
         return self.traits.is_overwrite
 
     @property
     def allows_appends(self) -> bool:
         """Tell whether other writers may append to the same file groups while the write runs.
 
-        What they append belongs to the file slices that the write opens.
+        The appended log files then belong to the file slices that the write begins.
         """
         return self.traits.allows_appends
 
     @property
     def has_no_rows(self) -> bool:
-        """Tell whether the write stores no rows, so that the table keeps its columns."""
+        """Tell whether the write stores no rows. Then it cannot add columns to the table."""
         return self.traits.has_no_rows
 
     @property
@@ -94,7 +94,7 @@ _TRAITS: Final[Mapping[Operation, OperationTraits]] = {
 
 
 def operation_of(value: Operation | str) -> Operation:
-    """Return the operation with a name, in any letter case.
+    """Return the operation with the name ``value``, in any letter case. An `Operation` is returned unchanged.
 
     Raises:
         InvalidInputError: There is no operation of that name.

@@ -1,4 +1,4 @@
-"""Names of the columns that stored rows have besides the user's columns (Hudi: ``HoodieRecord``)."""
+"""Names of columns that have a meaning for Hudi: the meta columns and the markers of deletes (``HoodieRecord``)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ RECORD_KEY: Final = "_hoodie_record_key"
 PARTITION_PATH: Final = "_hoodie_partition_path"
 FILE_NAME: Final = "_hoodie_file_name"
 
-#: The five meta columns, in the order in which base files hold them.
+#: The five meta columns, in their order in base files.
 META_COLUMNS: Final = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 
-#: A boolean user column; true deletes the record (Hudi: ``HoodieRecord.HOODIE_IS_DELETED_FIELD``).
+#: A boolean column of the user. A row with the value true deletes the record of its key
+#: (Hudi: ``HoodieRecord.HOODIE_IS_DELETED_FIELD``).
 IS_DELETED: Final = "_hoodie_is_deleted"
 
-#: A text column of streamed tables that holds the kind of change (Hudi: ``OPERATION_METADATA_FIELD``).
+#: A text column of tables written by streams, with the kind of change of each row (Hudi: ``OPERATION_METADATA_FIELD``).
 OPERATION: Final = "_hoodie_operation"

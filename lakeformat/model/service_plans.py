@@ -1,4 +1,4 @@
-"""The plans of clusterings and compactions: which file slices are rewritten together, and which become base files.
+"""The plans of clusterings and compactions: the file slices to rewrite, and the log files to merge.
 
 Hudi: ``HoodieClusteringPlan``, ``HoodieCompactionPlan``.
 """
@@ -15,10 +15,10 @@ __all__ = ["ClusteringGroup", "ClusteringPlan", "CompactionOperation", "Compacti
 
 @dataclass(frozen=True, slots=True)
 class SliceInfo:
-    """One file slice of a plan.
+    """One file slice of a clustering plan.
 
     Attributes:
-        path: Absolute path of the base file, as the planner saw it; "" if the slice has no base file.
+        path: Absolute path of the base file on the machine that made the plan; "" if the slice has no base file.
         delta_paths: Absolute paths of the log files.
     """
 
@@ -45,11 +45,11 @@ class SliceInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusteringGroup:
-    """File slices of one partition that are rewritten together.
+    """File slices of one partition whose rows a clustering rewrites together.
 
     Attributes:
-        metrics: Sizes in megabytes, for display only.
-        output_file_groups: Number of file groups that the planner expects to be written.
+        metrics: Sizes in megabytes under Hudi's names, for display only.
+        output_file_groups: Number of new file groups that the planner expects.
     """
 
     slices: tuple[SliceInfo, ...]
@@ -62,9 +62,10 @@ class ClusteringPlan:
     """The groups of file slices that a clustering rewrites, and its settings.
 
     Attributes:
-        strategy_class: Java class that Hudi would run.
-        params: Options of the plan, under Hudi's names.
-        keeps_meta: Whether rows keep their commit time and sequence number.
+        strategy_class: Name of the Java class by which Hudi would run the plan.
+        params: Parameters of the strategy under Hudi's names, such as the sort columns.
+        extra: The ``extraMetadata`` map of the plan.
+        keeps_meta: Whether rewritten rows keep their commit time and sequence number.
     """
 
     groups: tuple[ClusteringGroup, ...]
@@ -81,13 +82,13 @@ class ClusteringPlan:
 
 @dataclass(frozen=True, slots=True)
 class CompactionOperation:
-    """One file slice of a plan.
+    """One file slice of a compaction plan.
 
     Attributes:
         base_instant: Base instant of the slice.
         base_name: Bare name of the slice's base file; "" if it has none.
-        log_names: Bare names of the log files to merge, in order.
-        metrics: Expected cost, under Hudi's names.
+        log_names: Bare names of the log files to merge, in the order of merging.
+        metrics: Expected cost of the merge (sizes and counts), under Hudi's names.
     """
 
     partition_path: str
@@ -108,7 +109,9 @@ class CompactionPlan:
     """The file slices that a compaction or a log compaction merges.
 
     Attributes:
-        is_auto: Whether lakeformat made the plan itself because log files had outgrown their base files.
+        operations: One entry for each file slice.
+        is_auto: Whether the plan is of automatic compaction, which chooses slices whose log files are large compared
+            with their base file.
     """
 
     operations: tuple[CompactionOperation, ...] = ()

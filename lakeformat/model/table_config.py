@@ -1,7 +1,7 @@
 """The table's own settings, stored in ``hoodie.properties`` (Hudi: ``HoodieTableConfig``).
 
-For new and upgraded tables this module also returns the properties that each table version stores for the same
-settings. They equal the properties of tables that Hudi 1.2.0 makes, for both table types. Sources:
+The functions ``..._properties`` return the properties that a new or upgraded table stores, which differ by table
+version. They equal the properties of tables that Hudi 1.2.0 creates, for both table types. Sources:
 ``HoodieTableConfig`` and ``HoodieTableMetaClient.TableBuilder``.
 """
 
@@ -51,8 +51,9 @@ RECORD_FIELDS: Final = "hoodie.table.recordkey.fields"
 PARTITION_FIELDS: Final = "hoodie.table.partition.fields"
 ORDERING: Final = "hoodie.table.precombine.field"
 KEY_GENERATOR: Final = "hoodie.table.keygenerator.class"
-#: Hudi 1.x's names for ORDERING and KEY_GENERATOR. Hudi 1.x also uses them in version 6 tables.
+#: Hudi 1.x's name for ORDERING. Hudi 1.x uses it in version 6 tables too.
 ORDERING_1X: Final = "hoodie.table.ordering.fields"
+#: Property of Hudi 1.x that replaces KEY_GENERATOR, in version 6 tables too.
 KEY_GENERATOR_1X: Final = "hoodie.table.keygenerator.type"
 HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
 URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
@@ -70,13 +71,13 @@ POPULATES_META_FIELDS: Final = "hoodie.populate.meta.fields"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 INDEX_DEFS: Final = "hoodie.table.index.defs.path"
-#: Properties that only versions 8 and 9 have.
+#: The following properties occur only in versions 8 and 9.
 INITIAL_VERSION: Final = "hoodie.table.initial.version"
 TABLE_FORMAT: Final = "hoodie.table.format"
 SEVERAL_FORMATS: Final = "hoodie.table.multiple.base.file.formats.enable"
 MERGE_STRATEGY: Final = "hoodie.record.merge.strategy.id"
 PARTIAL_UPDATE_MODE: Final = "hoodie.table.partial.update.mode"
-#: Prefix of the settings that belong to merging.
+#: Prefix under which version 9 stores further settings for merging, such as the delete field.
 MERGE_PROPERTY: Final = "hoodie.record.merge.property."
 LEGACY_PAYLOAD: Final = "hoodie.table.legacy.payload.class"
 EXTRACTOR: Final = "hoodie.table.partition_extractor_class"
@@ -86,7 +87,7 @@ _BY_HUDI: Final = "use Apache Hudi for this table"
 
 
 class ChangeLogging(str, Enum):
-    """The parts of a changed row that change data holds (Hudi: ``HoodieCDCSupplementalLoggingMode``)."""
+    """The parts of a changed row that change data files store (Hudi: ``HoodieCDCSupplementalLoggingMode``)."""
 
     OP_KEY_ONLY = "OP_KEY_ONLY"
     DATA_BEFORE = "DATA_BEFORE"
@@ -100,25 +101,32 @@ class TableType(str, Enum):
     MERGE_ON_READ = "MERGE_ON_READ"
 
 
-#: Table version -> its timeline layout. Version 7 is an intermediate step of Hudi's upgrade, not a format.
+#: Maps each table version to its timeline layout. Version 7 exists only during Hudi's upgrade from 6 to 8.
 _LAYOUT_OF: Final[Mapping[int, int]] = {6: 1, 8: 2, 9: 2}
-#: The table versions and types that lakeformat reads and writes.
+#: The table versions that lakeformat reads.
 _READ_VERSIONS: Final = (6, 8, 9)
+#: The table types that lakeformat reads.
 _READ_TYPES: Final = frozenset(TableType)
+#: The table versions that lakeformat writes.
 _WRITTEN_VERSIONS: Final = (6, 8, 9)
+#: The table types that lakeformat writes.
 _WRITTEN_TYPES: Final = frozenset(TableType)
+#: The table types that have log files to compact.
 _COMPACTED_TYPES: Final = frozenset({TableType.MERGE_ON_READ})
 
 
 class MergeMode:
-    """The rules for writing a key that already exists: modes of Hudi 1.x (``RecordMergeMode``) or payload classes."""
+    """The rules by which a write merges a row with the stored row of the same key.
+
+    A rule is named like Hudi 1.x's merge mode (``RecordMergeMode``), or if there is none, like Hudi's payload class.
+    """
 
     COMMIT_TIME: Final = "COMMIT_TIME_ORDERING"
     EVENT_TIME: Final = "EVENT_TIME_ORDERING"
     PARTIAL_UPDATE: Final = "PartialUpdateAvroPayload"
     NON_DEFAULTS: Final = "OverwriteNonDefaultsWithLatestAvroPayload"
 
-    #: Payload classes of Hudi 0.x -> their rule.
+    #: Maps the payload classes of Hudi 0.x to their rule.
     OF_PAYLOAD: Final[Mapping[str, str]] = {
         "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload": COMMIT_TIME,
         "org.apache.hudi.common.model.DefaultHoodieRecordPayload": EVENT_TIME,
@@ -126,6 +134,7 @@ class MergeMode:
         "org.apache.hudi.common.model.PartialUpdateAvroPayload": PARTIAL_UPDATE,
         "org.apache.hudi.common.model.OverwriteNonDefaultsWithLatestAvroPayload": NON_DEFAULTS,
     }
+    #: Maps each rule to the payload class that is stored for it.
     PAYLOAD_OF: Final[Mapping[str, str]] = {
         COMMIT_TIME: "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
         EVENT_TIME: "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
@@ -142,12 +151,12 @@ def table_checksum(name: str, database: str = "") -> str:
 @public
 @dataclass(frozen=True)
 class TableConfig:
-    """The parsed table properties. Unknown keys are kept unchanged."""
+    """The properties of a table as texts by key, unknown keys included, with typed access to the known keys."""
 
     values: Mapping[str, str]
 
     def get(self, key: str, default: str = "") -> str:
-        """Return the raw value of a key."""
+        """Return the stored text of a key, or ``default`` if the table does not store the key."""
         return self.values.get(key, default)
 
     def _flag(self, key: str, default: bool) -> bool:
@@ -169,13 +178,13 @@ class TableConfig:
 
     @property
     def layout_version(self) -> int:
-        """Return the timeline layout version; by default the layout of the table version."""
+        """Return the timeline layout version, 1 or 2. If it is not stored, return the layout of the table version."""
         text = self.get(LAYOUT)
         return _parse_number(text) if text else _LAYOUT_OF.get(self.version, 1)
 
     @property
     def table_type(self) -> TableType | None:
-        """Return the table type; None if it is not known."""
+        """Return the table type; None if lakeformat does not know the stored type."""
         name = self.get(TYPE).upper()
         return TableType(name) if name in TableType.__members__ else None
 
@@ -186,7 +195,7 @@ class TableConfig:
 
     @property
     def change_logging(self) -> ChangeLogging | None:
-        """Return the mode in which writers log change data; None if ``hoodie.table.cdc.enabled`` is not true.
+        """Return which parts of changed rows writers log; None if ``hoodie.table.cdc.enabled`` is not true.
 
         Raises:
             UnsupportedTableError: The mode is not known.
@@ -200,7 +209,10 @@ class TableConfig:
 
     @property
     def orders_versions(self) -> bool:
-        """Tell whether readers of log files compare ordering columns instead of preferring the last written version."""
+        """Tell whether readers of log files merge by ordering columns.
+
+        If not, the version that was written last wins.
+        """
         settings = self.merge_settings
         return settings.mode is RecordMergeMode.EVENT_TIME and bool(settings.ordering_fields)
 
@@ -216,30 +228,30 @@ class TableConfig:
 
     @property
     def typed_partition_fields(self) -> tuple[str, ...]:
-        """Return the partition fields as stored: from version 8 on a custom generator stores ``name:TYPE``."""
+        """Return the partition fields as stored. From version 8 on they are ``name:TYPE`` for the custom generator."""
         return self._fields(PARTITION_FIELDS)
 
     @property
     def ordering_field(self) -> str | None:
-        """Return the ordering (precombine) column, or None. If there are several, return the first.
+        """Return the ordering (precombine) column, or None. If the table has several, return the first.
 
-        Writers refuse a table with several ordering columns; see `check_writable`.
+        Writes never see several: `check_writable` refuses such tables.
         """
         return next(iter(self.ordering_fields), None)
 
     @property
     def ordering_fields(self) -> tuple[str, ...]:
-        """Return all ordering columns that the table stores, under the new name or the old one."""
+        """Return the ordering columns, stored under Hudi 1.x's key or the older key; empty if there are none."""
         return self._fields(ORDERING_1X) or self._fields(ORDERING)
 
     @property
     def merge_settings(self) -> MergeSettings:
-        """Return the settings by which readers merge versions of a record; writers use `merge_mode`."""
+        """Return the settings by which readers merge versions of a record. For writers `merge_mode` is used instead."""
         return merge_settings(self.values, self.ordering_fields)
 
     @property
     def key_generator(self) -> str:
-        """Return the class name or type of the key generator; ``""`` if the table stores neither."""
+        """Return the stored class name of the key generator, or its type; "" if the table stores neither."""
         return self.get(KEY_GENERATOR) or self.get(KEY_GENERATOR_1X)
 
     @property
@@ -254,12 +266,12 @@ class TableConfig:
 
     @property
     def drops_partition_columns(self) -> bool:
-        """Tell whether files lack the partition columns, so that their values come from folder names."""
+        """Tell whether data files lack the partition columns. Readers then parse their values from folder names."""
         return self._flag(DROPS_PARTITION_COLUMNS, False)
 
     @property
     def has_virtual_keys(self) -> bool:
-        """Tell whether meta columns are null or missing in files."""
+        """Tell whether data files lack the meta columns or have only nulls in them."""
         return not self._flag(POPULATES_META_FIELDS, True)
 
     @property
@@ -271,33 +283,34 @@ class TableConfig:
 
     @property
     def archive_folder(self) -> str:
-        """Return the folder of archived instants, relative to the table."""
+        """Return the path of the folder with archived instants, relative to the table."""
         if self.layout_version == 1:
             return f".hoodie/{self.get(ARCHIVE_FOLDER, 'archived')}".rstrip("/")
         return f"{self.timeline_folder}/{self.get(HISTORY_PATH) or 'history'}".rstrip("/")
 
     @property
     def timeline_folder(self) -> str:
-        """Return the folder of active instants, relative to the table."""
+        """Return the path of the folder with active instants, relative to the table."""
         return ".hoodie" if self.layout_version == 1 else f".hoodie/{self.get(TIMELINE_PATH) or 'timeline'}".rstrip("/")
 
     @property
     def has_metadata_table(self) -> bool:
-        """Tell whether the properties say that the table has a metadata table, complete or inflight."""
+        """Tell whether the table has a metadata table, according to its properties. It may be incomplete (inflight)."""
         return bool(self.get(METADATA_PARTITIONS).strip() or self.get(METADATA_INFLIGHT).strip())
 
     @property
     def merge_mode(self) -> str:
-        """Return the `MergeMode` for writing a key that already exists.
+        """Return the `MergeMode` by which a write merges a row with the stored row of the same key.
 
-        It is the stored mode, else that of the stored payload class, else Hudi 1.x's default.
+        It follows from the stored mode. If no mode is stored, it follows from the stored payload class. If neither is
+        stored, it is Hudi 1.x's default: event time if the table has an ordering column, else commit time.
 
         Raises:
             UnsupportedTableError: The stored mode or payload class is not supported.
         """
         mode, payload = self.get(MERGE_MODE).upper(), self.get(PAYLOAD)
         beyond = MergeMode.OF_PAYLOAD.get(payload) in {MergeMode.PARTIAL_UPDATE, MergeMode.NON_DEFAULTS}
-        if mode and not (mode == _CUSTOM and beyond):  # Hudi 1.x stores CUSTOM for payload classes beyond its modes.
+        if mode and not (mode == _CUSTOM and beyond):  # Hudi 1.x stores CUSTOM for `beyond`.
             if mode not in {MergeMode.COMMIT_TIME, MergeMode.EVENT_TIME}:
                 raise UnsupportedTableError(f"{MERGE_MODE}={mode} in {PROPERTIES_PATH} is not supported for writing")
             return self._with_partial_updates(mode)
@@ -311,7 +324,7 @@ class TableConfig:
         return MergeMode.EVENT_TIME if self.ordering_field else MergeMode.COMMIT_TIME
 
     def _with_partial_updates(self, mode: str) -> str:
-        """Return the `MergeMode` for a mode of version 9 together with the stored partial update mode."""
+        """Return the `MergeMode` for ``mode`` combined with the partial update mode, which version 9 stores."""
         partial = self.get(PARTIAL_UPDATE_MODE).strip().upper()
         if not partial:
             return mode
@@ -357,7 +370,7 @@ class TableConfig:
             raise UnsupportedTableError(f"{where}: {LAYOUT}={self.get(LAYOUT)} is not supported")
 
     def check_compactable(self, location: str) -> None:
-        """Call `check_readable`, and check that log files of the table can be merged into base files.
+        """Check that lakeformat can read the table, and can merge its log files into base files.
 
         Raises:
             UnsupportedTableError: The table is copy-on-write, or compaction does not support one of its features.
@@ -377,9 +390,10 @@ class TableConfig:
                 raise UnsupportedTableError(f"{where}: {doing} with {key}={self.get(key)} is not supported")
 
     def check_writable(self, location: str) -> None:
-        """Call `check_readable`, and check that lakeformat can write the table.
+        """Check that lakeformat can read and write the table.
 
         Raises:
+            CorruptTableError: A required property is missing or the checksum is wrong.
             UnsupportedTableError: Writing does not support the version, the type or a feature of the table.
         """
         self.check_readable(location)
@@ -420,7 +434,8 @@ _STRATEGY_OF: Final[Mapping[str, str]] = {
     MergeMode.EVENT_TIME: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
 }
 _BY_PAYLOAD: Final = "00000000-0000-0000-0000-000000000000"
-#: Modes that are payload classes -> the mode that version 9 stores for them, together with a partial update mode.
+#: Maps the merge modes that are payload classes to the mode that version 9 stores for them, next to a partial update
+#: mode.
 _PARTIAL: Final[Mapping[str, str]] = {
     MergeMode.PARTIAL_UPDATE: MergeMode.EVENT_TIME,
     MergeMode.NON_DEFAULTS: MergeMode.COMMIT_TIME,
@@ -428,7 +443,7 @@ _PARTIAL: Final[Mapping[str, str]] = {
 
 
 def layout_properties(version: int) -> dict[str, str]:
-    """Return the properties for a table version, its timeline layout and the folders of the timeline."""
+    """Return the properties that store a table version, its timeline layout and the folders of the timeline."""
     if version == 6:  # The only supported version with timeline layout 1.
         return {VERSION: "6", LAYOUT: "1", ARCHIVE_FOLDER: "archived"}
     return {
@@ -444,12 +459,13 @@ def layout_properties(version: int) -> dict[str, str]:
 
 
 def merge_properties(version: int, mode: str, payload: str = "") -> dict[str, str]:
-    """Return the properties that store a merge mode.
+    """Return the properties that store a merge mode in a table version.
 
     Args:
         version: The table version.
         mode: A `MergeMode`.
-        payload: The payload class that the user named, or "". Version 9 stores its name for a later downgrade.
+        payload: The payload class that the user named; "" for the class that belongs to ``mode``. Version 9 stores the
+            class only for a later downgrade.
     """
     payload_class = payload or MergeMode.PAYLOAD_OF[mode]
     if version == 6:
@@ -465,22 +481,24 @@ def merge_properties(version: int, mode: str, payload: str = "") -> dict[str, st
 
 
 def ordering_properties(version: int, field: str) -> dict[str, str]:
-    """Return the property that stores the ordering column; {} if the column is ""."""
+    """Return the property that stores the ordering column ``field``; {} if ``field`` is ""."""
     return {ORDERING if version == 6 else ORDERING_1X: field} if field else {}
 
 
 def key_generator_properties(version: int, kind: KeyGeneratorKind) -> dict[str, str]:
-    """Return the property that stores the key generator: its class up to version 6, then its type."""
+    """Return the property that stores the key generator: its class in version 6, its type from version 8 on."""
     if version == 6:
         return {KEY_GENERATOR: kind.class_name}
     return {KEY_GENERATOR_1X: kind.type_name}
 
 
 def extractor_properties(version: int, partition_fields: int, *, hive_style: bool) -> dict[str, str]:
-    """Return the property that names Hudi's partition value extractor, as Hudi 1.2 stores it; {} in version 6.
+    """Return the property that names Hudi's partition value extractor, like Hudi 1.2; {} in version 6.
 
     Args:
+        version: The table version.
         partition_fields: Number of partition fields.
+        hive_style: Whether partition folders are named ``field=value``.
     """
     if version == 6:
         return {}

@@ -1,4 +1,4 @@
-"""Time zones by the names that Java and Spark accept."""
+"""Lookup of time zones by the names that Java and Spark accept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["time_zone"]
 _UTC: Final = frozenset({"Z", "UTC", "GMT", "UT"})
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
 _MOST: Final = timedelta(hours=18)
-#: Java: ``ZoneId.SHORT_IDS``.
+#: Maps Java's short zone ids to regions or offsets (``ZoneId.SHORT_IDS``).
 _SHORT: Final = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
     "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
@@ -28,7 +28,7 @@ _SHORT: Final = {
 
 
 def time_zone(name: str) -> tzinfo:
-    """Return the zone of a region (``Europe/Berlin``), an offset (``+02:00``), ``UTC``, ``Z`` or a Java short id.
+    """Return the zone of a name: region (``Europe/Berlin``), offset (``+02:00``), ``UTC``, ``Z`` or Java short id.
 
     Raises:
         InvalidOptionError: The zone is unknown.

@@ -1,4 +1,4 @@
-"""Row filters with Spark SQL's meaning: parse them, bind them to a schema, select rows, leave out files.
+"""Row filters with Spark SQL's meaning: parsing, binding to a schema, selecting rows, and skipping files.
 
 ::
 

@@ -1,8 +1,8 @@
-"""Binding of a filter to a schema: real column names, and literals of exactly the column's type.
+"""Binding of a filter to a schema: it gets the schema's column names, and literals of exactly the column's type.
 
-After binding, every literal has its column's type, and a row matches exactly if Spark SQL's ANSI comparison of the
-original says so. ``x > 2.5`` on an int column becomes ``x > 2``. ``f = 0.1`` on a float column becomes "false unless
-null", because no float widens to the double 0.1.
+A bound filter selects exactly the rows that Spark SQL selects in ANSI mode with the original filter. For example,
+``x > 2.5`` on an int column becomes ``x > 2``. ``f = 0.1`` on a float column becomes a filter that is false, or null
+for a null, because no float is equal to the double 0.1.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WIDENING: Final = (
 
 
 def bind(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predicate:
-    """Bind a filter to a schema, ready for `mask` and `may_match` over rows of ``schema``.
+    """Return the filter bound to a schema, which `mask` and `may_match` can evaluate on rows of ``schema``.
 
     Args:
         predicate: A filter with Python literals.
@@ -74,10 +74,10 @@ def bind(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predi
 
 
 def bind_lenient(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predicate:
-    """Bind a filter as `bind` does, but replace a conjunct that cannot be bound by ``Always(True)``.
+    """Bind a filter as `bind` does, but replace each conjunct that `bind` refuses with ``Always(True)``.
 
-    The result may select more rows, never fewer. Use it for filters that the engine applies again to the rows, as Spark
-    does with pushed filters.
+    The result may select more rows than the filter, never fewer. Use it for filters that the engine evaluates again on
+    the rows, as Spark does with pushed filters.
 
     Raises:
         InvalidOptionError: The zone is not known.
@@ -94,7 +94,7 @@ def resolve_column(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
     """Return the path of a column as the schema spells it, and its type.
 
     Names match regardless of case, as in Spark by default; if two names differ only in case, an exact match wins. A
-    dotted path leads through structs, not through lists or maps.
+    dotted path may lead through structs, but not through lists or maps.
 
     Raises:
         InvalidInputError: There is no such column, or more than one.
@@ -124,7 +124,7 @@ def resolve_column(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
 
 
 def _plain_type(of: pa.DataType) -> pa.DataType:
-    """Return the type of the values, whatever their encoding in memory."""
+    """Return the type without its encoding in memory: no dictionary and no view type."""
     if pa.types.is_dictionary(of):
         of = of.value_type
     if pa.types.is_string_view(of):
@@ -152,7 +152,9 @@ def _bind_leaf(leaf: Leaf, schema: pa.Schema, zone: str) -> Predicate:
 def _bind_columns(comparison: ColumnComparison, schema: pa.Schema) -> Predicate:
     """Bind a comparison of two columns.
 
-    The types must be equal, or two numbers of which one type holds all values of the other: Spark widens such types."""
+    The types must be equal, or number types of which one can represent all values of the other: Spark widens such
+    types.
+    """
     (left, one), (right, other) = (resolve_column(column, schema) for column in (comparison.left, comparison.right))
     alike = one.equals(other) and not pa.types.is_nested(one)
     if not (alike or {one, other} in _WIDENING):
@@ -170,7 +172,7 @@ def _text_column(column: str, of: pa.DataType) -> str:
 
 
 def _make_never(column: str, of: pa.DataType) -> Predicate:
-    """Make a filter that is false, but null if the column is null."""
+    """Return a filter that selects no row: it is false, or null if the column is null."""
     return In(column, pa.array([], of))
 
 
@@ -204,7 +206,7 @@ def _bind_equal(column: str, span: Span, of: pa.DataType) -> Predicate:
 
 def _bind_in(column: str, values: Sequence[object], of: pa.DataType, zone: str) -> Predicate:
     if not len(values):
-        return Always(False)  # False even for null (Spark: spark.sql.legacy.nullInEmptyListBehavior is off).
+        return Always(False)  # Also for null rows (Spark: spark.sql.legacy.nullInEmptyListBehavior is off).
     present = [value for value in values if value is not None]
     placed = place_literals(present, of, zone, listed=True)
     single = [span.lower for span in placed if span.size == 1]
@@ -216,7 +218,7 @@ def _bind_in(column: str, values: Sequence[object], of: pa.DataType, zone: str) 
 
 
 def _bind_like(column: str, pattern: str, of: pa.DataType) -> Predicate:
-    """Replace simple patterns by other conditions, which need no regular expression and rule out more files."""
+    """Return simple patterns as conditions that need no regular expression and skip more files; else a `Like`."""
     match like_tokens(pattern):
         case ():
             return Comparison(column, "=", pa.scalar("", of))

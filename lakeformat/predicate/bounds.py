@@ -1,18 +1,18 @@
-"""Column bounds of a unit (a file, a row group), and the test whether it may hold a row that a bound filter selects.
+"""Data skipping: which units (files or row groups) may contain rows that a bound filter selects, by column bounds.
 
-The answer "no" must be a proof, because a unit left out is never read. Each leaf is tested twice: may it be true, and
-may it be false? NOT swaps the two. (Inverting an answer would be wrong: a unit may hold both rows for which a leaf is
-true and rows for which it is false.)
+The result "no" must be proven, because a unit that is skipped is never read. For each leaf there are two tests: whether
+any row may make it true, and whether any row may make it false. NOT swaps the two tests. Negating a result would be
+wrong: a unit may contain rows for which a leaf is true and rows for which it is false.
 
-Bounds have limits:
+Bounds do not prove everything:
 
 - Float bounds ignore NaN, which is greater than everything. So an upper bound proves nothing against ``>``, ``>=`` and
   ``!=``, unless a count says that there is no NaN, or another part of a conjunction rules NaN out, as ``x <= 9`` does
   in ``x >= 5 AND x <= 9``.
-- Text bounds may be cut, a lower one downwards and an upper one upwards. Equal bounds still mean equal values; a prefix
-  is compared with its successor.
+- Text bounds may be shortened, lower bounds to a smaller text and upper bounds to a greater text. Equal bounds still
+  mean equal values.
 - A null bound, or a null count that is null, is unknown and proves nothing. A null count equal to the row count proves
-  that no comparison can hold, whatever the bounds.
+  that no comparison is true for any row, whatever the bounds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = ["ColumnBounds", "may_match"]
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-#: Lists up to this length are compared value by value; longer ones by binary search.
+#: IN lists up to this length are compared with the bounds value by value; longer lists are searched.
 _SHORT_LIST: Final = 8
 _NEGATED: Final[Mapping[str, Operator]] = {
     "=": "!=",
@@ -72,10 +72,10 @@ class ColumnBounds:
     If a unit lacks the column, its bounds are null and its null count equals the row count.
 
     Attributes:
-        minimum: No value of the unit is less (NaN and null aside); of the column's type.
-        maximum: No value of the unit is greater (NaN and null aside); of the column's type.
-        null_count: Rows in which the column is null; any integer type.
-        nan_count: Rows in which a float column is NaN; any integer type. None means unknown for all units.
+        minimum: A lower bound of the unit's values, except NaN and null; of the column's type.
+        maximum: An upper bound of the unit's values, except NaN and null; of the column's type.
+        null_count: Number of rows in which the column is null; any integer type.
+        nan_count: Number of rows in which a float column is NaN; any integer type. None means unknown for all units.
     """
 
     minimum: pa.Array
@@ -85,28 +85,25 @@ class ColumnBounds:
 
     @property
     def nan_free(self) -> Flags:
-        """Return the units that are known to hold no NaN; for types other than floats, all units."""
+        """Return a flag per unit: whether it is known to contain no NaN; True for types other than floats."""
         if not pa.types.is_floating(self.minimum.type):
             return np.full(len(self.null_count), True)
         return np.full(len(self.null_count), False) if self.nan_count is None else _is_true(pc.equal(self.nan_count, 0))
 
 
 def may_match(predicate: Predicate, bounds: Mapping[str, ColumnBounds], row_counts: pa.Array) -> Flags:
-    """Return False for the units that are proven to hold no row that the filter selects.
+    """Return a flag per unit: False if it is proven that the filter selects none of its rows, else True.
 
     Args:
         predicate: A bound filter (`bind`).
-        bounds: Column path -> bounds. A column that is missing, or whose bounds have another type, is unknown.
-        row_counts: Rows per unit; null means unknown.
-
-    Returns:
-        One flag per unit.
+        bounds: Maps column paths to bounds. A column that is missing, or whose bounds have another type, is unknown.
+        row_counts: Number of rows of each unit; null means unknown.
     """
     return _Units(bounds, row_counts).test(predicate, True) & ~_is_true(pc.equal(row_counts, 0))
 
 
 class _Units:
-    """Units under test. ``numbers`` names the columns known not to be NaN at this node of the filter."""
+    """The statistics of the units, with the tests of each node of a filter."""
 
     def __init__(self, bounds: Mapping[str, ColumnBounds], row_counts: pa.Array) -> None:
         self._bounds = bounds
@@ -115,7 +112,11 @@ class _Units:
         self._known_numbers: dict[tuple[int, bool], frozenset[str]] = {}
 
     def test(self, predicate: Predicate, wanted: bool, numbers: frozenset[str] = frozenset()) -> Flags:
-        """Return False for the units in which no row makes ``predicate`` equal to ``wanted``."""
+        """Return a flag per unit: False if it is proven that no row makes ``predicate`` equal to ``wanted``.
+
+        Args:
+            numbers: Columns that are not NaN in the rows in question, because other parts of the filter exclude NaN.
+        """
         numbers |= self._find_numbers(predicate, wanted)
         match predicate:
             case Not(operand):
@@ -188,7 +189,7 @@ class _Units:
         return flags & self._with_values(leaf, column)
 
     def _with_values(self, leaf: Leaf, column: ColumnBounds) -> Flags:
-        """Return False for the units in which every row is known to be null."""
+        """Return a flag per unit: False if the leaf's column is known to be null in every row."""
         if leaf.column not in self._has_values:
             self._has_values[leaf.column] = ~_is_true(pc.equal(column.null_count, self._row_counts))
         return self._has_values[leaf.column]
@@ -211,7 +212,7 @@ def _rules_out_nan(leaf: Predicate, wanted: bool) -> bool:
 
 
 def _is_true(answers: pa.BooleanArray) -> Flags:
-    """Return where the answer is true: neither false nor unknown."""
+    """Return a flag per entry: True if it is true, False if it is false or null (unknown)."""
     flags: Flags = pc.fill_null(answers, False).to_numpy(zero_copy_only=False)
     return flags
 
@@ -229,7 +230,11 @@ def _has_usable_bounds(column: ColumnBounds, of: pa.DataType) -> bool:
 
 
 def _test_comparison(op: str, value: pa.Scalar, column: ColumnBounds, no_nan: Flags) -> Flags:
-    """Test a comparison. ``no_nan`` are the units in which no row in question is NaN."""
+    """Return a flag per unit: whether any value may satisfy ``column op value``.
+
+    Args:
+        no_nan: A flag per unit: whether no row in question is NaN.
+    """
     if not _has_usable_bounds(column, value.type):
         return _unknown(column)
     low, high = column.minimum, column.maximum
@@ -288,7 +293,7 @@ def _without_nan(bound: pa.Array) -> pa.Array:
 
 
 def _to_sortable(values: pa.Array) -> npt.NDArray[np.generic]:
-    """Return the values (none is null) as an array that numpy sorts in Spark's order."""
+    """Return the values as an array that numpy sorts in Spark's order. The values must not include nulls."""
     of = values.type
     if pa.types.is_date32(of):
         values = values.cast(pa.int32())
@@ -304,12 +309,12 @@ def _to_sortable(values: pa.Array) -> npt.NDArray[np.generic]:
 
 
 def _test_prefix(prefix: str, column: ColumnBounds) -> Flags:
-    """Test a prefix: texts with the prefix lie in [prefix, successor of the prefix)."""
+    """Return a flag per unit: whether any text may have the prefix, so lies between it and the next prefix."""
     if not _has_usable_text_bounds(column):
         return _unknown(column)
     first = prefix.encode()
     flags = ~_is_true(pc.less(column.maximum.cast(pa.large_binary()), pa.scalar(first, pa.large_binary())))
-    # UTF-8 has no byte 0xff, so adding one to the last byte gives the next prefix of that length.
+    # Texts with the prefix are less than the prefix with its last byte increased, which is never 0xff in UTF-8.
     if first:
         after = pa.scalar(first[:-1] + bytes([first[-1] + 1]), pa.large_binary())
         flags &= ~_is_true(pc.greater_equal(column.minimum.cast(pa.large_binary()), after))

@@ -1,9 +1,10 @@
-"""The place of a Python literal among the values of an Arrow type, exactly as in Spark's comparison.
+"""Conversion of Python literals to a column's type, so that comparisons have exactly Spark's results.
 
 Spark (ANSI mode, the default since 4.0) casts column and literal to a common type and compares there: int with decimal
 as decimals, anything with a double (or a float column) as doubles, date with timestamp as timestamps. All these casts
-keep the order, so the literal cuts the column's own values in two. `Span` holds the values next to the cut, so no row
-has to be cast. (Spark: ``AnsiTypeCoercion``, ``DecimalPrecision``.)
+keep the order, so the literal divides the column's own values into smaller and greater values. A `Span` has the values
+next to this division. A comparison with them has the same result, so no row has to be cast. (Spark:
+``AnsiTypeCoercion``, ``DecimalPrecision``.)
 """
 
 from __future__ import annotations
@@ -43,12 +44,13 @@ _TIMESTAMP: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The place of a literal among the values of a column's type.
+    """The values of a column's type next to a literal, in the order of Spark's comparison.
 
     Attributes:
-        lower: The least value that is not less than the literal; None if there is none.
-        upper: The greatest value that is not greater than the literal; None if there is none.
-        size: The number of values that compare equal to the literal: 0, 1, or 2 for "from lower to upper".
+        lower: The smallest value that is greater than or equal to the literal; None if there is none.
+        upper: The greatest value that is less than or equal to the literal; None if there is none.
+        size: The number of values that compare equal to the literal: 0, 1, or 2 for several, which are all values from
+            ``lower`` to ``upper``.
     """
 
     lower: pa.Scalar | None
@@ -57,23 +59,23 @@ class Span:
 
     @classmethod
     def of_value(cls, value: pa.Scalar) -> Span:
-        """Make the span of a literal that is itself a value of the type."""
+        """Return the span of a literal that is itself a value of the type."""
         return cls(value, value, 1)
 
 
 def place_literals(values: Sequence[object], to: pa.DataType, zone: str, *, listed: bool) -> list[Span]:
-    """Place the literals of one comparison, or of one IN list, among the values of type ``to``.
+    """Return the span of each literal of one comparison, or of one IN list, among the values of type ``to``.
 
     Args:
-        values: Python literals without None. The values of one list influence each other: a double among ints
-            makes Spark compare all of them as doubles.
+        values: Python literals without None. In a list, one literal affects the comparison of all: a double among
+            ints makes Spark compare all as doubles.
         to: The column's type.
         zone: Session time zone, used to compare texts, dates and naive datetimes with timestamps that have a zone.
         listed: Whether the values are those of an IN list (Spark gives its ints wider types).
 
     Raises:
-        InvalidInputError: Spark refuses the comparison, or casts the *column's* text, or the outcome depends on
-            settings.
+        InvalidInputError: Spark refuses the comparison, or casts the column's text, or the result depends on
+            settings of Spark.
         InvalidOptionError: The zone is not known.
     """
     if pa.types.is_boolean(to):
@@ -120,7 +122,7 @@ def parse_date(text: str) -> date | None:
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """Parse ``yyyy-MM-dd[ HH:mm[:ss[.ffffff][zone]]]``, also with ``T`` for the blank. Return None for other texts.
+    """Parse ``yyyy-MM-dd[ HH:mm[:ss[.ffffff][zone]]]``; ``T`` may replace the blank. Return None for other texts.
 
     The zone is ``Z``, ``UTC`` or ``+hh:mm``; without a zone the result is naive.
     """
@@ -197,7 +199,7 @@ def _exact_number_spans(values: Sequence[_Number], to: pa.DataType, *, listed: b
 
 
 def _check_precision(values: Sequence[_Number], to: pa.DataType, scale: int, *, listed: bool) -> None:
-    """Refuse literals that Spark would round: the common decimal type would need more than 38 digits."""
+    """Raise `InvalidInputError` if Spark would round: the common decimal type would need more than 38 digits."""
     if not pa.types.is_decimal(to) and all(isinstance(value, int) for value in values):
         return
     whole_digits = [to.precision - to.scale if pa.types.is_decimal(to) else _INT_DIGITS[to.bit_width]]
@@ -209,7 +211,7 @@ def _check_precision(values: Sequence[_Number], to: pa.DataType, scale: int, *, 
             scales.append(max(-exponent, 0))
         else:
             digits = len(str(abs(int(value))))
-            # In an IN list Spark takes an int literal as decimal(10, 0), a bigint as decimal(20, 0).
+            # In an IN list Spark converts an int literal to decimal(10, 0), a bigint to decimal(20, 0).
             whole_digits.append(next((d for d in (10, 20) if digits < d), digits) if listed else digits)
     if max(whole_digits) + max(scales) > _MAX_PRECISION:
         worst = max(values, key=lambda value: len(str(value)))
@@ -217,7 +219,10 @@ def _check_precision(values: Sequence[_Number], to: pa.DataType, scale: int, *, 
 
 
 def _limits(of: pa.DataType) -> tuple[int, int]:
-    """Return the least and greatest integer behind a value: unscaled for decimals, days, or units of time."""
+    """Return the smallest and greatest integer that represents a value of a type.
+
+    The integer is the unscaled value of a decimal, the days of a date, or the time units of a timestamp.
+    """
     if pa.types.is_decimal(of):
         greatest = 10**of.precision - 1
         return -greatest, greatest
@@ -236,8 +241,14 @@ def _integer_span(cut: Fraction | int, to: pa.DataType) -> Span:
 
 
 def _search_span(cut: float, to: pa.DataType, lowest: int, highest: int, embed: Callable[[int], float]) -> Span:
-    """Place a literal like `_integer_span`, for a cast that keeps the order but may map many integers to one value."""
-    if math.isnan(cut):  # NaN is greater than every value, and no integer is NaN.
+    """Return the span of a literal that Spark compares with cast values.
+
+    Args:
+        cut: The literal.
+        lowest, highest: The range of the integers that represent the column's values.
+        embed: Spark's cast of such an integer. It keeps the order but may map several integers to one value.
+    """
+    if math.isnan(cut):  # NaN is greater than every value, as infinity is greater than every integer.
         cut = math.inf
     lower = _find_first(lowest, highest + 1, lambda value: embed(value) >= cut)
     upper = _find_first(lowest, highest + 1, lambda value: embed(value) > cut) - 1
@@ -245,7 +256,7 @@ def _search_span(cut: float, to: pa.DataType, lowest: int, highest: int, embed: 
 
 
 def _find_first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """Return the least value of [low, high) for which a monotone test holds, else ``high``."""
+    """Return the smallest value from ``low`` to before ``high`` for which a monotone test is true, else ``high``."""
     while low < high:
         middle = (low + high) // 2
         if holds(middle):
@@ -278,12 +289,12 @@ def _date_span(value: object, to: pa.DataType, zone: str) -> Span:
 
 
 def _days_around(instant: int, to: pa.DataType, zone: str) -> tuple[int, int]:
-    """Place an instant among dates. A date is compared as its first moment in the zone.
+    """Return the dates next to an instant, as days since the epoch. A date is compared as its first moment in the zone.
 
     Returns:
-        The first date that is not before the instant, and the last date that is not after it. If the clocks skipped a
-        whole day, this day begins together with the next one, and the instant belongs to the next one (Spark's
-        ``UnwrapCastInBinaryComparison``).
+        The first date that does not begin before the instant, and the last date that does not begin after it. If the
+        clocks skipped a whole day, that day and the next begin at the same instant, which counts as the next day's
+        (Spark's ``UnwrapCastInBinaryComparison``).
     """
     near = instant // _DAY_MICROS
     starts = {day: _start_of_day(day, to, zone) for day in range(near - 2, near + 4)}
@@ -314,10 +325,10 @@ def _micros(value: object, to: pa.DataType, zone: str) -> int:
 
 
 def _instant_micros(value: datetime, to: pa.DataType, zone: str) -> int:
-    """Count the microseconds since the epoch. A naive value is wall time in ``zone``.
+    """Return the microseconds since the epoch. A naive value is local time in ``zone``.
 
-    As in Java, if the clocks show a time twice, the earlier moment counts; a time that the clocks skip moves forward by
-    the skipped amount.
+    As in Java, if the clocks show a time twice, the earlier moment is used. A time that the clocks skip is moved
+    forward by the length of the skipped period.
     """
     try:
         if value.tzinfo is None:

@@ -1,9 +1,10 @@
 """A ``pyarrow.compute`` expression as a filter. Arrow evaluates rows; for files, the parts that can be parsed are used.
 
 Expressions have no public structure, but they can be pickled: into an IPC file whose schema metadata lists the nodes in
-prefix order (``call``, ``field_ref``, ``literal`` ... ``end``) and whose one row holds literals and options (Arrow:
-``compute::Serialize``). The parsed form may only be wider than the expression: an unknown node counts as true for any
-row. So another layout in a later release costs skipping, never rows.
+prefix order (``call``, ``field_ref``, ``literal`` ... ``end``) and whose only row contains literals and options (Arrow:
+``compute::Serialize``). The parsed form is used only to skip files. It may select more rows than the expression: a node
+that cannot be parsed counts as true for every row. So if a later release changes the format, fewer files are skipped,
+but the rows stay correct.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from lakeformat.predicate.sql import parse_where
 
 __all__ = ["Where", "bind_expression", "bind_where", "where_type_error"]
 
-#: The values that ``where=`` takes in plain Python.
+#: Description, for error messages, of the values that ``where=`` accepts in the Python API.
 TAKES: Final = "Spark SQL text, \"x > 3 and y = 'a'\", or a pyarrow.compute expression"
 Where: TypeAlias = str | pc.Expression
 
 Parts: TypeAlias = tuple[str, ...]
-#: A function from the parts of a name in the expression to the path of the column.
+#: A function that gets the parts of a name in the expression and returns the path of the column.
 Place: TypeAlias = Callable[[Parts], str]
 
 
@@ -79,7 +80,7 @@ _ALL: Final = {"and_kleene": True, "and": True, "or_kleene": False, "or": False}
 
 
 def bind_expression(expression: pc.Expression, schema: pa.Schema, place: Place = column_path) -> Predicate:
-    """Make a filter that selects the rows for which Arrow evaluates the expression to true.
+    """Return a bound filter that selects the rows for which Arrow evaluates the expression to true.
 
     Nulls and NaN follow Arrow's rules.
 
@@ -105,14 +106,14 @@ def bind_expression(expression: pc.Expression, schema: pa.Schema, place: Place =
     hint = _Hint({parts: (paths[parts], of) for parts, (_, of) in columns.items()})
     wide = hint.of(tree, True) if tree is not None else Always(True)
     bound = Computed(expression, tuple(paths.items()), bind_lenient(wide, schema))
-    mask(bound, schema.empty_table())  # Raises if Arrow does not compare the types.
+    mask(bound, schema.empty_table())  # Raises an error if Arrow cannot compare the types.
     if columns:
         return bound
     return Always(bool(mask(bound, pa.table({"": [0]}))[0].as_py()))
 
 
 def bind_where(where: Where, schema: pa.Schema, time_zone: str = "UTC") -> Predicate:
-    """Turn Spark SQL text or a ``pyarrow.compute`` expression into a filter over rows of ``schema``.
+    """Return Spark SQL text or a ``pyarrow.compute`` expression as a filter bound to ``schema``.
 
     Args:
         where: The condition.
@@ -132,14 +133,14 @@ def bind_where(where: Where, schema: pa.Schema, time_zone: str = "UTC") -> Predi
 
 
 def where_type_error(where: object, takes: str = TAKES) -> InvalidInputError:
-    """Make the error for a condition of another type."""
+    """Return the error for a condition whose type is not accepted; ``takes`` describes the accepted types."""
     kind = type(where)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return InvalidInputError(f"where= is of type {name}; give {takes}")
 
 
 class _Hint:
-    """A maker of filters that select at least the rows for which a node of an expression has a given value.
+    """Computes filters, for skipping, that select at least the rows for which an expression's node has a given value.
 
     If nothing is known about a node, its filter is `Always(True)`.
     """
@@ -201,7 +202,7 @@ class _Hint:
         listed = values.values
         floating = pa.types.is_floating(of)
         if listed is None or not _compares_alike(of, listed.type) or (floating and not wanted):
-            return Always(True)  # Arrow's is_in distinguishes 0.0 from -0.0; this package does not.
+            return Always(True)  # Types not comparable; or floats, where Arrow's is_in tells 0.0 from -0.0.
         found = In(path, tuple(listed.drop_null().to_pylist()))
         return Or((found, IsNull(path))) if wanted else Or((Not(found), IsNull(path)))
 
@@ -264,9 +265,11 @@ def _find_fields(node: _Node) -> Iterator[_Field]:
 
 
 def _read_metadata(message: bytes) -> Iterator[tuple[str, str]]:
-    """Yield all entries of a schema message's metadata, in order. pyarrow shows only one entry of each key.
+    """Yield all (key, value) entries of a schema message's metadata, in order.
 
-    Source: Arrow's ``Message.fbs`` and ``Schema.fbs``; in a FlatBuffers table the vtable gives a field's position.
+    pyarrow returns only one entry of each key, but the nodes of an expression repeat keys.
+
+    Source: Arrow's ``Message.fbs`` and ``Schema.fbs``. In a FlatBuffers table, the vtable has the offset of each field.
     """
     data = message[8:]  # Skip continuation marker and length.
 

@@ -1,6 +1,6 @@
-"""The syntax tree of a row filter: frozen values, from a parser or pushed by an engine.
+"""The syntax tree of a row filter, as frozen values. A parser makes it, or an engine pushes it down.
 
-A leaf names its column by a *path*: the parts of a (nested) name joined by dots, ``"fare.amount"``. A part that holds a
+A leaf has the *path* of its column: the parts of a (nested) name joined by dots, ``"fare.amount"``. A part with a
 dot or a backquote is quoted by backquotes, as in Spark SQL: ```"`a.b`.c"```.
 
 `lakeformat.predicate.bind` turns a tree of Python literals into a tree of the same shape whose literals are Arrow
@@ -64,11 +64,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """``column IN (values)``. If None is among the values, the result is null for every row that equals no other value.
+    """``column IN (values)``. If None is among the values, the result is null for rows that are not equal to a value.
 
     Without values the result is false for every row. After binding, ``values`` is a `pa.Array` of the column's type. A
-    bound condition with an empty array is null for null rows and false for all other rows. `bind` uses it if no value
-    of the column can equal the literal.
+    bound condition with an empty array is null for null rows and false for all other rows. `bind` returns it for a
+    comparison with a literal that no value of the column can equal.
     """
 
     column: str
@@ -77,7 +77,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """``column IS NULL``: never null itself. A field of a null struct is null."""
+    """``column IS NULL``, whose result is never null. A field of a null struct is null."""
 
     column: str
 
@@ -132,10 +132,11 @@ class Always:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """An expression that Arrow computes; made by `lakeformat.predicate.expression`, always bound.
+    """A condition that Arrow computes. `lakeformat.predicate.expression` makes it, already bound.
 
     Attributes:
-        columns: pairs of the parts of a name in the expression, and the path of the column.
+        expression: the Arrow expression.
+        columns: for each name in the expression a pair of the name's parts and the path of the column.
         hint: a bound filter that is true for every row for which the expression is true.
     """
 
@@ -206,7 +207,7 @@ def path_parts(path: str) -> tuple[str, ...]:
 
 
 def bound_literal(literal: object) -> pa.Scalar | pa.Array:
-    """Return ``literal``, which `bind` has made. Raise `TypeError` for a Python literal."""
+    """Return a literal of a bound filter unchanged. Raise `TypeError` for a Python literal, of an unbound filter."""
     if not isinstance(literal, pa.Scalar | pa.Array):
         raise TypeError(f"the filter is not bound to a schema: it holds {literal!r}")
     return literal
@@ -264,7 +265,7 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
 
 
 def like_tokens(pattern: str) -> tuple[str, ...]:
-    r"""Cut a LIKE pattern into ``"%"``, ``"_"`` and literal texts, each text with the prefix ``"="``.
+    r"""Split a LIKE pattern into ``"%"``, ``"_"`` and literal texts, each literal text with the prefix ``"="``.
 
     >>> like_tokens(r"100\%_of%")
     ('=100%', '_', '=of', '%')

@@ -1,7 +1,7 @@
-"""The rows of a batch that a bound filter selects: SQL's three-valued logic on whole columns.
+"""Evaluation of a bound filter on the rows of a batch, with SQL's three-valued logic on whole columns.
 
-Floats have Spark's order, not that of IEEE: NaN equals NaN and is greater than every other value, and the two zeros are
-equal (Spark: ``SQLOrderingUtil.compareDoubles``). Texts compare byte by byte.
+Floats are compared in Spark's order, not in that of IEEE: NaN equals NaN and is greater than every other value, and
+the two zeros are equal (Spark: ``SQLOrderingUtil.compareDoubles``). Texts are compared byte by byte.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NAN_ON_THE_LEFT: Final = frozenset({">=", ">", "!="})
 
 
 def mask(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
-    """Return one boolean per row, never null: a row for which the filter is null is not selected.
+    """Return a flag per row, never null: whether the filter selects it. If the filter is null, it does not.
 
     Args:
         predicate: A filter bound to the schema of ``batch`` (`bind`).
@@ -103,7 +103,7 @@ def _read_column(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.C
     if batch.schema.get_field_index(top) < 0:
         raise InvalidInputError(f"the rows lack column {top!r} of the filter; read it too")
     column = batch.column(top)
-    # struct_field also applies the struct's own nulls.
+    # struct_field returns null where the struct itself is null.
     column = pc.struct_field(column, within) if within else column
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -113,7 +113,7 @@ def _read_column(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.C
 
 
 def _compute(computed: Computed, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
-    """Let Arrow compute the expression. A field of a null struct is null."""
+    """Return the expression's value for each row, computed by Arrow. A field of a null struct is null."""
     from pyarrow import acero
 
     rows = _nest_columns({parts: _read_column(batch, path) for parts, path in computed.columns}) or {
@@ -135,7 +135,7 @@ def _compute(computed: Computed, batch: pa.RecordBatch | pa.Table) -> pa.Array |
 def _nest_columns(
     columns: Mapping[tuple[str, ...], pa.Array | pa.ChunkedArray],
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Return the columns by name; those whose name has several parts are put into structs."""
+    """Return a mapping of top-level name to column. Columns with names of several parts become fields of structs."""
     named: dict[str, pa.Array | pa.ChunkedArray] = {}
     for top in dict.fromkeys(parts[0] for parts in columns):
         whole = columns.get((top,))
@@ -165,7 +165,7 @@ def _compare(column: pa.Array | pa.ChunkedArray, op: str, value: pa.Scalar) -> p
     return pc.or_(plain, nan) if op in _NAN_ON_THE_LEFT else plain
 
 
-#: Operators -> the operator with the sides exchanged.
+#: Maps an operator to the equivalent operator for exchanged sides.
 _REVERSED: Final = {">": "<", ">=": "<="}
 
 
@@ -182,7 +182,7 @@ def _compare_columns(
     plain = _COMPARE[op](left, right)
     if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
         return plain
-    # NaN equals itself and is greater than everything else.
+    # Arrow's results are false for NaN. Add Spark's: NaN equals NaN and is greater than everything else.
     left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
     special = {
         "=": pc.and_(left_nan, right_nan),
@@ -208,6 +208,6 @@ def _is_in(column: pa.Array | pa.ChunkedArray, values: pa.Array) -> pa.Array | p
 
 
 def _regex(pattern: str) -> str:
-    """Return the LIKE pattern for RE2: it matches the whole text, and line ends are ordinary characters."""
+    """Return a LIKE pattern as an RE2 pattern, which matches the whole text, line ends included."""
     wild = {"%": ".*", "_": "."}
     return rf"(?s)\A{''.join(wild.get(token) or re.escape(token[1:]) for token in like_tokens(pattern))}\z"

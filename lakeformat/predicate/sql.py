@@ -1,9 +1,9 @@
-"""The parsers of SQL conditions: ``where=`` options, pre-commit queries, conditions whose time zone is known later.
+"""The parsers of ``where=`` conditions, of pre-commit queries, and of conditions whose time zone is not known yet.
 
 A condition is in a subset of Spark SQL's predicates. One side of every comparison is a column, the other a literal or,
 in a merge, another column. A pre-commit query is a small SELECT over one table, ``select count(*), max(v) from
 <TABLE_NAME> where v > 3``: aggregates of columns and one condition. All other SQL (functions, arithmetic, casts,
-subqueries, joins, grouping, plain columns) is refused; the error names the part. Nothing is guessed.
+subqueries, joins, grouping, plain columns) is refused; the error names the unsupported part.
 """
 
 from __future__ import annotations
@@ -73,8 +73,10 @@ _FLIPPED: Final[Mapping[Operator, Operator]] = {
     ">": "<",
     ">=": "<=",
 }
-#: Escapes on which all parsers agree. All other escapes (octal, \u, a needless backslash) differ by release.
+#: A backslash and the character after it.
 _ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
+#: Characters that may follow a backslash. The meaning of all other escapes (octal, \u, a needless backslash) differs
+#: between releases of Spark and sqlglot.
 _PLAIN_ESCAPES: Final = frozenset("\\'\"%_ntr")
 _INTEGER: Final = re.compile(r"\d+", re.ASCII)
 _DECIMAL: Final = re.compile(r"\d+\.\d*|\.\d+", re.ASCII)
@@ -123,7 +125,7 @@ def parse_where(text: str, *, two_columns: bool = False) -> Predicate:
 
 
 def check_escapes(text: str) -> None:
-    """Refuse backslashes whose meaning differs by parser. Raise `InvalidInputError`."""
+    """Raise `InvalidInputError` if the text has a backslash whose meaning differs between parsers."""
     for escape in _ESCAPE.finditer(text):
         if escape[1] not in _PLAIN_ESCAPES:
             raise InvalidInputError(
@@ -132,7 +134,15 @@ def check_escapes(text: str) -> None:
 
 
 def node_to_predicate(node: Expression, *, two_columns: bool = False) -> Predicate:
-    """Turn a parsed condition into a filter. Take the arguments and raise the errors of `parse_where`."""
+    """Return a condition parsed by sqlglot as a filter.
+
+    Args:
+        node: The condition.
+        two_columns: Whether a comparison may have a column on each side.
+
+    Raises:
+        InvalidInputError: The condition is not in the subset of `parse_where`.
+    """
     predicate = _read_predicate(node)
     if not two_columns and (compared := next(column_comparisons(predicate), None)):
         raise InvalidInputError(
@@ -158,7 +168,7 @@ def _refusal(node: Expression, why: str = "it is not in the subset a filter may 
 
 
 def _read_chain(node: Expression) -> Predicate:
-    """Read ``a and b and c``, a chain to the left of any length, without recursion along the chain."""
+    """Read a chain such as ``a and b and c`` with a loop, so that long chains do not exceed the recursion limit."""
     operands: list[Predicate] = []
     link = node
     while _kind(link) == _kind(node):
@@ -263,7 +273,7 @@ def _read_path(node: Expression) -> str | None:
 
 
 def _read_literal(node: Expression, within: Expression) -> object:
-    """Return the Python value of a literal. An error names the condition ``within``."""
+    """Return the Python value of a literal. ``within`` is the condition around it, for the error message."""
     match _kind(node):
         case "Paren":
             return _read_literal(node.this, within)
@@ -330,7 +340,7 @@ def _read_suffixed_number(node: Expression, within: Expression) -> object:
     if suffix == "DOUBLE":
         return float(value)
     if bits := _INTEGER_SUFFIX_BITS.get(suffix):
-        # sqlglot parses -128Y as minus 128Y.
+        # sqlglot parses -128Y as minus 128Y, so one more than the greatest value is allowed.
         if isinstance(value, int) and value <= 1 << (bits - 1):
             return value
         raise _refusal(within, f"{value} is not a {suffix}")
@@ -361,7 +371,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A query: one row of aggregates over the rows the filter selects. ``text`` is what the user wrote."""
+    """A query, whose result is one row of aggregates over the rows that ``where`` selects. ``text`` is its SQL text."""
 
     text: str
     aggregates: tuple[Aggregate, ...]
@@ -369,10 +379,10 @@ class Select:
 
 
 def parse_select(text: str) -> Select:
-    """Parse a query over ``<TABLE_NAME>``.
+    """Parse a pre-commit query over ``<TABLE_NAME>``.
 
     Raises:
-        InvalidInputError: the query is not in that subset; the message names the part.
+        InvalidInputError: the query is not a SELECT of aggregates with one condition; the message names the part.
         InvalidOptionError: sqlglot is not installed.
     """
     try:
@@ -442,13 +452,13 @@ def _read_aggregate(text: str, node: Expression) -> Aggregate:
     return Aggregate(function, inner.name, distinct)
 
 
-#: The local times of all zones lie between those of these two.
+#: The zones with the latest and the earliest local time. The local times of all other zones lie between them.
 _ENDS: Final = ("+18:00", "-18:00")
 
 
 @dataclass(frozen=True)
 class ZonedCondition:
-    """A condition that compares timestamps with times of a zone that is known later.
+    """A condition that compares timestamps with literals without a zone, whose zone is not known yet.
 
     Attributes:
         predicate: The condition, not bound.
@@ -466,7 +476,7 @@ class ZonedCondition:
 
 
 def zoned_condition(where: str, schema: pa.Schema) -> ZonedCondition | None:
-    """Parse a condition. Return None if it means the same in all zones.
+    """Parse a condition that depends on the time zone. Return None if it has the same result in all zones.
 
     Raise the errors of `parse_where` and `bind`.
     """
@@ -477,13 +487,13 @@ def zoned_condition(where: str, schema: pa.Schema) -> ZonedCondition | None:
 
 
 def _bind_if_same(predicate: Predicate, schema: pa.Schema) -> Predicate | None:
-    """Bind the condition if it means the same in all zones, else return None."""
+    """Return the bound condition if it has the same result in all zones, else None."""
     east, west = (bind(predicate, schema, zone=zone) for zone in _ENDS)
     return east if east == west and not any(_compares_days(leaf, schema) for leaf in leaves(predicate)) else None
 
 
 def _compares_days(leaf: Leaf, schema: pa.Schema) -> bool:
-    """Tell whether dates are compared with moments, so that the start of a day matters."""
+    """Tell whether the leaf compares dates with datetimes, so that the zone's start of a day matters."""
     values = leaf.values if isinstance(leaf, In) else (leaf.value,) if isinstance(leaf, Comparison) else ()
     has_moment = any(isinstance(value, datetime) for value in values)
     return has_moment and bool(pa.types.is_date32(resolve_column(leaf.column, schema)[1]))
@@ -512,7 +522,7 @@ def _widen(part: Predicate, schema: pa.Schema) -> Predicate:
 
 
 def _order_literals(one: pa.Scalar, other: pa.Scalar) -> tuple[pa.Scalar, pa.Scalar]:
-    """Order two literals. Dates are moved one day apart, because clocks may have skipped a day."""
+    """Return two literals in ascending order. Dates are moved outwards by a day: clocks may have skipped a day."""
     low, high = sorted((int(one.value), int(other.value)))
     spare = 1 if pa.types.is_date32(one.type) else 0
     return pa.scalar(low - spare, one.type), pa.scalar(high + spare, one.type)

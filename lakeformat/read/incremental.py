@@ -1,9 +1,9 @@
 """Incremental queries: the rows that the commits of a range wrote (Hudi: ``IncrementalRelation``).
 
-The bounds of a range are completion times in timeline layout 2 and instant times in layout 1. The begin is exclusive.
+The bounds of a range are completion times in timeline layout 2 and instant times in layout 1. The start is exclusive.
 Each row is returned as it was at the end of the range. The commit time of a row says which commit wrote the row last,
 and clustering and compaction keep commit times. So only the snapshot at the end of the range is read, and commits at
-the begin of the range may have been archived. In slices with log files, base rows and log records are selected by their
+the start of the range may have been archived. In slices with log files, base rows and log records are selected by their
 commit time before they are merged.
 
 If a range begins at a commit that has been undone since, `warn_of_undone_commits` logs a warning: the changes do not
@@ -46,14 +46,14 @@ _LOG: Final = logging.getLogger("lakeformat.read")
 
 
 def warn_of_undone_commits(store: TimelineStore, whole: Timeline, since: str) -> None:
-    """Log a warning if a reader up to ``since`` has seen a commit that a rollback or restore has undone.
+    """Log a warning if a reader that read up to ``since`` has seen a commit that was undone later.
 
     If ``since`` is a completed commit, no file is read. In timeline layout 2 the completion time of an undone commit is
     no longer stored. So the newest undone commit that began before ``since`` is taken to be the commit at ``since``,
     unless another commit completed between the two times.
 
     Args:
-        since: begin of the range; "" for everything.
+        since: exclusive start of the range; "" for everything.
     """
     if not since or any(commit.completed_at == since for commit in whole.commits):
         return
@@ -68,7 +68,7 @@ def warn_of_undone_commits(store: TimelineStore, whole: Timeline, since: str) ->
 
 
 def _find_undone(store: TimelineStore, whole: Timeline, since: str) -> Iterator[tuple[str, str]]:
-    """Yield the newest instant that began up to `since` and was undone after `since`, with the path of its rollback."""
+    """Yield the newest instant up to `since` that was undone after `since`, and the path of its rollback or restore."""
     found: dict[str, str] = {}
     for each in whole.of_action(Action.ROLLBACK):
         plan = store.read_rollback_plan(each) if each.time > since else None
@@ -88,7 +88,7 @@ _COMMIT_TIMES: Final = pa.schema([(COMMIT_TIME, pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class RangeBounds:
-    """A range of commits: after ``since`` ("" for all), up to and including ``until`` (None for no end)."""
+    """A range of commits: after ``since`` ("" for all commits), up to and including ``until`` (None for no end)."""
 
     since: str
     until: str | None
@@ -103,14 +103,15 @@ def incremental_snapshot(
     as_of: str | None = None,
     hidden_times: frozenset[str] = frozenset(),
 ) -> Snapshot:
-    """Return the table at the end of a range of commits, with the range by which its rows are chosen.
+    """Return the snapshot at the end of a range of commits. Its `Snapshot.changes` selects the rows of the range.
 
     Args:
-        since, until: begin and end; by default the options.
-        as_of, hidden_times: limits of the visible timeline; see `TableContext.snapshot`.
+        since, until: exclusive start and inclusive end of the range; by default the options.
+        as_of: newest visible instant; None for all.
+        hidden_times: times of instants that are treated as pending.
 
     Raises:
-        InvalidOptionError: there is no begin, or a bound is not an instant.
+        InvalidOptionError: there is no ``since``, or a bound is not an instant.
         InstantNotAvailableError: the range ends in the past, and its files have been cleaned away or archived.
         UnsupportedTableError: rows of the table do not hold their commit time.
     """
@@ -135,7 +136,7 @@ def _load_range_end(
     as_of: str | None,
     hidden_times: frozenset[str],
 ) -> Snapshot:
-    loaded = context.timeline(config)  # Load only once: later commits belong neither to the range nor to its rows.
+    loaded = context.timeline(config)  # Load it only once, so that later commits are in neither the range nor the rows.
     whole = loaded.with_pending(hidden_times)
     whole = whole if as_of is None else whole.as_of(as_of)
     whole, held = cut_before_hollow(context, options, whole)
@@ -172,7 +173,7 @@ def _with_newest_columns(context: TableContext, snapshot: Snapshot, whole: Timel
 
 
 def parse_range_bounds(since: AsOf | None, until: AsOf | None, config: TableConfig) -> RangeBounds:
-    """Parse the bounds of a range. Raise `InvalidOptionError` if there is no begin, or if a bound is not an instant."""
+    """Parse the bounds of a range. Raise `InvalidOptionError` if ``since`` is missing or a bound is not an instant."""
     if since is None:
         raise InvalidOptionError(
             'changes need a begin: give since="000" for everything, or since=an instant of history(), after which they '
@@ -195,7 +196,7 @@ def check_commit_times(config: TableConfig, location: str) -> None:
 
 
 def cut_before_hollow(context: TableContext, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
-    """Cut the timeline before the oldest pending commit that is followed by completed commits (layout 1).
+    """Cut the timeline before the oldest pending commit with completed commits after it (only in layout 1).
 
     Returns:
         the timeline, and the times of the commits that were cut off.

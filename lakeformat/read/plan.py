@@ -38,14 +38,14 @@ def prune_by_name(
     meta_columns: bool = True,
     trusts_folders: bool = False,
 ) -> tuple[Flags, Flags]:
-    """Decide by partition path, file name and instant which files may hold a match.
+    """Decide by partition path, file name and instant which files may contain a matching row.
 
     Args:
         files: a table of `lakeformat.file_system_view.live_files.FILE_COLUMNS`.
-        filter_paths: paths of the columns of the filter; see `ReadQuery.filter_paths`.
-        bounds: known bounds of the filter's columns.
+        filter_paths: paths of the columns whose bounds can rule out rows (`ReadQuery.filter_paths`).
+        bounds: mapping of these column paths to their known bounds, an entry per file.
         meta_columns: whether rows have the meta columns.
-        trusts_folders: whether rows always have the partition values of their folder, so that no flag is in doubt.
+        trusts_folders: whether rows always have the partition values of their folder. Then no flag is in doubt.
 
     Returns:
         two flags per file: whether the file may hold a match, and whether the first flag is in doubt. It is in doubt if
@@ -75,7 +75,7 @@ def prune_by_name(
 
 
 def _single_value_bounds(values: pa.Array) -> ColumnBounds:
-    """Return the bounds of a column that has one value per file; null if the value is not known."""
+    """Return the bounds of a column with one value in each file; they are null if the value is not known."""
     nulls = pc.if_else(pc.is_valid(values), pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64()))
     return ColumnBounds(values, values, nulls)
 
@@ -89,7 +89,7 @@ class FilePart:
         row_groups: numbers of the row groups; None means all.
         nan_free: paths of the filter's float columns that hold no NaN in this file. The file's footer does not show
             this.
-        shape: how the file's columns become the table's; None if they are the same.
+        shape: the conversion of the file's columns into the table's; None if they are the same.
     """
 
     path: str
@@ -100,7 +100,7 @@ class FilePart:
 
     @property
     def columns_without_statistics(self) -> frozenset[str]:
-        """Return the columns for which the file's statistics are not valid."""
+        """Return the columns whose statistics in the file's footer do not describe the table's column."""
         return frozenset() if self.shape is None else self.shape.columns_without_statistics(self.instant_time)
 
     @property
@@ -111,10 +111,10 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class SlicePart:
-    """A whole file slice with log files: its rows are known only when all files are merged. Picklable.
+    """A file slice with log files, which is always read whole, because its files must be merged. Picklable.
 
     Attributes:
-        merging: how the files are merged, and which blocks count.
+        merging: how the files are merged, and which log blocks are visible.
     """
 
     slice: FileSlice
@@ -122,12 +122,12 @@ class SlicePart:
 
     @property
     def path(self) -> str:
-        """Return the path of the base file, else of the first log file."""
+        """Return the path of the base file, or of the first log file if there is no base file."""
         return (self.slice.base or self.slice.logs[0]).path
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all files."""
+        """Return the total size of all files of the slice in bytes."""
         return self.slice.size_bytes
 
     @property
@@ -141,7 +141,7 @@ Part: TypeAlias = FilePart | SlicePart
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The parts that one task reads. Picklable."""
+    """The files, row groups and slices that one task reads. Picklable."""
 
     parts: tuple[Part, ...]
 
@@ -152,7 +152,7 @@ class Split:
 
 
 def pack_splits(parts: Iterable[Part], split_bytes: int, at_least: int = 1) -> tuple[Split, ...]:
-    """Put parts, in order, into splits of up to ``split_bytes``.
+    """Group parts, in order, into splits of about ``split_bytes`` at most.
 
     Args:
         at_least: the wanted number of splits. Splits are made smaller than ``split_bytes`` to get about this many.
@@ -176,7 +176,7 @@ def pack_splits(parts: Iterable[Part], split_bytes: int, at_least: int = 1) -> t
 
 
 def _join_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Join neighbouring parts of one file."""
+    """Join adjacent parts of one file into one part with the row groups of both."""
     joined: list[Part] = []
     for part in parts:
         last = joined[-1] if joined else None

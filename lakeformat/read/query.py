@@ -1,4 +1,4 @@
-"""Step 2 of a read (``docs/design/read-path.md``): the query, which has the columns to return and the condition."""
+"""Step 2 of a read (``docs/design/read-path.md``): make the query from the requested columns and condition."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ReadQuery:
 
     Attributes:
         schema: the columns to return, in order, all nullable.
-        predicate: bound to the table's columns; rows it does not select are not returned.
+        predicate: the condition on rows, bound to the table's columns.
         skipping: whether statistics may rule out files and row groups.
     """
 
@@ -55,7 +55,7 @@ class ReadQuery:
 
     @cached_property
     def filter_paths(self) -> tuple[str, ...]:
-        """Return the paths of the columns whose bounds can rule out rows, sorted; see `leaves`."""
+        """Return the sorted paths of the columns whose bounds can rule out rows."""
         return tuple(sorted({leaf.column for leaf in leaves(self.predicate)}))
 
     def file_columns(self) -> tuple[str, ...]:
@@ -63,14 +63,14 @@ class ReadQuery:
         return tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(self.predicate)))))
 
     def restrict_to_range(self, snapshot: Snapshot) -> ReadQuery:
-        """Return this query limited to the rows of the snapshot's range of commits, if it has one."""
+        """Return this query, limited to the rows of the snapshot's range of commits if the snapshot has one."""
         if snapshot.changes is None:
             return self
         return replace(self, predicate=And((snapshot.changes.predicate, self.predicate)))
 
 
 def load_requested_snapshot(context: TableContext, options: Options, as_of: AsOf | None = None) -> Snapshot:
-    """Return the table now, or at the instant in the argument, else in the option ``as.of.instant``.
+    """Return the snapshot at ``as_of``, by default at the option ``as.of.instant``, else now.
 
     Raises:
         InvalidOptionError: the value is not an instant, or the options do not fit together.
@@ -100,7 +100,7 @@ def warn_before_first(location: str, timeline: Timeline, as_of: str) -> None:
     """Log a warning if a read names a time before the table's first commit, because it then gets no rows.
 
     Args:
-        timeline: the table's timeline, not cut at that time.
+        timeline: all active instants of the table, even those after ``as_of``.
     """
     first = min(timeline.commit_times, default="")
     if as_of < first:
@@ -108,12 +108,12 @@ def warn_before_first(location: str, timeline: Timeline, as_of: str) -> None:
 
 
 def wants_images(options: Options) -> bool:
-    """Tell whether the options are of an incremental query that returns every change with its images."""
+    """Tell whether the options request a query that returns every change, with the rows before and after it."""
     return options.read.images
 
 
 def with_time_zone(options: Options, time_zone: str | None) -> Options:
-    """Return the options with the time zone of the argument; unchanged if the argument is None.
+    """Return the options with the given time zone; unchanged if it is None.
 
     Raises:
         InvalidOptionError: there is no such zone.
@@ -127,12 +127,12 @@ def with_time_zone(options: Options, time_zone: str | None) -> Options:
 
 
 def apply_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
-    """Return the snapshot for the query type: all of it, or only its base files for read-optimized queries."""
+    """Return the snapshot for the query type: for a read-optimized query only its base files, else all of it."""
     return snapshot.read_optimized() if options.read.optimized else snapshot
 
 
 def _hide_meta_columns(options: Options, snapshot: Snapshot) -> Options:
-    """Return the options, without meta columns if the table stores none (virtual keys) and the option is not set."""
+    """Set the option ``meta_columns`` to false if it is not set and the table stores no meta columns."""
     if snapshot.config.has_virtual_keys and not options.is_set("meta_columns"):
         return options.with_values(meta_columns=False)
     return options
@@ -152,7 +152,7 @@ def make_query(
     columns: Sequence[str] | None = None,
     where: Where | None = None,
 ) -> ReadQuery:
-    """Return the query of options and arguments on a snapshot, limited to the rows of its range; see `resolve_query`.
+    """Make the query for a snapshot as `resolve_query` does, limited to the snapshot's range of commits if it has one.
 
     Args:
         location: location of the table, for messages.

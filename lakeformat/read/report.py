@@ -36,9 +36,9 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["overview", "overview_html", "report_layout"]
 
-#: Most files whose footers and rows are read. If a table has more files, these are drawn evenly.
+#: Maximum number of files whose footers and rows are read. If a table has more, they are chosen at equal distances.
 _MOST_FILES: Final = 4_096
-#: Most row groups from which rows are drawn. The requested columns of each are read whole.
+#: Maximum number of row groups from which rows are drawn. The requested columns of each are read whole.
 _MOST_ROW_GROUPS: Final = 256
 
 
@@ -89,14 +89,14 @@ def report_layout(
 
 
 def _spread_evenly(count: int, most: int) -> npt.NDArray[np.int64]:
-    """Return at most ``most`` of the first ``count`` numbers, evenly spread."""
+    """Return at most ``most`` of the numbers from 0 to ``count - 1``, at equal distances."""
     return np.arange(min(count, most)) * count // max(1, min(count, most))
 
 
 def _count_target_files(
     live: Sequence[BaseFile], partitions: Mapping[str, int], target_bytes: int | None
 ) -> npt.NDArray[np.int64]:
-    """Return the number of files of each partition: its present number, or the number of files of the target size."""
+    """Return the number of files of each partition after a rewrite: the present one, or by the target size."""
     of = np.array([partitions[file.partition_path] for file in live], np.int64)
     if target_bytes is None:
         return np.bincount(of, minlength=len(partitions))
@@ -105,9 +105,9 @@ def _count_target_files(
 
 
 def _file_ranges(bounds: ColumnBounds, rows: pa.Array, is_unknown: Sequence[bool]) -> FileRanges:
-    """Return the value ranges of the files.
+    """Return the value range of a column in each file.
 
-    The range of a file that ``is_unknown`` flags is unknown, because the file's columns differ from the table's.
+    If the ``is_unknown`` flag of a file is set, its range is unknown, because its columns differ from the table's.
     """
     has_value = pa.array([not each for each in is_unknown], pa.bool_())
     blank = pc.and_(pc.fill_null(pc.equal(bounds.null_count, rows), False), has_value)
@@ -124,7 +124,7 @@ def _draw_sample(
     kinds: Mapping[str, pa.DataType],
     wanted: int,
 ) -> pa.Table:
-    """Draw rows, with their partition path, evenly from all rows of the files. At most `_MOST_ROW_GROUPS` are read."""
+    """Draw rows, with their partition path, evenly from the files. Read at most `_MOST_ROW_GROUPS` row groups."""
     groups = [(at, group) for at, footer in enumerate(footers) for group in range(footer.num_row_groups)]
     sizes = np.array([footers[at].row_group(group).num_rows for at, group in groups], np.int64)
     schema = pa.schema([*kinds.items(), ("partition", pa.string())])
@@ -136,8 +136,8 @@ def _draw_sample(
     tops = dict.fromkeys(path_parts(name)[0] for name in kinds)
     query = ReadQuery(pa.schema([full.field(top) for top in tops]), Always(True))
     count = min(len(groups), _MOST_ROW_GROUPS)
-    # Cut all rows into `count` runs of equal length and take the row group at the middle of each. A large row group is
-    # taken several times.
+    # Cut all rows into `count` runs of equal length and read the row group at the middle of each. A large row group may
+    # be at the middle of several runs; then more of its rows are drawn.
     middles = (np.arange(count) * 2 + 1) * total // (2 * count)
     drawn, times = np.unique(np.searchsorted(np.cumsum(sizes), middles, "right"), return_counts=True)
 
@@ -163,7 +163,7 @@ def _leaf(rows: pa.Table, path: str) -> pa.ChunkedArray:
 
 
 def overview(context: TableContext, snapshot: Snapshot) -> dict[str, Any]:
-    """Return facts about a table by name, ready for JSON. ``rows`` is None if it needs footers or merges."""
+    """Return a dict of facts about a table, ready for JSON. ``rows`` is None if counting needs footers or merges."""
     config = snapshot.config
     files = list_files_table(snapshot)
     counts = files["rows"]
@@ -187,7 +187,7 @@ def overview(context: TableContext, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def overview_html(context: TableContext) -> str:
-    """Return the overview as HTML, with the columns; if the table cannot be read, the reason."""
+    """Return the overview and the columns as HTML. If the table cannot be read, return the reason as HTML."""
     try:
         snapshot = context.snapshot()
         facts = overview(context, snapshot)

@@ -1,4 +1,4 @@
-"""Reads as values: `Scan` for the rows of a snapshot, `Changes` for the rows that a range of commits wrote.
+"""Reads that have not started: `Scan` of the rows of a snapshot, `Changes` of the rows that a range of commits wrote.
 
 Both return batches or Arrow, pandas, polars or duckdb data. The module also lists the files of a snapshot and counts
 its rows without reading them.
@@ -49,8 +49,8 @@ __all__ = [
     "make_scan",
 ]
 
-#: ``path``: the base file, relative to the table; null if a slice has none. ``rows``: rows of the base file; null if
-#: only its footer has the number. ``size_bytes``: bytes of all files of the slice.
+#: Columns of a list of file slices. ``path``: the base file, relative to the table; null if a slice has none. ``rows``:
+#: row count of the base file; null if only its footer has the count. ``size_bytes``: bytes of all files of the slice.
 FILES_SCHEMA: Final = pa.schema(
     [
         pa.field("path", pa.string()),
@@ -126,7 +126,7 @@ def count_known_rows(storage: Storage, snapshot: Snapshot) -> int | None:
 
 
 class ReadArguments(TypedDict, total=False):
-    """Keyword arguments of every method that reads rows; see `lakeformat.Table.read`."""
+    """Keyword arguments of every method that reads rows. `lakeformat.Table.read` explains them."""
 
     where: Where | None
     as_of: AsOf | None
@@ -142,7 +142,7 @@ public(ReadArguments)
 @public
 @dataclass(frozen=True)
 class Scan:
-    """The rows of one snapshot, not read yet. Each method that returns rows reads them again, and gets the same rows.
+    """The rows of one snapshot, not read yet. Each method that returns rows reads them again and returns the same rows.
 
     Whatever accepts Arrow streams (``__arrow_c_stream__``: polars, pandas, duckdb, pyarrow, another table) accepts a
     scan.
@@ -169,7 +169,10 @@ class Scan:
         return self.query.schema
 
     def plan(self, *, count_row_groups: bool = False) -> ReadPlan:
-        """Return what a read would touch after each pruning step; ``print(plan.describe())`` shows it."""
+        """Return the files, row groups and bytes that a read touches after each pruning step.
+
+        ``print(plan.describe())`` shows them.
+        """
         return plan_read(
             self.storage,
             self.snapshot,
@@ -226,7 +229,7 @@ class Scan:
         return rows
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a pandas frame; `pyarrow.Table.to_pandas` makes its columns."""
+        """Return the rows as a pandas frame, converted by `pyarrow.Table.to_pandas`."""
         _import_package("pandas")
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame
@@ -262,7 +265,7 @@ def make_scan(
     verify: bool | None = None,
     time_zone: str | None = None,
 ) -> Scan:
-    """Make the read of options and arguments. If neither sets ``meta_columns``, the meta columns are left out.
+    """Make a read from options and arguments. If neither sets ``meta_columns``, the meta columns are left out.
 
     Raises:
         InvalidInputError: a column is not known, the limit is not a number of rows, or the condition cannot be answered
@@ -304,7 +307,7 @@ def _import_package(package: str) -> Any:
 
 
 class ChangeArguments(TypedDict, total=False):
-    """Keyword arguments of every method that reads changes; see `lakeformat.Table.read`."""
+    """Keyword arguments of every method that reads changes. `lakeformat.Table.read` explains them."""
 
     where: Where | None
     limit: int | None
@@ -320,11 +323,11 @@ public(ChangeArguments)
 class Changes:
     """The rows that the commits of a range wrote. Each row is returned once, as it was at the end of the range.
 
-    Deleted rows are not among them. Nothing is read before a method that returns rows is called.
+    Rows that were deleted in the range are not returned. Nothing is read before a method that returns rows is called.
 
     Attributes:
         snapshot: the table at the range's end.
-        range: the commits whose rows count.
+        range: the range of commits that wrote the rows.
     """
 
     storage: Storage
@@ -334,12 +337,12 @@ class Changes:
 
     @property
     def since(self) -> str:
-        """Return the exclusive begin of the range."""
+        """Return the exclusive start of the range."""
         return self.range.since
 
     @property
     def until(self) -> str:
-        """Return the last commit of the range, which is the next call's ``since``; ``since`` if the range is empty."""
+        """Return the last commit of the range, for the next call's ``since``; ``since`` if the range is empty."""
         return self.range.until
 
     def __repr__(self) -> str:

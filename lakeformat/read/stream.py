@@ -1,8 +1,8 @@
-"""A table as the source of a stream: the choice of commits for each batch (Hudi: ``HoodieStreamSourceV1`` and ``V2``).
+"""The choice of commits for each batch of a stream from a table (Hudi: ``HoodieStreamSourceV1`` and ``V2``).
 
 A position is a point on the timeline in the unit of incremental queries: an instant time in layout 1, a completion time
 in layout 2. A batch is the range of whole commits between two positions. In layout 1, no position is after a pending
-commit that may still complete, so that this commit is in a later batch.
+commit that may still complete, so that a later batch will contain this commit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_NEW_ROWS: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """The most that a batch may hold: commits, files that they wrote, and bytes of these files. None means no limit."""
+    """The maximum size of a batch: commits, files that they wrote, and bytes of these files. None means no limit."""
 
     commits: int | None = None
     files: int | None = None
@@ -47,7 +47,7 @@ class BatchLimits:
         return self != BatchLimits()
 
     def allow(self, commits: int, files: int, size_bytes: int) -> bool:
-        """Tell whether a batch may be this large."""
+        """Tell whether a batch of this many commits, files and bytes is within the limits."""
         pairs = ((self.commits, commits), (self.files, files), (self.bytes, size_bytes))
         return all(most is None or has <= most for most, has in pairs)
 
@@ -67,7 +67,7 @@ class BatchEnd:
 
 
 def find_batch_end(start: str, candidates: Sequence[BatchEnd], limits: BatchLimits, earliest_retained: str = "") -> str:
-    """Return the end of the batch after ``start``; ``start`` if there is nothing new.
+    """Return the position at which the batch after ``start`` ends; ``start`` if there are no new commits.
 
     Args:
         candidates: commits after ``start``, in the order of their positions.
@@ -96,18 +96,21 @@ def check_stream_options(options: Options) -> None:
 
 
 class StreamPositions:
-    """The positions of one table's stream. Each call lists the timeline."""
+    """The positions on the timeline between which the batches of one table's stream lie.
+
+    `newest` and `next` list the timeline at each call.
+    """
 
     def __init__(self, context: TableContext, options: Options) -> None:
         self._context, self._options = context, options
 
     @property
     def begins_now(self) -> bool:
-        """Tell whether a stream without a checkpoint begins with the commits to come."""
+        """Tell whether a stream without a checkpoint starts with the next new commit (offset ``latest``)."""
         return self._options.read.start.lower() == _LATEST
 
     def first(self) -> str:
-        """Return the begin of a stream without a checkpoint."""
+        """Return the position at which a stream without a checkpoint starts."""
         requested = self._options.read.start
         if self.begins_now:
             return self.newest()
@@ -121,7 +124,7 @@ class StreamPositions:
         return found[-1].completed_at if found else BEGINNING
 
     def next(self, start: str, limits: BatchLimits, until: str | None = None) -> str:
-        """Return the end of the batch after ``start``; ``start`` if there is nothing new.
+        """Return the position at which the batch after ``start`` ends; ``start`` if there are no new commits.
 
         Args:
             until: position at which the stream stops; None for no end.

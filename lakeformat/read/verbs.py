@@ -1,4 +1,4 @@
-"""The read verbs of a table: rows, changes, the files that a read touches, what layouts would skip, and the history."""
+"""The read methods of a table: rows, changes, the files that a read touches, the layout report, and the history."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ __all__ = ["ArrowReadVerbs", "ReadVerbs"]
 
 @public
 class ReadVerbs:
-    """The read verbs of `lakeformat.Table` and Spark's `LakehouseTable` that return no rows and run in this process."""
+    """The read methods of `lakeformat.Table` and Spark's `LakehouseTable` that return no rows and run locally."""
 
     context: TableContext
     options: Options
 
     def _options_in(self, time_zone: str | None) -> Options:
-        """Return the options of a read whose conditions use this time zone. None means the option ``time_zone``."""
+        """Return the options of a read, with this time zone for its condition. None leaves the options unchanged."""
         return with_time_zone(self.options, time_zone)
 
     @property
@@ -75,7 +75,7 @@ class ReadVerbs:
         Args:
             where: a Spark SQL condition or a ``pyarrow.compute`` expression; all rows by default.
             as_of: an instant time, a date or a datetime; now by default.
-            time_zone: of times without a zone in ``where``; as in `lakeformat.Table.read`.
+            time_zone: the zone of times without a zone in ``where``; as in `lakeformat.Table.read`.
 
         Raises:
             InvalidInputError: the condition cannot be answered exactly.
@@ -116,8 +116,8 @@ class ReadVerbs:
 
         Returns:
             a row for each file slice: path in the table, partition path, file id, instant, bytes, rows, log files.
-            ``rows`` are those of the base file; they are null if only its footer has the number. ``log_files`` is 0
-            in copy-on-write tables.
+            ``rows`` are those of the base file; they are null if only its footer has the number. ``log_files`` is a
+            list of paths; it is null if the slice has no log files.
 
         Raises:
             InstantNotAvailableError: files of ``as_of`` are deleted.
@@ -146,13 +146,13 @@ class ReadVerbs:
         Args:
             columns: the columns that the layouts sort by; fields of structs by path (``a.b``).
             target_file_bytes: size of the new files; by default each partition keeps its number of files.
-            selectivity: the share of the rows that each filter selects.
+            selectivity: the share of the rows that each filter selects, between 0 and 1.
             sample_rows: rows in the sample. Memory: these rows of the columns, and a row group of them per core.
             as_of: an instant time, a date or a datetime; now by default.
 
         Raises:
             InvalidInputError: no columns, or an unknown one.
-            SchemaMismatchError: a column has no order.
+            SchemaMismatchError: the values of a column have no order.
         """
         return report_layout(
             self.context.storage,
@@ -167,7 +167,7 @@ class ReadVerbs:
         """List completed commits, newest first.
 
         Args:
-            limit: number of commits; by default all, those of the archive too.
+            limit: maximum number of commits; by default all, including those in the archive.
             actions: whether to list cleans, rollbacks, restores and savepoints too; false by default.
 
         Returns:
@@ -182,7 +182,7 @@ class ReadVerbs:
 
 @public
 class ArrowReadVerbs(ReadVerbs):
-    """The read verbs that return Arrow data."""
+    """The read methods that return Arrow data."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -202,18 +202,18 @@ class ArrowReadVerbs(ReadVerbs):
     ) -> Scan:
         """Return a read of one snapshot that has not started.
 
-        All its methods (``to_arrow``, ``to_pandas`` ...) give the rows of this moment, whenever they are called.
+        All its methods (``to_arrow``, ``to_pandas`` ...) return the rows of this snapshot, whenever they are called.
 
         Args:
             columns: wanted columns, in order; all by default.
             where: a Spark SQL condition, or a ``pyarrow.compute`` expression, for which Arrow's rules of NaN hold.
             as_of: an instant time, a date or a datetime; now by default. A datetime without a zone is in the
                 timeline's zone, which is UTC in tables made by lakeformat.
-            limit: the greatest number of rows; any rows of the answer may be chosen. All by default.
+            limit: maximum number of rows; any of the matching rows may be returned. All by default.
             meta_columns: whether the five ``_hoodie_`` columns come first. ``columns`` may name some of them in any
                 case. By default the option ``meta_columns`` of the table, else false.
-            verify: whether to read what skipping leaves out, and check that it holds no match. By default the option
-                ``verify`` of the table, which is false.
+            verify: whether to read the files that skipping leaves out too, and check that they contain no match. By
+                default the option ``verify`` of the table, which is false.
             time_zone: the zone of texts and times without a zone in ``where`` that are compared with a timestamp
                 column. By default the option ``time_zone``, else UTC (in Spark the session's zone).
 
@@ -311,7 +311,7 @@ class ArrowReadVerbs(ReadVerbs):
             `lakeformat.Changes`, or `lakeformat.ChangeImages` with ``images``; neither has read rows yet.
 
         Raises:
-            InvalidOptionError: no begin, or a bound that is not an instant.
+            InvalidOptionError: there is no ``since``, or a bound is not an instant.
             InstantNotAvailableError: with ``images``, commits of the range are archived or their files deleted. Without
                 ``images``, the range ends before the oldest active commit; see
                 ``hoodie.datasource.read.incr.fallback.fulltablescan.enable``.
@@ -319,5 +319,5 @@ class ArrowReadVerbs(ReadVerbs):
         if images:
             return change_images(self.context, self.options, since=since, until=until)
         snapshot = incremental_snapshot(self.context, self.options, since=since, until=until)
-        assert snapshot.changes is not None  # noqa: S101  changed_snapshot sets it.
+        assert snapshot.changes is not None  # noqa: S101  incremental_snapshot sets it.
         return Changes(self.context.storage, snapshot, self.options, snapshot.changes)

@@ -1,7 +1,7 @@
-"""Table services that run after a write, by its options (Hudi: ``BaseHoodieWriteClient.runTableServicesInline``).
+"""Table services that options request after each write (Hudi: ``BaseHoodieWriteClient.runTableServicesInline``).
 
-They run after the write is published and its lock is released. Their failure does not affect the write: a service that
-fails is logged, and runs again after the next write. A compaction is due by the rule of Hudi's
+They run after the write is published and its lock is released. If a service fails, the write stays complete: the error
+is logged, and the service is tried again after the next write. A compaction is due by the rule of Hudi's
 ``ScheduleCompactionActionExecutor.needCompact``.
 """
 
@@ -59,12 +59,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Options that make a compaction due.
+    """Options that decide when a compaction after a write is due.
 
     Attributes:
-        strategy: Hudi's name of the rule.
-        commits: number of deltacommits since the last compaction.
-        seconds: seconds since the last compaction, or since the first deltacommit if there was none.
+        strategy: Hudi's name of the rule that combines the two limits below; a key of `_RULES`.
+        commits: a compaction is due after this many deltacommits since the last compaction.
+        seconds: a compaction is due this many seconds after the last compaction, or after the first deltacommit if
+            there was no compaction.
     """
 
     strategy: str
@@ -73,7 +74,7 @@ class Trigger:
 
     @classmethod
     def of_options(cls, options: Options) -> Trigger:
-        """Return the trigger that the options set."""
+        """Return the compaction trigger that the options set."""
         return cls(options[TRIGGER], options[COMPACTION_COMMITS], options[INLINE_SECONDS])
 
 
@@ -81,7 +82,7 @@ def is_due(trigger: Trigger, timeline: Timeline, now_ms: int, zone: tzinfo | Non
     """Tell whether a compaction is due now.
 
     Args:
-        zone: time zone of the timeline.
+        zone: time zone of the timeline's instant times; None is the zone of this process.
     """
     compacted = max((one.time for one in timeline.commits if one.action is Action.COMMIT), default=None)
     plans = (one.time for one in timeline.pending if one.action is Action.COMPACTION)
@@ -129,7 +130,7 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
         schema: the table's columns after the write.
 
     Raises:
-        InvalidOptionError: options exclude each other, or the table cannot be clustered.
+        InvalidOptionError: two options exclude each other, or clustering is requested for a table with a bucket index.
         InvalidInputError, SchemaMismatchError: a sort column is missing or has no order.
     """
     for inline, apart in ((INLINE, SCHEDULE_INLINE), (compaction.INLINE, compaction.SCHEDULE_INLINE)):
@@ -148,7 +149,7 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """Functions that carry out services in other processes; None for this process."""
+    """Functions that rewrite or delete a service's files in other processes; None to do it in this process."""
 
     rewriter: Rewriter | None = None
     compactor: Compactor | None = None
@@ -161,7 +162,8 @@ def run_due_services(
     """Run the services that are due: compaction, clustering, expiry of partitions, cleaning, archiving, in this order.
 
     Returns:
-        service name -> what it did, for the write's report; None if no service was due.
+        A mapping of service name to a text that says what the service did, for the write's report; None if no service
+        was due.
     """
     executors = executors or Executors()
     services: list[tuple[str, Callable[[], str | None]]] = []
@@ -182,7 +184,7 @@ def run_due_services(
     for name, run in services:
         try:
             text = run()
-        except Exception as error:  # The write is visible: nothing that happens now may look like its failure.
+        except Exception as error:  # The write is published; an error here must not look like its failure.
             _LOG.warning(
                 "%s after the write failed, the write itself is complete: %s: %s", name, type(error).__name__, error
             )
@@ -242,7 +244,7 @@ def _compact(context: TableContext, options: Options, compactor: Compactor | Non
 def _compact_outgrown(
     context: TableContext, options: Options, auto: compaction.AutoCompaction, compactor: Compactor | None
 ) -> str | None:
-    """Compact slices that have outgrown their base files. Return the result as text; None if nothing was compacted.
+    """Compact file slices whose log files have become too many or too large. Return what was done; None if nothing was.
 
     Does nothing if the storage has no locks, because several compactions could then run at once. Does nothing if other
     programs have commits on the timeline, because they may have their own rules for compaction.
@@ -267,7 +269,7 @@ def _compact_outgrown(
 def run_services_after_write(
     result: WriteResult, context: TableContext, options: Options, executors: Executors | None = None
 ) -> WriteResult:
-    """Run the services that are due after a write. Return its result; the report has their results in ``services``."""
+    """Run the services that are due after a write. Return the write's result, with ``services`` added to its report."""
     done = None if result.skipped else run_due_services(context, options, executors)
     if done is None:
         return result
@@ -275,7 +277,7 @@ def run_services_after_write(
 
 
 def commits_since_clustering(store: TimelineStore) -> int:
-    """Count the completed commits since the last clustering that is completed or pending."""
+    """Count the commits completed since the last clustering; a pending clustering counts as the last, too."""
     timeline = store.load()
     last = max(list_pending_clusterings(store, timeline), default="")
     count = 0

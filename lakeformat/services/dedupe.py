@@ -1,8 +1,8 @@
-"""Removal of duplicate rows: one commit rewrites the file groups that hold surplus rows without these rows.
+"""Removal of surplus rows: rows for which the same partition has a newer row with the same record key.
 
-The commit is a clustering: it replaces file groups, and the remaining rows stay unchanged. So a clustering's locks,
-undo and conflict checks apply. Duplicates are searched before the lock is taken. If others have written to the file
-groups since, nothing is published.
+One commit rewrites the file groups with surplus rows. The commit is a clustering: it replaces file groups, and the
+remaining rows stay unchanged. So a clustering's locks, undo and conflict checks apply. Duplicates are searched before
+the lock is taken. If another writer has changed the file groups since, nothing is published.
 
 Memory: the keys of one partition, the rows of duplicate keys, and a row group.
 """
@@ -45,13 +45,13 @@ __all__ = ["DUPLICATES", "DedupeResult", "DedupeSession", "find_duplicate_keys",
 
 
 def find_duplicate_keys(keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the keys that occur more than once, each once."""
+    """Return the distinct keys that occur more than once."""
     counts = pa.table({"key": keys}).group_by("key").aggregate([("key", "count")])
     return counts.filter(pc.greater(counts.column("key_count"), 1)).column("key")
 
 
 def ranking_fields(ordering_fields: Sequence[str], *, by_event_time: bool) -> tuple[str, ...]:
-    """Return the fields that decide which row of a key is the newest, most important first.
+    """Return the fields that decide which of the rows with one key is the newest, most important first.
 
     Args:
         by_event_time: whether the table's merge mode lets the greatest ordering value win; else the latest commit wins.
@@ -60,13 +60,13 @@ def ranking_fields(ordering_fields: Sequence[str], *, by_event_time: bool) -> tu
 
 
 def mark_newest(rows: pa.Table, fields: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return, for each row, whether it is the newest of its key.
+    """Return a boolean for each row: whether the row is the newest one with its record key.
 
     Null is older than every value. If rows are equal in all fields, the last one is the newest.
 
     Args:
-        rows: rows with the record key and the fields; fields of structs by path.
-        fields: see `ranking_fields`.
+        rows: table with the record key column and ``fields``; a field of a struct is named by its dotted path.
+        fields: fields that decide which row is the newest, most important first (`ranking_fields`).
     """
     kept = np.ones(rows.num_rows, bool)
     codes = key_codes(rows.column(RECORD_KEY))
@@ -80,7 +80,7 @@ def mark_newest(rows: pa.Table, fields: Sequence[str]) -> npt.NDArray[np.bool_]:
 
 Ints = npt.NDArray[np.int64]
 _LOG: Final = logging.getLogger("lakeformat.services")
-#: Schema of the report: one row for each row of a key that occurs more than once.
+#: Schema of `DedupeResult.duplicates`: one row for each row whose key occurs more than once in its partition.
 DUPLICATES: Final = pa.schema(
     [
         pa.field("partition_path", pa.string()),
@@ -127,8 +127,10 @@ class _Duplicates:
     """Result of a search for duplicates.
 
     Attributes:
+        duplicates: all rows of duplicate keys, in the schema `DUPLICATES`.
         slices: file slices with surplus rows.
-        surplus: file group -> positions of its surplus rows in the order of `GroupSource.batches`.
+        surplus: maps the file group of each of these slices to the positions of its surplus rows, counted in the order
+            in which `GroupSource.batches` yields the rows.
     """
 
     duplicates: pa.Table = field(default_factory=DUPLICATES.empty_table)
@@ -147,7 +149,7 @@ class DedupeSession:
         return DedupeResult("", self._find().duplicates)
 
     def run(self) -> DedupeResult:
-        """Remove the surplus rows. Return all duplicates."""
+        """Remove the surplus rows. Return all rows of duplicate keys, removed or not."""
         search = self._find()
         if not search.slices:
             return DedupeResult("", search.duplicates)
@@ -187,15 +189,15 @@ class DedupeSession:
 
 
 def _key_text(duplicates: pa.Table) -> str:
-    """Return text that names up to three keys."""
+    """Return a text with up to three of the duplicate keys and the number of the others, for an error message."""
     keys = pc.unique(duplicates.column("record_key")).to_pylist()
     return ", ".join(map(repr, keys[:3])) + (f" and {len(keys) - 3:,} more" if len(keys) > 3 else "")
 
 
 def _find_surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileSlice, pa.Table, Ints]]:
-    """Yield each slice with duplicate keys, with its rows of these keys and the positions of surplus rows.
+    """Yield each file slice of the group that has rows with duplicate keys.
 
-    The rows have the schema `DUPLICATES`.
+    With each slice come a table of these rows in the schema `DUPLICATES`, and the positions of the surplus rows.
     """
     keys = [pa.chunked_array([b.column(0) for b in source.keys(one)], pa.string()) for one in source.slices]
     doubled = find_duplicate_keys(pa.chunked_array([chunk for column in keys for chunk in column.chunks], pa.string()))
@@ -228,7 +230,7 @@ def _find_surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[
 def _read_rows(
     source: GroupSource, one: SliceToCluster, doubled: pa.ChunkedArray, fields: Sequence[str]
 ) -> tuple[pa.Table, Ints]:
-    """Return key, commit time and ordering fields of a slice's rows with the given keys, and their positions."""
+    """Read a slice's rows with the keys ``doubled``: key, commit time, ordering fields. Return rows and positions."""
     names = list(dict.fromkeys([RECORD_KEY, COMMIT_TIME, *(_top(source.schema, field) for field in fields)]))
     tables: list[pa.Table] = []
     at: list[Ints] = []
@@ -251,7 +253,7 @@ def _decode(column: pa.Array) -> pa.Array:
 
 
 class _DedupeCommit(ClusterSession):
-    """A clustering of the file groups with surplus rows that leaves these rows out."""
+    """A clustering that rewrites the file groups with surplus rows, without these rows."""
 
     def __init__(self, context: TableContext, options: Options, duplicates: _Duplicates) -> None:
         super().__init__(context, options, self._rewrite_without_surplus, Hooks().with_verb(DEDUPE))
@@ -261,7 +263,7 @@ class _DedupeCommit(ClusterSession):
         """Plan the file groups with surplus rows.
 
         Raises:
-            WriteConflictError: others have written to them, or a pending plan names them.
+            WriteConflictError: another writer has changed one of the file groups, or a pending plan includes it.
         """
         location = self.context.storage.location
         live = {piece.group: piece for piece in snapshot.each_slice()}
@@ -291,7 +293,7 @@ class _DedupeCommit(ClusterSession):
 
 
 def _remaining_rows(source: GroupSource, surplus: Ints) -> Iterator[pa.Table]:
-    """Yield a slice's rows except those at the surplus positions."""
+    """Yield the rows of the only slice of ``source``, except the rows at the positions ``surplus``."""
     start = 0
     for batch in source.batches(source.slices[0], threads=False, encoded=frozenset()):
         positions = surplus[(surplus >= start) & (surplus < start + batch.num_rows)] - start

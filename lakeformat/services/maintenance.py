@@ -1,4 +1,4 @@
-"""The table's verbs for cleaning, archiving, expiry, clustering, compaction and versions, shared by all hosts."""
+"""Methods of a table for cleaning, archiving, expiry, clustering, compaction and version changes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = ["Clustering", "Compaction", "Maintenance", "Versioning"]
 
 @public
 class Maintenance(Recovery):
-    """The verbs clean, expire_partitions and archive, and those of `Recovery`.
+    """The methods clean, expire_partitions and archive, and those of `Recovery`.
 
-    Subclasses provide the context and the deleter.
+    Subclasses set the attributes, and may override `_deleter`.
     """
 
     context: TableContext
     options: Options
 
     def _deleter(self) -> Deleter | None:
-        """Return the function that deletes files; None means this process."""
+        """Return the function that deletes a clean's files; None to delete them in this process."""
         return None
 
     def clean(
@@ -49,13 +49,13 @@ class Maintenance(Recovery):
         """Delete files that only older versions of the table need, and folders of partitions that have become empty.
 
         A clean also runs after writes unless ``hoodie.clean.automatic=false``. It never deletes the newest version of a
-        file group, nor files that savepoints, pending compactions or pending clusterings need. Others may write
-        meanwhile.
+        file group, nor files that savepoints, pending compactions or pending clusterings need. Other writers may
+        commit meanwhile.
 
         Args:
             commits: number of commits that stay readable. By default ``hoodie.clean.policy`` and the options that
                 belong to it apply.
-            hours: keep the commits of this many hours readable.
+            hours: number of past hours whose commits stay readable.
             versions: number of versions to keep of each file group, whatever their age. Older commits may then be
                 unreadable.
             dry_run: whether to change nothing and only return what would be deleted; false by default.
@@ -75,8 +75,8 @@ class Maintenance(Recovery):
         """Delete the partitions that have expired, as ``delete_partitions`` does (Hudi: ``run_ttl``).
 
         ``hoodie.partition.ttl.management.strategy.type`` sets whether a partition's age is counted from its newest
-        commit or from the commit that made its folder. With ``hoodie.partition.ttl.inline=true`` expiry also runs after
-        writes. Partitions with a pending clustering stay until the clustering is over.
+        commit or from the commit that created its folder. With ``hoodie.partition.ttl.inline=true`` expiry also runs
+        after writes. Partitions with a pending clustering stay until the clustering is over.
 
         Args:
             days: number of days that partitions stay; by default ``hoodie.partition.ttl.strategy.days.retain``.
@@ -87,7 +87,7 @@ class Maintenance(Recovery):
 
         Raises:
             InvalidInputError: days is below 1.
-            WriteConflictError: another writer interfered; a retry is safe.
+            WriteConflictError: another writer changed the same partitions meanwhile; a retry is safe.
         """
         session = ExpireSession(self.context, self.options, make_expiry(self.options, days))
         return session.dry_run() if dry_run else session.run()
@@ -99,8 +99,8 @@ class Maintenance(Recovery):
         writes cheaper. ``history()`` and incremental queries read the archive too.
 
         Args:
-            min_commits: number of commits that stay; by default ``hoodie.keep.min.commits``. Never fewer than cleaning
-                keeps readable.
+            min_commits: number of commits that stay; by default ``hoodie.keep.min.commits``. The
+                commits that cleaning keeps readable stay in any case.
             max_commits: archive only if the timeline has more than this many; by default ``hoodie.keep.max.commits``,
                 or ``min_commits`` + 1 if that is given.
 
@@ -115,16 +115,16 @@ class Maintenance(Recovery):
 
 @public
 class Clustering:
-    """The clustering verbs: rewrite files together, larger and sorted.
+    """The clustering methods: they rewrite files into larger or sorted files.
 
-    Subclasses provide the context and the rewriter.
+    Subclasses set the attributes, and may override `_rewriter`.
     """
 
     context: TableContext
     options: Options
 
     def _rewriter(self) -> Rewriter | None:
-        """Return the function that rewrites groups; None means this process."""
+        """Return the function that rewrites clustering groups; None to rewrite them in this process."""
         return None
 
     def _session(self) -> ClusterSession:
@@ -138,16 +138,16 @@ class Clustering:
         partitions: Sequence[str] | str | None = None,
         target_file_bytes: int | None = None,
     ) -> WriteResult:
-        """Rewrite files in an order that lets reads skip most of them.
+        """Rewrite files with sorted rows, so that reads with a filter on the sort columns skip most files.
 
-        Rows stay unchanged, commit time and sequence number included. The old files stay until they are cleaned. Others
-        may write meanwhile, but not to the file groups that are being rewritten.
+        Rows stay unchanged, commit time and sequence number included. The old files stay until they are cleaned. Other
+        writers may commit meanwhile, but not to the file groups that are being rewritten.
 
         Args:
             by: columns to sort by, fields of structs by path; then all files of the partitions are rewritten. By
                 default ``hoodie.clustering.plan.strategy.sort.columns`` gives the columns and only files below the
-                small-file limit are rewritten; without columns, small files are only combined. Files written by the
-                same clustering before are rewritten only if ``by`` is given.
+                small-file limit are rewritten; without columns, small files are only combined. Files that an earlier
+                clustering with equal parameters wrote are rewritten only if ``by`` is given.
             curve: ``hilbert``, ``z-order``, or ``linear`` (by the first column, then the second ...). By default
                 ``hoodie.layout.optimize.strategy`` if it is set, else hilbert for several columns.
             partitions: partition paths as stored in the table, ``*`` for any text. A path that matches no partition is
@@ -174,7 +174,7 @@ class Clustering:
         partitions: Sequence[str] | str | None = None,
         target_file_bytes: int | None = None,
     ) -> str | None:
-        """Put a clustering plan on the timeline, to be run later by lakeformat or Hudi.
+        """Write a clustering plan to the timeline. lakeformat or Hudi can run the plan later.
 
         While the plan is pending, writes that would change one of its file groups are refused; the error names the
         plan.
@@ -200,15 +200,16 @@ class Clustering:
 
         Raises:
             InvalidInputError: no plan of this time is pending.
-            UnsupportedTableError: the plan needs an execution class that is not built.
-            WriteConflictError: the plan runs already; or its files have changed since, and it was rolled back.
+            UnsupportedTableError: the plan needs an execution class that lakeformat does not implement.
+            WriteConflictError: another process is running the plan; or the plan's files have changed since it was made,
+                and the plan was rolled back.
         """
         if instant_time is not None:
             check_instant_time(instant_time, "run_clustering")
         return self._session().run(instant_time)
 
     def cancel_clustering(self, instant_time: str) -> None:
-        """Remove a plan from the timeline. Its file groups accept writes again.
+        """Remove a pending clustering plan from the timeline, so that its file groups accept writes again.
 
         Args:
             instant_time: the plan's instant time.
@@ -223,13 +224,16 @@ class Clustering:
 
 @public
 class Compaction:
-    """The compaction verbs: merge log files into base files. Subclasses provide the context and the compactor."""
+    """The compaction methods: they merge log files into base files.
+
+    Subclasses set the attributes, and may override `_compactor`.
+    """
 
     context: TableContext
     options: Options
 
     def _compactor(self) -> Compactor | None:
-        """Return the function that rewrites slices; None means this process."""
+        """Return the function that compacts file slices; None to compact them in this process."""
         return None
 
     def _compact_session(self) -> CompactSession:
@@ -238,30 +242,31 @@ class Compaction:
     def compact(self) -> WriteResult:
         """Merge log files into base files: first those of pending plans, then those that the options choose.
 
-        Rows stay unchanged, commit time and sequence number included. The old files stay until they are cleaned. Others
-        may write meanwhile. ``hoodie.compaction.strategy`` and the related options choose the file slices; by default
-        all that have log files, up to 500 GB.
+        Rows stay unchanged, commit time and sequence number included. The old files stay until they are cleaned. Other
+        writers may commit meanwhile. ``hoodie.compaction.strategy`` and the related options choose the file slices; by
+        default all that have log files, up to 500 GB to read and write.
 
         Returns:
             The last run's result. ``skipped`` gives the reason if there was nothing to do.
 
         Raises:
             UnsupportedTableError: the table is copy-on-write, or of a kind that cannot be compacted.
-            WriteConflictError: a write is running that the plan could not include; nothing was published.
+            WriteConflictError: a running write may append log files that the plan would miss (table version 6); nothing
+                was published.
         """
         return compact(self._compact_session)
 
     def schedule_compaction(self) -> str | None:
-        """Put a compaction plan on the timeline, to be run later by lakeformat or Hudi.
+        """Write a compaction plan to the timeline. lakeformat or Hudi can run the plan later.
 
-        From then on other writers write to the slices that the plan opens. In table version 6 the plan cannot be
-        cancelled after such a write.
+        From then on, writers append log files to new file slices, whose base files the run of the plan will write. In
+        table version 6 the plan cannot be cancelled after such a write.
 
         Returns:
             The plan's instant time; None if there was nothing to do.
 
         Raises:
-            WriteConflictError: a write is running whose log files the plan could not include (table version 6).
+            WriteConflictError: a running write may append log files that the plan would miss (table version 6).
         """
         return self._compact_session().schedule()
 
@@ -279,22 +284,23 @@ class Compaction:
         Raises:
             InvalidInputError: no plan of this time is pending.
             CorruptTableError: a file of the plan is missing.
-            WriteConflictError: the plan runs already, or others have written to the slices that it merges.
+            WriteConflictError: another process is running the plan, or other writers have added files to the slices
+                that the plan merges.
         """
         if instant_time is not None:
             check_instant_time(instant_time, "run_compaction")
         return self._compact_session().run(instant_time)
 
     def cancel_compaction(self, instant_time: str) -> None:
-        """Remove a plan from the timeline.
+        """Remove a pending compaction plan from the timeline.
 
         Args:
             instant_time: the plan's instant time.
 
         Raises:
             InvalidInputError: no plan of this time is pending.
-            WriteConflictError: the plan is running; or log files have been written to a slice that it has opened, which
-                would be lost without it (table version 6).
+            WriteConflictError: the plan is running; or, in table version 6, log files already belong to a slice that
+                only this plan defines, so that their rows would be lost.
         """
         check_instant_time(instant_time, "cancel_compaction")
         self._compact_session().cancel(instant_time)
@@ -302,13 +308,13 @@ class Compaction:
 
 @public
 class Versioning:
-    """Upgrades and downgrades of a table, made only on request."""
+    """The methods upgrade and downgrade, which change the version of a table."""
 
     context: TableContext
     options: Options
 
     def _compactor(self) -> Compactor | None:
-        """Return the function that rewrites slices; None means this process."""
+        """Return the function that compacts file slices; None to compact them in this process."""
         return None
 
     def _version_session(self) -> VersionSession:
@@ -322,16 +328,16 @@ class Versioning:
     def upgrade(self, to: int) -> VersionChange:
         """Move the table to a later table version.
 
-        Rows and data files stay as they are. The timeline moves to the place where that version keeps it. Readers see
-        the table unchanged throughout. The change holds the table's lock: lakeformat writers wait. Writers of other
+        Rows and data files stay as they are. The timeline's files move to the folder that the new version uses. Readers
+        see the table unchanged throughout. The change holds the table's lock: lakeformat writers wait. Writers of other
         programs must be stopped. If the process dies, the table has either the old version or the new one. A
         merge-on-read table that moves from or to version 6 is compacted first, as Hudi does.
 
         Args:
-            to: 8 or 9. Hudi 1.0 and later read 8, 1.1 and later 9.
+            to: the new table version: 8, which Hudi 1.0 and later read, or 9, which Hudi 1.1 and later read.
 
         Returns:
-            What was done. ``skipped`` gives the reason if nothing was.
+            The versions before and after. ``skipped`` gives the reason if nothing was done.
 
         Raises:
             InvalidInputError: the version does not exist, or is earlier than the table's.
@@ -345,13 +351,13 @@ class Versioning:
         """Move the table to an earlier table version, as `upgrade` moves it to a later one.
 
         Args:
-            to: 8 or 6.
+            to: the new table version: 8 or 6.
 
         Returns:
-            What was done. ``skipped`` gives the reason if nothing was.
+            The versions before and after. ``skipped`` gives the reason if nothing was done.
 
         Raises:
             InvalidInputError: the version does not exist, or is later than the table's.
-            LakeformatError: as in `upgrade`.
+            LakeformatError: the other errors of `upgrade`.
         """
         return self._version_session().move(to, is_upgrade=False)

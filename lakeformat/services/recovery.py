@@ -1,4 +1,4 @@
-"""The table's verbs for savepoints, undoing commits, checks and repairs, shared by all hosts."""
+"""Methods of a table for savepoints, undoing commits, checks and repairs, shared by all table classes."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["Recovery"]
 
 @public
 class Recovery(ForeignNames):
-    """The verbs savepoint, restore, rollback, describe, check, dedupe and repair. Subclasses provide the context."""
+    """The methods savepoint, restore, rollback, describe, check, dedupe and repair. Subclasses set the attributes."""
 
     context: TableContext
     options: Options
 
     def savepoint(self, instant_time: str | None = None, *, comment: str = "", user: str = "") -> Savepoint:
-        """Keep a commit readable until the savepoint is deleted, whatever is cleaned and archived.
+        """Make a savepoint: cleaning and archiving leave the commit readable until the savepoint is deleted.
 
         Args:
             instant_time: the commit's instant time; the newest commit by default.
             comment, user: texts that are stored with the savepoint; empty by default.
 
         Returns:
-            the savepoint, with the files that it keeps.
+            The savepoint, with the files that it keeps.
 
         Raises:
             InstantNotAvailableError: there is no such commit, or a clean has deleted files of it.
@@ -72,13 +72,13 @@ class Recovery(ForeignNames):
             dry_run: whether to change nothing and only list the commits that would be undone; false by default.
 
         Returns:
-            the commits that were undone.
+            The commits that were undone, or would be.
 
         Raises:
             InstantNotAvailableError: there is no such commit, it is archived, or a clean has deleted files of it.
             InvalidInputError: a savepoint keeps a later commit.
             WriteConflictError: other processes are writing or cleaning; nothing was undone.
-            UnsupportedTableError: a log file has rows of commits that stay and rows of commits that go.
+            UnsupportedTableError: a log file mixes rows of commits that stay and of commits that would be undone.
         """
         check_instant_time(instant_time, "restore")
         session = RestoreSession(self.context, self.options)
@@ -92,7 +92,7 @@ class Recovery(ForeignNames):
             dry_run: whether to change nothing and only name the commit that would be undone; false by default.
 
         Returns:
-            the commit that was undone.
+            The commit that was undone, or would be.
 
         Raises:
             InstantNotAvailableError: there is no commit, or a clean has deleted files that it had replaced.
@@ -129,7 +129,7 @@ class Recovery(ForeignNames):
                 checked.
 
         Returns:
-            The findings. They print as a table, and are falsy if there are none.
+            The findings. The value prints as a table, and is falsy if there are no findings.
         """
         return DoctorSession(self.context, self.options).check(contents=contents)
 
@@ -140,11 +140,12 @@ class Recovery(ForeignNames):
 
         `insert` and `bulk_insert` do not look up keys, so they can add a key twice. The newest row is the one with the
         greatest ordering value, or the one of the latest commit if the table's merge mode is commit time. If rows are
-        equal in both, one of them stays. Keys are compared within partitions, as `check` does. The file groups that
-        hold a surplus row are rewritten by this process. The other rows stay unchanged, commit time included.
+        equal in ordering value and commit time, one of them stays. Keys are compared within partitions, as `check`
+        does. This process rewrites the file groups that contain a surplus row. The other rows stay unchanged, commit
+        time included.
 
         Args:
-            dry_run: only list the rows.
+            dry_run: whether to change nothing and only return the rows; false by default.
 
         Returns:
             The rows of all keys that occur more than once, and which of them stay.
@@ -158,15 +159,16 @@ class Recovery(ForeignNames):
         return session.dry_run() if dry_run else session.run()
 
     def repair(self, *, dry_run: bool = False, keep: bool = True) -> Findings:
-        """Repair what can be repaired without a guess. For everything else `check` says what to do.
+        """Repair damage that has exactly one safe repair. For other damage, the findings of `check` say what to do.
 
-        Files that no commit made are moved aside. Leftovers of dead writers are removed. A wrong file index or metadata
-        table is dropped. Partition markers are written again. No row changes.
+        Files that no commit wrote are moved to ``.hoodie/.lakeformat/removed``. Pending instants of dead writers are
+        rolled back or finished, and their markers are deleted. A wrong file index or metadata table is deleted. Missing
+        partition markers are written again. No row changes.
 
         Args:
-            dry_run: only return what would be done.
-            keep: move files to ``.hoodie/.lakeformat/removed``; if False, delete them and what earlier repairs moved
-                there.
+            dry_run: whether to change nothing and only return what would be repaired; false by default.
+            keep: whether to keep removed files in ``.hoodie/.lakeformat/removed``; true by default. If False, they are
+                deleted, and so are the files that earlier repairs moved there.
 
         Returns:
             The findings that were repaired, or would be.

@@ -1,4 +1,4 @@
-"""Savepoints (Hudi: ``SavepointActionExecutor``, ``SavepointHelpers``)."""
+"""Making, listing and deleting savepoints (Hudi: ``SavepointActionExecutor``, ``SavepointHelpers``)."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class Savepoint(OneLine):
 
     Attributes:
         instant_time: instant time of the commit.
+        comment, user: texts that the caller of `savepoint` gave; may be empty.
         saved_at_ms: time at which the savepoint was made, in milliseconds since the epoch.
         files: paths of the files that are kept.
     """
@@ -69,8 +70,8 @@ class SavepointSession:
     def make(self, instant_time: str | None, comment: str, user: str) -> Savepoint:
         """Make a savepoint of a commit, by default of the newest.
 
-        The files are listed under the lock under which cleans are also planned. A pending clean is refused, because it
-        may be about to delete the files.
+        The files are listed under the table's lock, so that no clean is planned meanwhile. If a clean is pending, an
+        error is raised, because the clean may be about to delete the files.
         """
         with self._lock() as config:
             timeline = self.store.load()
@@ -101,7 +102,8 @@ class SavepointSession:
             instants = [i for i in self.store.load().of_action(Action.SAVEPOINT) if i.time == instant_time]
             if not instants:
                 raise InvalidInputError(f"{self.context.storage.location} has no savepoint of {instant_time}")
-            for instant in instants:  # Delete the completed file first: files left by a crash then keep nothing.
+            # Delete the completed file first: then the savepoint is gone, even if the process dies before the rest.
+            for instant in instants:
                 if instant.state is State.COMPLETED:
                     self.context.storage.delete(self.store.path(instant))
                 self.store.erase(instant.at(State.INFLIGHT))
@@ -123,7 +125,7 @@ class SavepointSession:
         return timeline.commits[-1]
 
     def _files(self, config: TableConfig, timeline: Timeline, target: Instant) -> Mapping[str, tuple[str, ...]]:
-        """Return, by partition, the names of all files that a snapshot at the commit reads."""
+        """Return a mapping of partition path to the names of the files that a snapshot at the commit reads."""
         live = snapshot_at(self.context, config, timeline, target, activity="make a savepoint").live
         slices = live.slices if isinstance(live, ListedSlices) else ()
         bases = live.files if isinstance(live, ListedFiles) else ()

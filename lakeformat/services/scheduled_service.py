@@ -1,8 +1,9 @@
-"""The steps shared by planned services (clustering and compaction).
+"""Steps shared by clustering and compaction, which run plans: planning, claiming, starting and undoing a run.
 
-A plan waits on the timeline until a run claims it. If the run dies, the plan may stay. The lock is held to plan, to
-claim and to publish, not while files are rewritten. Claim and inflight file are written under one lock, so the next
-writer finds both. It undoes the run if its process has died (`lakeformat.transaction.rollback.recover`).
+A plan waits on the timeline until a process claims it, by a file outside the timeline, and runs it. The lock is held to
+plan, to claim and to publish, not while files are rewritten. Claim and inflight file are written without releasing the
+lock in between, so the next writer finds both. If the process of a run has died, the next writer undoes the run, and
+the plan may stay (`lakeformat.transaction.rollback.recover`).
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class ScheduledService:
     """Steps of a run that do not depend on the kind of the plan.
 
     Attributes:
+        transaction: transaction that begins, publishes and undoes the run's commit.
         name: name of the service, for messages.
     """
 
@@ -71,11 +73,11 @@ class ScheduledService:
         return self.transaction.settings.write_id
 
     def begin(self, timeline: Timeline, plan: bytes) -> OpenCommit:
-        """Put a plan on the timeline and claim it. Call under the lock."""
+        """Write a requested plan to the timeline, with a claim for this process. Call under the lock."""
         return self.transaction.begin(timeline.commit_times, plan=plan)
 
     def release(self, commit: OpenCommit) -> None:
-        """Release the claim of a plan that was begun, so that it waits to be run. Call under the same lock."""
+        """Release the claim of a plan that `begin` wrote, so that any process may run the plan. Call under the lock."""
         claims.release(self.transaction.storage, commit.time)
 
     # --- claiming -------------------------------------------------------------------------------------
@@ -87,19 +89,24 @@ class ScheduledService:
         timeline: Timeline,
         check: Callable[[Instant, _Plan], _Checked],
     ) -> tuple[OpenCommit, _Checked] | None:
-        """Claim and start the plan of this time, or else the oldest that can be run. Call under the lock.
+        """Claim and start a plan: the one named, else the oldest that can be run. Call under the lock.
 
-        Return None if no plan waits. If the plan is named and another program's run of it has shown no life for a long
-        time, that run is undone and the plan is started again. Unnamed plans are never taken over: that run may only be
-        slow.
+        If the named plan is being run by another program without a recent heartbeat, that run is undone and the plan is
+        started again. If no plan is named, such plans are skipped, because the other program may only be slow.
 
         Args:
-            pending: instant time -> instant and plan, oldest first.
-            check: raises if the plan cannot be run; else returns what the run needs.
+            pending: maps instant time to instant and plan, oldest first.
+            instant_time: instant time of the named plan; None names no plan.
+            check: called with instant and plan. It raises an error if the plan cannot be run; else it returns what the
+                run needs.
+
+        Returns:
+            The started commit and the result of ``check``; None if no plan waits to be run.
 
         Raises:
-            InvalidInputError: no plan of this time is pending.
-            LakeformatError: no plan can be run; the oldest plan's error.
+            InvalidInputError: the named plan is not pending.
+            LakeformatError: the named plan cannot be run; or no plan is named and none can be run, then the error of
+                the oldest plan.
         """
         if instant_time is not None and instant_time not in pending:
             raise not_pending_error(self.name, instant_time, pending)
@@ -132,7 +139,7 @@ class ScheduledService:
             raise self.runs_elsewhere_error(instant) from None
 
     def _take_over(self, instant: Instant) -> bool:
-        """Undo the run of another program that has shown no life for a long time. Return whether it was undone."""
+        """Undo another program's run of a plan if the run has no recent heartbeat. Return whether it was undone."""
         transaction = self.transaction
         storage, store, clock = transaction.storage, transaction.store, transaction.context.clock
         if claims.read_claim(storage, instant.time) is not None:
@@ -147,7 +154,10 @@ class ScheduledService:
         return False
 
     def start(self, commit: OpenCommit, *, keeps_plan: bool) -> OpenCommit:
-        """Make the plan inflight, under the lock under which it was claimed, so that the next writer finds both.
+        """Make a claimed plan inflight. Call under the lock that was held to claim it, not under a later one.
+
+        Args:
+            keeps_plan: whether the plan stays on the timeline if this fails.
 
         Raises:
             WriteConflictError: another program, which does not use claims, has begun to run the plan; its run
@@ -159,7 +169,7 @@ class ScheduledService:
             claims.release(self.transaction.storage, commit.time)
             raise self.runs_elsewhere_error(commit.instant) from None
         except BaseException:
-            with suppress(LakeformatError, OSError):  # If this fails, the next writer undoes it.
+            with suppress(LakeformatError, OSError):  # If the undo fails too, the next writer does it.
                 self._undo(commit, keeps_plan=keeps_plan)
             raise
 
@@ -176,10 +186,10 @@ class ScheduledService:
     # --- running --------------------------------------------------------------------------------------
 
     def check_claim(self, commit: OpenCommit) -> None:
-        """Check that no other writer has undone this run. Call under the lock, before files are put in place.
+        """Check that no other writer has undone this run. Call under the lock, before new files enter partitions.
 
         Raises:
-            WriteConflictError: another writer took this run for dead and undid it.
+            WriteConflictError: another writer considered this run dead, and has undone it.
         """
         if not self._is_ours(commit):
             raise WriteConflictError(
@@ -192,11 +202,11 @@ class ScheduledService:
 
     @contextmanager
     def undo_on_failure(self, commit: OpenCommit, *, keeps_plan: bool) -> Iterator[None]:
-        """Undo the run if the block raises. The plan is removed too unless ``keeps_plan``."""
+        """Undo the run if the block raises an error. Unless ``keeps_plan``, remove the plan too."""
 
         def undo(error: BaseException) -> None:
             if self._is_ours(commit):
-                # A plan whose files have changed can never be run.
+                # OverlapError: files of the plan have changed, so it can never be run. Remove it.
                 self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
 
         with self.transaction.delete_stage_on_failure(), self.transaction.undo_on_failure(undo, takes_lock=True):
@@ -210,7 +220,7 @@ class ScheduledService:
 
 
 def find_newest_schema_text(context: TableContext, snapshot: Snapshot) -> str:
-    """Return the newest schema text, unchanged; "" if there is none, or it contains meta columns."""
+    """Return the newest schema text in a commit's metadata; "" if there is none, or it contains meta columns."""
     for instant in reversed(snapshot.timeline.commits):
         text = context.store.read_commit(instant).schema_text
         if text:

@@ -1,8 +1,8 @@
-"""Expiry of partitions (Hudi: ``SparkPartitionTTLActionExecutor``): a delete_partition commit removes expired ones.
+"""Expiry of partitions (Hudi: ``SparkPartitionTTLActionExecutor``): a delete_partition commit removes old partitions.
 
 Expired partitions are searched without the lock and again under it. A partition that was written to meanwhile stays.
-Later cleans delete the files, so that ``as_of`` and savepoints still find what they keep. A partition expires by the
-rules of Hudi's ``KeepByTimeStrategy`` and ``KeepByCreationTimeStrategy``.
+The commit deletes no files; later cleans do, except files that retained commits and savepoints need. A partition
+expires by the rules of Hudi's ``KeepByTimeStrategy`` and ``KeepByCreationTimeStrategy``.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _MILLIS: Final = 17
 
 
 def expires_at(instant_time: str, days: int) -> str:
-    """Return the last instant time at which a partition of this age still stays.
+    """Return the last instant time at which a partition whose age counts from ``instant_time`` has not yet expired.
 
-    Return "~", which is later than every instant time, if the time is not a date.
+    If ``instant_time`` is not a date, return "~", which is later than every instant time.
 
     >>> expires_at("20260101120000000", 2)
     '20260103120000000'
     """
     with suppress(ValueError, OverflowError):
-        whole = instant_time.ljust(_MILLIS, "9")  # As Hudi's fixInstantTimeCompatibility.
+        whole = instant_time.ljust(_MILLIS, "9")  # Add milliseconds to old times, as Hudi does.
         moment = datetime.strptime(whole[:14], "%Y%m%d%H%M%S") + timedelta(days=days)
         return f"{moment:%Y%m%d%H%M%S}{whole[14:]}"
     return "~"
@@ -53,7 +53,7 @@ def choose_expired(times: Mapping[str, str], expiry: Expiry, now: str) -> tuple[
     """Return the partitions that have expired, oldest first, at most ``expiry.most_partitions``.
 
     Args:
-        times: partition path -> the instant time from which its age is counted.
+        times: maps partition path to the instant time from which the partition's age counts.
         now: the current time as an instant time.
     """
     if expiry.days < 1:
@@ -65,9 +65,9 @@ def choose_expired(times: Mapping[str, str], expiry: Expiry, now: str) -> tuple[
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
-#: Key in a partition's marker: the instant time of the commit that made the folder.
+#: Key in a partition's marker file. Its value is the instant time of the commit that created the folder.
 _CREATED: Final = "commitTime"
-#: From this table version on a log file is named after the commit that wrote it.
+#: First table version in which the instant time in a log file's name is that of its writer, not of its slice.
 _NAMED_BY_WRITER: Final = 8
 
 
@@ -78,7 +78,7 @@ class ExpiredPartition:
 
     Attributes:
         path: partition path.
-        since: the instant time from which its age is counted.
+        since: instant time from which the partition's age is counted.
         files: number of live files.
         size_bytes: bytes of the live files.
     """
@@ -106,7 +106,7 @@ class ExpireResult(OneLine):
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all partitions."""
+        """Return the size of all these partitions in bytes."""
         return sum(each.size_bytes for each in self.partitions)
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ class ExpireSession:
 
     def __init__(self, context: TableContext, options: Options, expiry: Expiry) -> None:
         self.context, self.expiry = context, expiry
-        # A batch id in the options belongs to the write before. With the id this commit would be skipped.
+        # A batch id in the options belongs to the preceding write. With it, this commit would be skipped as a repeat.
         self.options = options.with_values(**{BATCH_APP: None, BATCH_ID: None})
 
     def dry_run(self) -> ExpireResult:
@@ -134,7 +134,7 @@ class ExpireSession:
 
         Raises:
             UnsupportedTableError: the table cannot be written.
-            WriteConflictError: another writer was in the way; a retry is safe.
+            WriteConflictError: another writer changed the same partitions meanwhile; a retry is safe.
         """
         snapshot = self.context.snapshot()
         expired_partitions, why = self._find_expired(snapshot)
@@ -155,7 +155,7 @@ class ExpireSession:
         return ExpireResult("" if result.skipped else result.instant_time, remaining, result.skipped)
 
     def _find_expired(self, snapshot: Snapshot) -> tuple[tuple[ExpiredPartition, ...], str]:
-        """Find the expired partitions. Return them and "", or none and the reason."""
+        """Find the expired partitions. Return them and ""; if there are none, return () and the reason."""
         config = snapshot.config
         if not config.partition_fields:
             return (), "the table has no partitions"
@@ -174,7 +174,7 @@ class ExpireSession:
         return done, "" if done else "no partition has expired"
 
     def _creation_time(self, partition: ExpiredPartition) -> str:
-        """Return the instant time in a partition's marker; "" if it has none, so that the partition stays."""
+        """Return the instant time in a partition's marker file; "" if there is none, which means no expiry."""
         path = join_path(partition.path, PARTITION_MARKER)
         if self.context.storage.info(path) is None:
             return ""
@@ -183,8 +183,9 @@ class ExpireSession:
     def _last_write_time(self, snapshot: Snapshot, now: str, partition: ExpiredPartition) -> str:
         """Return the instant time of a partition's newest rows.
 
-        Hudi looks only at base files, so that it also deletes a partition whose newest rows are all in recent log
-        files. Up to table version 6 log files are named after the base file; there their modification time counts.
+        Log files count too. Hudi looks only at base files, so it deletes a partition whose newest rows are all in log
+        files. Up to table version 6 the names of log files contain the base file's instant time, not their own;
+        there their modification time counts.
         """
         time = partition.since
         if snapshot.live.has_logs and now > expires_at(time, self.expiry.days):
@@ -201,7 +202,7 @@ class ExpireSession:
 
 
 def _partitions(snapshot: Snapshot) -> Iterator[ExpiredPartition]:
-    """Yield every partition that has live files, with the newest instant in the name of a base file."""
+    """Yield every partition that has live files; ``since`` is the newest instant time in a base file's name."""
     tables = [each.files.select(["partition_path", "instant_time", "size_bytes"]) for each in snapshot.live.portions()]
     if not tables:
         return

@@ -1,15 +1,16 @@
-"""lakeformat in Spark: the data source ``lakehouse``, and the verbs of `lakeformat` on DataFrames.
+"""lakeformat in Spark: the data source ``lakehouse``, and the methods of `lakeformat.Table` on DataFrames.
 
 Read and write without a table object:
-    `read` returns a DataFrame; `write` saves one from any thread; `sql` runs one SQL statement, and `view` gives a
-    table a name for it; `each_batch` writes the batches of a stream.
+    `read` returns a DataFrame; `write` saves one from any thread; `sql` runs one SQL statement; `view` gives a table a
+    name that `sql` statements can use; `each_batch` writes the batches of a stream.
 
 Change a table with all executors:
-    `LakehouseTable` has the verbs, arguments and results of `lakeformat.Table`, with DataFrames in place of Arrow data.
+    `LakehouseTable` has the methods, arguments and results of `lakeformat.Table`, with DataFrames instead of Arrow
+    data.
 
 Set up a session:
-    `register` makes ``format("lakehouse")`` known if Spark does not find it; `active_session` lets a thread use
-    ``df.write``.
+    `register` makes ``format("lakehouse")`` known if Spark does not find it; `active_session` lets a thread other than
+    the main thread use ``df.write``.
 
 Errors are those of `lakeformat`. The modules inside this package are not public.
 """
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LakehouseTable", "active_session", "each_batch", "read", "register", "sql", "view", "write"]
 
-#: The module of each name that is imported when it is first used.
+#: The module of each public name that `__getattr__` imports when the name is first used.
 _MODULES: Final = {
     "LakehouseTable": "lakeformat.spark.table",
     "active_session": "lakeformat.spark.writes.sessions",
@@ -42,7 +43,7 @@ _MODULES: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: a worker that only looks up sources must not wait for it."""
+    """Import a public name when it is first used, so that a worker that only looks up data sources starts fast."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_pyspark()

@@ -1,4 +1,4 @@
-"""Helpers shared by the readers and writers: open a source's table, show errors on one line, find the time zone."""
+"""Helpers of the readers and writers: open a data source's table, shorten error reports, find the time zone."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 __all__ = ["QUERY_ID", "in_session_zone", "plain_errors", "requested_context", "storage_secrets", "task_zone"]
 
-#: The Spark property of a task that holds the id of a stream's query.
+#: The local property of a Spark task whose value is the id of the streaming query.
 QUERY_ID: Final = "sql.streaming.queryId"
-#: Python programs of PySpark that run tasks. Such a process ends after the first error that it reports. Therefore an
-#: environment variable that `plain_errors` sets there affects no other task.
+#: Prefixes of PySpark's main modules in processes that run tasks. Such a process ends after the first error that it
+#: reports. Therefore the environment variable that `plain_errors` sets there affects no other task.
 _WORKERS: Final = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.")
 
 
 def requested_context(options: Mapping[str, str], *, reads: bool = False) -> tuple[TableContext, Options]:
-    """Open the table whose path is in a source's options. Return it and the parsed options.
+    """Open the table whose path is in the options of a data source. Return the table and the parsed options.
 
     Args:
-        options: as Spark hands them to the source.
+        options: the options that Spark passes to the data source.
         reads: whether the options are for a read. If so, no warning is logged about options that only writes use.
 
     Raises:
-        InvalidOptionError: no path, several paths, or a bad option.
+        InvalidOptionError: the options have no path or several, or an option is bad.
     """
     path = next((value for key, value in options.items() if key.lower() == "path"), None)
     if not path and "paths" in {key.lower() for key in options}:
@@ -49,19 +49,22 @@ def requested_context(options: Mapping[str, str], *, reads: bool = False) -> tup
 
 
 def storage_secrets(context: TableContext) -> dict[str, str]:
-    """Return the options with which Spark can open the table's file system again; none for local files."""
+    """Return the options with which Spark can open the table's file system again; an empty dict for local files."""
     storage = context.storage
     return spark_storage_options(storage.options) if isinstance(storage, FsspecStorage) else {}
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Let errors of lakeformat reach Spark as class and message, without traceback and without a chained error."""
+    """Raise an error of lakeformat from the block again, without traceback and chained error.
+
+    Spark then shows the user only the error's class and message.
+    """
     try:
         yield
     except LakeformatError as error:
         if _is_worker():
-            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # Read by pyspark.util.handle_worker_exception.
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # Makes PySpark's handle_worker_exception omit the traceback.
         raise error.with_traceback(None) from None
 
 
@@ -74,7 +77,7 @@ _ZONE: Final = "spark.sql.session.timeZone"
 
 
 def in_session_zone(spark: SparkSession, options: Options) -> Options:
-    """Return options whose conditions use the session's time zone, unless the options name a zone."""
+    """Return the options with the session's time zone for conditions. If the options name a zone, keep that zone."""
     if options.read.time_zone is not None:
         return options
     return options.with_values(**{TIME_ZONE: spark.conf.get(_ZONE)})
@@ -83,9 +86,9 @@ def in_session_zone(spark: SparkSession, options: Options) -> Options:
 def task_zone() -> str:
     """Find the time zone of the session whose query runs this task.
 
-    Spark gives a task the settings that were set in the session. PySpark's worker also gets the defaults, but has no
-    call for them, so this function looks at the worker's local variables. If neither has a zone, the zone is that of
-    this machine, as in the JVM.
+    A task's local properties have the settings that were set in the session, but no defaults. PySpark's worker gets the
+    defaults too, but offers no function that returns them, so this function reads local variables of the worker's
+    functions on the call stack. If neither source has a zone, return the zone of this machine, as the JVM does.
     """
     task = TaskContext.get()
     said = None if task is None else task.getLocalProperty(_ZONE)
@@ -99,7 +102,7 @@ def _zone_of_worker() -> str | None:
         if conf is not None and hasattr(conf, "get"):
             try:
                 zone = getattr(conf, "timezone", None) or conf.get(_ZONE, None)
-            except Exception:  # Other releases of PySpark have other objects here.
+            except Exception:  # Another release of PySpark may have another object in this variable.
                 return None
             return zone if isinstance(zone, str) else None
         frame = frame.f_back  # type: ignore[assignment]

@@ -1,7 +1,7 @@
-"""Jobs of numbered tasks that return small rows of JSON.
+"""Spark jobs in which each task gets a number as its input, and returns its results as small rows of JSON.
 
-The jobs use only the DataFrame API, so Spark Connect runs them too. A task's input is pickled with its function. Spark
-returns the rows of one attempt per task, so the driver never learns of files that failed, slow or lost attempts wrote.
+The jobs use only the DataFrame API, so Spark Connect runs them too. The data that a task works on is pickled with its
+function. Spark returns the rows of one attempt per task, so the driver ignores files that other attempts wrote.
 """
 
 from __future__ import annotations
@@ -46,18 +46,19 @@ __all__ = [
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
-#: Schema of the rows that tasks return.
+#: Schema of the rows that tasks return: one column of JSON text.
 ANSWER: Final = "answer string"
-#: Masters whose tasks run in this process, such as ``local`` and ``local[2]``; not ``local-cluster``.
+#: Matches masters whose tasks run in this process, such as ``local`` and ``local[2]``; not ``local-cluster``.
 _LOCAL: Final = re.compile(r"local(\[.*\])?")
-#: Spark's local property behind ``setJobDescription``.
+#: The local property of Spark that ``setJobDescription`` sets.
 _DESCRIPTION: Final = "spark.job.description"
+#: Finds class and message of an error of lakeformat in the text of Spark's exception.
 _OURS: Final = re.compile(r"(?:^|: )lakeformat\.(\w+Error): (.+)$", re.MULTILINE)
 
 
 @contextmanager
 def task_errors() -> Iterator[None]:
-    """Raise the error of lakeformat that a task raised, in place of the exception in which Spark wraps it."""
+    """Replace Spark's exception about a failed task by the error of lakeformat that the task raised, if any."""
     try:
         yield
     except errors.LakeformatError:
@@ -78,7 +79,10 @@ def context_of(spark: SparkSession) -> SparkContext | None:
 
 
 def cores(spark: SparkSession) -> int:
-    """Return the number of tasks that run at once; over Spark Connect the number of this machine's cores."""
+    """Return Spark's default parallelism, but at least the number of this machine's cores.
+
+    Over Spark Connect the parallelism is unknown, so the number of this machine's cores is returned.
+    """
     here: int = pa.cpu_count()
     context = context_of(spark)
     return here if context is None else max(here, context.defaultParallelism)
@@ -91,22 +95,22 @@ def has_executors(spark: SparkSession) -> bool:
 
 
 def bundle_work(spark: SparkSession, sizes: Sequence[int], *, task_bytes: int) -> list[list[int]]:
-    """Group pieces of work into tasks of about ``task_bytes``. Make at least as many tasks as there are cores.
+    """Group work items into tasks of about ``task_bytes`` each, and at least as many tasks as there are cores.
 
     Args:
-        sizes: bytes of each piece.
+        sizes: bytes of each item.
 
     Returns:
-        the numbers of the pieces of each task.
+        for each task the indexes of its items in ``sizes``.
     """
     return group_tasks(assign_to_tasks(list(sizes), task_weight=task_bytes, at_least=cores(spark)))
 
 
 def group_tasks(tasks: Sequence[int]) -> list[list[int]]:
-    """Return the numbers of the pieces of each task.
+    """Invert an assignment of work items to tasks: return for each task the indexes of its items.
 
     Args:
-        tasks: the task of each piece.
+        tasks: the number of the task of each item.
     """
     groups: dict[int, list[int]] = {}
     for at, task in enumerate(tasks):
@@ -115,7 +119,7 @@ def group_tasks(tasks: Sequence[int]) -> list[list[int]]:
 
 
 def numbered_tasks(spark: SparkSession, count: int, step: Callable[[Batches], Batches], schema: Any) -> DataFrame:
-    """Return a DataFrame that runs ``step`` in one task for each number below ``count``."""
+    """Return a DataFrame of ``count`` tasks. Task i runs ``step`` on a batch whose only row is the number i."""
     return spark.range(0, count, 1, count).mapInArrow(step, schema)
 
 
@@ -123,8 +127,8 @@ def numbered_tasks(spark: SparkSession, count: int, step: Callable[[Batches], Ba
 def describe_jobs(frame: DataFrame, what: str) -> Iterator[None]:
     """Show ``what`` in Spark's UI as the description of the jobs that this thread runs in the block.
 
-    If the user has set a description, ``what`` is added to it, and removed again at the end. Over Spark Connect the
-    jobs get a tag, because the server owns the descriptions.
+    If the user has set a description, ``what`` is appended to it during the block. Over Spark Connect the jobs get a
+    tag instead, because a client cannot set descriptions.
     """
     spark = frame.sparkSession
     context = context_of(spark)
@@ -136,7 +140,7 @@ def describe_jobs(frame: DataFrame, what: str) -> Iterator[None]:
         finally:
             context.setLocalProperty(_DESCRIPTION, before)
         return
-    tag = what.replace(",", ";")  # Spark separates tags by commas.
+    tag = what.replace(",", ";")  # Spark refuses a comma in a tag, because it separates tags by commas.
     ours = tag not in spark.getTags()
     spark.addTag(tag)
     try:
@@ -147,10 +151,10 @@ def describe_jobs(frame: DataFrame, what: str) -> Iterator[None]:
 
 
 def collect_answers(frame: DataFrame, storage: Storage, what: str) -> list[dict[str, Any]]:
-    """Run the job and return the rows of one attempt per task. Errors that tasks raise keep their class.
+    """Run the job of ``frame`` and return the rows of its tasks, parsed. Errors that tasks raise keep their class.
 
     Args:
-        what: ``<verb>: <step>``. Spark's UI shows it with the table's location between verb and step.
+        what: ``<verb>: <step>`` for Spark's UI, which shows ``lakeformat <verb> <table's location>: <step>``.
     """
     verb, _, step = what.partition(": ")
     with describe_jobs(frame, f"lakeformat {verb} {storage.location}: {step}"), task_errors():
@@ -158,25 +162,25 @@ def collect_answers(frame: DataFrame, storage: Storage, what: str) -> list[dict[
 
 
 def answer_rows(answers: Iterable[dict[str, Any]]) -> Batches:
-    """Yield a task's rows as JSON text, one batch for each row."""
+    """Convert the rows that a task returns to JSON text, and yield one batch for each row."""
     for answer in answers:
         yield pa.record_batch({"answer": pa.array([json.dumps(answer)], pa.string())})
 
 
 def task_numbers(batches: Batches) -> Iterator[int]:
-    """Yield the numbers in a task's input; see `numbered_tasks`."""
+    """Yield the numbers in the input of a task that `numbered_tasks` made: one number, that of the task itself."""
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
 
 def attempt_id() -> str:
-    """Return the id of this stage and task attempt, which Spark never uses twice."""
+    """Return a text that identifies this task attempt. No other attempt of the session has the same text."""
     context = TaskContext.get()
     return f"{context.stageId()}-{context.taskAttemptId()}" if context else "0-0"
 
 
 def parse_written_file(answer: dict[str, Any]) -> WrittenFile:
-    """Return the finished base file that a task's row describes."""
+    """Parse the description of a written file, which a task returned as a row."""
     facts = FileStats.of_dict(answer["facts"]) if answer["facts"] else None
     merged = answer["stat"]["merged"]
     logged = tuple((path, size) for path, size in answer["stat"]["cdc_stats"])

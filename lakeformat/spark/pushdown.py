@@ -1,25 +1,28 @@
-"""Reads through the data source whose ordinary filters can skip files, in spite of a defect of Spark 4.1 to 4.3.
+"""Filter pushdown into the data source, and a guard against a defect of Spark 4.1 to 4.3 that would lose rows.
 
-**The defect.** Spark 4.1 to 4.3 (``PythonScanBuilder.pushFilters``, ``PythonDataSourceV2.setReadInfo``) keep one plan
-of files for all scans of a relation (a DataFrame, a view): the plan of the last scan that pushed filters. Every scan of
-the relation that starts later reads the files of that plan, whatever its query is, even if it pushes no filter.
+**The defect.** A relation is a DataFrame or a view of the data source; each query that uses it scans it. Spark 4.1 to
+4.3 (``PythonScanBuilder.pushFilters``, ``PythonDataSourceV2.setReadInfo``) keep one plan, a list of files, for all
+scans of a relation: the plan of the last scan that pushed filters. Every later scan reads the files of that plan,
+although its own query may need other files.
 
-**The guard.** A guarded frame is under a filter that is always true. Spark pushes this filter, and no optimizer rule
-can drop it, because it uses a column that no query can name. So every scan of the frame pushes filters, and each plan
-holds the rows of all scans before it. A scan can still push nothing: if the session's setting is switched off after
-plans were made, or if a session with another setting shares a global view. Tasks see the setting, and then read the
-whole table.
+**The guard.** A guarded frame has a filter that is always true. Spark pushes this filter, and no optimizer rule can
+remove it, because it uses a column that no query can name. So every scan of the frame pushes filters, and each plan
+covers the rows of all scans before it. A scan still pushes nothing if the session's setting is switched off after plans
+were made, or if a session with another setting shares a global view. Tasks can read the setting. If it is off, they
+ignore the plan and read the whole table.
 
-**The log.** The filters that the scans of a relation have pushed so far are in a file on the planner's disk, under a
-lock:
+**The log.** A file on the local disk of the planning processes lists the filters that the scans of a relation have
+pushed so far. A lock protects it:
 
-- `record_filter` adds a scan's filter. If other processes made plans without this filter a moment ago, the function
-  waits until Spark has stored these plans, so that this scan's plan is stored last.
-- `confirm_plan` is the last step of planning. If another scan has pushed a filter meanwhile, the plan is made again.
+- `record_filter` adds a scan's filter. If other processes have just sent plans to Spark that lack this filter, the
+  function waits until Spark has stored these plans. So the plan of this scan replaces them, and not the reverse.
+- `confirm_plan` is the last step of planning. If another scan has pushed a new filter meanwhile, the plan must be made
+  again.
 
-If the log cannot be used (the file is missing or torn, or this system has no locks), the plan holds all rows.
+If the log cannot be used (the file is missing or incomplete, or this system has no file locks), the plan covers all
+rows of the table.
 
-All scans of one relation share a `Relation`: one snapshot and one log.
+All scans of one relation share a `Relation`, which has the snapshot's instant time and the path of the log.
 """
 
 from __future__ import annotations
@@ -72,28 +75,32 @@ __all__ = [
     "without_mark",
 ]
 
-#: The setting of Spark that makes it offer filters to Python data sources.
+#: The setting with which Spark passes filters to Python data sources.
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-#: The option that marks a guarded relation. Users must not set it: the relation needs the filter of `guarded_frame`.
+#: The option that marks a guarded relation. Only `guarded_frame` may set it, because the relation needs its filter too.
 _OPTION: Final = "lakeformat.guarded"
-#: The relation's last column: 0 in every row.
+#: Name of the guard's column, the last column of a guarded relation. Its value is 0 in every row.
 _COLUMN: Final = "_lakeformat_guard"
 
 
 def guarded_frame(spark: SparkSession, location: str, options: Mapping[str, str]) -> DataFrame:
-    """Return the DataFrame of a table, with a guard, for these read options (``as.of.instant``, ``columns`` …).
+    """Return a DataFrame of a table that is guarded against the defect of Spark; see the module.
 
     Ordinary filters of the frame skip files if the session pushes filters (``register(spark, pushdown=True)``, Spark
-    4.1 or later). The rows are the same in every session. Each plan covers all filters that queries of the frame, or of
-    a view on it, have used so far. The more different filters there are, the fewer files each filter skips. Therefore
-    make a separate frame for a frequent query.
+    4.1 or later). The rows are the same whether filters are pushed or not. Each plan covers all filters that queries of
+    the frame, or of a view on it, have used so far. The more different filters there are, the fewer files each filter
+    skips. Therefore make a separate frame for a frequent query.
+
+    Args:
+        location: the table's folder or URL.
+        options: read options, such as ``as.of.instant`` and ``columns``.
     """
     frame = spark.read.format("lakehouse").options(**options).option(_OPTION, "true").load(location)
     return frame.where(f"{_COLUMN} is not null").drop(_COLUMN)
 
 
 def is_guarded(options: Mapping[str, str]) -> bool:
-    """Tell whether `guarded_frame` made the relation that has these options."""
+    """Tell whether a relation with these options was made by `guarded_frame`."""
     return any(key.lower() == _OPTION for key in options)
 
 
@@ -103,32 +110,33 @@ def without_mark(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def guarded_schema(schema: StructType) -> StructType:
-    """Return the columns of a guarded relation: the read's columns and the guard's column."""
+    """Return the schema of a guarded relation: the columns that the user reads, then the guard's column."""
     return StructType([*schema.fields, StructField(_COLUMN, ByteType())])
 
 
 def unguarded_schema(schema: StructType) -> StructType:
-    """Return the columns without the guard's column."""
+    """Return the schema without the guard's column."""
     return StructType([field for field in schema.fields if field.name != _COLUMN])
 
 
 def with_guard(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with the guard's column."""
+    """Return the batch with the guard's column appended."""
     return batch.append_column(_COLUMN, pa.array(np.zeros(batch.num_rows, np.int8)))
 
 
 def is_pushing() -> bool:
-    """Tell whether the session of the query that runs this task pushes filters; False if that is unknown."""
+    """Tell whether the session whose query runs this task pushes filters. Return False outside of a task."""
     task = TaskContext.get()
     return task is not None and (task.getLocalProperty(PUSHDOWN) or "").lower() == "true"
 
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: After this many different filters a frame reads all rows, because each filter costs planning time, and a plan for
-#: many filters skips few files.
+#: Maximum number of different filters of a relation. With more filters each plan covers all rows, because every filter
+#: costs planning time, and a plan for many filters skips few files.
 _MOST: Final = 32
-#: Seconds within which Spark stores a plan that it receives, and the seconds to add for each of its partitions.
+#: Seconds in which Spark certainly stores a plan that a process has sent, apart from the time for its partitions.
 _STORED_WITHIN_S: Final = 2.0
+#: Seconds to add for each partition of the plan.
 _STORED_WITHIN_S_EACH: Final = 0.001
 
 _T = TypeVar("_T")
@@ -136,17 +144,19 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class PlannedRows:
-    """The rows that a plan must hold.
+    """The rows that a plan must cover.
 
     Attributes:
-        predicate: the filters of all scans so far, joined by or; None for all rows.
-        count: number of different filters.
+        predicate: the filters of all scans so far, combined by OR. The plan must cover the rows for which it is true;
+            None means all rows.
+        count: number of different filters in the log.
     """
 
     predicate: Predicate | None
     count: int
 
 
+#: The value for a plan that covers all rows.
 EVERYTHING: Final = PlannedRows(None, 0)
 
 
@@ -155,23 +165,24 @@ class _State:
     """The content of the log file.
 
     Attributes:
-        filters: the different filters, oldest first; None means all rows.
-        sent: process id -> two values of the last plan that the process sent: the moment by which Spark has stored the
-            plan (monotonic seconds), and the number of filters that the plan covers.
+        filters: the different filters, oldest first; an entry None means that plans must cover all rows.
+        sent: mapping of process id to two facts about the last plan that the process sent to Spark: the time by which
+            Spark has stored the plan (monotonic seconds), and the number of filters that the plan covers.
     """
 
     filters: list[Predicate | None] = field(default_factory=list)
     sent: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     def covered_rows(self) -> PlannedRows:
-        """Return the rows that a plan made now must hold."""
+        """Return the rows that a new plan must cover, because a scan has pushed a filter for them."""
         known = [predicate for predicate in self.filters if predicate is not None]
         return PlannedRows(None if None in self.filters else Or(tuple(known)), len(self.filters))
 
     def place(self, wanted: Predicate | None) -> int:
-        """Return the position of the filter, or of None, which covers it. If both are missing, add the filter.
+        """Return the index of the filter in ``filters``. If the list does not have the filter, append it.
 
-        If there are `_MOST` filters already, None is added instead.
+        An entry None covers every filter, so its index is returned if it comes first. If there are `_MOST` filters
+        already, None is appended instead of the filter.
         """
         for at, known in enumerate(self.filters):
             if known is None or repr(known) == repr(wanted):
@@ -180,21 +191,32 @@ class _State:
         return len(self.filters) - 1
 
     def stored_by(self, place: int) -> float:
-        """Return the moment by which Spark has stored all plans of other processes that lack the filter at ``place``.
+        """Return the time by which Spark has stored the plans of other processes that do not cover one filter.
 
-        Plans of this process are stored: Spark reads a process's result before it gives the process more work.
+        Plans of this process are stored already: Spark reads the result of a process before it gives it more work.
+
+        Args:
+            place: the index of the filter.
+
+        Returns:
+            monotonic seconds; 0 if there are no such plans.
         """
         return max((t for pid, (t, count) in self.sent.items() if pid != os.getpid() and count <= place), default=0.0)
 
     def send(self, asked: PlannedRows, partitions: int) -> None:
-        """Record that this process sends a plan."""
+        """Record that this process sends a plan to Spark.
+
+        Args:
+            asked: the rows that the plan covers.
+            partitions: number of the plan's partitions.
+        """
         now = time.monotonic()
         self.sent = {pid: sent for pid, sent in self.sent.items() if sent[0] > now}
         self.sent[os.getpid()] = (now + _STORED_WITHIN_S + _STORED_WITHIN_S_EACH * partitions, asked.count)
 
 
 def new_log() -> str | None:
-    """Make the log of a new relation. Return its path; None if the file cannot be made."""
+    """Create the log file of a new relation. Return its path; None if the file cannot be created."""
     try:
         return make_scratch()
     except OSError as error:
@@ -203,7 +225,10 @@ def new_log() -> str | None:
 
 
 def record_filter(log: str, wanted: Predicate) -> PlannedRows:
-    """Add the filter of a scan to the log, and return the rows that its plan must hold."""
+    """Add the filter of a scan to the log, and return the rows that the scan's plan must cover.
+
+    Wait until Spark has stored the plans of other processes that do not cover the filter.
+    """
 
     def add(state: _State) -> tuple[PlannedRows, float]:
         place = state.place(_drop_true_parts(wanted))
@@ -220,9 +245,16 @@ def record_filter(log: str, wanted: Predicate) -> PlannedRows:
 
 
 def confirm_plan(log: str, asked: PlannedRows, partitions: int) -> PlannedRows:
-    """Record that a plan is about to be sent, and return the rows that it must hold.
+    """Record that a plan is about to be sent to Spark, unless the log has new filters.
 
-    If these are more than ``asked``, the caller must make the plan again.
+    Args:
+        log: path of the log.
+        asked: the rows that the plan covers.
+        partitions: number of the plan's partitions.
+
+    Returns:
+        the rows that the plan must cover now. If their ``count`` differs from that of ``asked``, the caller must make
+        the plan again.
     """
 
     def send(state: _State) -> PlannedRows:
@@ -239,7 +271,7 @@ def confirm_plan(log: str, asked: PlannedRows, partitions: int) -> PlannedRows:
 
 
 def _drop_true_parts(wanted: Predicate) -> Predicate | None:
-    """Return the filter without the parts that are always true; None if no part is left."""
+    """Return the filter without operands that are always true, such as that of the guard; None if none is left."""
     parts = wanted.operands if isinstance(wanted, And) else (wanted,)
     kept = tuple(part for part in parts if part != Always(True))
     return And(kept) if kept else None
@@ -258,30 +290,34 @@ def _change_log(log: str, change: Callable[[_State], _T]) -> _T:
 
 
 def _read(data: bytes) -> _State:
-    """Return the state in the file. If the file is torn, return a state that covers all rows.
+    """Parse the content of the log file. If it is incomplete, return a state whose plans cover all rows.
 
-    A process that dies while it writes leaves a torn file. The filters in such a file are unknown.
+    A process that dies while it writes the file leaves it incomplete. The filters that it listed are unknown then.
     """
     try:
         state = pickle.loads(data) if data else _State()  # noqa: S301  Only this user can write the file.
     except Exception:
         return _State([None], {0: (time.monotonic() + _STORED_WITHIN_S, 0)})
-    assert isinstance(state, _State)  # noqa: S101  `_change_log` writes nothing else.
+    assert isinstance(state, _State)  # noqa: S101  `_change_log` pickles only `_State`.
     return state
 
 
-#: An instant time before every commit.
+#: An instant time that is earlier than every commit; used for a table without commits.
 _NEVER: Final = "0" * 17
 
 
 @dataclass(frozen=True)
 class Relation:
-    """The facts that all scans of a relation share. A `Relation` is made when Spark makes its relation.
+    """The state of the table that all scans of a Spark relation read, and their log of filters.
+
+    It is made once, when Spark creates its relation for a DataFrame or view.
 
     Attributes:
-        as_of: the greatest instant time that the relation knows.
-        hidden_times: instant times of the writes that were pending when the relation was made. No scan sees them.
-        pushed: path of the log that holds the scans' filters; None if filters do not skip files.
+        as_of: instant time of the snapshot that all scans read.
+        hidden_times: instant times of the writes that were pending when the relation was made. No scan reads their
+            rows, even if they complete later.
+        pushed: path of the log of the scans' filters. None if the relation needs no log, because it is not
+            guarded or Spark keeps a plan for each scan, or if the file could not be created.
     """
 
     as_of: str
@@ -290,12 +326,15 @@ class Relation:
 
 
 def keeps_plans_by_scan() -> bool:
-    """Tell whether Spark keeps one plan per scan. The releases that do so are those that also push limits."""
+    """Tell whether this Spark keeps a plan for each scan, and so does not have the defect.
+
+    These are the releases that also push limits into Python data sources.
+    """
     return hasattr(DataSourceReader, "pushLimit")
 
 
 def new_relation(options: Mapping[str, str]) -> Relation | None:
-    """Return the relation of the table as it is now; None if the table cannot be opened (a scan raises the error)."""
+    """Return the relation for the table as it is now. If the table cannot be opened, return None: a scan will raise."""
     try:
         context, resolved = requested_context(without_mark(options), reads=True)
         timeline = context.store.load()
@@ -315,7 +354,12 @@ def new_relation(options: Mapping[str, str]) -> Relation | None:
 
 
 def open_snapshot(options: Mapping[str, str], relation: Relation | None) -> tuple[TableContext, Snapshot, Options]:
-    """Return the table, the relation's snapshot and the parsed options. Without a relation take the newest snapshot."""
+    """Return the table, the snapshot to read and the parsed options.
+
+    Args:
+        options: the options of the read; a time or query type in them is applied.
+        relation: selects the snapshot. Without a relation the options do, by default the newest commit.
+    """
     context, resolved = requested_context(without_mark(options), reads=True)
     if relation is None:
         return context, load_requested_snapshot(context, resolved), resolved

@@ -1,4 +1,4 @@
-"""Registration of the data source by hand: for interpreters that are not activated, and for ``--packages``."""
+"""Explicit registration of the data source, for cases in which Spark does not find the package by itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["check_pyspark", "register", "use_this_python"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: Masters whose Python processes all run on this machine.
+#: Matches masters whose Python processes all run on this machine.
 _LOCAL: Final = re.compile(r"local(\[.*\]|-cluster\[.*\])?")
 _PYTHON_SETTINGS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
@@ -36,20 +36,20 @@ def check_pyspark() -> None:
 def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     """Make ``format("lakehouse")`` known to this session.
 
-    Call it if Spark cannot find the package by itself: if an interpreter that is not activated runs the script
-    (``venv/bin/python job.py``, an IDE), or if the package came by ``--packages``. In other cases it does no harm. If
-    the session is local and no setting names a Python, Spark's Python processes then use the interpreter that runs this
-    program. A session made by ``newSession()`` needs its own call.
+    Call it if Spark cannot find the package by itself: if the script runs in a virtual environment that is not
+    activated (``venv/bin/python job.py``, an IDE), or if the package came by ``--packages``. In other cases it does no
+    harm. If the session is local and no setting names a Python, Spark's Python processes will use the interpreter that
+    runs this program. A session made by ``newSession()`` needs a call of its own.
 
     Args:
         spark: the session, of classic Spark or Spark Connect.
         pushdown: whether to switch ``spark.sql.python.filterPushdown.enabled`` on too, so that ordinary filters of
-            frames made by ``lakeformat.spark.read`` skip files (Spark 4.1 or later). The setting belongs to the
-            session: Spark then offers filters to *every* Python data source. On Spark 4.1 to 4.3 another source that
-            takes filters can return rows of another query if one of its DataFrames or views is used twice, because
-            Spark keeps one plan for all scans of it. A plain ``load()`` of this source takes no filters there;
-            ``lakeformat.spark.pushdown`` explains ``read(..., via="source")``. False, the default, leaves the setting
-            as it is.
+            frames made by ``lakeformat.spark.read`` skip files (Spark 4.1 or later). The setting affects the whole
+            session: Spark then passes filters to *every* Python data source. Spark 4.1 to 4.3 have a defect: if a
+            DataFrame or view of another source that accepts filters is used twice, a query can return the rows of the
+            other query, because Spark keeps one plan for all scans of it. This source avoids the defect: a plain
+            ``load()`` accepts no filters in these releases, and frames of ``read(..., via="source")`` are guarded as
+            ``lakeformat.spark.pushdown`` explains. False, the default, leaves the setting as it is.
 
     Raises:
         ImportError: PySpark is missing or too old.
@@ -68,18 +68,19 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
 
 
 def use_this_python(spark: SparkSession) -> None:
-    """Call `register` if Spark would start another Python than the one that runs this program."""
+    """Make Spark's workers use this program's Python. If that changed their Python, register the data source too."""
     if _choose_python(spark):
         _register_source(spark)
 
 
 def _choose_python(spark: SparkSession) -> bool:
-    """Make a local session start this program's Python, unless a setting names one. Return whether this changed.
+    """Make a local session start this program's Python, unless a setting names one. Return whether the Python changed.
 
-    Without a setting Spark starts ``python3`` of its ``PATH``, which is another installation if the environment is not
-    activated. Executors on other machines may not have this program's path, so their sessions stay as they are.
+    Without a setting Spark starts the ``python3`` on its ``PATH``. If the virtual environment of this program is not
+    activated, that is another installation. Sessions with executors on other machines are not changed, because this
+    program's path may not exist there.
     """
-    context = getattr(spark, "_sc", None)  # Spark Connect has none: its server chose a Python when it started.
+    context = getattr(spark, "_sc", None)  # None over Spark Connect, whose server has already chosen a Python.
     if context is None or not _LOCAL.fullmatch(context.master) or not sys.executable:
         return False
     is_named = any(map(os.environ.get, ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")))
@@ -94,7 +95,7 @@ def _register_source(spark: SparkSession) -> None:
 
     try:
         spark.dataSource.register(DefaultSource)
-    except Exception as error:  # Spark 4.0 refuses a name it has already found by itself.
+    except Exception as error:  # Spark 4.0 raises an error if it has found the source by itself before.
         condition = getattr(error, "getCondition", getattr(error, "getErrorClass", str))()
         if condition != "DATA_SOURCE_ALREADY_EXISTS":
             raise

@@ -1,15 +1,16 @@
-"""Table services on executors: cleaning, compaction and clustering. Rows never come to this process.
+"""Table services that run on Spark's executors: cleaning, compaction and clustering. The driver reads no rows.
 
-If the executors are this process (a local master), the service runs in this process without Spark jobs.
+Under a local master there are no executors, so the services run in this process, without Spark jobs.
 
-**Clean.** Tasks delete files if there are more than some thousand.
+**Clean.** If there are more than `_FEW` files to delete, tasks delete them; otherwise the driver does.
 
-**Compaction.** A task makes the base files of some slices, one after the other. Memory of a task: the log records of
-one slice, and two row groups.
+**Compaction.** A task writes the base files of several file slices, one after the other. Memory of a task: the log
+records of one slice, and two row groups.
 
-**Clustering.** Small groups take one task each. A large group takes three jobs: a task computes its curve and ranges
-from a sample; tasks sort its files into runs, some files each; tasks merge the runs of a range into base files. Rows go
-through the stage folder and never through the JVM. Memory of a task: a share of the sort buffer.
+**Clustering.** A task rewrites one or more small groups. A large group is rewritten in three jobs. First, one task
+computes the sort order and its ranges from a sample. Then each of several tasks reads some of the files and writes
+their rows as sorted runs to the stage folder. Last, tasks merge the runs of each range into base files. Rows never go
+through the JVM. Memory of a task: the sort buffer of the settings divided by `_SHARE`.
 """
 
 from __future__ import annotations
@@ -68,23 +69,23 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkCompactor", "SparkDeleter", "SparkRewriter", "compactor_for", "deleter_for", "rewriter_for"]
 
-#: Up to this number of files the driver deletes the files itself, because a Spark job takes longer.
+#: Maximum number of files that the driver deletes itself. For so few files a Spark job would take longer.
 _FEW: Final = 1_000
 
 
 @dataclass(frozen=True)
 class SparkDeleter:
-    """A deleter of files in tasks; see `lakeformat.services.clean.run.Deleter`.
+    """A deleter that deletes files in Spark tasks; see `lakeformat.services.clean.run.Deleter`.
 
     Attributes:
-        few: up to this number of files, this process deletes them itself.
+        few: maximum number of files that are deleted in this process, without a Spark job.
     """
 
     spark: SparkSession
     few: int = _FEW
 
     def __call__(self, storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
-        """Delete the files. Return the paths that could not be deleted, with the reason."""
+        """Delete the files. Return a mapping of each path that could not be deleted to the reason."""
         if len(paths) <= self.few:
             return delete_in_process(storage, paths)
         tasks = min(cores(self.spark), -(-len(paths) // max(1, self.few)))
@@ -101,16 +102,16 @@ class SparkDeleter:
 
 
 def deleter_for(spark: SparkSession) -> Deleter:
-    """Return a deleter that uses the executors. If there are no executors, return one that runs in this process."""
+    """Return a deleter that runs on the executors, or in this process if there are no executors."""
     return SparkDeleter(spark) if has_executors(spark) else delete_in_process
 
 
-#: Approximate bytes of files that one task reads. A clustering group with more bytes is divided.
+#: Target bytes of files that one task reads. A clustering group with more bytes is divided among several tasks.
 _TASK_BYTES: Final = 64 << 20
 
 
 class SparkCompactor:
-    """A compactor that runs as a Spark job; see `lakeformat.services.compact.rewrite.Compactor`."""
+    """A compactor that merges file slices in Spark tasks; see `lakeformat.services.compact.rewrite.Compactor`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -118,7 +119,7 @@ class SparkCompactor:
     def __call__(
         self, context: TableContext, slices: Sequence[SliceToCompact], settings: CompactSettings
     ) -> list[WrittenFile]:
-        """Write the new base files of all slices into the settings' folder, and return them."""
+        """Write a new base file for each slice into the folder that the settings name, and return the files."""
         storage = context.storage
         tasks = bundle_work(self._spark, [one.file_slice.size_bytes for one in slices], task_bytes=_TASK_BYTES)
         if not tasks:
@@ -128,7 +129,7 @@ class SparkCompactor:
             with plain_errors(), reuse_memory():
                 for task in task_numbers(batches):
                     for at in tasks[task]:
-                        named = replace(settings, write_token=f"{at}-{attempt_id()}")  # Unique per attempt.
+                        named = replace(settings, write_token=f"{at}-{attempt_id()}")  # Makes the file name unique.
                         yield from answer_rows([asdict(compact_slice(storage, slices[at], named, threads=False))])
 
         frame = numbered_tasks(self._spark, len(tasks), run, ANSWER)
@@ -136,34 +137,39 @@ class SparkCompactor:
 
 
 def compactor_for(spark: SparkSession) -> Compactor:
-    """Return a compactor that uses the executors. If there are no executors, return one that runs in this process."""
+    """Return a compactor that runs on the executors, or in this process if there are no executors."""
     return SparkCompactor(spark) if has_executors(spark) else compact_in_process
 
 
-#: A task's sort buffer is the buffer of the settings divided by this.
+#: Divisor of the sort buffer in the settings. The buffer is meant for a whole process, but several tasks share the
+#: memory of an executor.
 _SHARE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Spill:
-    """Slices of a group that one task sorts into runs."""
+    """The work of one task: file slices of a clustering group, whose rows it writes as sorted runs.
+
+    Attributes:
+        group: index of the group.
+    """
 
     group: int
     slices: tuple[SliceToCluster, ...]
 
 
 class SparkRewriter:
-    """A rewriter of clustering groups that runs as Spark jobs; see `lakeformat.services.cluster.run.Rewriter`.
+    """A rewriter that rewrites clustering groups in Spark tasks; see `lakeformat.services.cluster.run.Rewriter`.
 
     Args:
-        task_bytes: approximate bytes of files that one task reads.
+        task_bytes: target bytes of files that one task reads.
     """
 
     def __init__(self, spark: SparkSession, *, task_bytes: int = _TASK_BYTES) -> None:
         self._spark, self._task_bytes = spark, task_bytes
 
     def __call__(self, context: TableContext, groups: Sequence[Group], settings: RewriteSettings) -> list[WrittenFile]:
-        """Write the new files of all groups into the settings' folder, and return them."""
+        """Write the new files of all groups into the folder that the settings name, and return the files."""
         settings = replace(settings, buffer_bytes=settings.buffer_bytes // _SHARE)
         sizes = [group.size_bytes for group in groups]
         divided = [at for at, size in enumerate(sizes) if size > self._task_bytes and settings.ordering.columns]
@@ -178,12 +184,12 @@ class SparkRewriter:
         tasks: Sequence[Sequence[int]],
         step: Callable[[int], Iterable[dict[str, Any]]],
     ) -> list[Any]:
-        """Run a job, and return its rows in any order.
+        """Run a job, and return the rows that its tasks return, in any order. Without tasks run nothing.
 
         Args:
-            what: the step, for Spark's UI.
-            tasks: the numbers of the pieces of work of each task.
-            step: does the piece of a number, and returns rows.
+            what: name of the step, which Spark's UI shows.
+            tasks: for each task the indexes of its work items.
+            step: function that does the work item of an index and returns rows.
         """
         if not tasks:
             return []
@@ -222,7 +228,7 @@ class SparkRewriter:
 
         found = self._run(storage, "sample ranges", [[at] for at in range(len(order))], ranged)
         ranges: dict[int, CurveRanges] = {
-            one["group"]: pickle.loads(base64.b85decode(one["ranges"]))  # noqa: S301  Our own task pickled it.
+            one["group"]: pickle.loads(base64.b85decode(one["ranges"]))  # noqa: S301  A task of this job pickled it.
             for one in found
         }
         spills = [
@@ -261,7 +267,7 @@ class SparkRewriter:
 
 
 def rewriter_for(spark: SparkSession) -> Rewriter:
-    """Return a rewriter that uses the executors. If there are no executors, return one that runs in this process."""
+    """Return a rewriter that runs on the executors, or in this process if there are no executors."""
     return SparkRewriter(spark) if has_executors(spark) else rewrite_in_process
 
 
@@ -270,5 +276,9 @@ def _rows(spilled: Sequence[SpillFile], number: int) -> int:
 
 
 def _with_unique_token(settings: RewriteSettings, number: int) -> RewriteSettings:
-    """Return the settings with a write token, and so with file names, that no other attempt uses."""
+    """Return the settings with a write token that no other task attempt uses, so that its file names are unique.
+
+    Args:
+        number: number of the task's work item.
+    """
     return replace(settings, write_token=f"{number}-{attempt_id()}")

@@ -1,4 +1,4 @@
-"""The data source that Spark calls. It imports only pyspark before a table is opened."""
+"""The data source ``lakehouse`` as Spark calls it. The module imports only pyspark, so that Spark finds it fast."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class LakehouseSource(DataSource):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle. Spark keeps it with the relation, so all later scans see one snapshot."""
+        """Return the state to pickle, with the `Relation`.
+
+        Spark keeps the pickled source with its own relation, so all later scans of the relation read the same snapshot.
+        """
         self._prepare()
         return self.__dict__
 
@@ -50,14 +53,14 @@ class LakehouseSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
+        """Return the name for ``format(...)``."""
         return "lakehouse"
 
     def schema(self) -> StructType:
-        """Return the columns of a read without a user schema.
+        """Return the columns of a read for which the user gives no schema.
 
         Raises:
-            UnsupportedTableError: a table of Spark's catalog, for which Spark passes no path.
+            UnsupportedTableError: the table is in Spark's catalog, for which Spark passes no path.
         """
         from lakeformat.errors import UnsupportedTableError
         from lakeformat.spark.host import plain_errors
@@ -72,23 +75,23 @@ class LakehouseSource(DataSource):
         return read_columns_schema(dict(self.options), self._prepare())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a batch reader."""
+        """Return the reader of a batch query."""
         from lakeformat.spark.reads.reader import make_reader
 
         self._refuse_catalog()
         return make_reader(dict(self.options), schema, self._relation)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return a batch writer. Spark calls this when the write runs, never for EXPLAIN."""
+        """Return the writer of a batch query. Spark calls this when the write runs, but not for EXPLAIN."""
         from lakeformat.spark.writes.writer import make_writer
 
         self._refuse_catalog()
         return make_writer(dict(self.options), schema, overwrite)
 
     def _refuse_catalog(self) -> None:
-        """Refuse a table of Spark's catalog: it has no options, and so no path.
+        """Raise `InvalidOptionError` if there is no path, as for a table of Spark's catalog.
 
-        A ``load()`` without a path does not reach this method, because Spark calls `schema` first.
+        For a ``load()`` without a path, Spark calls `schema` first, which raises its own error.
         """
         from lakeformat.errors import InvalidOptionError
         from lakeformat.spark.host import plain_errors
@@ -102,14 +105,14 @@ class LakehouseSource(DataSource):
                 )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name.
-        """Return a reader of a stream."""
+        """Return the reader of a streaming query."""
         from lakeformat.spark.streams.reader import make_stream_reader
 
         self._refuse_catalog()
         return make_stream_reader(dict(self.options), schema, self._relation)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Return a writer of one batch of a stream."""
+        """Return a writer of batches of a streaming query."""
         from lakeformat.spark.streams.writer import make_stream_writer
 
         self._refuse_catalog()

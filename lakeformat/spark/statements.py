@@ -1,6 +1,6 @@
-"""``sql(spark, text)``: Spark SQL over tables that no catalog knows, by path or by a view's name.
+"""``sql(spark, text)``: SQL statements over tables that are not in Spark's catalog, named by path or by `view`.
 
-Spark computes queries, conditions and values. `LakehouseTable` writes the rows that change: one commit per statement.
+Spark computes queries, conditions and values. `LakehouseTable` writes the rows that change, one commit per statement.
 """
 
 from __future__ import annotations
@@ -60,20 +60,21 @@ if TYPE_CHECKING:
 
 __all__ = ["sql", "view"]
 
-#: Prefixes of the session's settings that hold the path and the options of a view, on classic Spark and over Connect.
+#: Prefix of the session's settings that store the path of each named table. Settings work over Spark Connect too.
 _VIEW: Final = "lakeformat.view."
+#: Prefix of the session's settings that store the options of each named table, as JSON.
 _OPTIONS: Final = "lakeformat.options.of.view."
-#: The Spark expression of a generated key.
+#: Template of the Spark expression that generates record keys; the placeholder gets an id that is unique per statement.
 _NEW_KEY: Final = "concat('{}_0_', cast(monotonically_increasing_id() as string))"
 
 
 @spark_public
 def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame:
-    """Give a table a name for `sql`: a temporary view, which `sql` keeps at the newest commit.
+    """Create a temporary view of a table. In statements of `sql` its name means the table at its newest commit.
 
     Args:
         spark: the session, of classic Spark or Spark Connect.
-        name: letters, digits and ``_``.
+        name: name of the view; letters, digits and ``_``.
         path: folder or URL of the table.
         options: as for `lakeformat.spark.read`.
 
@@ -81,7 +82,7 @@ def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame
         the table as a DataFrame.
 
     Raises:
-        InvalidInputError: ``name`` has other characters.
+        InvalidInputError: ``name`` is empty or has other characters.
         TableNotFoundError: there is no table at the path.
     """
     if not re.fullmatch(r"\w+", name):
@@ -94,25 +95,25 @@ def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame
 
 
 class _Views:
-    """The registry of the session's table names; see `KnownTables`. The names are kept in the session's settings."""
+    """The names of tables in one session, stored in the session's settings; implements `KnownTables`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
 
     def get(self, name: str) -> KnownTable | None:
-        """Return the table that `view` or ``create table`` gave the name to; None if there is none."""
+        """Return the table that `view` or ``create table`` registered under the name; None if there is none."""
         path = self.spark.conf.get(_VIEW + name.lower(), None)
         if path is None:
             return None
         return KnownTable(str(path), json.loads(self.spark.conf.get(_OPTIONS + name.lower(), None) or "{}"))
 
     def put(self, name: str, table: KnownTable) -> None:
-        """Give a table a name, as `view` does. Reads and writes by that name use the table's options."""
+        """Register a table under a name, and create its view. Reads and writes by that name use the table's options."""
         view(self.spark, name, table.path, **table.options)
         self.spark.conf.set(_OPTIONS + name.lower(), json.dumps(dict(table.options)))
 
     def forget(self, name: str) -> None:
-        """Remove a name and its view."""
+        """Remove a name and its view. The table itself is not deleted."""
         self.spark.conf.unset(_VIEW + name.lower())
         self.spark.conf.unset(_OPTIONS + name.lower())
         self.spark.catalog.dropTempView(name)
@@ -120,28 +121,29 @@ class _Views:
 
 @spark_public
 def sql(spark: SparkSession, text: str) -> DataFrame:
-    """Run one statement, and return the rows of a query, or one row that says what a write did.
+    """Run one statement. Return the rows of a query; for a write, return one row with its instant and row counts.
 
     Examples:
         >>> frame = view(spark, "flights", "/data/flights")
         >>> sql(spark, "update flights set distance = distance + 1 where carrier = 'UA'").collect()[0].updated
         75
 
-    ``merge into``, ``update``, ``delete from``, ``insert into``, ``insert overwrite`` and ``call`` change tables that
-    `view` has named, or that the statement names by path (``lakehouse.`/data/flights```). ``create table ... using
-    lakehouse`` makes a table, in the session's warehouse if it has no location. ``describe``, ``show partitions``,
-    ``alter table``, ``optimize``, ``vacuum``, ``restore`` and ``truncate`` take such tables too. Every other statement
-    goes to ``spark.sql``. It sees such tables at their newest commit, or at the one that it names (``flights version as
-    of 3``). Spark computes all conditions and values. A merge may join on any condition. If two rows of the source
-    match one row of the table, the merge is refused.
+    A statement names a table of lakeformat by the name of its `view`, or by path (``lakehouse.`/data/flights```).
+    ``merge into``, ``update``, ``delete from``, ``insert into``, ``insert overwrite`` and ``call`` change such a table.
+    ``create table ... using lakehouse`` creates one, in the session's warehouse if no location is given. ``describe``,
+    ``show partitions``, ``alter table``, ``optimize``, ``vacuum``, ``restore`` and ``truncate`` accept such tables too.
+    Every other statement is passed to ``spark.sql``. It reads such tables at their newest commit, or at the version
+    that it names (``flights version as of 3``). Spark computes all conditions and values. A merge may join on any
+    condition. If two source rows match the same row of the table, the merge raises an error.
 
     Args:
         spark: the session, of classic Spark or Spark Connect.
         text: the statement.
 
     Raises:
-        InvalidInputError: a clause that is not supported, or a table without a name.
-        WriteConflictError: another writer was in the way; a retry is safe.
+        InvalidInputError: a clause is not supported, or two source rows match one row.
+        TableNotFoundError: a written table has no view of that name, or does not exist.
+        WriteConflictError: another writer changed the same files; a retry is safe.
     """
     said = text.strip().rstrip(";")
     runner = _Runner(spark, said)
@@ -149,14 +151,14 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
 
 
 class _Runner:
-    """The execution of one statement in one session."""
+    """The executor of one statement in one session. It implements `Host` for ``create table``."""
 
     def __init__(self, spark: SparkSession, text: str) -> None:
         self.spark, self.views, self.text = spark, _Views(spark), text
         self._ready: set[str] = set()
 
     def run(self, statement: AnyStatement, text: str) -> DataFrame:
-        """Run the statement. If its target is a table of Spark's own catalog, pass it to Spark."""
+        """Run the statement. If its target is a table in Spark's catalog, pass the text to ``spark.sql``."""
         if isinstance(statement, Change) and self._is_sparks(statement.target):
             return self.query(text)
         match statement:
@@ -180,7 +182,7 @@ class _Runner:
                 return self._rows(run_on_table(statement, self._table(statement.target)[0]))
 
     def change(self, said: Change) -> DataFrame:
-        """Run ``insert``, ``update``, ``delete`` or ``merge``."""
+        """Run an ``insert``, ``update``, ``delete`` or ``merge``. Return one row with the instant and row counts."""
         parts = read_change(said)
         match parts:
             case MergeInto():
@@ -192,7 +194,7 @@ class _Runner:
             case Delete():
                 table, _ = self._table(parts.target)
                 where = find_plain_where(said, _columns(table, table.context.snapshot()))
-                if where is not None and not table.config.takes_logs:  # Tables with log files delete by key.
+                if where is not None and not table.config.takes_logs:  # Merge-on-read tables log the keys, see below.
                     return self._result_frame(table.delete(where=where))
                 return self._merge_without_source(parts.target, (When("matched", parts.where, "delete"),))
 
@@ -203,23 +205,23 @@ class _Runner:
     def _rows(self, answer: pa.Table) -> DataFrame:
         return self.spark.createDataFrame(answer.to_pylist(), spark_schema(answer.schema))
 
-    # --- as `Host` of `create_table` -------------------------------------------------------------------
+    # --- the methods of the protocol `Host`, which `create_table` calls ---------------------------------
 
     def default_path(self, name: str) -> str:
-        """Return the path of a table without a location: a folder of the session's warehouse, as for Spark's tables."""
+        """Return the path of a new table without a location: a folder in the session's warehouse, as Spark does it."""
         return f"{str(self.spark.conf.get('spark.sql.warehouse.dir')).rstrip('/')}/{name.lower()}"
 
     def select(self, query: str) -> tuple[DataFrame, pa.Schema]:
-        """Return the rows of a query as a DataFrame, and their columns. The query does not run yet."""
+        """Return a query as a DataFrame that is not yet evaluated, and its schema as Arrow."""
         rows = self.query(query)
         return rows, arrow_schema(rows.schema)
 
     def overwrite(self, table: KnownTable, rows: DataFrame) -> WriteResult:
-        """Replace the rows of a table."""
+        """Replace all rows of a table by these rows, in one commit."""
         return self._open(table).overwrite(rows)
 
     def _open(self, known: KnownTable) -> LakehouseTable:
-        """Open a table whose commits store the statement's text."""
+        """Open a table for this statement. Commits through the returned object store the statement's text."""
         table = LakehouseTable.forPath(self.spark, known.path, **known.options)
         return LakehouseTable(self.spark, table.context, with_statement(table.options, self.text))
 
@@ -233,11 +235,14 @@ class _Runner:
         return self._open(known), known.path
 
     def query(self, text: str) -> DataFrame:
-        """Return the rows of a query. Tables without a version are read at their newest commit."""
+        """Return the rows of a query. Tables that it names without a version are read at their newest commit."""
         return self.spark.sql(self.make_views(text))
 
     def make_views(self, text: str) -> str:
-        """Make a view of each table that a text names. Return the text with the views' names in place of paths."""
+        """Create or refresh a view of each table that a text names, so that Spark can run the text.
+
+        Return the text with a view's name instead of each path and each version clause.
+        """
         plain, found = replace_tables(
             text, Dialect.SPARK, lambda name: self.views.get(name) is not None, lambda path: False
         )
@@ -253,7 +258,7 @@ class _Runner:
         return plain
 
     def _read_past(self, past: PastTable | ChangedTable) -> DataFrame:
-        """Return a table as it was at an instant, or its changes in a range of commits."""
+        """Return a table as it was at the version in the statement, or its changes in a range of commits."""
         table, path = self._table(past.target)
         if isinstance(past, PastTable):
             return read(self.spark, path, as_of=resolve_as_of(table.context.store, past.kind, past.point))
@@ -263,13 +268,13 @@ class _Runner:
         return self.spark.read.format("lakehouse").options(**asked).load(path)
 
     def call(self, call: Call) -> DataFrame:
-        """Run a procedure."""
+        """Run the procedure of a ``call`` statement, and return its result rows."""
         said = find_called_table(call)
         known = self.views.get(said) or KnownTable(said)
         return self._rows(run_call(call, self._open(known)))
 
     def insert(self, said: Insert) -> DataFrame:
-        """Insert rows. Columns are matched by the names in the statement, else by position."""
+        """Run an insert. The statement's column list names the query's columns; without it they match by position."""
         table, _ = self._table(said.target)
         columns = _columns(table, table.context.writable_snapshot())
         wanted = said.columns or tuple(name for name in columns.names if name.lower() not in _lower(said.partition))
@@ -290,14 +295,14 @@ class _Runner:
         return self._result_frame(table.insert_overwrite(fitted) if is_partitioned else table.overwrite(fitted))
 
     def _merge_without_source(self, target: TableName, whens: tuple[When, ...]) -> DataFrame:
-        """Run an update or a delete as a merge without a source: Spark computes its conditions and values."""
+        """Run an update or a delete: Spark evaluates its condition and values on all rows of the table."""
         table, path = self._table(target)
         snapshot = table.context.writable_snapshot()
         stored = self._at(path, snapshot).alias(target.qualifier)
         return self._merge_computed_rows(table, snapshot, stored, target, whens, None)
 
     def merge(self, said: MergeInto) -> DataFrame:
-        """Run a merge: Spark joins and computes the rows that change. They are merged by key in one commit."""
+        """Run a merge: Spark joins source and table and computes the changed rows, which are merged by key."""
         from pyspark.sql import functions
 
         table, path = self._table(said.target)
@@ -319,11 +324,15 @@ class _Runner:
         whens: Sequence[When],
         source: tuple[str, Sequence[str]] | None,
     ) -> DataFrame:
-        """Let Spark compute the rows that change, and merge them by key.
+        """Let Spark compute the changed rows of an update, delete or merge. Merge them into the table by key.
+
+        Each changed row has the number of the WHEN clause that applies to it, and the new values of all columns.
 
         Args:
+            snapshot: the snapshot that ``joined`` reads.
             joined: rows of the table, joined with the source if there is one.
-            source: the qualifier of the source's columns, and their names; None without a source.
+            whens: the clauses of the statement.
+            source: the qualifier of the source's columns, and their names; None for an update or delete.
         """
         from pyspark.sql import functions
 
@@ -336,7 +345,8 @@ class _Runner:
         taken = joined.withColumn(
             CLAUSE_NUMBER, functions.expr(self.make_views(clause_number(whens, has_source=source is not None)))
         )
-        # An update must not change key or partition columns. The number `MOVED` marks rows whose update would.
+        # An update must not change key or partition columns. If it does, the row gets the number `MOVED`, which no
+        # clause has. The merge then raises an error, because the row changes no row of the table.
         moved = moved_condition(whens, fixed, source)
         marked = f"case when {moved} then {MOVED} else {CLAUSE_NUMBER} end as {CLAUSE_NUMBER}"
         inserts = [When(when.on, None, "delete") if when.action == "update" else when for when in whens]
@@ -352,9 +362,10 @@ class _Runner:
         return self._result_frame(table._merge_computed(self._cast_to_table(rows, columns), clauses, snapshot))
 
     def _casts(self, columns: pa.Schema) -> dict[str, str]:
-        """Return column -> the type to which its values are cast; ``""`` for no cast.
+        """Return a mapping of column name to the SQL type to which its new values are cast; ``""`` for no cast.
 
-        Values are cast only in ANSI mode: there Spark's casts raise an error if a value does not fit.
+        Values are cast only in ANSI mode, in which a cast of a value that does not fit raises an error. Nested types
+        are never cast.
         """
         fields = spark_schema(columns).fields
         is_plain = {field.name: not hasattr(field.dataType, "fields") for field in fields}
@@ -366,11 +377,14 @@ class _Runner:
         return str(self.spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
 
     def _at(self, path: str, snapshot: Snapshot) -> DataFrame:
-        """Return the table at a snapshot. If the table has no record key, the frame has the generated keys too."""
+        """Read the table at a snapshot. Without record key, include the meta columns, which have the generated keys."""
         return read(self.spark, path, as_of=snapshot.instant_time, meta_columns=not snapshot.config.record_fields)
 
     def _cast_to_table(self, rows: DataFrame, columns: pa.Schema) -> DataFrame:
-        """Cast the rows to the table's types in ANSI mode, in which a value that does not fit raises an error."""
+        """Cast the rows to the table's types in ANSI mode, in which a value that does not fit raises an error.
+
+        In other modes Spark would replace such a value by null, so the rows are returned unchanged.
+        """
         from pyspark.sql import functions
 
         if not self._casts_fail():

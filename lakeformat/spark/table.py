@@ -1,4 +1,6 @@
-"""A table in Spark: Spark's own shuffle brings each row to the task that writes its file group.
+"""The class `LakehouseTable`: a Hudi table that is read and written as Spark DataFrames.
+
+For most writes Spark's shuffle sends each row to the task that writes the row's file group.
 
 Examples:
     >>> table = LakehouseTable.forPath(spark, "/data/flights", recordkey="flight_id")
@@ -67,15 +69,15 @@ _OPERATION: Final = "hoodie.datasource.write.operation"
 
 @spark_public
 class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compaction, Maintenance, Versioning):
-    """A Hudi table in Spark, written by all executors. Make one with `forPath` or `create`.
+    """A Hudi table in Spark, written by all executors. Get one from `forPath` or `create`.
 
-    Each verb runs a few Spark jobs and returns when the commit is visible. This process plans and publishes, so it
-    must reach the table's storage itself. Rows come to this process only in `plan`. Its memory grows with the number
-    of files, not with their rows; a task holds the rows of one file group.
+    Each method that writes runs a few Spark jobs and returns when the commit is visible. The driver plans the write and
+    publishes the commit, so it must be able to access the table's storage itself. Its memory grows with the number of
+    files, not of rows. The driver reads rows only in `plan`, `merge` and `update` with Spark expressions, and in writes
+    with a global or bucket index or a duplicate policy. A task keeps the rows of one file group in memory.
 
-    `lakeformat.Table` has the same verbs on Arrow data, and raises the same errors, whether this process or a task
-    found them. A verb does its work when it is called; with ``dry_run=True`` it changes nothing and returns what it
-    would do.
+    `lakeformat.Table` has the same methods on Arrow data. Both raise the same errors, also for errors in tasks. A
+    method does its work when it is called; with ``dry_run=True`` it changes nothing and returns what it would do.
     """
 
     _options_are_given = "; options are given to LakehouseTable.forPath(spark, path, ...)"
@@ -84,16 +86,16 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         self._spark, self.context, self.options = spark, context, options
 
     @classmethod
-    def forPath(  # noqa: N802  Spark's style.
+    def forPath(  # noqa: N802  Spark's naming style.
         cls, spark: SparkSession, path: str | os.PathLike[str], **options: Any
     ) -> LakehouseTable:
-        """Return the table at a path. If there is none, the first write makes it from the options.
+        """Return the table at a path. If the path holds no table, the first write creates it with these options.
 
         Args:
             spark: the session, of classic Spark or Spark Connect.
-            path: folder or URL, as executors see it too.
-            options: Hudi's option names or the short aliases, as for ``df.write``; ``storage_options`` goes to
-                fsspec, here and in tasks, and is never shown.
+            path: folder or URL of the table, valid on the executors too.
+            options: Hudi's option names or the short aliases, as for ``df.write``. ``storage_options`` goes to fsspec
+                in this process and in tasks; its values never appear in messages.
 
         Raises:
             InvalidOptionError: an option is unknown or bad.
@@ -118,26 +120,27 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         insert: bool = False,
         **options: Any,
     ) -> LakehouseTable:
-        """Make a table. By default it is empty, copy-on-write and of table version 6.
+        """Create a table. By default it is empty, copy-on-write and of table version 6.
 
         Args:
             spark: the session, of classic Spark or Spark Connect.
-            path: folder or URL, as executors see it too.
-            schema: the columns, or a DataFrame that has them. No row is written without ``insert``.
+            path: folder or URL of the table, valid on the executors too.
+            schema: the columns, or a DataFrame, whose columns the table gets. Its rows are written only with
+                ``insert``.
             record_key: columns that identify a row. By default none: each row gets a generated key, and rows can be
                 added and overwritten, but not upserted.
-            partition_by: columns that make the folders; none by default.
+            partition_by: columns whose values name the partition folders; none by default.
             ordering: the column that decides which of two rows with one key is newer; none by default.
-            if_exists: ``open`` (the default) opens a table of the same settings that exists already; ``error``
-                refuses.
-            insert: whether to insert the DataFrame's rows; false by default. A table that has a commit already is
-                refused.
+            if_exists: what to do if the path holds a table already. ``open`` (the default) opens it if it has the
+                same settings; ``error`` raises `InvalidOptionError`.
+            insert: whether to insert the DataFrame's rows; false by default. If the table has a commit already,
+                `InvalidInputError` is raised.
             options: Hudi's option names or the short aliases; see `forPath`.
 
         Raises:
             InvalidOptionError: an unknown or bad option, or the path holds a table with other settings.
             SchemaMismatchError: a named column is not in the schema, or a type cannot be stored.
-            InvalidInputError: ``insert`` without rows, or for a table that has commits.
+            InvalidInputError: ``insert`` is true, but ``schema`` is not a DataFrame or the table has commits.
         """
         table = cls.forPath(spark, path, **table_options(record_key, partition_by, ordering, if_exists, options))
         columns = incoming_schema(arrow_schema(getattr(schema, "schema", schema)))
@@ -175,10 +178,12 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         return self._run_services(self._merge_staged(rows, clauses, options, hooks))
 
     def _merge_computed(self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot) -> WriteResult:
-        """Merge rows that were computed from a snapshot of the table. Each row must change exactly one row.
+        """Merge rows that Spark computed from the table. Each row must change exactly one row of the table.
 
         Args:
-            seen: the snapshot. If another writer has changed the rows' files since, it is a conflict.
+            rows: the computed rows, with the columns that the clauses use.
+            seen: the snapshot that the rows were computed from. If another writer has changed the files of these rows
+                since, `WriteConflictError` is raised.
         """
         return self._run_services(self._merge_staged(rows, clauses, self._options_in(None), {}, seen, exact=True))
 
@@ -196,7 +201,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         return deleter_for(self._spark)
 
     def _run_services(self, result: WriteResult) -> WriteResult:
-        """Run the table services that are due after a write. Return the write's result with what the services did."""
+        """Run the table services that are due after a write. Return the result, completed by what they did."""
         executors = Executors(self._rewriter(), self._compactor(), self._deleter())
         return run_services_after_write(result, self.context, self.options, executors)
 
@@ -206,14 +211,14 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
     def _update_computed(
         self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
     ) -> WriteResult:
-        """Update by Spark expressions: Spark reads the rows and computes, and the results are merged by key."""
+        """Update by Spark expressions: Spark computes the new values of the rows, which are then merged by key."""
         from pyspark.sql import Column, functions
 
         snapshot = self.context.writable_snapshot()
         table, config = snapshot.columns(self.context.storage.location), snapshot.config
         if where is not None and not isinstance(where, str):
             raise where_type_error(where, "Spark SQL text where Spark computes the values")
-        bind_condition(where, table, options)  # Refuse a wrong condition here, before tasks run.
+        bind_condition(where, table, options)  # Raise errors of the condition now, before a Spark job.
         fields = {name: find_settable(name, table, config) for name in values}
         said = {"where": where, TIME_ZONE: where and options.read.time_zone, "as.of.instant": snapshot.instant_time}
         given = {key: text for key, text in said.items() if text} | storage_secrets(self.context)
@@ -280,7 +285,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         return self._run_services(self._write_rows(rows, job, snapshot, parsed))
 
     def _write_rows(self, rows: DataFrame, job: WriteJob, snapshot: Snapshot, hooks: Hooks) -> WriteResult:
-        """Write the rows. The operation and the index decide whether tasks or this process write the files."""
+        """Write the rows. Tasks write the files, unless an index or a setting needs all keys in one process."""
         shuffle = SparkShuffle(self._spark, self.context, job)
         if needs_all := _needs_all_keys(job):
             location = self.context.storage.location
@@ -301,7 +306,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
     def _write_in_driver(
         self, rows: DataFrame, shuffle: SparkShuffle, job: WriteJob, snapshot: Snapshot, hooks: Hooks
     ) -> WriteResult:
-        """Let tasks stage the rows, and merge them in this process."""
+        """Write the rows in this process, after tasks have prepared them and written them to stage files."""
         session = WriteSession(self.context, job, hooks)
         try:
             with reuse_memory():
@@ -334,7 +339,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
 
 
 def _needs_all_keys(job: WriteJob) -> str:
-    """Return the setting of the write that needs all keys in one process; ``""`` if there is none."""
+    """Return the setting, as text for a message, that needs all keys in one process; ``""`` if there is none."""
     index = job.index_settings
     if index.is_global or index.has_buckets:
         return f"index {index.kind}"
@@ -342,7 +347,7 @@ def _needs_all_keys(job: WriteJob) -> str:
 
 
 def _frame(rows: Any) -> DataFrame:
-    """Return the rows if they are a DataFrame, of classic Spark or Spark Connect; else raise `InvalidInputError`."""
+    """Return ``rows`` if it is a DataFrame of classic Spark or Spark Connect; else raise `InvalidInputError`."""
     from pyspark.sql import DataFrame
 
     if not isinstance(rows, DataFrame):

@@ -1,4 +1,4 @@
-"""The read verbs of `lakeformat.spark.LakehouseTable`: those of plain Python, and rows as DataFrames."""
+"""The methods of `lakeformat.spark.LakehouseTable` that read: rows as DataFrames, and facts about the table."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _VERIFY: Final = "lakeformat.read.verify"
 
 @spark_public
 class SparkReading(ReadVerbs):
-    """The read verbs; those that return no rows run in this process, without a Spark job."""
+    """The methods that read a table. Methods that return no rows run in this process, without a Spark job."""
 
     _spark: SparkSession
 
     def _options_in(self, time_zone: str | None) -> Options:
-        """Return the options of a read whose conditions use this time zone; by default the session's."""
+        """Return the options with this time zone for conditions; None means their own zone, else the session's."""
         return in_session_zone(self._spark, with_time_zone(self.options, time_zone))
 
     @property
@@ -52,35 +52,35 @@ class SparkReading(ReadVerbs):
         time_zone: str | None = None,
         via: str | None = None,
     ) -> DataFrame:
-        """Return the table as a DataFrame. The frame always shows the table as it is at the time of this call.
+        """Return a DataFrame of the table as it is at the time of this call. To read later commits, call `read` again.
 
-        Filters on partition columns leave out folders, other filters leave out row groups, and only columns that a
-        query needs are read. To see later commits, call `read` again. Executors must reach the table under its
-        path or URL.
+        Filters on partition columns skip folders, other filters skip row groups, and only the columns that a query
+        needs are read. The table's path or URL must be valid on the executors.
 
         Args:
-            columns: wanted columns, in order; all by default.
-            where: a Spark SQL condition, or a Spark ``Column``; applied exactly. Before Spark plans the read, files
-                are left out by their statistics. In a ``Column``, only comparisons of a column with literals of its
-                own type leave files out.
+            columns: names of the columns to read, in order; all by default.
+            where: a Spark SQL condition, or a Spark ``Column``. The rows are exactly those for which it is true. Files
+                whose statistics rule it out are skipped. In a ``Column``, only comparisons of a column with
+                literals of the column's own type can skip files.
             as_of: an instant time, a date or a datetime; now by default. A datetime without a zone is in the
-                timeline's zone, which is UTC in tables made by lakeformat.
-            limit: the greatest number of rows; any rows of the answer may be chosen. All by default.
+                timeline's zone, which is UTC in tables created by lakeformat.
+            limit: maximum number of rows; which rows is not defined. All rows by default.
             meta_columns: whether the five ``_hoodie_`` columns come first. By default the option ``meta_columns`` of
                 the table, else false.
-            verify: whether to check the skipping first: the files and row groups that would be skipped are read, and
-                no row in them may match. By default the option ``verify`` of the table, which is false.
+            verify: whether to test the skipping before the read: read the files and row groups that would be skipped,
+                and raise `SkippingError` if a row in them matches. By default the option ``verify`` of the table,
+                which is false.
             time_zone: the zone of texts and times without a zone in ``where`` that are compared with a timestamp
                 column. By default the option ``time_zone``, else the session's zone.
-            via: ``"native"``, Spark's own Parquet scan, or ``"source"``, ``format("lakehouse")``. By default the
-                first, unless there are too many files or Spark cannot read them. The logger ``lakeformat.spark``
-                says which one is used (INFO).
+            via: ``"native"`` reads by Spark's own Parquet scan, ``"source"`` by ``format("lakehouse")``. By default
+                Spark's scan is used, unless there are very many files or Spark cannot read more than half of them. The
+                logger ``lakeformat.spark`` reports the choice (INFO).
 
         Raises:
-            InvalidInputError: an unknown column or way, or a condition that cannot be answered exactly.
+            InvalidInputError: an unknown column or value of ``via``, or a condition that cannot be evaluated exactly.
             InvalidOptionError: an unknown argument.
-            InstantNotAvailableError: files of ``as_of`` are deleted.
-            SkippingError: with ``verify``, if skipping would have lost rows. The message names the files.
+            InstantNotAvailableError: files of the state at ``as_of`` have been deleted.
+            SkippingError: with ``verify``, skipping would lose rows. The message names the files.
         """
         from lakeformat.spark.reads.frames import read_rows
 
@@ -90,25 +90,27 @@ class SparkReading(ReadVerbs):
         return read_rows(self._spark, self.context, options, columns, where=where, as_of=as_of, limit=limit, via=via)
 
     def changes(self, since: AsOf | None = None, until: AsOf | None = None, *, images: bool = False) -> DataFrame:
-        """Return the rows that commits after ``since``, up to and including ``until``, wrote: an incremental query.
+        """Return the rows that were written by commits after ``since`` and up to ``until``: an incremental query.
 
         Args:
-            since: exclusive; an instant time (from table version 8 on a completion time), a date or a datetime;
-                ``"000"`` is before all commits. By default the option
+            since: exclusive start of the range: an instant time (from table version 8 on a completion time), a date or
+                a datetime; ``"000"`` is before all commits. By default the option
                 ``hoodie.datasource.read.begin.instanttime``.
-            until: inclusive; by default the option ``hoodie.datasource.read.end.instanttime``, else now.
-            images: whether to return every change, deletes too, with the row before and after it. Writes need no
-                setting for this. By default false: each row is returned once, as it is at the end of the range.
+            until: inclusive end of the range, in the same forms; by default the option
+                ``hoodie.datasource.read.end.instanttime``, else now.
+            images: whether to return every change, including deletes, with the row before and after the change. The
+                table needs no setting for this. By default false: each row that was written is returned once, as it is
+                at the end of the range.
 
         Returns:
             the rows without the meta columns. With ``images``, ``op`` (``i``, ``u`` or ``d``), ``ts_ms``, and the row
             ``before`` and ``after`` as JSON text, as Hudi returns them.
 
         Raises:
-            InvalidOptionError: no begin, or a bound that is not an instant.
+            InvalidOptionError: the range has no start, or a bound is not an instant.
             InstantNotAvailableError: with ``images``, commits of the range are archived or their files are deleted.
-                Without ``images``, the range ends before the oldest commit on the timeline; see
-                ``hoodie.datasource.read.incr.fallback.fulltablescan.enable``.
+                Without ``images``, the range ends before the oldest commit on the timeline; the option
+                ``hoodie.datasource.read.incr.fallback.fulltablescan.enable`` then allows a full scan instead.
         """
         from lakeformat.spark.reads.frames import read_table
 

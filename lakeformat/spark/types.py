@@ -16,20 +16,21 @@ from lakeformat.write.rows.schema import evolve
 
 __all__ = ["arrow_schema", "requested_schema", "spark_schema"]
 
-#: Spark 4.0 always gives timestamps the zone UTC. Later releases need this argument for it.
+#: Arguments of ``to_arrow_schema`` that give timestamps the zone UTC. Spark 4.0 has no such argument and
+#: always uses UTC.
 _ZONE: Final = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema of a read's columns. All are nullable. Timestamps without zone become timestamp_ntz."""
+    """Convert an Arrow schema to Spark's. Timestamps without zone become timestamp_ntz."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark expects of batches with this schema, including the names of list elements.
+    """Convert a Spark schema to Arrow. Spark accepts only batches with exactly this schema.
 
     Raises:
-        SchemaMismatchError: a type that Spark cannot turn into Arrow's.
+        SchemaMismatchError: Spark cannot convert a type to Arrow.
     """
     return pa.schema([_arrow_field(field) for field in schema])
 
@@ -42,10 +43,16 @@ def _arrow_field(field: StructField) -> pa.Field:
 
 
 def requested_schema(wanted: StructType, stored: pa.Schema) -> pa.Schema:
-    """Return a user's ``.schema(…)`` as Arrow. It may leave out, reorder and widen columns.
+    """Check the schema that the user gives for a read, and convert it to Arrow.
+
+    The schema may omit and reorder columns, and have wider types than the table.
+
+    Args:
+        wanted: the user's schema.
+        stored: the table's columns.
 
     Raises:
-        SchemaMismatchError: a column that the table lacks, or a type that cannot hold the stored one.
+        SchemaMismatchError: the table does not have a column, or a type cannot represent all values of the stored type.
     """
     schema, known = arrow_schema(wanted), set(stored.names)
     for field in schema:

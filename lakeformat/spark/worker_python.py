@@ -1,9 +1,10 @@
-"""``lakeformat-python``: a Python for Spark's workers that imports a compiled PySpark.
+"""``lakeformat-python``: a command that starts Python for Spark's workers so that they import PySpark faster.
 
-Spark puts ``pyspark.zip`` first on the path of every Python process that it starts, and Python keeps no compiled files
-of modules in a zip. The first write of a session starts processes of four kinds; each compiles PySpark again, which
-takes half a second of processor time. An installation by pip has the same code, compiled, beside the zip. This program
-removes such zips from ``PYTHONPATH`` and replaces itself by the Python that it was installed for:
+Spark puts ``pyspark.zip`` first on the import path of every Python process that it starts, and Python does not cache
+the compiled modules of a zip file. The first write of a session starts several such processes; each compiles PySpark
+again, which takes half a second of processor time. PySpark installed by pip has the same modules unpacked beside the
+zip, where Python caches them. This command removes such zips from ``PYTHONPATH`` and replaces itself by the Python that
+it was installed for:
 
     PYSPARK_PYTHON=lakeformat-python python job.py
 """
@@ -23,20 +24,20 @@ _ZIP: Final = re.compile(r"(?P<root>.+)/pyspark/python/lib/(?P<package>pyspark|p
 
 
 def main() -> None:
-    """Replace this process by ``python`` with the arguments of the command line."""
+    """Replace this process by Python with the arguments of the command line and the shortened ``PYTHONPATH``."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(without_zips(entries, sys.path))
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])  # noqa: S606  No shell is wanted.
 
 
 def without_zips(entries: Sequence[str], path: Sequence[str]) -> list[str]:
-    """Return the entries of ``PYTHONPATH`` without zips of Spark that the same installation has unpacked.
+    """Return the entries of ``PYTHONPATH`` without zips of Spark that are not needed.
 
-    A zip is left out if Python finds its package next in the installation that the zip belongs to.
+    A zip is not needed if, without it, Python would import its package from the same installation of PySpark.
 
     Args:
         entries: the entries of ``PYTHONPATH``.
-        path: where Python looks after the entries.
+        path: the folders that Python searches after the entries.
     """
     zips = {entry: match for entry in entries if (match := _ZIP.fullmatch(entry))}
     others = [Path(place) for place in (*entries, *path) if place and place not in zips]

@@ -1,7 +1,7 @@
-"""Spark expressions that compute the rows which an ``update``, ``delete`` or ``merge`` changes. Pure.
+"""Spark expressions that compute the rows which an ``update``, ``delete`` or ``merge`` changes. No I/O.
 
-Each row that changes has the number of its clause in the column `CLAUSE_NUMBER`, which is computed once. The number is
-`MOVED` if the row would get another key or partition.
+Each row that changes has in the column `CLAUSE_NUMBER` the position of the clause of the statement that applies to it.
+The value is `MOVED` if the statement would change the row's key or partition.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = [
     "value_of",
 ]
 
-#: Names of added columns: the number of the row's clause, and marks of rows from the table and from the source.
+#: Names of added columns: the position of the row's clause, and flags of rows from the table and from the source.
 CLAUSE_NUMBER, IN_TARGET, IN_SOURCE = "lakeformat_clause", "lakeformat_in_target", "lakeformat_in_source"
 MOVED = -1
 
 
 def clause_number(whens: Sequence[When], *, has_source: bool) -> str:
-    """Return the expression for the number of the clause that applies to a row; null if none applies."""
+    """Return a SQL expression for the position of the clause that applies to a row; null if no clause applies."""
     taken = [f"when {_when_condition(when, has_source)} then {at}" for at, when in enumerate(whens)]
     return f"case {' '.join(taken)} end"
 
@@ -48,12 +48,12 @@ def _when_condition(when: When, has_source: bool) -> str:
 def value_of(
     whens: Sequence[When], column: str, old_value: str, source: tuple[str, Sequence[str]] | None, kind: str
 ) -> str:
-    """Return the expression for a column's new value.
+    """Return a SQL expression for a column's new value.
 
     Args:
-        old_value: the expression for the column's old value.
-        source: the qualifier of the source's columns, and their names; None without a source.
-        kind: the type that each value is cast to; empty for no cast.
+        old_value: a SQL expression for the column's old value.
+        source: the qualifier of the source's columns, and their names; None if the statement has no source.
+        kind: the SQL type that each value is cast to; "" for no cast.
     """
     values = [(at, _value(when, column, source)) for at, when in enumerate(whens)]
     parts = [f"when {at} then {_cast(value, kind)}" for at, value in values if value is not None]
@@ -65,7 +65,7 @@ def _cast(value: str, kind: str) -> str:
 
 
 def _value(when: When, column: str, source: tuple[str, Sequence[str]] | None) -> str | None:
-    """Return the expression that a clause sets a column to; None if the clause does not set it."""
+    """Return the SQL expression to which a clause sets a column; None if the clause does not set it."""
     if when.action == "delete":
         return None
     if when.values is not None:
@@ -83,11 +83,11 @@ def _qualify(name: str, column: str) -> str:
 def moved_condition(
     whens: Sequence[When], fixed: Mapping[str, tuple[str, str]], source: tuple[str, Sequence[str]] | None
 ) -> str:
-    """Return the expression that tells whether an update would change a row's key or partition.
+    """Return a SQL condition that is true if an update would change a row's key or partition.
 
     Args:
-        fixed: key or partition column -> the expression for its old value, and its type.
-        source: the qualifier of the source's columns, and their names; None without a source.
+        fixed: maps each key or partition column to a SQL expression for its old value, and its SQL type.
+        source: the qualifier of the source's columns, and their names; None if the statement has no source.
     """
     updates = [(at, when) for at, when in enumerate(whens) if when.action == "update"]
     moves = [
@@ -100,7 +100,7 @@ def moved_condition(
 
 
 def make_clauses(config: TableConfig, columns: Sequence[str], whens: Sequence[When]) -> tuple[Clause, ...]:
-    """Return the clauses of a merge by key that apply the values that Spark has computed.
+    """Return the clauses of a merge by key that write the rows which Spark has computed.
 
     Raises:
         SchemaMismatchError: if a clause names a column that the table does not have.

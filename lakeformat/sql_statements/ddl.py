@@ -1,4 +1,4 @@
-"""Statements that define tables, as values: ``create``, ``drop`` and ``alter table``; and SQL's column types. Pure."""
+"""Parsing of ``create``, ``drop`` and ``alter table`` into values, and conversion of SQL's column types. No I/O."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _PLAIN: Final[Mapping[str, pa.DataType]] = {
     "CHAR": pa.string(),
     "BINARY": pa.binary(),
     "DATE": pa.date32(),
-    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),  # Spark's timestamp is an instant in UTC.
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),  # sqlglot's name for Spark's ``timestamp``, an instant.
     "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
     "TIMESTAMPNTZ": pa.timestamp("us"),
 }
@@ -74,7 +74,7 @@ def arrow_type(node: Any) -> pa.DataType:
     """Return the Arrow type of a type node in sqlglot's tree.
 
     Raises:
-        InvalidInputError: if no table can store the type.
+        InvalidInputError: if tables cannot store the type.
     """
     name = getattr(node.this, "name", "")
     if name in _PLAIN:
@@ -115,7 +115,7 @@ def arrow_field(node: Any) -> pa.Field:
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """Return the Spark SQL name of a stored column's type."""
+    """Return the Spark SQL name of an Arrow type, for columns as tables store them."""
     if kind in _NAMES:
         return _NAMES[kind]
     for matches, text in _NESTED:
@@ -135,7 +135,7 @@ _NESTED: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]],
 )
 
 
-#: SQL names of table settings in Hudi's guides (``HoodieOptionConfig``) -> option keys.
+#: Maps the SQL names of table properties in Hudi's guides (``HoodieOptionConfig``), in lower case, to option keys.
 _PROPERTIES: Final[Mapping[str, str]] = {
     "primarykey": "hoodie.datasource.write.recordkey.field",
     "precombinefield": "hoodie.table.ordering.fields",
@@ -155,9 +155,11 @@ class CreateTable:
     """A ``create table`` statement.
 
     Attributes:
-        columns: None if the query, or the table at the location, defines them.
-        options: options of the table and of later writes, under Hudi's names.
-        query: the text after AS, in the host's SQL.
+        target: the table's name or path.
+        columns: the columns; None if the query, or the table at the location, defines them.
+        options: options of the table and of later writes, by option key.
+        location: the path after LOCATION; None if there is none.
+        query: the text after AS, in the host's SQL; None if there is none.
         if_not_exists, or_replace: whether the statement has these clauses.
     """
 
@@ -180,7 +182,7 @@ class DropTable:
 
 @dataclass(frozen=True, slots=True)
 class AddColumns:
-    """``alter table ... add columns``. With ``if_not_exists`` existing columns are ignored."""
+    """An ``alter table ... add columns`` statement. With ``if_not_exists``, columns that exist already are skipped."""
 
     target: TableName
     columns: pa.Schema
@@ -189,14 +191,17 @@ class AddColumns:
 
 @dataclass(frozen=True, slots=True)
 class DropPartitions:
-    """``alter table ... drop partition``. Each partition is column -> the value's text, None for null."""
+    """An ``alter table ... drop partition`` statement. Each partition maps columns to values as text, None for null."""
 
     target: TableName
     partitions: tuple[Mapping[str, str | None], ...]
 
 
 def _split_off_query(text: str) -> tuple[str, str | None]:
-    """Cut off the query, which is in the host's SQL, and put ``select 1`` in its place, which sqlglot can parse."""
+    """Return the statement with its query replaced by ``select 1``, and the query; None if there is no query.
+
+    The query is in the host's SQL, which sqlglot need not be able to parse.
+    """
     tokens = tokenize(text, Dialect.SPARK)
     for at, (token, depth) in enumerate(zip(tokens, count_depths(tokens), strict=True)):
         if depth == 0 and token.lower == "as" and at + 1 < len(tokens):
@@ -205,7 +210,7 @@ def _split_off_query(text: str) -> tuple[str, str | None]:
 
 
 def read_create(text: str) -> CreateTable | None:
-    """Parse a ``create table`` statement; return None if the table uses another format.
+    """Parse a ``create table`` statement. Return None if the table is in a format of other software.
 
     Raises:
         InvalidInputError: if it cannot be parsed, or a clause is not supported.
@@ -247,7 +252,7 @@ def read_create(text: str) -> CreateTable | None:
 
 
 def _check_optional(columns: Iterable[pa.Field], record_key: str) -> None:
-    """Refuse ``not null``, except for record key columns, which are never null: tables do not store it."""
+    """Raise an error for ``not null``, which tables do not store, except on record key columns: they are never null."""
     keys = {name.strip() for name in record_key.split(",")}
     for field in columns:
         if not field.nullable and field.name not in keys:
@@ -257,7 +262,7 @@ def _check_optional(columns: Iterable[pa.Field], record_key: str) -> None:
 
 
 def _columns(node: Any) -> tuple[list[pa.Field], list[str]]:
-    """Return the columns, and those of ``primary key (...)``."""
+    """Return the fields of the column definitions, and the names in ``primary key (...)``."""
     fields: list[pa.Field] = []
     keys: list[str] = []
     for each in node.this.expressions if type(node.this).__name__ == "Schema" else ():
@@ -271,7 +276,7 @@ def _columns(node: Any) -> tuple[list[pa.Field], list[str]]:
 
 
 class _Clauses:
-    """The clauses after the columns of a ``create table``."""
+    """The values of the clauses after the columns of a ``create table``, collected by `take`."""
 
     def __init__(self) -> None:
         self.settings: dict[str, str] = {}
@@ -280,7 +285,7 @@ class _Clauses:
         self.location: str | None = None
 
     def take(self, node: Any) -> None:
-        """Read one clause."""
+        """Add the value of one clause. Raise `InvalidInputError` if the clause is not supported."""
         readers: Mapping[str, Callable[[Any], None]] = {
             "FileFormatProperty": self._format,
             "LocationProperty": self._location,
@@ -296,7 +301,7 @@ class _Clauses:
         readers[type(node).__name__](node)
 
     def _ignore(self, node: Any) -> None:
-        """Ignore a comment, which is not stored, or ``external``, which is true of every table."""
+        """Ignore a clause without effect: a comment is not stored, and every table is ``external``."""
 
     def _properties(self, node: Any) -> None:
         for each in node.expressions:
@@ -367,7 +372,7 @@ def read_alter(text: str) -> AddColumns | DropPartitions:
     """Parse an ``alter table`` statement.
 
     Raises:
-        InvalidInputError: if it cannot be parsed or is not supported; names an alternative.
+        InvalidInputError: if it cannot be parsed or is not supported; the message suggests an alternative.
     """
     rest = text_after_name(text, r"alter\s+table(?:\s+if\s+exists)?")
     for pattern, cure in _UNSUPPORTED_ALTERS.items():
@@ -392,7 +397,7 @@ def read_alter(text: str) -> AddColumns | DropPartitions:
     raise InvalidInputError(f"alter table ... {actions_text} is not supported; write add columns or drop partition")
 
 
-#: Unsupported clauses after the name -> the alternative.
+#: Maps patterns of unsupported clauses after the table's name to the alternative, for error messages.
 _UNSUPPORTED_ALTERS: Final[Mapping[str, str]] = {
     r"rename\s+to": "give the table another name: drop table forgets this one, create table ... location makes one",
     r"rename\s+column": COLUMNS_STAY,
@@ -407,7 +412,7 @@ _UNSUPPORTED_ALTERS: Final[Mapping[str, str]] = {
 
 
 def partition_spec(node: Any) -> dict[str, str | None]:
-    """Return ``partition (a = 1, b = 'x')`` as column -> text.
+    """Return ``partition (a = 1, b = 'x')`` as a mapping of column to the value's text; None for null.
 
     Raises:
         InvalidInputError: if a column has no literal.

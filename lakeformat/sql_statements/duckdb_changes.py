@@ -1,10 +1,11 @@
-"""``update``, ``delete`` and ``merge`` computed by duckdb: on a copy of the rows, which is then compared with the old
-rows.
+"""Running of ``update``, ``delete`` and ``merge`` with duckdb.
 
-The rows that differ are merged into the table by key. duckdb numbers the rows of a table. A row keeps its number when
-it is updated, unless a nested column is set: then duckdb deletes and inserts the row, and the two are paired by key.
+duckdb runs the statement on a copy of the table's rows. The copy is then compared with the old rows, and the rows that
+differ are merged into the lakeformat table by key. Old and new rows are matched by duckdb's row numbers. A row keeps
+its number when it is updated, except if a nested column is set: then duckdb deletes the row and inserts a new one, and
+the two are matched by key.
 
-Memory: duckdb keeps the copy twice. Data that does not fit into memory goes to a temporary folder.
+Memory: two copies of the rows in duckdb. Data that does not fit into memory goes to a temporary folder.
 """
 
 from __future__ import annotations
@@ -42,15 +43,16 @@ _MOST_DAYS: Final = 2**31 - 1
 
 @dataclass(frozen=True)
 class TableCopy:
-    """The copy of a table in duckdb, together with the old rows.
+    """A copy of a table's rows in duckdb, on which a statement runs. The old rows are in another duckdb table.
 
     Attributes:
         name: quoted name of the copy.
         columns: the columns of the copy.
-        fixed: columns of the record key and of the partition path.
-        key: those of `fixed` that identify a row; empty for a table without a record key, whose generated keys identify
-            rows.
-        rows: number of rows.
+        session: the duckdb connection.
+        fixed: names of the columns of the record key and of the partition path, which a statement must not set.
+        key: names of the columns in ``fixed`` that identify a row; empty for a table without a record key, whose rows
+            are identified by generated keys.
+        rows: number of rows before the statement.
     """
 
     session: DuckDBSession
@@ -62,18 +64,18 @@ class TableCopy:
 
     @property
     def old_names(self) -> list[str]:
-        """Return the names of the columns with old values."""
+        """Return the names of the columns that have the old values in the table of changed rows."""
         return [f"lakeformat_was_{at}" for at in range(len(self.columns))]
 
     @property
     def stored_key(self) -> list[str]:
-        """Return the name of the generated key in a list; the list is empty if the table has a record key."""
+        """Return a list with the column of generated keys; an empty list if the table has a record key."""
         return [] if self.key else [STORED_KEY]
 
 
 @dataclass(frozen=True)
 class Changes:
-    """The rows that change, and the clauses of a merge by key that change them like the statement."""
+    """The changed rows, and the clauses of a merge by key that change the lakeformat table as the statement does."""
 
     rows: pa.RecordBatchReader
     clauses: tuple[Clause, ...]
@@ -82,11 +84,14 @@ class Changes:
 def make_copy(
     session: DuckDBSession, name: str, rows: str, columns: pa.Schema, config: TableConfig, *, is_global: bool
 ) -> TableCopy:
-    """Copy the rows that duckdb has under a name. If there is no record key, `RECORD_KEY` is among their columns.
+    """Copy a table's rows, and make a second copy as the old rows.
 
     Args:
-        name: the name of the copy.
-        is_global: whether a key alone identifies a row, whatever its partition.
+        name: name of the copy in duckdb.
+        rows: name under which the rows are registered in duckdb. If the table has no record key, `RECORD_KEY` must be
+            one of their columns.
+        columns: the columns to copy.
+        is_global: whether the record key identifies a row in the whole table, not only in its partition.
 
     Raises:
         InvalidInputError: if two columns differ only in letter case, or if a column has a name that the copy needs.
@@ -124,10 +129,10 @@ def _check_names(columns: pa.Schema) -> None:
 
 
 def run_change(copy: TableCopy, text: str, *, match_verb: str | None) -> None:
-    """Run the statement on the copy, in a transaction: until it ends, rows keep their numbers.
+    """Run the statement on the copy, in a transaction that stays open, because until its end rows keep their numbers.
 
     Args:
-        match_verb: the verb, if the statement matches rows of the table with a source; else None.
+        match_verb: the verb of a statement that matches rows of the table with those of a source; None for others.
 
     Raises:
         InvalidInputError: if it cannot be computed, or changes a row more than once, so that the result is ambiguous.
@@ -140,7 +145,7 @@ def run_change(copy: TableCopy, text: str, *, match_verb: str | None) -> None:
     count = None
     if any(
         pa.types.is_nested(field.type) for field in copy.columns
-    ):  # With nested columns duckdb returns each row only once.
+    ):  # Then ``returning`` lists a row changed twice once, so compare the counts.
         count = session.run_and_count(text)
         session.run("rollback")
         session.run("begin")
@@ -162,14 +167,14 @@ def run_change(copy: TableCopy, text: str, *, match_verb: str | None) -> None:
 
 
 def find_changes(copy: TableCopy, verb: str) -> Changes:
-    """Compare the copy with the old rows.
+    """Compare the copy with the old rows. Return the changed rows and how to apply them.
 
     Args:
         verb: the statement's verb.
 
     Raises:
         SchemaMismatchError: if a column of the key or of the partition path was set.
-        InvalidInputError: if an existing key was inserted, or if the table has a changed row's key twice.
+        InvalidInputError: if a key that exists was inserted, or if the table has several rows with a changed row's key.
     """
     session = copy.session
     session.run("set TimeZone = 'UTC'")
@@ -192,11 +197,11 @@ def find_changes(copy: TableCopy, verb: str) -> Changes:
 
 
 def _make_changed_table(copy: TableCopy, verb: str) -> None:
-    """Make the duckdb table of changed rows: the action, the row number, the new values, and the old ones."""
+    """Make the duckdb table of changed rows. Its columns are the action, row number, new values and old values."""
     names, run = list(map(quote_name, copy.columns.names)), copy.session.run
     old, now = (", ".join(f"{side}.{name}" for name in names) for side in "st")
     key = "" if copy.key else f", s.{quote_name(RECORD_KEY)} as {STORED_KEY}"
-    new = f", concat('{uuid4().int}_0_', t.rowid) as {STORED_KEY}"  # The same form as keys that writes generate.
+    new = f", concat('{uuid4().int}_0_', t.rowid) as {STORED_KEY}"  # The form of keys that writes generate.
     run(
         f"create table {_DELETED_ROWS} as select {_ROW}, {old}{key} from {_STORED} s "
         f"anti join {copy.name} t on t.rowid = s.{_ROW}"
@@ -218,7 +223,7 @@ def _make_changed_table(copy: TableCopy, verb: str) -> None:
 
 
 def _pair_by_key(copy: TableCopy) -> None:
-    """Turn deleted and inserted rows of the same key into updates."""
+    """Replace each pair of a deleted and an inserted row with the same key by one updated row."""
     session = copy.session
     counts = f"select (select count(*) from {_DELETED_ROWS}) * (select count(*) from {_NEW_ROWS})"
     if not copy.key or not session.read_number(counts):
@@ -242,7 +247,7 @@ def _same_key_condition(key: Sequence[str], left: str, right: str) -> str:
 
 
 def _differs_condition(old: str, new: str, kind: pa.DataType) -> str:
-    """Return the condition that a value has changed. -0.0 differs from 0.0."""
+    """Return a SQL condition that is true if a value has changed. -0.0 counts as different from 0.0."""
     plain = f"{old} is distinct from {new}"
     if pa.types.is_floating(kind):
         return f"({plain} or coalesce(signbit({old}) <> signbit({new}), false))"
@@ -252,7 +257,7 @@ def _differs_condition(old: str, new: str, kind: pa.DataType) -> str:
 
 
 def _updated_columns(copy: TableCopy) -> tuple[str, ...]:
-    """Return the columns in which an updated row has a new value."""
+    """Return the names of the columns in which any updated row has a new value."""
     tests = [
         f"coalesce(bool_or({_differs_condition(was, quote_name(field.name), field.type)}), false)"
         for was, field in zip(copy.old_names, copy.columns, strict=True)
@@ -262,10 +267,10 @@ def _updated_columns(copy: TableCopy) -> tuple[str, ...]:
 
 
 def _check_stored_once(copy: TableCopy, changed: str) -> None:
-    """Check that the table had each of the changed keys once.
+    """Raise an error if the table had several rows with one of the changed keys.
 
     Args:
-        changed: a table in duckdb with the columns of the key.
+        changed: name of a duckdb table with the changed keys.
     """
     keys, same = ", ".join(map(quote_name, copy.key)), _same_key_condition(copy.key, "s", "c")
     twice = copy.session.read_all(
@@ -280,7 +285,7 @@ def _check_stored_once(copy: TableCopy, changed: str) -> None:
 
 
 def _check_keys(copy: TableCopy) -> None:
-    """Check that each changed row is the only one of its key, before and after the statement."""
+    """Raise an error if a changed row's key has other rows, before or after the statement."""
     if not copy.key:
         return
     _check_stored_once(copy, _CHANGED)
@@ -311,7 +316,7 @@ def fit_rows(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchRea
     """Convert the rows to the table's types.
 
     Raises:
-        SchemaMismatchError: while the rows are read, if a value does not fit; names the column.
+        SchemaMismatchError: while the rows are read, if a value does not fit; the message names the column.
     """
     optional = [field.with_nullable(True) for field in schema]
     batches = (
@@ -322,7 +327,7 @@ def fit_rows(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchRea
 
 
 def _fit_finite(values: pa.Array, field: pa.Field) -> pa.Array:
-    """Convert values to a column's type. Refuse duckdb's infinite dates and times, which no other reader supports."""
+    """Convert values to a column's type. Raise an error for infinite dates and times, which only duckdb supports."""
     if any(pc.any(pc.equal(pc.abs(numbers), most)).as_py() for numbers, most in _each_temporal(values)):
         raise SchemaMismatchError(
             f"column {field.name!r} would hold 'infinity', a date or time that only duckdb knows; set it to null or to "
@@ -332,7 +337,7 @@ def _fit_finite(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _each_temporal(values: pa.Array) -> Iterator[tuple[pa.Array, int]]:
-    """Yield the dates and times in an array as numbers, each with the number that means infinity in duckdb."""
+    """Yield each array of dates or times, nested ones too, as integers, with the integer that is infinity in duckdb."""
     kind = values.type
     if pa.types.is_struct(kind):
         for part in values.flatten():

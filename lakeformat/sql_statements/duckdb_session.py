@@ -1,6 +1,7 @@
-"""A duckdb connection for one statement: its table names, its time zone, its errors; and lazy scans of tables.
+"""A duckdb connection for one statement, and the scan through which duckdb reads a lakeformat table.
 
-A table's rows are given to duckdb as a dataset. It reads the columns that a query needs, when the query needs them.
+A table's rows are registered in duckdb as an Arrow dataset, which reads only the columns that a query needs, when
+duckdb requests them.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DuckDBSession", "LazyScan", "duckdb_session", "quote_name"]
 
-#: Least supported version of duckdb. Older versions push conditions on NaN to Arrow that mean something else there.
+#: Minimum supported major version of duckdb. Older versions push down conditions that Arrow evaluates differently for
+#: NaN.
 _OLDEST: Final = 2
 _MISSING: Final = re.compile(r"Table with name (.+?) does not exist")
-#: Duckdb's statement types that are allowed. A pivot that finds its values itself is MULTI.
+#: duckdb's types of the statements that are allowed. A pivot without a list of values has the type MULTI.
 _QUERIES: Final = frozenset({"SELECT", "EXPLAIN", "RELATION", "MULTI"})
-#: First words of such statements; "" is a parenthesis.
+#: First words of the statements that are allowed; "" is that of a statement that begins with a parenthesis.
 _WORDS: Final = frozenset(
     {"", "select", "with", "values", "from", "table", "pivot", "unpivot", "explain", "describe", "desc", "summarize"}
 )
@@ -48,7 +50,7 @@ def quote_name(name: str) -> str:
 
 @contextmanager
 def duckdb_session(time_zone: str) -> Iterator[DuckDBSession]:
-    """Open duckdb in memory. Data that does not fit into memory goes to a temporary folder.
+    """Open a duckdb database in memory for the block. Data that does not fit into memory goes to a temporary folder.
 
     Raises:
         InvalidOptionError: if duckdb is not installed, or is too old.
@@ -79,18 +81,18 @@ class DuckDBSession:
         self._failed: list[Exception] = []
 
     def record_error(self, error: Exception) -> None:
-        """Remember an error of a read. `translate_errors` raises it instead of duckdb's error."""
+        """Store an error that a `LazyScan` raised. `translate_errors` raises it instead of duckdb's error."""
         self._failed.append(error)
 
     def register(self, name: str, rows: Any) -> None:
-        """Register rows under a name."""
+        """Make rows (Arrow data or a dataset) available to statements under a name."""
         self.connection.register(name, rows)
 
     def register_named(self, text: str, source: Callable[[str], Any]) -> None:
-        """Register every table whose name is a word of the text. No row is read yet.
+        """Register the rows of every word of the text that is the name of a table. No row is read yet.
 
         Args:
-            source: word in lower case -> its rows, or None if it is not a table.
+            source: gets a word in lower case; returns the rows of the table with this name, or None.
         """
         for word in sorted({token.value.lower() for token in tokenize(text, Dialect.DUCKDB) if token.is_name}):
             rows = source(word)
@@ -110,10 +112,10 @@ class DuckDBSession:
         return str(statements[0].type.name)
 
     def check_query(self, text: str) -> None:
-        """Refuse a statement that is not a query.
+        """Check that a statement is a query.
 
         Raises:
-            InvalidInputError: names an alternative, if there is one.
+            InvalidInputError: if it is not; the message suggests an alternative if there is one.
         """
         word = first_word(text)
         if word not in _WORDS or self.statement_kind(text) not in _QUERIES:
@@ -121,22 +123,22 @@ class DuckDBSession:
             raise InvalidInputError(f"{quote_sql(text)} is not supported without Spark{cure}")
 
     def run(self, text: str) -> None:
-        """Run a statement."""
+        """Run a statement and ignore its result."""
         with self.translate_errors():
             self.connection.execute(text)
 
     def run_and_count(self, text: str) -> int:
-        """Run a statement that changes rows. Return the number of changes."""
+        """Run a statement that changes rows. Return the number of changed rows."""
         with self.translate_errors():
             return int(self.connection.execute(text).fetchall()[0][0])
 
     def read_all(self, text: str) -> pa.Table:
-        """Compute a query, in memory."""
+        """Run a query and return all its rows."""
         with self.translate_errors():
             return self.connection.sql(text).to_arrow_table()
 
     def stream(self, text: str) -> pa.RecordBatchReader:
-        """Compute a query, batch by batch. Nothing else may run on the connection until it ends."""
+        """Run a query and return a reader of its rows. Run no other statement until the reader is exhausted."""
         with self.translate_errors():
             relation = self.connection.sql(text)
             make = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
@@ -144,7 +146,7 @@ class DuckDBSession:
             return reader
 
     def read_number(self, text: str) -> int:
-        """Compute one number."""
+        """Run a query for a single number and return the number; 0 for null."""
         return int(self.read_all(text).column(0)[0].as_py() or 0)
 
     @contextmanager
@@ -185,10 +187,10 @@ _SKIPPING: Final = (pa.types.is_signed_integer, pa.types.is_string, pa.types.is_
 
 
 class LazyScan(ds.Dataset):  # type: ignore[misc]
-    """The rows of one snapshot as a dataset. duckdb passes to `scanner` the columns, and the conditions that Arrow
-    supports.
+    """A dataset of the rows of one snapshot, from which duckdb reads.
 
-    Memory of a scan: that of a read of these columns, one file per thread. duckdb's own memory is not included.
+    duckdb calls `scanner` with the needed columns and with the conditions that Arrow supports. Memory of a scan: that
+    of reading these columns, one file per thread; duckdb's own memory is not included.
     """
 
     def __init__(
@@ -200,10 +202,10 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         *,
         with_key: bool = False,
     ) -> None:
-        """Make the scan.
+        """Make the scan of a snapshot's rows.
 
         Args:
-            record_error: called with an error of a read, which duckdb would turn into one of its own.
+            record_error: called with an error of a read, which duckdb would replace by an error of its own.
             with_key: whether `RECORD_KEY` is added as the last column.
         """
         self._source, self._record_error = (storage, snapshot, options), record_error
@@ -222,7 +224,7 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         filter: pc.Expression | None = None,  # noqa: A002  The name is duckdb's.
         **how: Any,
     ) -> ds.Scanner:
-        """Read the columns of the rows for which the filter is true, by Arrow's own rules."""
+        """Return a scanner of these columns, for the rows for which Arrow evaluates the filter to true."""
         wanted = list(self._columns.names if columns is None else columns)
         needed = [name for name in self._columns.names if name in wanted or _may_use(filter, name)]
         try:
@@ -240,7 +242,7 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         if condition is not None and self._can_skip_files(condition):
             try:
                 scan = make_scan(storage, snapshot, options, columns, where=condition)
-            except InvalidInputError:  # The condition cannot skip files; the scanner applies it.
+            except InvalidInputError:  # Not usable to skip files. The scanner filters the rows in any case.
                 scan = make_scan(storage, snapshot, options, columns)
         reader = replace(scan, shows_progress=False).to_batches()
         return pa.RecordBatchReader.from_batches(reader.schema, self._report_errors(reader))
@@ -253,11 +255,11 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
             raise
 
     def _can_skip_files(self, condition: pc.Expression) -> bool:
-        """Tell whether the condition may skip files: all its columns have types with one order of values."""
+        """Tell whether the condition can skip files: Arrow and lakeformat compare its columns' types alike."""
         named = [field for field in self._columns if _may_use(condition, field.name)]
         return all(any(is_kind(field.type) for is_kind in _SKIPPING) for field in named)
 
 
 def _may_use(condition: pc.Expression | None, name: str) -> bool:
-    """Tell whether a condition may use a column. Arrow does not list the columns of a condition, only its text."""
+    """Tell whether a condition's text contains a column's name. Arrow does not list the columns of a condition."""
     return condition is not None and (not name.isidentifier() or name in str(condition))

@@ -1,6 +1,7 @@
-"""Statements that describe or maintain a table, as values, as the guides of Spark, Hudi and Delta write them. Pure.
+"""Parsing of statements that describe or maintain a table into values. No I/O.
 
-They are ``describe``, ``show``, ``optimize``, ``vacuum``, ``restore`` and ``truncate``.
+The statements are ``describe``, ``show``, ``optimize``, ``vacuum``, ``restore`` and ``truncate``, in the syntax of the
+guides of Spark, Hudi and Delta.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class DescribeTable:
 
     Attributes:
         what: ``columns``, ``extended``, ``detail`` or ``history``.
-        limit: most commits of ``history``; None lists all.
+        limit: maximum number of entries of ``history``; None for all.
     """
 
     target: TableName
@@ -57,7 +58,7 @@ class ShowTables:
 
 @dataclass(frozen=True, slots=True)
 class TruncateTable:
-    """A ``truncate table`` statement. ``partition`` is column -> the value's text; None deletes all rows."""
+    """A ``truncate table`` statement. ``partition`` maps columns to values as text; None deletes all rows."""
 
     target: TableName
     partition: Mapping[str, str | None] | None = None
@@ -74,7 +75,7 @@ class Optimize:
 
 @dataclass(frozen=True, slots=True)
 class Vacuum:
-    """A ``vacuum`` statement. ``hours`` is the number after ``retain``."""
+    """A ``vacuum`` statement. ``hours`` is the number of hours after ``retain``; None if there is no such clause."""
 
     target: TableName
     hours: int | None = None
@@ -184,7 +185,8 @@ def _restore(text: str) -> RestoreTable:
     return RestoreTable(table_of_match(found), found["kind"].lower(), found["said"].strip("'"))
 
 
-#: Verb -> the function that parses the statement; it returns None if the statement is not for a table.
+#: Maps each verb to the function that parses the statement. It returns None for a ``describe`` or ``show`` statement of
+#: another form, which is left to the host.
 READERS: Final[
     Mapping[
         str,

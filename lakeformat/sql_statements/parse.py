@@ -1,11 +1,11 @@
-"""Statements as values, and the tokens of a statement's text. Pure: nothing is looked up, expressions stay text.
+"""Statements as values, and the tokens of a statement's text. No I/O: tables are not looked up, expressions stay text.
 
-A table is a known name, or a path: ``lakehouse.`/data/flights``` or ``lakehouse."/data/flights"`` (also ``hudi.`` and
-``delta.``). sqlglot only reads the statements that define tables; it never translates a text.
+A table is given by a registered name, or by a path: ``lakehouse.`/data/flights``` or ``lakehouse."/data/flights"``
+(also ``hudi.`` and ``delta.``). sqlglot parses only the statements that define tables; no text is translated to another
+dialect.
 
 Tokens follow the quoting rules of the host that runs the statement. DuckDB quotes names by ``"``, Spark by a back
-quote; in Spark ``"`` quotes text, and a backslash escapes. Of a dialect this module only knows where texts, names and
-comments end.
+quote; in Spark ``"`` quotes text, and a backslash escapes. This module has no other rules of a dialect.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Token:
     """A token of a statement.
 
     Attributes:
-        value: a name or text without its quotes; other tokens as written.
-        at, end: the position of the token in the text, and of the character after it.
+        value: the name or text without its quotes; for other tokens the characters as written.
+        at, end: the positions in the statement of the token's first character, and of the character after the token.
     """
 
     kind: Kind
@@ -90,7 +90,7 @@ class Token:
 
     @property
     def is_name(self) -> bool:
-        """Tell whether this may be a name."""
+        """Tell whether the token may be a name: a word or a quoted name."""
         return self.kind in {Kind.WORD, Kind.NAME}
 
 
@@ -143,7 +143,7 @@ def _token(match: re.Match[str], group: str) -> Token:
 
 
 def _skip_comment(text: str, at: int) -> int:
-    """Return the position after a comment. Comments may be nested."""
+    """Return the position after the comment that begins at ``at``. Comments may be nested."""
     depth = 0
     for found in _COMMENT.finditer(text, at):
         depth += 1 if found[0] == "/*" else -1
@@ -153,7 +153,7 @@ def _skip_comment(text: str, at: int) -> int:
 
 
 def count_depths(tokens: Sequence[Token]) -> list[int]:
-    """Return, for each token, how many parentheses, brackets and ``case ... end`` enclose it."""
+    """Return for each token the number of parentheses, brackets and ``case ... end`` around it."""
     found: list[int] = []
     stack: list[str] = []
     for at, token in enumerate(tokens):
@@ -169,13 +169,13 @@ def count_depths(tokens: Sequence[Token]) -> list[int]:
 
 
 def find_close(tokens: Sequence[Token], at: int) -> int:
-    """Return the index of the token that closes the parenthesis at ``at``; the number of tokens if none does."""
+    """Return the index of the token that closes the parenthesis at ``at``; ``len(tokens)`` if there is none."""
     deep = count_depths(tokens)
     return next((n for n in range(at + 1, len(tokens)) if deep[n] == deep[at] and tokens[n].value == ")"), len(tokens))
 
 
 def find_end_of_name(tokens: Sequence[Token], at: int) -> int:
-    """Return the index after the name of one or more parts that begins at ``at``; ``at`` itself if there is none."""
+    """Return the index after the (dotted) name that begins at ``at``; ``at`` itself if no name begins there."""
     if at >= len(tokens) or not (tokens[at].is_name or tokens[at].kind is Kind.TEXT):
         return at
     end = at + 1
@@ -186,7 +186,7 @@ def find_end_of_name(tokens: Sequence[Token], at: int) -> int:
     return end
 
 
-#: Formats that may be written before a path.
+#: Formats that may be written before a path, as in ``hudi.`/data/flights```.
 FORMATS: Final = frozenset({"lakehouse", "hudi", "delta"})
 _QUOTED_PATH: Final = re.compile(r'\b(lakehouse|hudi|delta)\."([^"]+)"', re.IGNORECASE)
 _FIRST_WORD: Final = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(\w+)", re.DOTALL)
@@ -196,7 +196,7 @@ _ARGUMENT: Final = re.compile(r"\s*(?:(\w+)\s*=>\s*)?('(?:[^']|'')*'|\"[^\"]*\"|
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """The name of a table in a statement. ``path`` is set if the table is named by its path, else None."""
+    """A table in a statement. ``path`` is None if the statement gives a name; else ``name`` is the path, too."""
 
     name: str
     path: str | None = None
@@ -216,7 +216,7 @@ class When:
         on: ``matched``, ``not matched`` or ``not matched by source``.
         condition: the expression after AND; None if there is none.
         action: ``update``, ``delete`` or ``insert``.
-        values: column -> expression; None is ``*``.
+        values: maps the columns that the clause sets to expressions; None for ``*`` and for a delete.
     """
 
     on: str
@@ -230,9 +230,12 @@ class MergeInto:
     """A ``merge into`` statement.
 
     Attributes:
+        target: the table.
         source: the text between USING and ON.
         source_name: the name that qualifies the source's columns.
-        prefix: the statement's own WITH list, which applies to the source only.
+        on: the condition after ON.
+        whens: the clauses, in order.
+        prefix: the WITH list before MERGE, which the source may use; "" if there is none.
     """
 
     target: TableName
@@ -245,7 +248,7 @@ class MergeInto:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """An ``update`` statement. ``values`` is column -> expression."""
+    """An ``update`` statement. ``values`` maps columns to expressions; ``where`` None updates every row."""
 
     target: TableName
     values: Mapping[str, str]
@@ -265,8 +268,11 @@ class Insert:
     """An ``insert`` statement.
 
     Attributes:
-        columns: the columns that the statement names, or None.
-        partition: columns with fixed values -> expression.
+        target: the table.
+        query: the text of the rows: VALUES, a SELECT or another query.
+        columns: the columns in parentheses after the table's name; None if there are none.
+        overwrite: whether it is an ``insert overwrite``.
+        partition: maps the columns of the PARTITION clause that have a value to its expression.
     """
 
     target: TableName
@@ -278,7 +284,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A ``call`` of a procedure, with its named arguments, and its unnamed arguments in order."""
+    """A ``call`` of a procedure, with the values of its named arguments, and of its unnamed arguments in order."""
 
     procedure: str
     arguments: Mapping[str, Any]
@@ -287,7 +293,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Any other statement, as text."""
+    """Any other statement, as text, for the host to run."""
 
     text: str
 
@@ -317,19 +323,19 @@ def syntax_tree(text: str) -> Any:
         raise InvalidInputError(f"cannot read the statement: {message}") from None
     if len(parsed) != 1:
         raise InvalidInputError(f"{len(parsed)} statements at once; give one")
-    if type(parsed[0]).__name__ == "Command":  # sqlglot has no tree for this statement.
+    if type(parsed[0]).__name__ == "Command":  # sqlglot returns a Command for a statement that it cannot parse.
         raise InvalidInputError(f"cannot read {quote_sql(text)}; see the clauses in docs/sql.md")
     return parsed[0]
 
 
 def quote_sql(text: str) -> str:
-    """Return a piece of SQL as error messages quote it, at most 60 characters long."""
+    """Return SQL text for an error message: quoted, on one line, cut to 60 characters."""
     flat = " ".join(text.split())
     return repr(flat if len(flat) <= 60 else f"{flat[:57]}...")
 
 
 def table_of(parts: Sequence[Token], alias: str | None = None) -> TableName:
-    """Return the table that the tokens name: a path after a format, a path in quotes, or a name."""
+    """Return the table that these tokens give: a path after a format, a path in quotes, or a name."""
     last = parts[-1].value
     if len(parts) == 1 and parts[0].kind is not Kind.WORD and ("/" in last or parts[0].kind is Kind.TEXT):
         return TableName(last, last, alias)
@@ -358,7 +364,7 @@ def table_of_node(node: Any) -> TableName:
 
 
 def column_of_node(node: Expression) -> str:
-    """Return the bare name of an assigned column. A qualifier is ignored: it is the target table's."""
+    """Return the name of a column to which a statement assigns a value, without the qualifier of the target table."""
     if type(node).__name__ != "Column":
         raise InvalidInputError(f"{node.sql('spark')} cannot be set; only whole columns can")
     return str(node.name)
@@ -400,7 +406,7 @@ def _value(text: str) -> Any:
         raise InvalidInputError(f"{text!r} is not a value of a call; give a text, a number, true or false") from None
 
 
-#: Pattern of a table: a path after a format, a path as text, or a name, with or without quotes.
+#: Regular expression for a table: a path after a format, a path in quotes, or a name, with or without quotes.
 NAME: Final = (
     r"""(?:(?:lakehouse|hudi|delta)\.[`"](?P<path>[^`"]+)[`"]|'(?P<text>[^']+)'|"""
     r"""(?P<name>(?:\w+|[`"][^`"]+[`"])(?:\.(?:\w+|[`"][^`"]+[`"]))*))"""
@@ -408,7 +414,7 @@ NAME: Final = (
 
 
 def table_of_match(match: re.Match[str]) -> TableName:
-    """Return the table that a match of `NAME` names."""
+    """Return the table that a match of the pattern `NAME` gives."""
     path = match["path"] or match["text"]
     name = (match["name"] or "").replace("`", "").replace('"', "")
     path = name if not path and "/" in name else path
@@ -416,7 +422,7 @@ def table_of_match(match: re.Match[str]) -> TableName:
 
 
 def text_after_name(text: str, head: str) -> str:
-    """Return the text after the table's name, in a statement that begins with the pattern ``head``.
+    """Return the text after the table's name in a statement. ``head`` is a pattern for the words before the name.
 
     Raises:
         InvalidInputError: if there is no name.

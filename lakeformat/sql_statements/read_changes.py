@@ -1,8 +1,9 @@
-"""The parts of ``merge``, ``update``, ``delete`` and ``insert`` statements. Pure: expressions stay as written.
+"""Parsing of ``merge``, ``update``, ``delete`` and ``insert`` statements into values. No I/O: expressions stay text.
 
-`find_plain_where` finds the conditions of a ``delete`` that every engine evaluates alike. Such a condition compares
-columns of integers, texts or booleans with literals of the same type, or tests for null; comparisons are joined by
-``and``. Times, floats, casts and functions are left to the host, because engines evaluate them differently.
+`find_plain_where` returns the condition of a ``delete`` if every engine evaluates it alike, so that the host is not
+needed. Such a condition compares columns of integers, texts or booleans with literals of the same type, or tests for
+null; comparisons are joined by ``and``. Conditions with times, floats, casts or functions are evaluated by the host,
+because engines evaluate them differently.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ _QUERIES: Final = frozenset({"select", "with", "values", "from", "table", "("})
 
 @dataclass(frozen=True)
 class Change:
-    """A statement that changes rows of a table.
+    """A statement that changes rows of a table, with the positions of its verb and its table.
 
     Attributes:
-        text: the statement.
-        tokens: its tokens.
-        verb: index of its verb among the tokens.
-        name, after: index of the first token of the table's name, and of the token after the name.
+        text: the text of the statement.
+        tokens: the tokens of the text.
+        verb: index of the verb in ``tokens``.
+        name, after: indexes in ``tokens`` of the first token of the table's name, and of the token after the name.
     """
 
     text: str
@@ -68,12 +69,12 @@ class Change:
         return table_of(self.tokens[self.name : self.after])
 
     def text_between(self, start: int, end: int) -> str:
-        """Return the text from the first token up to, but not including, the second."""
+        """Return the text from token number ``start`` up to, but not including, token number ``end``."""
         return self.text[self.tokens[start].at : self.tokens[end - 1].end] if end > start else ""
 
 
 def find_change(text: str, dialect: Dialect) -> Change | None:
-    """Find the verb and the table of a statement; return None for a statement that changes no rows.
+    """Find the verb and the table of a statement. Return None if the statement does not change rows.
 
     Raises:
         InvalidInputError: if no table follows the verb.
@@ -104,7 +105,7 @@ def _find_verb(tokens: tuple[Token, ...]) -> int | None:
     for at, (token, depth) in enumerate(zip(tokens, count_depths(tokens), strict=True)):
         if depth == 0 and token.lower in {*_VERBS, *_QUERIES} - {"with", "("}:
             if at + 1 < len(tokens) and tokens[at + 1].lower in {"as", "("}:
-                continue  # This is a name in the WITH list.
+                continue  # The word is the name of a query in the WITH list, not a verb.
             return at if token.lower in _VERBS else None
     return None
 
@@ -117,13 +118,13 @@ def read_change(change: Change) -> MergeInto | Update | Delete | Insert:
     """Parse a statement into its parts.
 
     Raises:
-        InvalidInputError: if it cannot be parsed, or a clause is not supported; names it.
+        InvalidInputError: if it cannot be parsed, or a clause is not supported; the message names the clause.
     """
     return _READERS[change.action](_Parts(change))
 
 
 class _Parts:
-    """The tokens of a change, with methods that find words outside of parentheses."""
+    """The tokens of a `Change`, with methods that find and parse parts of it by token indexes."""
 
     def __init__(self, change: Change) -> None:
         self.change, self.tokens, self.end = change, change.tokens, len(change.tokens)
@@ -148,7 +149,7 @@ class _Parts:
         return None
 
     def alias(self, at: int, end: int) -> str | None:
-        """Return the alias in ``[as] alias``, which must fill the range; None if the range is empty."""
+        """Return the alias in the tokens ``[as] alias`` from ``at`` to ``end``; None if there are no tokens."""
         if at < end and self.word(at) == "as":
             at += 1
         if at >= end:
@@ -158,7 +159,7 @@ class _Parts:
         return self.tokens[at].value
 
     def split(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Split the range at commas."""
+        """Yield the ranges of tokens between the commas that are outside of parentheses."""
         first = start
         for at in range(start, end):
             if self.tokens[at].value == "," and self.depths[at] == self.depths[start]:
@@ -167,7 +168,11 @@ class _Parts:
         yield first, end
 
     def assignments(self, start: int, end: int, *, named: frozenset[str]) -> dict[str, str]:
-        """Parse ``column = expression, ...``. A qualifier must be the table's."""
+        """Parse ``column = expression, ...`` into a mapping.
+
+        Args:
+            named: the qualifiers that a column may have, in lower case.
+        """
         found: dict[str, str] = {}
         for first, last in self.split(start, end):
             name_end = find_end_of_name(self.tokens, first)
@@ -184,7 +189,7 @@ class _Parts:
         return found
 
     def names(self, start: int) -> tuple[tuple[str, ...], int]:
-        """Parse ``(a, b)``. Return the names, and the index after them."""
+        """Parse ``(a, b)``. Return the names, and the index after the closing parenthesis."""
         close = find_close(self.tokens, start)
         found = [self.tokens[last - 1] for _, last in self.split(start + 1, close)]
         if close >= self.end or not all(token.is_name for token in found):
@@ -285,15 +290,15 @@ def _merge(parts: _Parts) -> MergeInto:
 
 
 def _source_name(parts: _Parts, start: int, end: int) -> str:
-    """Return the name of the source: its alias, with or without column names, else its own name."""
+    """Return the name that qualifies the source's columns: its alias if it has one, else the table's name."""
     is_query = parts.word(start) == "("
     after = find_close(parts.tokens, start) + 1 if is_query else find_end_of_name(parts.tokens, start)
-    if parts.word(after) == "(" and not is_query:  # A function.
+    if parts.word(after) == "(" and not is_query:  # A table function, which has no name without an alias.
         is_query, after = True, find_close(parts.tokens, after) + 1
     if parts.word(after) == "as" and after + 1 < end:
         after += 1
     rest = parts.tokens[after:end]
-    if rest and rest[-1].is_name:  # This also covers an alias after "version as of 3".
+    if rest and rest[-1].is_name:  # The last name is the alias, even after "version as of 3".
         return rest[-1].value
     if len(rest) > 1 and rest[0].is_name and rest[1].value == "(":
         return rest[0].value
@@ -358,7 +363,7 @@ _READERS: Final[Mapping[str, Callable[[_Parts], MergeInto | Update | Delete | In
 }
 
 
-#: If one of these words or signs is in a statement, the statement may use columns that it does not name.
+#: Words and signs after which a statement may use columns whose names are not in its text.
 _WIDE: Final = frozenset({
     "select", "from", "with", "using", "columns", "table", "values", "returning", "describe", "desc", "summarize",
     "show", "pivot", "unpivot", "#", ":",
@@ -366,9 +371,9 @@ _WIDE: Final = frozenset({
 
 
 def find_named_columns(change: Change, columns: Collection[str]) -> frozenset[str] | None:
-    """Return the columns that an update or delete names; None if the statement may use other columns.
+    """Return the columns whose names are in an update or delete; None if the statement may use other columns.
 
-    A statement may use other columns if it contains a query, a star, or a table name as a value: a whole row.
+    It may use other columns if it contains a query, a star, or the table's name as a value, which is the whole row.
     """
     rest = list(change.tokens[change.after :])
     table_names = {change.tokens[change.after - 1].value.lower()}
@@ -389,7 +394,7 @@ def find_named_columns(change: Change, columns: Collection[str]) -> frozenset[st
 
 
 def _is_operand(token: Token) -> bool:
-    """Tell whether a star after this token is a multiplication."""
+    """Tell whether a star after this token is a multiplication, not "all columns"."""
     words = {"select", "distinct", "all", "set", "returning", "by", "and", "or", "not", "then", "else", "when"}
     return token.value in {")", "]"} if token.kind is Kind.SIGN else token.lower not in words
 
@@ -406,7 +411,9 @@ _OPERATIONS: Final[Mapping[str, Callable[[Any, Any], pc.Expression]]] = {
 
 
 def find_plain_where(change: Change, schema: pa.Schema) -> pc.Expression | None:
-    """Return the condition of a ``delete`` that every engine evaluates alike; None for any other statement.
+    """Return the condition of a ``delete`` if every engine evaluates it alike, else None.
+
+    A ``delete`` without a condition has a condition that is always true.
 
     Args:
         schema: the table's columns.
@@ -462,7 +469,7 @@ def _comparison(text: str, tokens: list[Token], named: str, schema: pa.Schema) -
 
 
 def _literal(text: str, tokens: Sequence[Token], kind: pa.DataType) -> pa.Scalar | None:
-    """Return the value of a literal that has the column's type; None if it has another type."""
+    """Return the value of a literal that has the column's type; None if the tokens are anything else."""
     is_negative = len(tokens) == 2 and tokens[0].value == "-"
     token = tokens[-1]
     if len(tokens) != 1 + is_negative:
@@ -486,6 +493,6 @@ def _literal(text: str, tokens: Sequence[Token], kind: pa.DataType) -> pa.Scalar
 
 
 def _is_simple(quoted: str) -> bool:
-    """Tell whether every host reads the quoted text as the same characters."""
+    """Tell whether all dialects read the quoted text alike: single quotes, without backslashes or quotes inside."""
     inner = quoted[1:-1]
     return quoted[0] == quoted[-1] == "'" and "\\" not in inner and "'" not in inner

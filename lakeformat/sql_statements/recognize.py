@@ -1,4 +1,4 @@
-"""The parsing of a text into lakeformat's statements, for every host. Pure."""
+"""Recognition of lakeformat's statements in SQL text, for all hosts. No I/O."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lakeformat.sql_statements.read_changes import Change, find_change
 
 __all__ = ["AnyStatement", "TableStatement", "recognize"]
 
-#: Statements about one table that change no single rows: they describe it, or change its columns or whole files.
+#: Statements on one existing table that describe it, change its columns, delete partitions, or run table services.
 TableStatement: TypeAlias = (
     AddColumns | DescribeTable | DropPartitions | Optimize | RestoreTable | ShowTable | TruncateTable | Vacuum
 )
@@ -45,19 +45,22 @@ _USING: Final = re.compile(r"\busing\s+(?:lakehouse|hudi|delta)\b", re.IGNORECAS
 _DEFINED: Final = re.compile(
     rf"{_COMMENTS}(?:drop|alter)\s+table\s+(?:if\s+exists\s+)?{NAME}", re.IGNORECASE | re.DOTALL
 )
-#: Verbs that only tables of lakeformat have. If such a statement names an unknown table, it fails instead of going to
-#: the host.
+#: Verbs of statements that are run by lakeformat even if the table is not known, because hosts do not have them. They
+#: then fail with lakeformat's error message.
 _OWN_VERBS: Final = frozenset({"optimize", "vacuum", "restore"})
 
 
 def recognize(text: str, dialect: Dialect, is_known: Callable[[str], bool]) -> AnyStatement:
-    """Parse one statement. A `Query` is left to the host; a `Change` is computed by the host.
+    """Parse one statement.
+
+    A result of type `Query` is not a statement of lakeformat, so the host must run it unchanged. For a `Change`, the
+    host computes the rows, and lakeformat writes them.
 
     Args:
         is_known: tells whether a name is that of a lakeformat table.
 
     Raises:
-        InvalidInputError: if a lakeformat statement cannot be parsed, or has a clause that is not supported; names it.
+        InvalidInputError: if a lakeformat statement cannot be parsed, or has a clause that is not supported.
         InvalidOptionError: if sqlglot is not installed, or a property is unknown.
     """
 

@@ -55,11 +55,11 @@ def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> pa.Table | Write
 
     Args:
         text: ``select``, ``merge into``, ``update``, ``delete from``, ``insert into`` or ``overwrite``, ``call``, or a
-            statement that makes, describes or maintains a table: ``create table``, ``describe``, ``optimize`` ...
-        time_zone: time zone of texts and times without a zone, as duckdb's setting ``TimeZone``.
-        tables: name -> a `lakeformat.Table`, the path of a table, or rows as `lakeformat.Table.upsert` takes them. The
-            text may also name tables by path, ``lakehouse."/data/flights"``, or by the name that ``create table`` gave
-            them in this process.
+            statement that creates, describes or maintains a table: ``create table``, ``describe``, ``optimize`` ...
+        time_zone: time zone of texts and times without a zone (duckdb's setting ``TimeZone``).
+        tables: by name, a `lakeformat.Table`, the path of a table, or rows as `lakeformat.Table.upsert` accepts them.
+            The text may also name tables by path, ``lakehouse."/data/flights"``, or by the name that ``create table``
+            gave them in this process.
 
     Returns:
         the rows of a query or a call, or the result of a write.
@@ -74,7 +74,7 @@ def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> pa.Table | Write
 
 
 class _Runner:
-    """The run of one statement on the given tables."""
+    """Runs one statement. It is the `Host` and the registry of names (`KnownTables`) for `create_table`."""
 
     def __init__(self, tables: Mapping[str, Any], time_zone: str, text: str) -> None:
         self.tables = {name.lower(): rows for name, rows in tables.items()}
@@ -82,7 +82,7 @@ class _Runner:
         self._snapshots: dict[str, Snapshot] = {}
 
     def run(self, statement: AnyStatement) -> pa.Table | WriteResult:
-        """Run the statement."""
+        """Run the statement. Return the rows of a query, or the result of a write."""
         match statement:
             case Query():
                 return self.query(statement.text)
@@ -105,7 +105,7 @@ class _Runner:
     # --- `KnownTables`: names of the call take precedence over those of the process -----------------------
 
     def get(self, name: str) -> KnownTable | None:
-        """Return the table of a name; see `KnownTables`."""
+        """Return the table of a name; None if the name is unknown."""
         rows = self.tables.get(name.lower())
         if rows is None:
             return PROCESS_TABLES.get(name)
@@ -116,15 +116,15 @@ class _Runner:
         return KnownTable(os.fspath(rows))
 
     def put(self, name: str, table: KnownTable) -> None:
-        """Register a name, unless the call defines it."""
+        """Register a table in the process, unless the name is an argument of this call."""
         if name.lower() not in self.tables:
             PROCESS_TABLES.put(name, table)
 
     def forget(self, name: str) -> None:
-        """Remove a name.
+        """Remove a name from the process; the table itself is not deleted.
 
         Raises:
-            InvalidInputError: if the call defines the name.
+            InvalidInputError: if the name is an argument of this call.
         """
         if name.lower() in self.tables:
             raise InvalidInputError(f"{name!r} is named by this call alone; leave it out of the call")
@@ -137,7 +137,7 @@ class _Runner:
     # --- `Host`: rows -----------------------------------------------------------------------------------
 
     def default_path(self, name: str) -> str:
-        """Refuse a table without a path: plain Python has no warehouse.
+        """Raise an error for a new table without a path: plain Python has no warehouse folder.
 
         Raises:
             InvalidInputError: always.
@@ -147,16 +147,16 @@ class _Runner:
         )
 
     def select(self, query: str) -> tuple[pa.Table, pa.Schema]:
-        """Compute a query. Return its rows and their schema."""
+        """Run a query. Return its rows and their schema."""
         rows = self.query(query)
         return rows, rows.schema
 
     def overwrite(self, table: KnownTable, rows: pa.Table) -> WriteResult:
-        """Replace the rows of a table."""
+        """Replace all rows of a table, in a commit that stores the statement."""
         return self._with_statement(open_table(table.path, **table.options)).overwrite(rows)
 
     def table(self, named: TableName) -> Table:
-        """Open a lakeformat table. Its commits will store the statement.
+        """Open a lakeformat table so that its commits store the statement's text.
 
         Raises:
             TableNotFoundError: if the name is unknown.
@@ -186,7 +186,7 @@ class _Runner:
     # --- queries ---------------------------------------------------------------------------------------
 
     def query(self, text: str) -> pa.Table:
-        """Compute a query."""
+        """Run a query and return its rows."""
         plain, found_tables = self._replace_tables(text)
         with duckdb_session(self.time_zone) as session:
             session.check_query(plain)
@@ -197,12 +197,12 @@ class _Runner:
         return replace_tables(text, Dialect.DUCKDB, self._is_table, exists)
 
     def _source(self, session: DuckDBSession, name: str, found_tables: Mapping[str, FoundTable]) -> Any:
-        """Return the rows that a word of the statement names; None if it is not a table."""
+        """Return the rows of the table whose name is this word of the statement; None if there is no such table."""
         each = found_tables.get(name)
         if each is None:
             rows = self.tables.get(name, PROCESS_TABLES.get(name))
             if isinstance(rows, KnownTable) and not exists(rows.path):
-                return None  # The word may not be a table here.
+                return None  # The table was deleted. The word may be a column, so this is not an error.
             table = _open_table(rows)
             return self._scan(session, table) if table is not None else _read_all(rows)
         if isinstance(each, PathTable):
@@ -247,9 +247,9 @@ class _Runner:
     def _insert(
         self, session: DuckDBSession, table: Table, change: Change, found_tables: Mapping[str, FoundTable]
     ) -> WriteResult:
-        """Insert the rows into an empty duckdb table of the same columns, and write them to the lakeformat table.
+        """Run an insert: duckdb inserts into an empty table with the same columns, whose rows are then written.
 
-        In this way duckdb's rules for inserts apply.
+        So duckdb's rules for inserts apply, such as casts and nulls for missing columns.
         """
         name, columns = f"lakeformat.{quote_name(change.target.name)}", table.schema
         session.run("create schema lakeformat")
@@ -272,14 +272,14 @@ class _Runner:
     def _merge(
         self, session: DuckDBSession, table: Table, change: Change, found_tables: Mapping[str, FoundTable]
     ) -> WriteResult:
-        """Run the statement on a copy of the rows in duckdb. Merge the rows that differ in one commit."""
+        """Run the statement on a copy of the rows in duckdb, and write the rows that differ in one commit."""
         read_snapshot = table.context.writable_snapshot()
         self._snapshots[table.context.storage.location] = read_snapshot
         config, columns, name = read_snapshot.config, table.schema, change.target.name
         named = find_named_columns(change, columns.names)
         if named is not None and not config.record_fields:
             kinds = [columns.field(each).type for each in named]
-            named = None if any(map(pa.types.is_nested, kinds)) else named  # duckdb deletes and inserts such rows.
+            named = None if any(map(pa.types.is_nested, kinds)) else named  # Their updates need all columns.
         if named is not None:
             fixed = {field.partition(".")[0] for field in (*config.record_fields, *config.partition_fields)}
             narrow = pa.schema([field for field in columns if field.name in named | fixed])
@@ -306,7 +306,7 @@ class _Runner:
 
 
 def _open_table(rows: Any) -> Table | None:
-    """Open the table that a name's value is or names. Return None if the value is rows."""
+    """Return the table of an argument: a path, a registered table or a `Table`. Return None if it is rows."""
     if isinstance(rows, str | os.PathLike):
         return open_table(rows)
     if isinstance(rows, KnownTable):
@@ -319,7 +319,7 @@ def _read_all(rows: Any) -> pa.Table | None:
 
 
 def _insert_text(name: str, statement: Insert, columns: pa.Schema) -> str:
-    """Return the insert statement without the clauses that duckdb does not have."""
+    """Return the insert statement for duckdb, with OVERWRITE and PARTITION replaced by plain columns."""
     fixed = {each.lower() for each in statement.partition}
     wanted = statement.columns or tuple(each for each in columns.names if each.lower() not in fixed)
     query = statement.query

@@ -1,4 +1,4 @@
-"""Running ``create table`` and ``drop table``, for any host; and the registry of table names."""
+"""Running of ``create table`` and ``drop table``, for all hosts; and the registry of table names."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["PROCESS_TABLES", "Host", "KnownTable", "KnownTables", "ProcessTables
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """A named table: its path, and the options it was created with, which also apply to reads and writes by name."""
+    """A registered table: its path, and the options of its ``create table``, used whenever it is opened by name."""
 
     path: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class KnownTables(Protocol):
-    """A registry of tables by name, in any letter case."""
+    """A registry of tables by name. Letter case is ignored."""
 
     def get(self, name: str) -> KnownTable | None:
         """Return the table of a name; None if the name is unknown."""
@@ -44,21 +44,21 @@ class KnownTables(Protocol):
 
 
 class ProcessTables:
-    """The names that this process has given to tables."""
+    """The registry of the tables that ``create table`` of `lakeformat.sql` has named in this process."""
 
     def __init__(self) -> None:
         self._tables: dict[str, KnownTable] = {}
 
     def get(self, name: str) -> KnownTable | None:
-        """Return the table of a name; see `KnownTables`."""
+        """Return the table of a name; None if the name is unknown."""
         return self._tables.get(name.lower())
 
     def put(self, name: str, table: KnownTable) -> None:
-        """Register a table; see `KnownTables`."""
+        """Register a table under a name, or replace the name's table."""
         self._tables[name.lower()] = table
 
     def forget(self, name: str) -> None:
-        """Remove a name; see `KnownTables`."""
+        """Remove a name; the table itself is not deleted."""
         self._tables.pop(name.lower(), None)
 
     def list_names(self) -> tuple[str, ...]:
@@ -82,17 +82,23 @@ class Host(Protocol):
         ...
 
     def select(self, query: str) -> tuple[Any, pa.Schema]:
-        """Compute a query. Return its rows in the host's form, and their schema."""
+        """Run a query. Return its rows, in a form that `overwrite` accepts, and their schema."""
         ...
 
     def overwrite(self, table: KnownTable, rows: Any) -> WriteResult:
-        """Replace the rows of a table."""
+        """Replace all rows of a table."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The path of the new table, the table that exists there, and whether the new name is taken."""
+    """The target of a ``create table``.
+
+    Attributes:
+        path: path of the table.
+        table: the table that exists at the path; None if there is none.
+        is_taken: whether the statement's name, or its path if it has no name, is in use by an existing table.
+    """
 
     path: str
     table: Table | None
@@ -100,7 +106,7 @@ class _Place:
 
     @property
     def has_commits(self) -> bool:
-        """Tell whether the table has a commit. A table without commits may be left from a failed ``create table``."""
+        """Tell whether a table with a commit exists. One without commits may be left from a failed ``create table``."""
         return self.table is not None and self.table.snapshot().instant_time is not None
 
 
@@ -111,8 +117,9 @@ def create_table(statement: CreateTable, registry: KnownTables, host: Host) -> p
     statement.
 
     Raises:
-        InvalidInputError: if the name is taken, or no columns or path are given.
-        InvalidOptionError, SchemaMismatchError: if the statement contradicts the existing table, or itself.
+        InvalidInputError: if the name is in use, or no columns or path are given.
+        InvalidOptionError, SchemaMismatchError: if the statement's settings or columns differ from the existing
+            table's, or contradict each other.
     """
     name, place = statement.target.name, _place(statement, registry, host)
     if place.is_taken and statement.if_not_exists:
@@ -144,7 +151,7 @@ def create_table(statement: CreateTable, registry: KnownTables, host: Host) -> p
 
 
 def _defaults(statement: CreateTable) -> dict[str, str]:
-    """Return the defaults of Hudi's SQL for a new table (``HoodieCatalogTable``)."""
+    """Return the options that Hudi's SQL sets by default for a new table (``HoodieCatalogTable``)."""
     named = {} if statement.target.path is not None else {"hoodie.table.name": statement.target.name}
     return {"hoodie.datasource.write.hive_style_partitioning": "true", **named}
 
@@ -173,7 +180,7 @@ def _open_existing(path: str) -> Table | None:
 
 
 def _check_same(columns: pa.Schema | None, place: _Place) -> None:
-    """Refuse columns that differ from those of the existing table."""
+    """Raise `SchemaMismatchError` if the columns differ from those of the existing table."""
     assert place.table is not None  # noqa: S101
     if columns is None:
         return

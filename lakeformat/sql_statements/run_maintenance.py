@@ -1,6 +1,6 @@
-"""Running statements about one table, for any host: ``describe``, ``show``, maintenance, and procedures of ``call``.
+"""Running of statements on one table, for all hosts: ``describe``, ``show``, table services, and ``call``.
 
-The procedures have Hudi's names and run the table's own methods.
+The procedures of ``call`` have Hudi's names and run methods of `lakeformat.Table`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TABLE: Final = ("table", "path", "basepath", "base_path")
 
 
 def find_called_table(call: Call) -> str:
-    """Return the table that a call names, by name or path.
+    """Return the name or path of a call's table: the argument for it, else the first unnamed argument.
 
     Raises:
         InvalidInputError: if the call names no table.
@@ -66,7 +66,7 @@ def run_call(call: Call, table: Any) -> pa.Table:
 
     Raises:
         UnsupportedTableError: if there is no such procedure.
-        InvalidInputError: if the procedure does not take an argument.
+        InvalidInputError: if the procedure does not have one of the arguments.
     """
     found = _PROCEDURES.get(call.procedure)
     if found is None:
@@ -88,7 +88,7 @@ def _split_names(text: Any) -> list[str] | None:
 
 
 def result_row(result: Any) -> pa.Table:
-    """Return the result of a table's method as one row: the instant, and the line that it prints."""
+    """Return the result of a table's method as one row: its instant time ("" if it has none), and its text."""
     return pa.table({"instant_time": [getattr(result, "instant_time", "")], "result": [str(result)]})
 
 
@@ -152,7 +152,7 @@ def _make_procedure(
     return run
 
 
-#: Procedure -> its arguments besides the table, and the function that runs it.
+#: Maps each procedure to the names of its arguments, except the table, and to the function that runs it.
 _PROCEDURES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any, Mapping[str, Any]], pa.Table]]]] = {
     "show_commits": (("limit",), _commits),
     "run_clustering": (("order", "op", "selected_partitions"), _clustering),
@@ -167,10 +167,10 @@ _PROCEDURES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any, Mapping[st
 
 
 def describe_columns(table: Table, *, extended: bool) -> pa.Table:
-    """Return names and types as Spark lists them, then the partition columns.
+    """Return the names and types of the columns as Spark lists them, then the partition columns.
 
     Args:
-        extended: whether to describe the table too.
+        extended: whether to add rows with the table's settings.
     """
     schema, partitions = table.schema, table.config.partition_fields
     rows = [(field.name, sql_type(field.type)) for field in schema]
@@ -191,9 +191,9 @@ def describe_columns(table: Table, *, extended: bool) -> pa.Table:
 
 
 def describe_detail(table: Table) -> pa.Table:
-    """Return one row with path, kind, keys, live files and bytes.
+    """Return one row with the table's path, kind, keys, number of live files, and size in bytes.
 
-    A column that Delta has too has Delta's name.
+    A column that Delta's ``describe detail`` also has, has the same name as there.
     """
     description = table.describe()
     return pa.table(
@@ -214,7 +214,7 @@ def describe_detail(table: Table) -> pa.Table:
 
 
 def describe_history(table: Table, limit: int | None) -> pa.Table:
-    """Return all actions, newest first. A commit has the version and the time that ``as of`` takes.
+    """Return a row per action, newest first. A commit's row has the version and timestamp to use in ``as of``.
 
     Cleans, rollbacks, restores and savepoints have no version.
     """
@@ -246,7 +246,7 @@ def _timestamp(instant: str) -> str:
 
 
 def show_create(table: Table, name: TableName) -> pa.Table:
-    """Return one row: a statement that creates such a table elsewhere."""
+    """Return one row: a ``create table`` statement with this table's columns and settings."""
     config, schema = table.config, table.schema
     columns = ",\n".join(f"  `{field.name}` {sql_type(field.type)}" for field in schema)
     properties_of = {
@@ -269,10 +269,10 @@ def run_on_table(statement: TableStatement, table: Any) -> pa.Table:
     """Run a statement on a table and return its result as rows.
 
     Args:
-        table: a `lakeformat.Table` or `LakehouseTable`; it rewrites and deletes files.
+        table: a `lakeformat.Table` or `LakehouseTable`, whose methods run the table services.
 
     Raises:
-        InvalidInputError: if the table lacks what the statement names.
+        InvalidInputError: if the table does not have the partition, partition columns or commit of the statement.
         InstantNotAvailableError: if a version or time is not available.
         WriteConflictError: if another writer interfered. A retry is safe.
     """
@@ -320,7 +320,7 @@ def _show_table(statement: ShowTable, table: Table) -> pa.Table:
 
 
 def _partitions(table: Table) -> pa.Array:
-    """Return the paths of all partitions that hold files, sorted."""
+    """Return the sorted paths of all partitions with live files."""
     if not table.config.partition_fields:
         raise InvalidInputError(f"{table.context.storage.location} has no partitions")
     paths = pc.unique(table.files().column("partition_path"))
@@ -328,7 +328,7 @@ def _partitions(table: Table) -> pa.Array:
 
 
 def _add_columns(statement: AddColumns, table: Table) -> pa.Table:
-    """Add columns by a commit without rows, whose schema has them."""
+    """Add columns to the table by a commit without rows, whose schema includes them."""
     existing = {name.lower() for name in table.schema.names}
     new = [field for field in statement.columns if field.name.lower() not in existing]
     if len(new) < len(statement.columns) and not statement.if_not_exists:
@@ -346,7 +346,7 @@ def _truncate(statement: TruncateTable, table: Table) -> pa.Table:
 
 
 def _path(table: Table, spec: Mapping[str, str | None]) -> str:
-    """Return the partition path for values of all partition columns."""
+    """Return the partition path for a mapping of all partition columns to values as text."""
     config, schema = table.config, table.schema
     wanted = {name.lower(): value for name, value in spec.items()}
     if sorted(wanted) != sorted(name.lower() for name in config.partition_fields):
@@ -371,7 +371,7 @@ def _optimize(statement: Optimize, table: Table, rewriter: Any) -> pa.Table:
 
 
 def _matching_partitions(table: Table, where: str) -> list[str]:
-    """Return the partitions whose values satisfy a condition."""
+    """Return the paths of the partitions whose partition values satisfy a SQL condition."""
     config, schema = table.config, table.schema
     keys, paths = key_settings(config, table.options), _partitions(table).to_pylist()
     values = _partition_values_table(paths, keys, schema)

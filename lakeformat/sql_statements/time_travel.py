@@ -1,8 +1,10 @@
-"""Tables in a text that the host cannot name: paths, past versions and changes. Each gets a plain name in the text.
+"""Time travel and other tables in SQL text that hosts cannot parse: paths, past versions and changes.
+
+`replace_tables` replaces each by a plain name, under which the host then registers the rows.
 
 The forms are ``t version as of 3``, ``t timestamp as of '2026-01-01'``, and Hudi's ``hudi_table_changes('t',
 'latest_state', 'earliest')``. Version n is the n-th commit, from 0, as ``describe history`` numbers them; an instant
-time is also a version. Finding them in the text is pure.
+time is also accepted as a version.
 """
 
 from __future__ import annotations
@@ -38,17 +40,17 @@ __all__ = [
 
 _CHANGES: Final = "hudi_table_changes"
 _VERSION_WORDS: Final = frozenset({"version", "system_version", "timestamp", "system_time"})
-#: Words after a table that are not its alias.
+#: Words that may follow a table in a statement without being its alias.
 _NO_ALIAS: Final = frozenset({
     "where", "join", "on", "using", "group", "order", "sort", "cluster", "distribute", "left", "right", "inner", "full",
     "cross", "natural", "semi", "anti", "asof", "positional", "lateral", "union", "except", "minus", "intersect",
     "limit", "offset", "having", "window", "qualify", "pivot", "unpivot", "tablesample", "when", "then", "set",
     "values", "returning", "select",
 })  # fmt: skip
-#: Words after which a path in quotes is a table.
+#: Words after which a text in quotes may be the path of a table.
 _BEFORE_PATH: Final = frozenset({"from", "join", "into", "update", "using", "table"})
 _EARLIEST: Final = "000"
-#: A greater number is an instant time, not a version.
+#: Maximum version. A greater number is an instant time.
 _MOST_VERSIONS: Final = 10**9
 
 
@@ -78,8 +80,10 @@ class ChangedTable:
     """The changes that commits after ``since``, up to and including ``until``, made to a table.
 
     Attributes:
-        images: whether every change is returned, with its rows before and after; else each changed row once.
-        since, until: instant times; None as ``until`` means now.
+        target: the table.
+        images: True for every change, with the row before and after it; False for only the latest state of each
+            changed row.
+        since, until: instant times; if ``until`` is None, changes up to now.
     """
 
     target: TableName
@@ -94,11 +98,14 @@ FoundTable: TypeAlias = PathTable | PastTable | ChangedTable
 def replace_tables(
     text: str, dialect: Dialect, is_known: Callable[[str], bool], has_table_at: Callable[[str], bool]
 ) -> tuple[str, dict[str, FoundTable]]:
-    """Replace paths, past versions and changes in a text by plain names. Return the text, and name -> table.
+    """Replace paths, past versions and changes in a text by plain names.
+
+    Return the new text, and a mapping of each new name to its table.
 
     Args:
         is_known: tells whether a name is that of a lakeformat table; other names are left to the host.
-        has_table_at: tells whether a lakeformat table is at a path without a format, which DuckDB would read as a file.
+        has_table_at: tells whether a path has a lakeformat table. It is called for paths without a format before them,
+            which may also be files that DuckDB reads.
 
     Raises:
         InvalidInputError: if the arguments of ``hudi_table_changes`` cannot be parsed.
@@ -127,7 +134,11 @@ def _read_table(
     is_known: Callable[[str], bool],
     has_table_at: Callable[[str], bool],
 ) -> tuple[int, FoundTable | None, str]:
-    """Return the index of the next token, the table at this token or None, and the alias that its new name needs."""
+    """Read the table that begins at a token.
+
+    Return the index of the next token, the table (None if none begins there or the host knows it), and the text of an
+    alias to add after the new name, so that the old name still qualifies columns.
+    """
     if tokens[at].lower == _CHANGES and at + 1 < len(tokens) and tokens[at + 1].value == "(":
         close = find_close(tokens, at + 1)
         return close + 1, _read_changes_call(tokens[at + 2 : close], is_known), ""
@@ -148,8 +159,9 @@ def _read_table(
 
 
 def _read_as_of(tokens: Sequence[Token], at: int) -> tuple[int, str, str] | None:
-    """Parse ``[for] version as of 3``. Return the index after it, ``version`` or ``timestamp``, and the point;
-    or None.
+    """Parse a clause such as ``[for] version as of 3``. Return None if there is none.
+
+    Return the index after the clause, ``version`` or ``timestamp``, and the text of the version or timestamp.
     """
     at += at < len(tokens) and tokens[at].lower == "for"
     words = [token.lower for token in tokens[at : at + 3]]
@@ -167,8 +179,10 @@ def _make_alias(tokens: Sequence[Token], at: int, target: TableName) -> str:
 
 
 def _read_changes_call(arguments: Sequence[Token], is_known: Callable[[str], bool]) -> ChangedTable:
-    """Parse the arguments of Hudi's function: table or path, ``latest_state`` or ``cdc``, begin, and
-    optionally an end.
+    """Parse the arguments of Hudi's function ``hudi_table_changes``.
+
+    They are the table's name or path, ``latest_state`` or ``cdc``, the instant after which changes begin, and
+    optionally the last instant.
     """
     values = [token.value for token in arguments[::2]]
     commas = all(token.value == "," for token in arguments[1::2])
@@ -183,8 +197,9 @@ def _read_changes_call(arguments: Sequence[Token], is_known: Callable[[str], boo
 
 
 def list_commit_times(store: TimelineStore) -> list[str]:
-    """Return the instant times of all commits, including archived ones, oldest first. An index is a commit's
-    version.
+    """Return the instant times of all commits, oldest first, archived commits included.
+
+    The index of a commit in this list is its version.
     """
     timeline = store.load()
     archived = {each.time for each in store.read_archived().completed_in("")}
@@ -192,7 +207,11 @@ def list_commit_times(store: TimelineStore) -> list[str]:
 
 
 def resolve_as_of(store: TimelineStore, kind: str, point: str) -> AsOf:
-    """Return the ``as_of`` argument of reads for a statement's version or timestamp.
+    """Return a statement's version or timestamp as the ``as_of`` argument of reads.
+
+    Args:
+        kind: ``version`` or ``timestamp``.
+        point: the version or timestamp, as text.
 
     Raises:
         InstantNotAvailableError: if there is no such version.

@@ -36,7 +36,7 @@ def open_storage(path: str | os.PathLike[str], *, sync: bool = False, **options:
     Like Hadoop's ``Path``, this does not decode or shorten a URL, so that Spark and lakeformat open the same table.
 
     Args:
-        sync: Whether a local storage flushes data files to the disk; see `LocalStorage`.
+        sync: Whether a local storage flushes data files to the disk before they are committed; ignored for others.
         options: fsspec's ``storage_options``; ignored for local paths.
 
     Raises:

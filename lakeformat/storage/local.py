@@ -1,9 +1,9 @@
-"""Storage on local disks: put-if-absent by hard link, locks by ``flock``.
+"""Storage on local disks: files are created by hard link, which fails if the file exists; locks use ``flock``.
 
 The kernel frees a ``flock`` if its holder dies. But a ``flock`` belongs to an open file, which a forked child shares,
 so the file would stay locked until the child has ended too. Therefore a child closes the files that its parent had
-locked. And a lock is released before its file is closed, because a library may have forked children without Python's
-knowledge.
+locked. Also, a lock is released before its file is closed: closing alone would not free it if a library had forked
+a child without Python's knowledge.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["EXCLUDES", "LocalStorage", "hold_lock", "is_held"]
 
 try:
     import fcntl
-except ImportError:  # Not a POSIX system: the locks then exclude no process.
+except ImportError:  # Not a POSIX system: the locks then do not exclude other processes.
     fcntl = None  # type: ignore[assignment]
 
 
@@ -38,8 +38,8 @@ except ImportError:  # Not a POSIX system: the locks then exclude no process.
 EXCLUDES: Final = fcntl is not None
 _POLL_SECONDS: Final = 0.02
 _OWNER_BYTES: Final = 512
-#: Handles of the files that this process has opened to lock them. While `_GUARD` is held, the process does not fork, so
-#: a handle cannot be inherited before it is in this set.
+#: Handles of the files that this process has opened to lock them. A forked child closes them. Use it only under
+#: `_GUARD`: a fork waits for `_GUARD`, so a child cannot inherit a handle that is not in the set yet.
 _OPEN_HANDLES: Final[set[int]] = set()
 _GUARD: Final = threading.RLock()
 
@@ -50,9 +50,9 @@ def hold_lock(real: str, timeout_seconds: float, what: str, *, make: bool) -> It
 
     Args:
         real: Absolute path of the file.
-        timeout_seconds: How long to wait if another process holds the lock.
-        what: Name of the locked table or file, for the message.
-        make: Whether to make a missing file, and to write the process and host of the holder into the file.
+        timeout_seconds: Maximum time to wait if another process holds the lock.
+        what: Name of the locked table or file, for the error message.
+        make: Whether to create a missing file, and to write this process's id and host into the file.
 
     Raises:
         FileNotFoundError: The file is missing and ``make`` is false.
@@ -68,12 +68,12 @@ def hold_lock(real: str, timeout_seconds: float, what: str, *, make: bool) -> It
             _write_owner(handle)
         yield
     finally:
-        if os.getpid() == process:  # In a forked child, the number may already belong to another file.
+        if os.getpid() == process:  # A forked child has closed the handle, and its number may be another file's.
             _release(handle)
 
 
 def is_held(real: str) -> bool:
-    """Tell whether a process, including this one, holds the file's lock; False if there is no such file."""
+    """Tell whether any process, including this one, holds the file's lock; False if there is no such file."""
     if fcntl is None:
         return False
     try:
@@ -109,7 +109,7 @@ def _wait_for_lock(handle: int, timeout_seconds: float, what: str) -> None:
 
 
 def _write_owner(handle: int) -> None:
-    with suppress(OSError):  # On a full disk, the timeout messages of other processes do not name the holder.
+    with suppress(OSError):  # Not essential: the owner is only for other processes' timeout messages.
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
@@ -142,10 +142,10 @@ if hasattr(os, "register_at_fork"):
 
 
 _COUNTER: Final = itertools.count()
-#: Errors of file systems that have no hard links.
+#: Error numbers that ``os.link`` raises on file systems without hard links.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
 
-#: Timeout of `LocalStorage.hold`. It is longer than the moment for which `is_held` locks a file.
+#: Timeout of `LocalStorage.hold` in seconds. It is longer than the moment for which `is_held` locks a file.
 _GLANCE_SECONDS: Final = 0.2
 
 
@@ -172,7 +172,11 @@ class LocalStorage:
         return os.path.join(self.root, check_path(path)) if path else self.root
 
     def _resolve_inside(self, path: str) -> str:
-        """Return the absolute path, for changes. Raise `StorageError` if a symbolic link leads it out of the table."""
+        """Return the absolute path of a file to change.
+
+        Raises:
+            StorageError: a symbolic link leads out of the table.
+        """
         real = self._resolve(path)
         root = os.path.realpath(self.root)
         if os.path.commonpath([root, os.path.realpath(os.path.dirname(real))]) != root:
@@ -182,11 +186,11 @@ class LocalStorage:
         return real
 
     def create(self, path: str, data: bytes) -> None:
-        """Write to a temporary file, flush it, then hard-link it into place. The link succeeds for only one caller."""
+        """Write to a temporary file, flush it, then hard-link it to its final name, which only one caller can do."""
         target = self._resolve_inside(path)
         with self._explain_errors("create", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            if not data:  # An empty file cannot be partly written, so the open call decides which caller wins.
+            if not data:  # It cannot be partly written, so no temporary file is needed.
                 os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
                 return
             aside = self._write_aside(data)
@@ -217,9 +221,9 @@ class LocalStorage:
 
     @staticmethod
     def _link(aside: str, target: str) -> None:
-        """Give the temporary file its final name.
+        """Give the temporary file its final name; raise ``FileExistsError`` if the name is in use.
 
-        If the file system has no hard links, the file is empty for a moment, but never partly written.
+        If the file system has no hard links, readers may see an empty file for a moment, but no partly written one.
         """
         try:
             os.link(aside, target)
@@ -237,7 +241,7 @@ class LocalStorage:
             raise
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write to a temporary file, flush it, then rename it over the old one."""
+        """Write to a temporary file, flush it, then rename it over the old file."""
         target = self._resolve_inside(path)
         with self._explain_errors("write", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -252,11 +256,11 @@ class LocalStorage:
             try:
                 with open(self._resolve(path), "rb") as file:
                     return file.read()
-            except NotADirectoryError as error:  # The table's path is a file.
+            except NotADirectoryError as error:  # A folder on the path is a file.
                 raise FileNotFoundError(*error.args) from None
 
     def info(self, path: str) -> FileInfo | None:
-        """Return the entry at the path now, or None."""
+        """Return the path's kind, size and modification time; None if nothing is there."""
         with self._explain_errors("look at", path):
             try:
                 status = os.stat(self._resolve(path))
@@ -265,7 +269,7 @@ class LocalStorage:
             return _make_info(path, status)
 
     def list(self, path: str) -> Sequence[FileInfo]:
-        """List the direct children by name, without dangling links."""
+        """List the direct children, sorted by name. Links whose target is missing are left out."""
         entries: list[FileInfo] = []
         with self._explain_errors("list", path):
             try:
@@ -281,7 +285,7 @@ class LocalStorage:
         return sorted(entries, key=lambda entry: entry.path)
 
     def open_input(self, path: str) -> Any:
-        """Open a memory map, from which Parquet and Arrow readers read without a copy."""
+        """Open the file as a memory map, from which Parquet and Arrow readers read without a copy."""
         real = self._resolve(path)
         with self._explain_errors("read", path):
             if os.stat(real).st_size == 0:
@@ -290,7 +294,7 @@ class LocalStorage:
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """Write the file in place. If the block raises, remove the file."""
+        """Open the file at its final path for writing. If the block raises, remove the file."""
         real = self._resolve_inside(path)
         with self._explain_errors("write", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
@@ -305,14 +309,14 @@ class LocalStorage:
                 raise
 
     def move(self, source: str, target: str) -> None:
-        """Rename within the file system."""
+        """Rename the file."""
         real, source_real = self._resolve_inside(target), self._resolve_inside(source)
         with self._explain_errors("move", source):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             os.rename(source_real, real)
 
     def touch(self, path: str) -> None:
-        """Make an empty file, or renew the modification time of the file."""
+        """Create an empty file, or set the modification time of an existing file to now."""
         real = self._resolve_inside(path)
         with self._explain_errors("touch", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
@@ -367,7 +371,7 @@ class LocalStorage:
 
     @contextmanager
     def hold(self, path: str) -> Iterator[None]:
-        """Hold a file by a ``flock`` on it; hold nothing if there is no such file."""
+        """Lock a file by ``flock`` while the block runs; lock nothing if there is no such file."""
         real = self._resolve(path)
         with ExitStack() as stack:
             with self._explain_errors("hold", path), suppress(FileNotFoundError):
@@ -375,14 +379,14 @@ class LocalStorage:
             yield
 
     def is_held(self, path: str) -> bool:
-        """Tell whether a file is held, by trying a shared lock and releasing it at once."""
+        """Tell whether a process has locked the file, by trying a shared lock and releasing it at once."""
         real = self._resolve(path)
         with self._explain_errors("look at", path):
             return is_held(real)
 
     @contextmanager
     def _explain_errors(self, verb: str, path: str) -> Iterator[None]:
-        """Turn an error of the system into one line that names the table, except errors that the port promises."""
+        """Turn an ``OSError`` into a one-line `StorageError`, except the errors that the call is expected to raise."""
         try:
             yield
         except (StorageError, LockTimeoutError):
@@ -394,7 +398,7 @@ class LocalStorage:
             raise StorageError(f"cannot {verb} {what}: {_advise(error)}") from error
 
 
-#: Errors that a call may raise unchanged; by default ``FileNotFoundError``.
+#: Maps each call to the errors that it may raise unchanged; for other calls ``FileNotFoundError``.
 _EXPECTED_ERRORS: Final[Mapping[str, tuple[type[OSError], ...]]] = {
     "create": (FileExistsError,),
     "write": (),
@@ -431,12 +435,12 @@ def _flush(real: str) -> None:
 
 
 def _flush_folder(real: str) -> None:
-    with suppress(OSError):  # Some mounts refuse to flush a folder; the file itself is flushed.
+    with suppress(OSError):  # Some mounts cannot flush a folder. The file's data is flushed in any case.
         _flush(real)
 
 
 def _drop_checksum(real: str) -> None:
-    """Remove the ``.crc`` file beside a file.
+    """Remove the checksum file ``.<name>.crc`` that Hadoop may have written beside a file.
 
     Hadoop refuses a file whose ``.crc`` file does not match it (table-version-6, section 0).
     """

@@ -19,7 +19,7 @@ _NUMBERS: Final = itertools.count()
 
 
 class MemoryStorage:
-    """A folder whose files are in a dictionary. Every call is atomic."""
+    """A storage whose files are in a dictionary. Every call is atomic."""
 
     has_lock = True
 
@@ -37,14 +37,14 @@ class MemoryStorage:
         return f"memory:{self._number}"
 
     def create(self, path: str, data: bytes) -> None:
-        """Make a file, or raise ``FileExistsError`` if there is one."""
+        """Create a file. Raise ``FileExistsError`` if it exists."""
         with self._guard:
             if check_path(path) in self._files:
                 raise FileExistsError(path)
             self._files[path] = (bytes(data), self._clock.now_ms())
 
     def replace(self, path: str, data: bytes) -> None:
-        """Set a file's content."""
+        """Create a file, or replace its whole content."""
         with self._guard:
             self._files[check_path(path)] = (bytes(data), self._clock.now_ms())
 
@@ -56,7 +56,7 @@ class MemoryStorage:
             return self._files[path][0]
 
     def info(self, path: str) -> FileInfo | None:
-        """Return the entry at the path now, or None."""
+        """Return the path's kind, size and modification time; None if nothing is there."""
         with self._guard:
             if check_path(path) in self._files:
                 data, modified = self._files[path]
@@ -65,7 +65,7 @@ class MemoryStorage:
             return FileInfo(path, 0, 0, True) if any(f.startswith(inside) for f in self._files) else None
 
     def list(self, path: str) -> Sequence[FileInfo]:
-        """List the direct children by name."""
+        """List the direct children, sorted by name."""
         inside = f"{check_path(path)}/" if path else ""
         entries: dict[str, FileInfo] = {}
         with self._guard:
@@ -82,7 +82,7 @@ class MemoryStorage:
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """Collect the bytes that the block writes; make the file if the block does not raise."""
+        """Collect the bytes that the block writes, and create the file if the block does not raise."""
         check_path(path)
         with pa.BufferOutputStream() as sink:
             yield sink
@@ -98,7 +98,7 @@ class MemoryStorage:
             self._files[target] = self._files.pop(source)
 
     def touch(self, path: str) -> None:
-        """Make an empty file; an existing file becomes empty."""
+        """Create an empty file; an existing file becomes empty."""
         with self._guard:
             self._files[check_path(path)] = (b"", self._clock.now_ms())
 
@@ -115,14 +115,14 @@ class MemoryStorage:
                 del self._files[name]
 
     def remove_empty(self, path: str) -> bool:
-        """Tell whether the folder has no files. There is no folder to remove: folders are only parts of names."""
+        """Tell whether the folder has no files. Nothing is removed: folders exist only as parts of file names."""
         inside = f"{check_path(path)}/"
         with self._guard:
             return not any(name.startswith(inside) for name in self._files)
 
     @contextmanager
     def hold(self, path: str) -> Iterator[None]:
-        """Hold a file, if it is there, by adding its name to the held names."""
+        """Lock a file while the block runs, if the file exists. Raise `LockTimeoutError` if it is locked."""
         with self._guard:
             is_there = check_path(path) in self._files
             if path in self._held:
@@ -137,7 +137,7 @@ class MemoryStorage:
                     self._held.discard(path)
 
     def is_held(self, path: str) -> bool:
-        """Tell whether a file is held."""
+        """Tell whether a file exists and is locked."""
         with self._guard:
             return check_path(path) in self._files and path in self._held
 

@@ -1,8 +1,8 @@
-"""The storage port, through which all other modules access files, the clock and random ids.
+"""The storage port: the protocols through which all other modules access files, the clock and random ids.
 
-Only adapters know what a path really is. Paths are relative to the table's folder, with ``/`` between segments; ``""``
-is the folder itself. The docstring of each call says what an adapter must promise.
-``tests/helpers/storage_contract.py`` checks it.
+Each adapter implements them for one kind of storage. Paths are relative to the table's folder, with ``/`` between
+segments; ``""`` is the folder itself. The docstring of each method says what every adapter must guarantee.
+``tests/helpers/storage_contract.py`` checks these guarantees.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OWN: Final = f"{HOODIE}/.lakeformat"
 
 
 class OutcomeUnknownError(StorageError):
-    """A call got no answer. It may have been carried out, or may be carried out later."""
+    """The storage did not respond to a call, which may have been carried out or may be carried out later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +57,26 @@ class FileInfo:
 
 
 class Locks(Protocol):
-    """The locks of a table: one lock for the whole table, and holds on files. Local files are locked by ``flock``.
+    """The locks of a table: one lock for the whole table, and locks on single files, called holds.
 
     A write holds the lock while it begins and while it publishes. No code may depend on the lock between these two
     times, because a later adapter may have locks that expire.
     """
 
     def hold(self, path: str) -> AbstractContextManager[None]:
-        """Hold a file, if it is there, while the block runs. If the holder dies, the hold ends.
+        """Lock a file while the block runs, if the file exists. If the process dies, the file is free again.
 
-        If `has_lock` is False, this does nothing. Raise `LockTimeoutError` if another holder has the file.
+        If `has_lock` is False, this does nothing. Raise `LockTimeoutError` if the file is locked already.
         """
 
     def is_held(self, path: str) -> bool:
-        """Tell whether a file is held now; always False if `has_lock` is False."""
+        """Tell whether a file is locked by `hold` now; always False if `has_lock` is False."""
 
     def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
-        """Hold the table's lock while the block runs. If the holder dies, the lock is free.
+        """Hold the table's lock while the block runs. If the process dies, the lock is free again.
 
-        If `has_lock` is False, the lock excludes no other process. Raise `LockTimeoutError` if another holder still has
-        the lock after the timeout.
+        If `has_lock` is False, the lock does not exclude other processes. Raise `LockTimeoutError` if another process
+        still holds the lock after the timeout.
         """
 
     @property
@@ -87,35 +87,35 @@ class Locks(Protocol):
 class Storage(Locks, Protocol):
     """The files under one folder. Adapters are picklable, because Spark sends them to its workers.
 
-    ``FileNotFoundError`` and ``FileExistsError`` are answers and pass through. An adapter turns every other error into
-    a `StorageError` whose message is one line that names the path.
+    The methods raise ``FileNotFoundError`` and ``FileExistsError`` where their docstrings say so. An adapter turns
+    every other error into a `StorageError` whose message is one line that names the path.
     """
 
     @property
     def location(self) -> str:
-        """Return the folder's location, for messages and for cache keys; it never holds a secret."""
+        """Return the folder's path or URL, for messages and cache keys. It never contains a secret."""
 
     def create(self, path: str, data: bytes) -> None:
-        """Make a file if there is none. Readers see the whole file or nothing, and only one of two callers succeeds.
+        """Create a file. If several callers create the same file, only one succeeds.
 
-        The file is durable when the call returns.
+        Readers see the whole file or no file. The file is durable when the call returns.
 
         Raises:
-            FileExistsError: There is such a file; it is unchanged.
-            OutcomeUnknownError: The call failed, but the file may exist, or may be made later.
+            FileExistsError: The file exists already; it is unchanged.
+            OutcomeUnknownError: The storage did not respond; the file may exist, or may be created later.
         """
 
     def replace(self, path: str, data: bytes) -> None:
-        """Replace a file's whole content. Readers see the old bytes or the new bytes."""
+        """Create a file or replace its whole content. Readers see either the old bytes or the new bytes."""
 
     def read(self, path: str) -> bytes:
         """Read a whole file. Raise ``FileNotFoundError`` if there is no such file."""
 
     def info(self, path: str) -> FileInfo | None:
-        """Return the entry at the path now (never from a cache), or None."""
+        """Return the path's kind, size and modification time now (never from a cache); None if nothing is there."""
 
     def list(self, path: str) -> Sequence[FileInfo]:
-        """List the direct children now (never from a cache), by name; empty if there is no such folder."""
+        """List the direct children now (never from a cache), sorted by name; empty if there is no such folder."""
 
     def open_input(self, path: str) -> Any:
         """Open a file as a seekable ``pyarrow.NativeFile`` (a context manager).
@@ -134,7 +134,7 @@ class Storage(Locks, Protocol):
         """Rename a data file; the target must not exist. Raise ``FileNotFoundError`` if the source does not exist."""
 
     def touch(self, path: str) -> None:
-        """Make an empty file, or renew its modification time (for heartbeats)."""
+        """Create an empty file, or set its modification time to now."""
 
     def delete(self, path: str) -> bool:
         """Remove a file, never a folder. Return False if there was no such file."""
@@ -143,9 +143,9 @@ class Storage(Locks, Protocol):
         """Remove a folder inside ``.hoodie`` with its contents. Symbolic links are removed, not followed."""
 
     def remove_empty(self, path: str) -> bool:
-        """Remove an empty folder. Return False if it is not empty.
+        """Remove a folder if it is empty. Return whether the folder is empty or does not exist.
 
-        If folders are only parts of names, there is nothing to remove.
+        If the storage has folders only as parts of file names, nothing is removed.
         """
 
 
@@ -156,7 +156,7 @@ class Clock(Protocol):
         """Return the time in epoch milliseconds."""
 
     def seconds(self) -> float:
-        """Return a monotonic reading in seconds, for durations."""
+        """Return a monotonic time in seconds, for measuring durations."""
 
 
 class Ids(Protocol):
@@ -170,8 +170,8 @@ def check_path(path: str) -> str:
     """Return the path unchanged if it stays inside the table.
 
     Raises:
-        CorruptTableError: The path is absolute, has an empty, ``.`` or ``..`` segment, or holds a NUL. Such paths come
-            only from damaged or hostile files.
+        CorruptTableError: The path is absolute, has an empty, ``.`` or ``..`` segment, or contains a NUL. Such
+            paths come only from damaged or malicious files.
     """
     if not path:
         return path
@@ -184,7 +184,7 @@ def check_folder(path: str) -> str:
     """Return the path unchanged if `Storage.delete_folder` may remove it.
 
     Raises:
-        CorruptTableError: See `check_path`.
+        CorruptTableError: The path leads out of the table.
         StorageError: The path is not inside ``.hoodie``.
     """
     if not check_path(path).startswith(f"{HOODIE}/"):
@@ -193,7 +193,7 @@ def check_folder(path: str) -> str:
 
 
 def own_path(*parts: str) -> str:
-    """Return a path in lakeformat's own folder of the table."""
+    """Return the path of a file in lakeformat's own folder of the table."""
     return "/".join((OWN, *parts))
 
 
@@ -205,7 +205,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def seconds(self) -> float:
-        """Return a monotonic reading in seconds."""
+        """Return a monotonic time in seconds."""
         return time.perf_counter()
 
 

@@ -1,11 +1,11 @@
-"""Storage on every file system that fsspec reaches (S3, GCS, Azure ...). It has no lock, so only one writer at a time.
+"""Storage on the file systems of fsspec (S3, GCS, Azure ...). It has no lock, so only one writer at a time is safe.
 
-The timeline needs put-if-absent, which is the store's own conditional write. Some file systems of fsspec
-have no such write: they first look whether the file exists, and then write it. Therefore `FsspecStorage.create` refuses
-every protocol that is not in `_EXCLUSIVE`.
+The timeline needs files to be created only if absent, by the store's conditional write. Some file systems of fsspec
+instead first check whether the file exists, and then write it, so two writers could both succeed. Therefore
+`FsspecStorage.create` refuses every protocol that is not in `_EXCLUSIVE`.
 
-A write that gets no answer may still be carried out later. Then `FsspecStorage.create` raises `OutcomeUnknownError`,
-and `lakeformat.timeline.store` puts the same bytes again.
+A request without a response may still be carried out later. Then `FsspecStorage.create` raises `OutcomeUnknownError`,
+and `lakeformat.timeline.store` sends the same bytes again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lakeformat.storage.port import FileInfo, OutcomeUnknownError, check_folder,
 __all__ = ["FsspecStorage", "check_names"]
 
 _REGION: Final = "client_kwargs={'region_name': ...}"
-#: Name in other libraries, in lower case -> name in s3fs, gcsfs or adlfs.
+#: Maps option names of other libraries, in lower case, to the names of s3fs; the next two to those of gcsfs and adlfs.
 _S3: Final[Mapping[str, str]] = {
     "aws_endpoint_url": "endpoint_url",
     "aws_endpoint_url_s3": "endpoint_url",
@@ -93,10 +93,10 @@ _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def check_names(location: str, names: Iterable[str]) -> None:
-    """Refuse storage options that have the names of other libraries.
+    """Raise an error if storage options have names of other libraries instead of fsspec's.
 
     Raises:
-        InvalidOptionError: An option has such a name. The message gives the right name for each of them.
+        InvalidOptionError: An option has such a name. The message gives the right name for each such option.
     """
     known = _OTHER_NAMES.get(location.partition("://")[0], {})
     wrong = {name: known[name.lower()] for name in names if name.lower() in known}
@@ -107,16 +107,16 @@ def check_names(location: str, names: Iterable[str]) -> None:
         )
 
 
-#: Protocols whose ``pipe_file(mode="create")`` is exclusive, as tested with a server of each kind.
+#: Protocols whose ``pipe_file(mode="create")`` lets only one of several writers succeed, as tested with real servers.
 _EXCLUSIVE: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
-#: Errors that a call may raise unchanged; by default ``FileNotFoundError``.
+#: Maps each call to the errors that it may raise unchanged; for other calls ``FileNotFoundError``.
 _EXPECTED_ERRORS: Final[Mapping[str, tuple[type[Exception], ...]]] = {
     "create": (FileExistsError,),
     "write": (),
     "list": (FileNotFoundError, NotADirectoryError),
 }
-#: Errors after which no file was or will be made: the store refused the request, or the client did not send it. After
-#: any other error, the file may still be made.
+#: Errors after which the file does not appear: the store refused the request, or the client did not send it. After any
+#: other error, the file may still be created.
 _REFUSALS: Final = (PermissionError, FileNotFoundError, NotImplementedError, TypeError, ValueError)
 
 
@@ -141,7 +141,7 @@ class FsspecStorage:
 
     @property
     def location(self) -> str:
-        """Return the URL without a password. Azure's ``container@account`` is kept."""
+        """Return the URL without user and password. Azure's ``container@account`` is not a password and stays."""
         protocol, _, rest = self.url.partition("://")
         authority, slash, path = rest.partition("/")
         user, _, host = authority.rpartition("@")
@@ -153,7 +153,7 @@ class FsspecStorage:
 
         protocol = self.url.partition("://")[0]
         try:
-            # A listing cache would hide other writers' files, and a shared instance of fsspec may have one.
+            # A listing cache would hide other writers' files. An instance from fsspec's cache could have one.
             return fsspec.filesystem(protocol, use_listings_cache=False, skip_instance_cache=True, **self.options)
         except ImportError as error:
             cure = "run: pip install 'lakeformat[s3]'" if protocol in {"s3", "s3a"} else "install it"
@@ -172,9 +172,9 @@ class FsspecStorage:
         return f"{base}/{check_path(path)}" if path else base
 
     def create(self, path: str, data: bytes) -> None:
-        """Make a file by the store's conditional write.
+        """Create a file by the store's conditional write.
 
-        If the store says that the file exists, read it back: it may come from an earlier try whose answer was lost.
+        If the store says that the file exists, read the file: an earlier try of this call may have created it.
         """
         protocol = self.url.partition("://")[0]
         if protocol not in _EXCLUSIVE:
@@ -186,7 +186,7 @@ class FsspecStorage:
             try:
                 self._fs.pipe_file(self._resolve(path), data, mode="create")
             except FileExistsError:
-                # If an answer is lost, the client repeats the request and then finds its own object.
+                # If a response is lost, the client repeats the request, and the store reports the client's own object.
                 if not (data and self._holds_token(path, data)):
                     raise
 
@@ -205,7 +205,7 @@ class FsspecStorage:
             return data
 
     def info(self, path: str) -> FileInfo | None:
-        """Return the entry at the path now, or None."""
+        """Return the path's kind, size and modification time; None if nothing is there."""
         with self._explain_errors("look at", path):
             try:
                 entry = self._fs.info(self._resolve(path))
@@ -214,7 +214,7 @@ class FsspecStorage:
             return _make_info(path, entry)
 
     def list(self, path: str) -> Sequence[FileInfo]:
-        """List the direct children by name. Raise `StorageError` if the bucket is missing."""
+        """List the direct children, sorted by name. Raise `StorageError` if the bucket is missing."""
         with self._explain_errors("list", path):
             try:
                 listed = self._fs.ls(self._resolve(path), detail=True)
@@ -256,26 +256,29 @@ class FsspecStorage:
         except BaseException:
             with self._explain_errors("throw away", path):
                 target.discard()
-                target.closed = True  # Otherwise the file's finalizer would try to finish the upload.
+                target.closed = True  # Or the file's finalizer would complete the upload.
             raise
         with self._explain_errors("write", path):
             target.close()
 
     def move(self, source: str, target: str) -> None:
-        """Copy an object and delete the source. This need not be atomic: before the commit no reader uses either."""
+        """Copy an object and delete the source.
+
+        This need not be atomic: before the commit, readers use neither object.
+        """
         old, new = self._resolve(source), self._resolve(target)
         with self._explain_errors("move", source):
             self._fs.cp_file(old, new)
             self._fs.rm_file(old)
 
     def touch(self, path: str) -> None:
-        """Write an empty object, which renews the modification time."""
+        """Write an empty object, so that its modification time is now."""
         self.replace(path, b"")
 
     def delete(self, path: str) -> bool:
         """Remove an object; return False if there was none.
 
-        This looks first, in a request of its own, because a store's answer does not say whether there was an object.
+        A request before the deletion checks whether the object exists, because the deletion's response does not say.
         """
         entry = self.info(path)
         if entry is None or entry.is_folder:
@@ -295,33 +298,36 @@ class FsspecStorage:
                 self._fs.rm_file(name)
 
     def remove_empty(self, path: str) -> bool:
-        """Tell whether the folder has no children. There is no folder to remove: folders are only parts of names."""
+        """Tell whether the folder has no children. Nothing is removed: folders exist only as parts of object names."""
         return not self.list(path)
 
     @contextmanager
     def hold(self, path: str) -> Iterator[None]:
-        """Hold nothing, because there are no locks."""
+        """Do nothing except check the path, because the storage has no locks."""
         check_path(path)
         yield
 
     def is_held(self, path: str) -> bool:
-        """Return False, because there are no locks."""
+        """Return False, because the storage has no locks."""
         check_path(path)
         return False
 
     @contextmanager
     def lock(self, timeout_seconds: float) -> Iterator[None]:
-        """Lock nothing. Put-if-absent and the conflict check stop an accidental second writer."""
+        """Do nothing, because the storage has no locks.
+
+        Conditional creation of timeline files and the conflict check usually stop an accidental second writer.
+        """
         yield
 
     @contextmanager
     def _explain_errors(self, verb: str, path: str) -> Iterator[None]:
-        """Turn an error of the client into one line, except errors that the port promises."""
+        """Turn a client's error into a one-line error, except the errors that the call is expected to raise."""
         try:
             yield
         except LakeformatError:
             raise
-        except Exception as error:  # The clients' errors have no common class.
+        except Exception as error:  # The errors of the clients (s3fs, gcsfs, adlfs) have no common class.
             if isinstance(error, _EXPECTED_ERRORS.get(verb, FileNotFoundError)):
                 raise
             if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
@@ -346,7 +352,7 @@ def _advise(error: Exception) -> str:
 
 
 class _ExplainedFile(io.RawIOBase):
-    """A file of fsspec whose reads and writes raise the errors of the port."""
+    """A wrapper of an fsspec file whose reads and writes raise `StorageError` instead of the client's errors."""
 
     def __init__(self, file: Any, explain_errors: Callable[[], AbstractContextManager[None]]) -> None:
         self._file, self._explain_errors = file, explain_errors

@@ -1,8 +1,8 @@
 """Temporary files and folders on this machine's disk.
 
-Scratch files are small files that processes of one user share; only one process at a time changes a file. They lie in
-the system's folder for temporary files, in a folder that only the user can write to. A file that was not changed for a
-week is deleted when the next scratch file is made. A deleted file is never made again.
+Scratch files are small files that processes of one user share; only one process at a time changes a file. They are in
+the system's folder for temporary files, in a subfolder that only the user can access. A file that was not changed for a
+week is deleted when the next scratch file is created. A deleted file is never created again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _LIFETIME_S: Final = 7 * 86400
 
 
 def make_scratch() -> str:
-    """Make a new empty scratch file and return its path.
+    """Create a new empty scratch file and return its path.
 
     Raises:
-        OSError: The file cannot be made. Windows always raises this, because it has no file locks of the needed kind.
+        OSError: The file cannot be created. Windows always raises this, because it has no file locks of the
+            needed kind.
     """
     folder = _make_folder()
     _delete_old(folder)
@@ -39,7 +40,7 @@ def make_scratch() -> str:
 
 
 def change_scratch(path: str, change: Callable[[bytes], bytes]) -> None:
-    """Replace a scratch file's bytes by ``change(bytes)``, under a lock that makes other processes wait.
+    """Replace a scratch file's bytes with ``change(bytes)``, while other processes that call this wait.
 
     A process that dies during the write may leave a partly written file.
 
@@ -61,7 +62,11 @@ def change_scratch(path: str, change: Callable[[bytes], bytes]) -> None:
 
 
 def _make_folder() -> Path:
-    """Make the user's folder and return it. Raise ``PermissionError`` if other users can access it."""
+    """Create the user's folder for scratch files if it is missing, and return its path.
+
+    Raises:
+        PermissionError: other users can access the folder.
+    """
     if not hasattr(os, "getuid"):
         raise OSError("this system has no file locks")
     folder = Path(tempfile.gettempdir()) / f"lakeformat-{os.getuid()}"

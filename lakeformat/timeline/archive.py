@@ -7,12 +7,12 @@ request. Read the archive after the active timeline, because instants are writte
 active timeline.
 
 Writing: an archive file is complete and durable before any instant is deleted from the active timeline. If a crash left
-a file that no manifest names, the next run overwrites it. Readers see the old manifest or the new one.
+a file that is in no manifest, the next run overwrites that file. Readers see the old manifest or the new one.
 
-The manifest of layout 2 says which history files count (Hudi: ``LSMTimelineWriter.updateManifest``). Each change of the
-archive writes ``manifest_<n + 1>``, and then the number into ``_version_``. So the manifest with the greatest number is
-the newest one, and ``_version_`` names it or the one before it. Any other state is damage: an older manifest knows
-fewer instants, so a query that used it would lose rows.
+The manifest of layout 2 lists the valid history files (Hudi: ``LSMTimelineWriter.updateManifest``). Each change of the
+archive writes ``manifest_<n + 1>``, and then the number ``n + 1`` into ``_version_``. So the manifest with the greatest
+number is the newest one, and ``_version_`` contains its number or the one before. Any other number is damage. An older
+manifest lists fewer instants, so a query that used it would lose rows.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ __all__ = [
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.timeline")
-#: Names of manifests; group 1 is the number.
+#: Pattern of the names of manifests; group 1 is the number.
 MANIFEST_NAME: Final = re.compile(r"manifest_(\d+)")
-#: The file that holds the number of the newest manifest.
+#: Name of the file that contains the number of the newest manifest.
 VERSION_NAME: Final = "_version_"
 _BACK: Final = "restore the folder from a copy"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The newest manifest.
+    """The newest manifest: the list of the valid history files.
 
     Attributes:
         number: Number of the manifest; -1 if there is none.
@@ -91,10 +91,11 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
     """Read the manifest with the greatest number, and check that its files exist with the stored sizes.
 
     Raises:
-        CorruptTableError: The manifest is damaged, ``_version_`` names a missing manifest, or a file has another size.
+        CorruptTableError: The manifest is damaged, ``_version_`` names a missing manifest, or a file's size differs
+            from the manifest's.
         FileNotFoundError: A file is missing. A writer may have merged files meanwhile, so read again.
     """
-    text = _read_version(storage, folder)  # Read before the listing: a writer writes the manifest first.
+    text = _read_version(storage, folder)  # Before the listing: else it could be newer than the listing.
     version = int(text) if _is_number(text) else None
     entries = {entry.name: entry for entry in storage.list(folder)}
     newest = max((int(match[1]) for name in entries if (match := MANIFEST_NAME.fullmatch(name))), default=-1)
@@ -114,11 +115,11 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
     except CorruptTableError:
         if version != newest - 1:
             raise
-        return _decode_manifest(storage, folder, version, entries)  # The newest is not completely written.
+        return _decode_manifest(storage, folder, version, entries)  # The newest one may still be in writing.
 
 
 def find_version_damage(storage: Storage, folder: str) -> str:
-    """Describe the damage of ``_version_`` that does not stop reading; return "" if the file is right."""
+    """Return a description of harmless damage to ``_version_``; "" if the file is valid or missing."""
     return _check_version(_read_version(storage, folder), read_manifest(storage, folder).number)
 
 
@@ -135,7 +136,7 @@ def _is_number(text: bytes) -> bool:
 
 
 def _read_version(storage: Storage, folder: str) -> bytes:
-    """Read ``_version_``. Return b"" if it is missing, as it is for a moment in each change by Hudi."""
+    """Read ``_version_``. Return b"" if it is missing: Hudi deletes it for a moment whenever it changes the archive."""
     try:
         return storage.read(f"{folder}/{VERSION_NAME}").strip()
     except FileNotFoundError:
@@ -160,8 +161,8 @@ def _decode_manifest(storage: Storage, folder: str, number: int, entries: Mappin
     return manifest
 
 
-#: Columns of `ArchivedTimeline.columns`. The completion time is null in layout 1; ``file`` is an index in
-#: `ArchivedTimeline.files`.
+#: Columns of `ArchivedTimeline.columns`. The completion time is null in layout 1; ``file`` is an index
+#: into `ArchivedTimeline.files`.
 COLUMNS: Final = pa.schema(
     [
         pa.field("time", pa.string()),
@@ -172,7 +173,7 @@ COLUMNS: Final = pa.schema(
 )
 _COMMIT_NAMES: Final = frozenset(action.value for action in COMMIT_ACTIONS)
 _COMMITS: Final = pa.array(sorted(_COMMIT_NAMES))
-#: Names of the archive files of layout 1; group 1 is the number.
+#: Pattern of the names of layout 1's archive files; group 1 is the number.
 LOG_NAME: Final = re.compile(r"\.commits_\.archive\.(\d+)(_.*)?")
 
 #: A function that reads the commits with given instant times from one file of the archive.
@@ -186,6 +187,7 @@ class ArchivedTimeline:
     Attributes:
         columns: A table of schema `COLUMNS` with a row per instant, sorted by time.
         files: Paths of the archive's files.
+        read_commits: Reads the commits with given instant times from one of these files.
     """
 
     storage: Storage
@@ -194,11 +196,17 @@ class ArchivedTimeline:
     read_commits: _ReadCommits
 
     def completion_times(self, times: Iterable[str]) -> dict[str, str]:
-        """Return instant time -> completion time (in layout 1 the instant time) of the commits that are archived."""
+        """Return a mapping of instant time to completion time for the given times that are archived commits.
+
+        In layout 1 the completion time is the instant time.
+        """
         return {instant.time: instant.completed_at for instant in self._instants(self._select_times(times))}
 
     def completed_in(self, after: str, until: str | None = None) -> tuple[Instant, ...]:
-        """Return the commits completed in (after, until], ordered by completion time; see `Timeline.completed_in`."""
+        """Return the commits completed after ``after``, up to and including ``until``, ordered by completion time.
+
+        Bounds are completion times in layout 2 and instant times in layout 1. ``until=None`` means no upper bound.
+        """
         when = pc.coalesce(self.columns.column("completion_time"), self.columns.column("time"))
         wanted = pc.greater(when, after)
         if until is not None:
@@ -215,7 +223,7 @@ class ArchivedTimeline:
     def commits(self, instants: Collection[Instant]) -> Iterator[tuple[Instant, CommitMetadata]]:
         """Yield the given commits with their metadata, in the order of the archive's files. Each file is read once.
 
-        Memory: a block of the archive; in layout 2 a row group.
+        Memory: one block of an archive file; in layout 2 one row group.
 
         Raises:
             CorruptTableError: A commit is not readable, or not in the archive.
@@ -242,9 +250,9 @@ class ArchivedTimeline:
 
 
 def _make_timeline(storage: Storage, tables: list[pa.Table], files: list[str], read: _ReadCommits) -> ArchivedTimeline:
-    """Make the archived timeline with each instant once.
+    """Make the archived timeline, with one row per instant.
 
-    If a run died, the next run may have archived the same instant a second time.
+    After a crash, the same instant may have been archived in two files.
     """
     rows = pa.concat_tables([COLUMNS.empty_table(), *tables]).group_by(["time", "action"], use_threads=False)
     once = rows.aggregate([("completion_time", "max"), ("file", "max")]).rename_columns(
@@ -261,10 +269,11 @@ def read_archive_logs(storage: Storage, folder: str, since: str = "") -> Archive
     """Read the archive of layout 1, file by file and block by block.
 
     Args:
-        since: Read only as many of the newest files as are needed for all commits from this time on. Commits are
-            archived oldest first, so these are the files with the highest numbers. The result may have older commits.
+        since: Read only the newest files, until they contain all commits from this instant time on. Commits are
+            archived oldest first, so these are the files with the highest numbers. The result may contain older
+            commits, too. "" reads all files.
     """
-    return _retry_once(_read_archive_logs, storage, folder, since)  # A writer may merge small files meanwhile.
+    return _retry_once(_read_archive_logs, storage, folder, since)  # A writer may delete merged files meanwhile.
 
 
 def _read_archive_logs(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
@@ -280,7 +289,7 @@ def _read_archive_logs(storage: Storage, folder: str, since: str) -> ArchivedTim
         files.append(path)
         if since and max((time for time, action in entries if action in _COMMIT_NAMES), default=since) < since:
             break
-    last = len(files) - 1  # The column ``file`` counts from the oldest file.
+    last = len(files) - 1  # The files were read newest first; the column ``file`` counts from the oldest.
     tables = [
         table.set_column(3, COLUMNS.field("file"), pc.add(table.column("file"), pa.scalar(last, pa.int32())))
         for table in tables
@@ -301,15 +310,16 @@ def _read_log_commits(storage: Storage, path: str, times: Collection[str]) -> It
 
 
 def read_lsm_history(storage: Storage, folder: str, since: str = "") -> ArchivedTimeline:
-    """Read the history of layout 2: three columns of the files that the newest manifest names.
+    """Read the archive of layout 2: times and actions of the instants in the newest manifest's files.
 
     Args:
-        since: Read only the files that may have commits from this time on. The result may have older commits.
+        since: Read only the files that may contain commits from this instant time on. The result may contain older
+            commits, too. "" reads all files.
 
     Raises:
-        CorruptTableError: A file of the archive is damaged or missing, so that instants would be unknown.
+        CorruptTableError: A file of the archive is damaged or missing, so that instants would be missing in the result.
     """
-    return _retry_once(_read_history, storage, folder, since)  # A writer may merge files and delete their sources.
+    return _retry_once(_read_history, storage, folder, since)  # A writer may delete files that it merged meanwhile.
 
 
 def _read_history(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
@@ -326,16 +336,16 @@ def _read_history(storage: Storage, folder: str, since: str) -> ArchivedTimeline
 
 
 def _check_instants(rows: pa.Table, file: pq.ParquetFile, name: str) -> None:
-    """Raise `CorruptTableError` if a file has fewer instants than its footer says, or a null in a column."""
+    """Raise `CorruptTableError` if the rows read are not as many as the footer says, or if a column has a null."""
     nulls = sum(column.null_count for column in rows.columns)
     if nulls or rows.num_rows != sum(file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)):
         raise CorruptTableError(f"{name} does not hold all the instants of its footer; restore it from a copy")
 
 
 def _greatest_time(name: str) -> str:
-    """Return the greatest instant time in a file, taken from its name.
+    """Return the greatest instant time in a history file, parsed from the file's name.
 
-    If the name does not hold the time, as after an upgrade, return "~", which is greater than every time.
+    If the name does not contain the time, as after an upgrade, return "~", which sorts after every time.
     """
     parts = name.split("_")
     return parts[1] if len(parts) == 3 and parts[0] <= parts[1] else "~"
@@ -356,7 +366,7 @@ def _read_history_commits(storage: Storage, path: str, times: Collection[str]) -
 
 @contextmanager
 def open_history(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
-    """Open a history file. Errors of reading become `CorruptTableError`, except errors of the storage itself."""
+    """Open a history file. Errors of reading in the block become `CorruptTableError`, except errors of the storage."""
     with storage.open_input(path) as source:
         try:
             yield pq.ParquetFile(source, page_checksum_verification=True)
@@ -390,8 +400,9 @@ def _full_name(storage: Storage, path: str) -> str:
 
 
 _DATA: Final = re.compile(r"(?P<least>\d+)_(?P<greatest>\d+)_(?P<level>\d+)\.parquet")
-#: Archive files of layout 1 that are smaller than `_SMALL_BYTES` are merged if there are at least `_SMALL_FILES`.
+#: Archive files of layout 1 with fewer bytes are small, and are merged if there are many.
 _SMALL_BYTES: Final = 4 << 20
+#: Number of small archive files of layout 1 from which on they are merged.
 _SMALL_FILES: Final = 10
 #: Number of rows per row group when files are merged.
 _BATCH_ROWS: Final = 256
@@ -403,8 +414,8 @@ class HistorySettings:
 
     Attributes:
         batch: Number of files of one level that are merged into one file of the next level.
-        most_bytes: Greatest total size of the merged files.
-        kept_manifests: Number of manifests, besides the newest, that are kept for running readers.
+        most_bytes: Maximum total size in bytes of the files that are merged into one.
+        kept_manifests: Number of manifests before the newest that are not deleted, because readers may use them.
     """
 
     batch: int
@@ -420,7 +431,7 @@ def write_archive_log(storage: Storage, folder: str, instants: Sequence[InstantT
 
     Args:
         instants: Instants to archive, oldest first.
-        per_block: Number of instants in a block.
+        per_block: Maximum number of instants in a block.
     """
     data = encode_archive(instants, per_block=per_block)
     matches = (match for entry in storage.list(folder) if (match := LOG_NAME.fullmatch(entry.name)))
@@ -428,7 +439,7 @@ def write_archive_log(storage: Storage, folder: str, instants: Sequence[InstantT
     while True:
         try:
             storage.create(check_path(f"{folder}/.commits_.archive.{number}_1-0-1"), data)
-        except FileExistsError:  # Another writer took the number, on a storage without locks.
+        except FileExistsError:  # Possible only on a storage without locks.
             number += 1
         else:
             return
@@ -456,9 +467,9 @@ def merge_archive_logs(storage: Storage, folder: str) -> bool:
 
 
 def write_history(storage: Storage, folder: str, instants: Sequence[InstantToArchive]) -> None:
-    """Write a history file of level 0, and a manifest that names it.
+    """Write a history file of level 0, and a manifest that contains it.
 
-    A file that a manifest names is never overwritten. If an earlier run died after it archived some of the instants,
+    A file in the newest manifest is never overwritten. If an earlier run died after it archived some of the instants,
     these instants are not written again.
     """
     number, files = _newest_manifest(storage, folder)
@@ -474,9 +485,10 @@ def write_history(storage: Storage, folder: str, instants: Sequence[InstantToArc
 
 
 def compact_history(storage: Storage, folder: str, settings: HistorySettings) -> int:
-    """Merge files of each level that has many, then delete files that no kept manifest names.
+    """Merge the oldest files of each level with at least ``settings.batch`` files, then delete unused files.
 
-    Memory: the rows of the merged files.
+    Unused files are old manifests, and the history files that are in no remaining manifest. Memory: the rows of one
+    merge.
 
     Returns:
         Number of merges, at most one per level.
@@ -539,7 +551,7 @@ def _publish(storage: Storage, folder: str, number: int, files: Sequence[Mapping
 
 
 def _delete_unused(storage: Storage, folder: str, kept_manifests: int) -> None:
-    """Delete old manifests, then the data files that no remaining manifest names.
+    """Delete old manifests, then the history files that are in no remaining manifest.
 
     The newest manifest and the ``kept_manifests`` before it remain.
     """

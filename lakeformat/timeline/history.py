@@ -17,12 +17,13 @@ from lakeformat.timeline.write_report import format_steps, format_summary, read_
 
 __all__ = ["DEDUPE", "STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history"]
 
-#: Keys of a commit's extra metadata: the SQL statement or the verb that made the commit.
+#: Key of a commit's extra metadata: the text of the SQL statement that made the commit.
 STATEMENT_KEY: Final = "lakeformat.statement"
+#: Key of a commit's extra metadata: the verb that made the commit, such as ``update``.
 VERB_KEY: Final = "lakeformat.verb"
-#: The verb of a commit that removed duplicate keys, which is a clustering to Hudi.
+#: The verb of a commit that removed duplicate keys. Its operation is Hudi's clustering.
 DEDUPE: Final = "dedupe"
-#: Verbs that make a commit of another operation; for example, an update is an ``upsert`` to Hudi.
+#: Verbs that the history shows in place of the commit's operation. For example, an update has the operation ``upsert``.
 _VERBS: Final = frozenset({"update", "delete", "merge", DEDUPE})
 _ACTIONS: Final = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.SAVEPOINT)
 
@@ -33,13 +34,15 @@ class HistoryEntry(OneLine):
     """One completed commit, or one clean, rollback, restore or savepoint.
 
     Attributes:
-        instant_time: The instant time. For a savepoint it is the time of the commit that the savepoint keeps.
+        instant_time: The instant time. For a savepoint it is the time of the commit that the savepoint protects.
         action: The action on the timeline: ``commit``, ``deltacommit``, ``replacecommit``, ``clean`` ...
         operation: For a commit, its operation or verb: ``upsert``, ``insert``, ``update``, ``delete``, ``merge`` ... or
             the operation that another writer stored. For another entry, its action.
-        report: Counts and times of the write's steps; None for commits of other writers.
+        rows_written: Number of rows in the files that the commit wrote; 0 if the entry is not a commit.
+        files_written: Number of files that the commit wrote; 0 if the entry is not a commit.
+        report: Counts and times of the write's steps; None if the commit is another program's.
         statement: The SQL statement that made the commit; "" if there was none or it was not stored.
-        detail: The result of an entry that is not a commit.
+        detail: The result of a clean, rollback, restore or savepoint, in words; "" for commits and archived entries.
     """
 
     instant_time: str
@@ -75,7 +78,7 @@ class History(list[HistoryEntry]):
     """A list of entries, newest first, which notebooks show as a table.
 
     Attributes:
-        others: Action -> number of instants on the active timeline that are not listed.
+        others: Maps each action to its number of instants on the active timeline that are not in the list.
     """
 
     def __init__(self, entries: Iterable[HistoryEntry] = (), others: Mapping[str, int] | None = None) -> None:
@@ -120,7 +123,7 @@ def read_history(store: TimelineStore, limit: int | None = None, *, actions: boo
     """Read completed commits, newest first: those on the active timeline, then those that have been archived.
 
     Args:
-        limit: Greatest number of entries; None for all. The archive is read only if the active timeline has fewer.
+        limit: Maximum number of entries; None for all. The archive is read only if the active timeline has fewer.
         actions: Whether to list cleans, rollbacks, restores and savepoints too.
     """
     timeline = store.load()
@@ -135,7 +138,7 @@ def read_history(store: TimelineStore, limit: int | None = None, *, actions: boo
 
 
 def _order(instant: Instant) -> tuple[str, bool]:
-    """Return a sort key that puts a savepoint after its commit, which has the same time."""
+    """Return a sort key by time. A savepoint follows its commit, which has the same time."""
     return instant.time, instant.action is Action.SAVEPOINT
 
 

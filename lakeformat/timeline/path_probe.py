@@ -1,4 +1,4 @@
-"""A look at a path where a table is expected or will be made: another format, plain Parquet, or part of a table."""
+"""Recognition of a path that is not a table: another table format, plain Parquet, or a part of a table."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _ADOPT: Final = "lakeformat.adopt(path, record_key=...) or the command lakeforma
 
 
 def check_free(storage: Storage) -> None:
-    """Refuse a folder for a new table if it holds files of another format, which readers would take for table files.
+    """Raise an error if a folder for a new table contains files that readers would treat as the table's.
 
-    This makes one or two listings.
+    One or two folders are listed.
 
     Raises:
-        InvalidOptionError: The folder holds a Delta table, an Iceberg table or plain Parquet files.
+        InvalidOptionError: The folder contains a Delta table, an Iceberg table or plain Parquet files.
     """
     if (other := _describe_format(*_list_folders(storage))) is not None:
         raise InvalidOptionError(f"cannot make a table at {storage.location}: {other}; or choose another path")
 
 
 def describe_path(storage: Storage) -> str | None:
-    """Describe what a path without a table holds instead, and what to do, for an error message.
+    """Return a text for an error message: what a path without a table contains, and what the user can do.
 
-    Return None if nothing is recognized. This makes one or two listings.
+    Return None if nothing is recognized. One or two folders are listed.
     """
     location = storage.location.rstrip("/")
     if location.endswith((f"/{HOODIE}", ".parquet")) or f"/{HOODIE}/" in location:
@@ -45,7 +45,7 @@ def describe_path(storage: Storage) -> str | None:
 
 
 def _list_folders(storage: Storage) -> tuple[Mapping[str, FileInfo], Mapping[str, FileInfo]]:
-    """List the folder and one subfolder: Iceberg's ``metadata`` if present, else the first one by name.
+    """Return the entries by name of the folder and of one subfolder: Iceberg's ``metadata``, else the first by name.
 
     If the folder has ``.hoodie`` or ``_delta_log``, no subfolder is listed.
     """

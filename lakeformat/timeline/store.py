@@ -1,7 +1,7 @@
-"""The timeline's files: loading and decoding them, and the three steps of an action.
+"""The timeline's files: reading them, and creating them in the steps requested, inflight and completed.
 
-Hudi: ``ActiveTimelineV1`` and ``V2``. Only this module knows where an instant's files are and what they hold; the rules
-are those of a `TimelineLayout`.
+Hudi: ``ActiveTimelineV1`` and ``V2``. Only this module reads and writes the files of instants. Their names and
+encoding follow a `TimelineLayout`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ __all__ = ["MOVED", "STEPS", "CommitCache", "CommitKey", "Completed", "TimelineS
 
 
 class CommitKey(NamedTuple):
-    """The identity of a completed file in a listing. Another file with the same name differs in size or time."""
+    """The key of a completed file in the cache. A new file with the same name has another size or modification time."""
 
     location: str
     file_name: str
@@ -81,7 +81,7 @@ class CommitCache:
     than the whole cache is not stored.
 
     Args:
-        most_bytes: Greatest total size of the commits' files.
+        most_bytes: Maximum total size in bytes of the commits' files.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -98,7 +98,7 @@ class CommitCache:
             return metadata
 
     def put(self, key: CommitKey, metadata: CommitMetadata) -> None:
-        """Add a commit."""
+        """Add a commit to the cache."""
         with self._guard:
             if key not in self._entries and key.size_bytes <= self._most_bytes:
                 self._entries[key] = metadata
@@ -107,13 +107,14 @@ class CommitCache:
                 self._bytes -= self._entries.popitem(last=False)[0].size_bytes
 
     def forget(self, key: CommitKey) -> None:
-        """Remove a commit."""
+        """Remove a commit from the cache, if it is there."""
         with self._guard:
             if self._entries.pop(key, None) is not None:
                 self._bytes -= key.size_bytes
 
 
-#: Action -> state -> allowed next states; no state may be skipped (Hudi: ``HoodieActiveTimeline.transitionState``).
+#: Maps each action and state to the allowed next states. No state may be skipped (Hudi:
+#: ``HoodieActiveTimeline.transitionState``).
 STEPS: Final[Mapping[Action, Mapping[State, frozenset[State]]]] = {
     action: {
         State.REQUESTED: frozenset({State.INFLIGHT}),
@@ -133,10 +134,10 @@ STEPS: Final[Mapping[Action, Mapping[State, frozenset[State]]]] = {
 
 
 def check_step(instant: Instant, to: State) -> Instant:
-    """Return the instant in its next state. A plan that completes gets the action that it completes as.
+    """Return the instant in its next state. A completed compaction or clustering gets the action of a commit.
 
     Raises:
-        CorruptTableError: The step is not in `STEPS`, because another process has changed the timeline.
+        CorruptTableError: `STEPS` does not allow the step, because another process has changed the timeline.
     """
     if to not in STEPS.get(instant.action, {}).get(instant.state, frozenset()):
         raise CorruptTableError(
@@ -147,21 +148,21 @@ def check_step(instant: Instant, to: State) -> Instant:
     return Instant(instant.time, action, to)
 
 
-#: Seconds between tries. After `_PATIENCE_SECONDS` there is no further try, because the clients themselves retry many
-#: times before they report that there was no answer.
+#: Seconds to wait before each further try of `put_once`.
 _PAUSES: Final = (0.0, 0.1, 0.3)
+#: Seconds after which there is no further try: the storage's client itself has retried many times by then.
 _PATIENCE_SECONDS: Final = 10.0
 
 
 def put_once(storage: Storage, path: str, data: bytes) -> None:
-    """Create a file, and try again with the same bytes if the storage gives no answer.
+    """Create a file, and try again with the same bytes if the storage does not respond.
 
-    A file with the same bytes counts as created by this call, because it may come from an earlier try. After a try
-    without an answer, a missing file may still appear, so the call does not treat that try as failed.
+    A file with the same bytes counts as created by this call, because an earlier try may have created it. After a try
+    without a response the file may still appear later, so the outcome is unknown even if the file is missing.
 
     Raises:
         FileExistsError: A different file has this name.
-        OutcomeUnknownError: No try was answered; the file may appear at any time.
+        OutcomeUnknownError: The storage did not respond to the last try; the file may appear at any time.
     """
     began = time.monotonic()
     for pause in (*_PAUSES, None):
@@ -191,20 +192,21 @@ def _has_bytes(storage: Storage, path: str, data: bytes) -> bool:
     return True
 
 
-#: Size of the commit cache in bytes of the commits' files; in memory they take about two thirds of that.
+#: Size of the commit cache in bytes of the commits' files; in memory they need about two thirds of that.
 _CACHED_BYTES: Final = 128 << 20
-#: A file that marks the timeline folder of layout 2 while its instants are removed, after a downgrade to layout 1.
+#: Name of a file in the timeline folder of layout 2. It marks that a downgrade to layout 1 is removing the folder's
+#: instants.
 MOVED: Final = ".moved"
-#: Metadata that completes an instant.
+#: The metadata types that a completed file may contain.
 Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata | SavepointMetadata | CompletedRestore
 
 _COMMITS: Final = CommitCache(_CACHED_BYTES)
 
 
 class TimelineStore:
-    """The timeline of one table on storage: it reads instants and changes their states.
+    """The timeline of one table on storage. It reads instants and changes their states.
 
-    Its only state is the storage, the layout and the last listing.
+    The object remembers only the storage, the layout and the last listing.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -227,7 +229,7 @@ class TimelineStore:
                 continue
             if data.strip():
                 config = TableConfig(properties.decode(data, name=f"{self.storage.location}/{path}"))
-                self._layout = layout_of(config)  # Another program may have upgraded the table.
+                self._layout = layout_of(config)  # Set again: another program may have upgraded the table.
                 return config
         if self.storage.info(PROPERTIES_PATH) is not None:
             raise CorruptTableError(f"{self.storage.location}/{PROPERTIES_PATH} is empty; restore it from a copy")
@@ -235,12 +237,12 @@ class TimelineStore:
         raise TableNotFoundError(f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); {cure}")
 
     def exists(self) -> bool:
-        """Tell whether there is a table: its properties or their backup exist."""
+        """Tell whether the table exists: ``hoodie.properties`` or its backup copy does."""
         return any(self.storage.info(path) is not None for path in (PROPERTIES_PATH, f"{PROPERTIES_PATH}.backup"))
 
     @property
     def layout(self) -> TimelineLayout:
-        """Return the layout that the properties or a listing showed last; if none is known, read the properties.
+        """Return the layout found by the last listing or read of the properties; if there was none, read them.
 
         Raises:
             UnsupportedTableError: The table's layout is not supported.
@@ -257,10 +259,11 @@ class TimelineStore:
         """Load the active timeline.
 
         Args:
-            archive_folder: Folder to list, after the timeline, for the mark of the archive; None for no mark.
-            as_stored: Whether commits that an inflight restore will undo still count as completed, as their files say.
-                Only the restore itself sets this. All other callers see these commits as pending as soon as the restore
-                is inflight, so they see the table either before or after the restore.
+            archive_folder: Folder of the archive, from whose listing `Timeline.archive` is computed; None to leave it
+                None.
+            as_stored: Whether commits that an inflight restore will undo still count as completed, as long as their
+                files exist. Only the undo of commits sets this. All other callers see these commits as pending as soon
+                as the restore is inflight, so they see the table either before or after the restore.
         """
         listed = self._list_instants()
         if self._may_have_moved(listed):
@@ -274,7 +277,7 @@ class TimelineStore:
         return timeline if as_stored else timeline.with_pending(self._read_undone_times(timeline))
 
     def _parse_names(self, names: tuple[str, ...], archive: str | None) -> Timeline:
-        """Make the timeline of these file names. The last one is cached, since most listings of a write are equal."""
+        """Make the timeline of these file names. The last result is cached: most listings during a write are equal."""
         arguments = (names, archive, self.layout)
         if self._last is None or self._last[0] != arguments:
             self._last = (arguments, Timeline.of_file_names(*arguments))
@@ -296,14 +299,14 @@ class TimelineStore:
     def _may_have_moved(self, listed: Sequence[FileInfo]) -> bool:
         """Tell whether the listing shows that another program may have changed the table's layout.
 
-        If the layout has changed, the files of the old layout are being removed.
+        For layout 2 the sign is an empty folder or the file `MOVED`, for layout 1 that layout 2's folder exists.
         """
         if self.layout.has_completion_times:
             return not listed or any(entry.name == MOVED for entry in listed)
         return any(entry.path == LAYOUT_2.folder for entry in listed)
 
     def _guess_layout(self, listed: Sequence[FileInfo]) -> TimelineLayout:
-        """Return the layout that a listing of ``.hoodie`` shows. If the listing is not clear, read the properties."""
+        """Return the layout that a listing of ``.hoodie`` shows. If it is ambiguous, read the properties."""
         if any(LAYOUT_1.parse(entry.name) for entry in listed) and not any(e.path == LAYOUT_2.folder for e in listed):
             return LAYOUT_1
         with suppress(TableNotFoundError):
@@ -326,7 +329,7 @@ class TimelineStore:
         return self.layout.path(instant)
 
     def info(self, instant: Instant) -> FileInfo | None:
-        """Return the entry of an instant's file, or None."""
+        """Return the size and modification time of an instant's file; None if there is no such file."""
         return self.storage.info(self.path(instant))
 
     def read(self, instant: Instant) -> bytes:
@@ -350,14 +353,14 @@ class TimelineStore:
         return cached
 
     def forget(self, instants: Iterable[Instant]) -> None:
-        """Remove commits from the cache, because they have left the timeline since it was last loaded."""
+        """Remove commits from the cache. Call it when they have left the timeline since it was last loaded."""
         for instant in instants:
             stamp = self._stamps.get(file_name := self.layout.file_name(instant))
             if stamp is not None:
                 _COMMITS.forget(CommitKey(self.storage.location, file_name, *stamp))
 
     def read_requested_replace(self, instant: Instant) -> RequestedReplace | None:
-        """Read the requested file of a replacecommit or clustering; return None if it is empty or gone."""
+        """Read the plan of a replacecommit or clustering; return None if its file is empty or does not exist."""
         for requested in self.layout.list_requests(instant):
             if requested.action in REPLACE_ACTIONS:
                 with suppress(FileNotFoundError):
@@ -365,7 +368,7 @@ class TimelineStore:
         return None
 
     def read_clustering_groups(self, timeline: Timeline) -> Mapping[FileGroupId, str]:
-        """Return file group -> instant time of the pending clustering plan that will replace it."""
+        """Return a mapping of file group to the instant time of the pending clustering that will replace it."""
         groups: dict[FileGroupId, str] = {}
         for instant in timeline.pending:
             if instant.action in REPLACE_ACTIONS:
@@ -385,7 +388,7 @@ class TimelineStore:
         return decode_compaction_plan(data, name=self.path(requested)) if data else None
 
     def read_compaction_groups(self, timeline: Timeline) -> Mapping[FileGroupId, str]:
-        """Return file group -> instant time of the pending compaction that has opened a new slice in it."""
+        """Return a mapping of file group to the instant time of the pending compaction that opened a slice in it."""
         groups: dict[FileGroupId, str] = {}
         for instant in timeline.pending:
             if instant.action is Action.COMPACTION and (plan := self.read_compaction_plan(instant)) is not None:
@@ -393,14 +396,14 @@ class TimelineStore:
         return groups
 
     def read_rollback_plan(self, rollback: Instant) -> RollbackPlan | None:
-        """Read the plan of a rollback; return None if it is gone."""
+        """Read the plan of a rollback; return None if its file does not exist."""
         requested = rollback.at(State.REQUESTED)
         with suppress(FileNotFoundError):
             return decode_rollback_plan(self.read(requested), name=self.path(requested))
         return None
 
     def read_restore_plan(self, restore: Instant) -> RestorePlan | None:
-        """Read the plan of a restore; return None if it is gone or empty."""
+        """Read the plan of a restore; return None if its file does not exist or is empty."""
         requested = restore.at(State.REQUESTED)
         with suppress(FileNotFoundError):
             data = self.read(requested)
@@ -426,10 +429,10 @@ class TimelineStore:
         return decode_clean_plan(self.read(requested), name=f"{self.storage.location}/{self.path(requested)}")
 
     def read_archived(self, since: str = "") -> ArchivedTimeline:
-        """Read the archived instants. If the active timeline is loaded first, no instant can be missing from both.
+        """Read the archived instants. Load the active timeline first, so that no instant is missing in both.
 
         Args:
-            since: Read only the archive files that may have commits from this instant time on.
+            since: Read only the archive files that may contain commits from this instant time on; "" for all files.
         """
         folder = check_path(self.config().archive_folder)
         return (read_lsm_history if self.layout.has_completion_times else read_archive_logs)(
@@ -439,10 +442,10 @@ class TimelineStore:
     def read_unseen_archived(self, timeline: Timeline, known: frozenset[str]) -> list[tuple[str, CommitMetadata]]:
         """Return (instant time, metadata) of archived commits that are neither in ``known`` nor on the timeline.
 
-        These commits have completed and were archived since the caller saw ``known``. If the oldest known commit is
-        still on the timeline, nothing newer was archived, and the archive is not read. Commits with a savepoint stay on
-        the timeline, so the oldest commit without a savepoint is tested. If all have savepoints, the newest one is
-        tested.
+        These commits have completed and were archived since the caller loaded ``known``. Commits are archived oldest
+        first, so if the oldest known commit is still on the timeline, the result is empty and the archive is not read.
+        Commits with a savepoint stay on the timeline longer, so the oldest commit without a savepoint is tested. If all
+        known commits have savepoints, the newest one is tested.
         """
         held = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
         oldest = min(known - held, default=max(known, default=""))
@@ -454,10 +457,10 @@ class TimelineStore:
         return [(instant.time, metadata) for instant, metadata in archive.commits(unseen)]
 
     def completion_times(self, timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
-        """Return instant time -> completion time, for the given times that are committed (`Timeline.is_committed`).
+        """Return a mapping of instant time to completion time for the given times that are committed.
 
-        If the layout stores completion times, those of archived commits are read from the archive. If a commit is
-        neither on the timeline nor in the archive, its instant time is returned.
+        If the layout stores completion times, those of archived commits are read from the archive. A time that is older
+        than the timeline and not in the archive is mapped to itself.
         """
         active = {time: end for time in times if (end := timeline.completion_time(time)) is not None}
         older = {time: time for time in times if time not in active and timeline.is_committed(time)}
@@ -468,7 +471,7 @@ class TimelineStore:
     # --- the steps of an action -----------------------------------------------------------------------
 
     def request(self, instant: Instant, data: bytes = b"") -> None:
-        """Put a new requested instant on the timeline. Raise ``FileExistsError`` if its file already exists."""
+        """Create the requested file of a new instant. Raise ``FileExistsError`` if the file already exists."""
         self.storage.create(self.path(instant.at(State.REQUESTED)), data)
 
     def start(self, instant: Instant, profile: CommitMetadata | bytes | None = None) -> Instant:
@@ -476,7 +479,7 @@ class TimelineStore:
 
         Args:
             instant: The requested instant.
-            profile: The expected statistics of a write, or the bytes of the inflight file.
+            profile: Content of the inflight file: the workload profile of a write, or bytes; None for an empty file.
         """
         inflight = check_step(instant, State.INFLIGHT)
         data = self.layout.encode_commit(profile) if isinstance(profile, CommitMetadata) else profile or b""
@@ -486,19 +489,19 @@ class TimelineStore:
     def complete(self, instant: Instant, metadata: Completed, clock: Clock) -> Instant:
         """Complete an inflight instant, which makes it visible. Call this under the table's lock.
 
-        In layout 1 the file's name excludes a second completion. In layout 2 the name holds the completion time, which
-        is chosen here and greater than every time on the timeline.
+        In layout 1 a second completion fails because its file would have the same name. In layout 2 the name contains
+        the completion time, which is chosen here and is later than every time on the timeline.
 
         Raises:
             FileExistsError: Another process has completed the instant.
-            OutcomeUnknownError: See `put_once`.
+            OutcomeUnknownError: The storage does not respond; the completed file may appear at any time.
         """
         done, data = self.encode_completed(instant, metadata, clock)
         put_once(self.storage, self.path(done), data)
         return done
 
     def encode_completed(self, instant: Instant, metadata: Completed, clock: Clock) -> tuple[Instant, bytes]:
-        """Return the completed instant, whose name must stay the same for every try, and the bytes of its file.
+        """Return the completed instant and the bytes of its file. Use the same instant for every try to create it.
 
         Raises:
             FileExistsError: The instant has been completed already.
@@ -530,7 +533,7 @@ class TimelineStore:
     def remove(self, instant: Instant) -> None:
         """Remove a completed instant from the timeline. Its pending files are deleted first, so it never looks pending.
 
-        To make a commit's rows invisible, use `undo` instead.
+        This does not undo a commit: its data files stay valid. To make a commit's rows invisible, use `undo`.
         """
         self.storage.delete(self.path(instant.at(State.REQUESTED)))
         self.storage.delete(self.path(instant.at(State.INFLIGHT)))
@@ -541,7 +544,7 @@ class TimelineStore:
         self.storage.delete(self.path(commit))
 
     def revert(self, instant: Instant) -> None:
-        """Make an inflight instant requested again. Its plan is kept."""
+        """Make an inflight instant requested again: delete its inflight file. Its plan, the requested file, stays."""
         self.storage.delete(self.path(instant.at(State.INFLIGHT)))
 
     def erase(self, instant: Instant) -> None:

@@ -1,4 +1,4 @@
-"""The timeline as a value: all active instants of a table, with queries on them."""
+"""The timeline as an immutable value: all active instants of a table, with methods that search them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ __all__ = ["Timeline"]
 
 @dataclass(frozen=True)
 class Timeline:
-    """Active instants, oldest first, each in its furthest state.
+    """The active instants, each once in its latest state (requested, inflight, completed).
 
     Attributes:
-        archive: A mark that changes whenever instants are archived; "" if none were archived, None if it was not read.
-        plans: The requested or inflight instants of plans (compactions, clusterings) that have completed as commits.
+        instants: The instants, oldest first.
+        archive: A digest of the archive's listing, which changes whenever instants are archived; "" if there are no
+            archived instants, None if the archive was not listed.
+        plans: Requested or inflight compactions and clusterings that have completed as commits of the same time.
         layout: Layout of the timeline's files.
     """
 
@@ -39,7 +41,7 @@ class Timeline:
     def of_file_names(
         cls, names: Iterable[str], archive: str | None = None, layout: TimelineLayout = LAYOUT_1
     ) -> Timeline:
-        """Make the timeline of the file names in the timeline's folder; ignore files that are not instants."""
+        """Make the timeline from the file names in the timeline's folder. Ignore files that are not instants."""
         furthest: dict[tuple[str, Action], Instant] = {}
         for name in names:
             instant = layout.parse(name)
@@ -48,7 +50,7 @@ class Timeline:
             known = furthest.get((instant.time, instant.action))
             if known is None or instant.state > known.state:
                 furthest[instant.time, instant.action] = instant
-        # A plan completes as a commit of the same time, so its pending files then have no meaning.
+        # A compaction or clustering completes as a commit of the same time; its pending files are then not pending.
         completed = {i.time for i in furthest.values() if i.state is State.COMPLETED and i.action in COMMIT_ACTIONS}
         instants = sorted(furthest.values(), key=lambda i: (i.time, i.action.value))
         plans = tuple(i for i in instants if i.action in COMPLETES_AS and i.time in completed)
@@ -79,7 +81,8 @@ class Timeline:
     def oldest_write(self) -> str | None:
         """Return the time of the oldest write without a savepoint, or of the oldest write if all have savepoints.
 
-        Writes after a savepoint may be archived, but all writes since this one are active. None if there is no write.
+        Writes after a savepoint may be archived, but all writes from this time on are active. None if there are no
+        writes.
         Hudi: ``HoodieTimeline.getFirstNonSavepointCommit``.
         """
         writes = [i.time for i in self.instants if i.action in WRITE_ACTIONS]
@@ -97,11 +100,13 @@ class Timeline:
 
     @property
     def last_time(self) -> str | None:
-        """Return the greatest of all instant and completion times. The next instant must be later."""
+        """Return the greatest of all instant and completion times, or None. The next instant time must be later."""
         return max((i.completed_at for i in self.instants), default=None)
 
     def is_committed(self, instant_time: str) -> bool:
-        """Tell whether files of this instant are valid: it has completed, or is older than `oldest_write` (archived).
+        """Tell whether files of this instant are valid: it is a completed commit, or older than `oldest_write`.
+
+        An instant older than `oldest_write` is archived, and only completed writes are archived.
 
         Hudi: ``HoodieTimeline.containsOrBeforeTimelineStarts``.
         """
@@ -110,16 +115,22 @@ class Timeline:
         return self.oldest_write is not None and instant_time < self.oldest_write
 
     def visible(self, until: str | None) -> VisibleInstants:
-        """Return the instants whose log blocks are valid, up to and including ``until``; None for all."""
+        """Return the instants whose log blocks a reader must read.
+
+        Args:
+            until: the last instant time to include; None for no limit.
+        """
         cut = self if until is None else self.as_of(until)
         return VisibleInstants(cut.commit_times, cut.oldest_write or "")
 
     def completion_time(self, instant_time: str) -> str | None:
-        """Return when a commit completed (in layout 1 its instant time); None if it is pending or archived."""
+        """Return the completion time of a commit (in layout 1 its instant time); None if it is pending or archived."""
         return self._completions.get(instant_time)
 
     def completed_in(self, after: str, until: str | None = None) -> tuple[Instant, ...]:
-        """Return the commits completed in (after, until], ordered by completion time, for an incremental query.
+        """Return the commits completed after ``after``, up to and including ``until``, ordered by completion time.
+
+        This is the range of an incremental query. ``until=None`` means no upper bound.
 
         Bounds are completion times in layout 2 and instant times in layout 1. They are compared as text.
         """
@@ -127,13 +138,13 @@ class Timeline:
         return tuple(sorted(commits, key=lambda i: (i.completed_at, i.time)))
 
     def hollow_commit(self, plans: Container[str] = ()) -> Instant | None:
-        """Return the oldest pending commit that is older than a completed one; None if there is none.
+        """Return the oldest pending commit that is older than a completed commit; None if there is none.
 
-        An incremental query that reads past such a commit would never show its rows. The result is always None in
-        layout 2, where ranges use completion times. Hudi: ``TimelineUtils.handleHollowCommitIfNeeded``.
+        If an incremental query reads past such a commit, later queries never return its rows. The result is always None
+        in layout 2, where ranges use completion times. Hudi: ``TimelineUtils.handleHollowCommitIfNeeded``.
 
         Args:
-            plans: Times of pending clustering plans, which are ignored.
+            plans: Instant times of pending clusterings, which are not returned.
         """
         newest = max(self.commit_times, default="")
         writes = (i for i in self.pending if i.action in COMMIT_ACTIONS and i.time not in plans and i.time < newest)
@@ -167,14 +178,14 @@ class Timeline:
         return replace(self, instants=tuple(instants), plans=tuple(i for i in self.plans if i.time not in planned))
 
     def with_completed(self, instant_time: str) -> Timeline:
-        """Return the timeline with a pending commit completed, without a completion time."""
+        """Return the timeline as if the pending commit of this time were completed, without a completion time."""
         done = (
             i.at(State.COMPLETED) if i.time == instant_time and i.action in COMMIT_ACTIONS else i for i in self.instants
         )
         return replace(self, instants=tuple(done))
 
     def completed_since(self, known: frozenset[str]) -> tuple[Instant, ...]:
-        """Return completed commits that are not in ``known``. They may be older than the caller's own write."""
+        """Return completed commits whose times are not in ``known``. They may be older than the caller's own write."""
         return tuple(i for i in self.commits if i.time not in known)
 
     def of_action(self, action: Action) -> tuple[Instant, ...]:
@@ -182,5 +193,5 @@ class Timeline:
         return tuple(i for i in self.instants if i.action is action)
 
     def find(self, instant_time: str) -> Instant | None:
-        """Return the write with this time, in its furthest state; None if there is none."""
+        """Return the write with this instant time; None if there is none."""
         return next((i for i in self.instants if i.time == instant_time and i.action in WRITE_ACTIONS), None)

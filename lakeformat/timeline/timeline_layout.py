@@ -30,13 +30,13 @@ _NAME: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TimelineLayout:
-    """The form in which instants are stored.
+    """The rules by which instants are stored: folder, file names and encoding of commits.
 
     Attributes:
         version: ``hoodie.timeline.layout.version``.
         folder: Folder of the active instants' files, relative to the table.
-        has_completion_times: Whether names of completed files hold the completion time, and commits are Avro.
-        archive_name: Part of the name of every archive file; each archiving makes a new file with such a name.
+        has_completion_times: Whether names of completed files contain the completion time, and commits are Avro.
+        archive_name: Text in the names of archive files; whenever instants are archived, a file with it is created.
     """
 
     version: int
@@ -73,13 +73,13 @@ class TimelineLayout:
 
     @property
     def clustering(self) -> Action:
-        """Return the action of a clustering that has not completed."""
+        """Return the action of a pending clustering."""
         return Action.CLUSTERING if self.has_completion_times else Action.REPLACE_COMMIT
 
     def list_requests(self, instant: Instant) -> tuple[Instant, ...]:
-        """Return the requested instants from which this instant may have come.
+        """Return the requested instants that may be the first state of this instant.
 
-        If the instant is completed, it may have been a plan, so the requests of such plans are returned, too.
+        A completed commit may have begun as a compaction or clustering; then those requests are returned, too.
         """
         own = instant.at(State.REQUESTED)
         if instant.state is not State.COMPLETED:
@@ -88,7 +88,7 @@ class TimelineLayout:
         return (own, *(Instant(instant.time, plan, State.REQUESTED) for plan in plans))
 
     def encode_commit(self, metadata: CommitMetadata, *, replace: bool = False) -> bytes:
-        """Encode a commit's inflight or completed file; ``replace`` is for a completed replacecommit."""
+        """Encode a commit's inflight or completed file. Set ``replace`` for a completed replacecommit."""
         return (encode_avro if self.has_completion_times else encode_json)(metadata, replace=replace)
 
 
@@ -115,10 +115,10 @@ LAYOUTS: Final[Mapping[int, TimelineLayout]] = {layout.version: layout for layou
 
 
 def layout_of(config: TableConfig) -> TimelineLayout | None:
-    """Return the layout that a table's properties name; None if it is not known.
+    """Return the layout whose version is in a table's properties; None if the version is not supported.
 
     Raises:
-        CorruptTableError: The properties put the timeline outside the table.
+        CorruptTableError: The timeline folder in the properties lies outside the table.
     """
     known = LAYOUTS.get(config.layout_version)
     return known and replace(known, folder=check_path(config.timeline_folder))

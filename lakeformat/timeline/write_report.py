@@ -1,7 +1,7 @@
-"""The report of a write: counts and seconds of its steps, stored in the commit's metadata, and a figure of its tagging.
+"""The report of a write, stored in its commit: counts and seconds of its steps. And a figure of its tagging.
 
-``history()`` and the log show the report. The figure (``lakeformat[plot]``) shows how the write found its keys:
-keys -> key ranges -> footer filters -> files.
+``history()`` and the log show the report. The figure (``lakeformat[plot]``) shows how many pairs of key and file each
+step of tagging left: key ranges, then footer filters. It also shows the number of files written.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = [
     "read_report",
 ]
 
-#: Key of the commit's ``extraMetadata`` that holds the report as JSON.
+#: Key of the commit's ``extraMetadata``. Its value is the report as JSON.
 REPORT_KEY: Final = "lakeformat.report"
 
 
 @dataclass
 class Report:
-    """The counts and seconds of a running write."""
+    """The report of a running write, which collects counts and seconds."""
 
     clock: Clock
     operation: str
@@ -42,19 +42,19 @@ class Report:
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, Any]]:
-        """Time a step and add it to the report. Yield a mapping for the step's counts."""
+        """Add a step with the duration of the block to the report. Yield a dict, to which the block adds its counts."""
         counts: dict[str, Any] = {}
         start = self.clock.seconds()
         yield counts
         self.steps.append({"step": name, "seconds": round(self.clock.seconds() - start, 4), **counts})
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as values that JSON can hold."""
+        """Return the report as a dict that can be encoded as JSON."""
         seconds = round(sum(step["seconds"] for step in self.steps), 4)
         return {"rows": self.rows, "files": self.files, "steps": self.steps, "seconds": seconds}
 
     def as_text(self) -> str:
-        """Return the report as JSON for the commit."""
+        """Return the report as JSON text, for the commit's extra metadata."""
         return json.dumps(self.as_dict(), separators=(",", ":"))
 
 
@@ -83,7 +83,7 @@ def _number(value: Any) -> str:
 
 
 def read_report(extra: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the report of a commit by lakeformat; None for commits of other writers or a damaged report."""
+    """Return the report in a commit's extra metadata; None if there is none or it is damaged."""
     text = extra.get(REPORT_KEY)
     if not text:
         return None
@@ -97,13 +97,13 @@ def read_report(extra: Mapping[str, str]) -> dict[str, Any] | None:
 _FACES: Final = ("#9db0c4", "#dfe7ef", "#dfe7ef", "#f2a65a")
 _EDGES: Final = ("#6f859c", "#9db0c4", "#9db0c4", "#c4541c")
 _TEXT: Final = "#33404d"
-#: Least width of a bar. Widths are square roots of shares, so that a share of one in ten thousand is visible.
+#: Minimum width of a bar. A width is the square root of the bar's count divided by the greatest count.
 _LEAST: Final = 0.012
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One bar of the figure: its name, its count, and a note on the count."""
+    """One bar of the figure: its name, its count, and a text that explains the count."""
 
     name: str
     count: int
@@ -111,10 +111,10 @@ class Stage:
 
 
 def make_stages(report: Mapping[str, Any]) -> tuple[Stage, ...]:
-    """Make the bars of a write's report.
+    """Make the bars of the figure from a write's report.
 
     Raises:
-        InvalidInputError: The write looked for no keys in files.
+        InvalidInputError: The write did not look for keys in files.
     """
     tags = [step for step in report.get("steps", ()) if step["step"] == "tag" and step.get("files")]
     if not tags:
@@ -144,7 +144,9 @@ def make_stages(report: Mapping[str, Any]) -> tuple[Stage, ...]:
 
 
 def draw_funnel(title: str, stages: Sequence[Stage]) -> Any:
-    """Draw the bars below each other as a matplotlib figure; a bar's width is the square root of its share.
+    """Draw the bars below each other as a matplotlib figure.
+
+    The width of a bar is the square root of its count divided by the greatest count.
 
     Raises:
         InvalidInputError: matplotlib is not installed.

@@ -1,8 +1,8 @@
-"""Ids of batches that may be sent twice: a write whose (app, id) is in the table already is skipped.
+"""Batch ids, by which a repeated batch is recognized and skipped: its (app, id) is already in the table's commits.
 
-The extra metadata of each commit holds the last id of every app. Each commit copies all ids from the earlier commits,
-so that no id is lost when commits are archived. The order of instant times is not the order of publishing, so all
-active commits are read.
+The extra metadata of each commit contains the last id of every app. Each commit copies all ids of earlier commits,
+so that no id is lost when commits are archived. A commit with an earlier instant time may have been published later,
+so the ids of all active commits are read, not only those of the newest commit.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["BATCHES_KEY", "BatchId", "batch_of", "make_batches_entry", "read_las
 
 @dataclass(frozen=True, slots=True)
 class BatchId:
-    """One batch of one application: a streaming query, a nightly job. Ids of an app only grow."""
+    """One batch of one application, such as a streaming query or a nightly job. The ids of an application increase."""
 
     app: str
     id: int
 
 
 def batch_of(options: Options) -> BatchId | None:
-    """Return the batch that the options name, None if they name none.
+    """Return the batch id that the options set, or None if they set none.
 
     Raises:
         InvalidOptionError: only one of app and id is given.
@@ -43,11 +43,11 @@ def batch_of(options: Options) -> BatchId | None:
 
 
 def read_last_batches(store: TimelineStore, timeline: Timeline, app: str | None = None) -> Mapping[str, int]:
-    """Return the greatest id of each app that any active commit holds.
+    """Return for each app the greatest batch id in the active commits.
 
     Args:
-        app: an app that must be in the result if it ever wrote. If no active commit holds it, the archive is searched,
-            because commits of other programs do not copy the ids.
+        app: an app whose id is needed. If no active commit contains it, the archive is searched, because commits of
+            other programs do not copy the ids.
     """
     last = _collect_greatest_ids(store.read_commit(instant) for instant in timeline.commits)
     if app is None or app in last:
@@ -56,7 +56,7 @@ def read_last_batches(store: TimelineStore, timeline: Timeline, app: str | None 
     older = sorted(archive.completed_in(""), reverse=True)
     for start in range(0, len(older), _AT_ONCE):
         found = _collect_greatest_ids(metadata for _, metadata in archive.commits(older[start : start + _AT_ONCE]))
-        if found:  # These commits hold the ids of all earlier commits.
+        if found:  # lakeformat copies all ids from commit to commit, so older commits add nothing.
             return {**found, **last}
     return last
 
@@ -79,12 +79,12 @@ def _read_ids(extra: Mapping[str, str]) -> Iterable[tuple[str, int]]:
 
 
 def make_batches_entry(last: Mapping[str, int], batch: BatchId | None) -> Mapping[str, str]:
-    """Return the extra metadata entry with the last ids, including this batch; empty if no app ever named a batch."""
+    """Return the extra metadata entry with the last id of each app, including this batch; empty if there are no ids."""
     known = {**last, batch.app: batch.id} if batch else dict(last)
     return {BATCHES_KEY: json.dumps(known, separators=(",", ":"), sort_keys=True)} if known else {}
 
 
-#: Key of ``extraMetadata``: a JSON object, app -> last id.
+#: Key of ``extraMetadata``. Its value is a JSON object that maps each app to its last batch id.
 BATCHES_KEY: Final = "lakeformat.batches"
 
 

@@ -1,12 +1,12 @@
 """Claims: files that mark our pending instants, and the heartbeats by which writers show that they live.
 
-A claim is put before its instant. The kind of the claim is ``process`` if one process carries out the write. It is
-``heartbeat`` if several processes do, one after the other; they share only the heartbeat (Hudi:
-``HoodieHeartbeatClient``).
+The claim file is created before the instant's requested file. The kind of the claim is ``process`` if one process
+carries out the write. It is ``heartbeat`` if several processes carry it out, one after the other; they share only the
+heartbeat (Hudi: ``HoodieHeartbeatClient``).
 
-A living writer shows two signs: its process holds the claim, and a thread renews the heartbeat. If the storage has
-locks, the claim is free as soon as its process dies. If the storage has no locks, or if several processes carry out the
-write, only the heartbeat stops, and the writer counts as dead `DEAD_AFTER_MS` later.
+A live writer shows two signs: its process holds a lock on the claim file, and a thread renews the heartbeat. If the
+storage has locks, that lock becomes free as soon as the process dies. If the storage has no locks, or if several
+processes carry out the write, only the heartbeat stops, and the writer counts as dead `DEAD_AFTER_MS` later.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ __all__ = [
     "renew_heartbeat",
 ]
 
-#: The kind of a claim whose writer is one process. The process holds the claim before it releases the table's lock.
+#: The kind of a claim whose writer is one process, which locks the claim file before it releases the table's lock.
 PROCESS: Final = "process"
 
 #: Folder of the heartbeat files of running writers, ours and Hudi's.
 HEARTBEATS: Final = f"{HOODIE}/.heartbeat"
-#: Heartbeat interval. A writer renews its heartbeat three times per interval. It counts as dead after two intervals
-#: (hoodie.client.heartbeat.interval_in_ms, tolerable.misses).
+#: Heartbeat interval (hoodie.client.heartbeat.interval_in_ms). A writer renews its heartbeat three times per interval.
 HEARTBEAT_MS: Final = 60_000
+#: Age of the last heartbeat at which a writer counts as dead (hoodie.client.heartbeat.tolerable.misses).
 DEAD_AFTER_MS: Final = 2 * HEARTBEAT_MS
 #: Age at which another program's pending instant without a heartbeat counts as dead.
 FOREIGN_GRACE_MS: Final = 600_000
@@ -73,9 +73,9 @@ class Claim:
 
     Attributes:
         kind: ``process`` or ``heartbeat``.
-        write_id: names the stage folder of the write; None for rollbacks and for damaged claims.
-        keeps_plan: whether the plan of the instant stays if the writer dies. Then only the run is undone, and the plan
-            may be run again.
+        write_id: id of the write, which is also the name of its stage folder; None if the claim contains no valid id.
+        keeps_plan: True if the requested plan stays on the timeline when the writer dies. Then only the files written
+            so far are removed, and the plan can be run again.
         undoes: whether the instant is a rollback of a completed commit.
     """
 
@@ -86,7 +86,7 @@ class Claim:
 
 
 def claim_path(instant_time: str) -> str:
-    """Return the path of the claim's file, which the writer holds."""
+    """Return the path of an instant's claim file, which the writer's process keeps locked."""
     return own_path("pending", instant_time)
 
 
@@ -107,10 +107,14 @@ def claim_instant(
 ) -> Instant:
     """Claim and request a new instant, greater than all existing ones. Call it under the table's lock.
 
-    The plan of a compaction stays even if its writer dies: other writers may write to the slices that the plan opens.
+    The claim of a compaction has ``keeps_plan``: other writers may already write log files to the slices that the
+    requested compaction opened.
 
     Args:
-        undoes: see `Claim`.
+        kind: kind of the claim, ``process`` or ``heartbeat``.
+        token: the write's id.
+        data: contents of the requested file.
+        undoes: whether the instant is a rollback of a completed commit.
     """
     newest = store.load().last_time
     while True:
@@ -122,7 +126,7 @@ def claim_instant(
             continue
         try:
             store.request(instant, data)
-        except FileExistsError:  # Another program put this instant. With our claim it would look like ours.
+        except FileExistsError:  # Another program created it. Our claim would mark it as ours.
             store.storage.delete(claim_path(instant.time))
             continue
         if action is not Action.ROLLBACK:
@@ -154,7 +158,7 @@ def _create_if_absent(storage: Storage, path: str, data: bytes) -> bool:
 
 
 def read_claim(storage: Storage, instant_time: str) -> Claim | None:
-    """Read the claim of an instant. Return None if the instant is not ours."""
+    """Read the claim of an instant. Return None if the instant has no claim: another program created it."""
     try:
         found = json.loads(storage.read(claim_path(instant_time)))
     except FileNotFoundError:
@@ -173,7 +177,7 @@ def read_claim(storage: Storage, instant_time: str) -> Claim | None:
 
 
 def renew_heartbeat(storage: Storage, instant_time: str) -> None:
-    """Renew the heartbeat."""
+    """Set the modification time of the heartbeat file to now; create the file if it does not exist."""
     storage.touch(_heartbeat_path(instant_time))
 
 
@@ -183,15 +187,15 @@ def remove_heartbeat(storage: Storage, instant_time: str) -> None:
 
 
 def has_process_lock(storage: Storage, claim: Claim) -> bool:
-    """Tell whether the claim's writer holds a lock that is free as soon as the writer dies.
+    """Tell whether a lock on the claim file shows if the writer is alive; the lock becomes free when the writer dies.
 
-    If not, only the heartbeat shows whether the writer lives.
+    If the result is False, only the heartbeat shows whether the writer is alive.
     """
     return claim.kind == PROCESS and storage.has_lock
 
 
 def is_alive(store: TimelineStore, instant: Instant, claim: Claim, clock: Clock) -> bool:
-    """Tell whether the writer of our pending instant is, or may be, alive. Call it under the table's lock."""
+    """Tell whether the writer of a claimed pending instant may be alive. Call it under the table's lock."""
     if has_process_lock(store.storage, claim):
         return store.storage.is_held(claim_path(instant.time))
     if _is_given_up(store.storage, instant.time):
@@ -208,7 +212,7 @@ def has_live_heartbeat(store: TimelineStore, instant: Instant, clock: Clock, *, 
     """Tell whether the heartbeat of an instant is recent.
 
     Args:
-        grace_ms: milliseconds for which an instant without a heartbeat file counts as alive.
+        grace_ms: milliseconds after its creation for which an instant without a heartbeat file counts as alive.
     """
     found = store.storage.info(_heartbeat_path(instant.time))
     if found is not None:
@@ -218,17 +222,18 @@ def has_live_heartbeat(store: TimelineStore, instant: Instant, clock: Clock, *, 
 
 
 def release(storage: Storage, instant_time: str) -> None:
-    """Remove the claim, the heartbeat and the note of an instant, after its commit or rollback."""
+    """Remove the claim, the heartbeat and the commit note of an instant. Call it after the commit or rollback."""
     remove_heartbeat(storage, instant_time)
     drop_note(storage, instant_time)
     storage.delete(claim_path(instant_time))
 
 
 def list_stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dict[str, Claim]:
-    """Return the claims of instants that are not pending, by instant time.
+    """Return a mapping of instant time to claim for the claims whose instant is not pending.
 
-    Their writers died before they put the instant, or after they completed it. A young claim is left out, unless its
-    free process lock shows that its writer is dead: the writer may be about to put the instant.
+    Their writers died before they created the requested file, or after they completed the instant. A claim younger
+    than `DEAD_AFTER_MS` is left out, because its writer may be about to create the requested file, unless its free
+    process lock or a given-up note shows that the writer has ended.
     """
     stale: dict[str, Claim] = {}
     for entry in storage.list(own_path("pending")):
@@ -248,19 +253,19 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 
 @contextmanager
 def keep_alive(storage: Storage, instant_time: str) -> Iterator[None]:
-    """Show that this process lives while the block runs.
+    """Lock the claim file and renew the heartbeat while the block runs, so that other writers see a live writer.
 
-    Enter the block before the lock under which the instant was claimed is released.
+    Claim the instant and enter this block before the table's lock is released.
     """
     with storage.hold(claim_path(instant_time)), HeartbeatThread(storage, instant_time):
         yield
 
 
 class HeartbeatThread(AbstractContextManager["HeartbeatThread"]):
-    """A thread that renews an instant's heartbeat while the block runs, however long a step of the work takes.
+    """A context manager whose thread renews an instant's heartbeat while the block runs.
 
-    A failed renewal is logged and tried again; the writer counts as dead only after several failures. Once the instant
-    is released, or another writer has undone it, nothing is renewed.
+    A failed renewal is logged and tried again; the writer counts as dead only after several failures. The thread ends
+    when the claim no longer exists: the instant was released, or another writer has undone it.
 
     Args:
         every_seconds: time between two renewals.
@@ -280,8 +285,8 @@ class HeartbeatThread(AbstractContextManager["HeartbeatThread"]):
         self._stopped.set()
         self._thread.join()
         if self._has_renewed:
-            with suppress(LakeformatError):  # The write is done; an error here must not fail it.
-                if not self._is_claimed():  # The claim may have been removed just before a renewal.
+            with suppress(LakeformatError):  # The block's work is done. A cleanup error must not make it fail.
+                if not self._is_claimed():  # A renewal after `release` has created the file again.
                     remove_heartbeat(self._storage, self._time)
 
     def _run(self) -> None:
@@ -301,7 +306,7 @@ class HeartbeatThread(AbstractContextManager["HeartbeatThread"]):
 
 
 def advise_on_plan(store: TimelineStore, instant_time: str) -> str:
-    """Return advice for a writer whose file groups the pending clustering at this instant is going to rewrite."""
+    """Return the end of an error message: what to do about a pending clustering that is to rewrite our file groups."""
     claim = read_claim(store.storage, instant_time)
     instant = store.load().find(instant_time)
     if instant is None or instant.state is State.COMPLETED:
@@ -312,7 +317,7 @@ def advise_on_plan(store: TimelineStore, instant_time: str) -> str:
 
 
 def advise_to_wait(storage: Storage, claim: Claim | None) -> str:
-    """Return advice about a pending instant whose writer lives, or is not known to be dead."""
+    """Return the end of an error message: how to wait for a pending instant whose writer may be alive."""
     if claim is None or has_process_lock(storage, claim):
         return "wait for it"
     minutes = DEAD_AFTER_MS // 60_000

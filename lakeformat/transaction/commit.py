@@ -1,7 +1,8 @@
 """The completed file of a commit: the one point at which a write becomes visible.
 
-A write becomes visible at one point: when its completed file, with all its bytes, is put if absent. If the lock does
-not exclude other processes, the timeline is read again directly before that file is put, and once more afterwards.
+A write becomes visible when its completed file is created, at once and with all its bytes; the creation fails if the
+file exists. If the lock does not exclude other processes, the timeline is read again directly before the file is
+created, and once more afterwards.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ __all__ = ["TOKEN_KEY", "NewKeyCheck", "OpenCommit", "load_if_pending", "put_com
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 
-#: Key of ``extraMetadata``; its value distinguishes our completed file from another writer's of the same name.
+#: Key of ``extraMetadata``. Its value, the write's id, shows whether an existing completed file is ours.
 TOKEN_KEY: Final = "lakeformat.commit.token"
 _READ_TRIES: Final = 3
 
-#: A check that is called with (instant time, metadata) of each commit completed since the write began. It raises
-#: `WriteConflictError` if a commit conflicts with the keys or partitions that are new in our write.
+#: A check that gets a list of (instant time, metadata), one for each commit completed since the write began. It raises
+#: `WriteConflictError` if one of them conflicts with the keys or partitions that are new in our write.
 NewKeyCheck = Callable[[Sequence[tuple[str, CommitMetadata]]], None]
 
 
@@ -46,7 +47,7 @@ class OpenCommit:
     """A pending instant of this writer. Picklable: Spark carries it from ``writer()`` to ``commit()``.
 
     Attributes:
-        token: the write's id. It distinguishes our completed file from another writer's, and names the stage folder.
+        token: the write's id, stored in the completed file under `TOKEN_KEY`; also the name of the stage folder.
         known: times of the commits completed when the write began.
     """
 
@@ -74,15 +75,16 @@ def put_completed(
     """Check for conflicts, make the commit visible, and return the completed instant. Call it under the lock.
 
     Args:
-        check: loads the timeline, refuses conflicts, and returns that timeline.
-        check_new_keys: the part of the check that is repeated after the commit, if the lock excludes no process.
-        before_put: called when only the completed file is missing; an error that it raises stops the commit.
-        tidy: called if the commit is complete but a later check raises; after an error the caller itself does not tidy
-            up.
+        check: loads the timeline, raises an error on conflicts, and returns that timeline.
+        check_new_keys: the part of the check that is repeated after the commit, if the lock does not exclude other
+            processes.
+        before_put: called directly before the completed file is created; an error that it raises stops the commit.
+        tidy: called if an error is raised although the commit is complete: the caller must delete nothing then, so
+            this removes markers, stage folder and claim.
 
     Raises:
-        WriteConflictError: nothing was published; the caller undoes.
-        CommitStateUnknownError: the commit may or may not be visible; the caller leaves everything as it is.
+        WriteConflictError: nothing was published; the caller must undo the write.
+        CommitStateUnknownError: the commit may or may not be visible; the caller must delete nothing.
     """
     metadata = replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token})
     seen = check()
@@ -97,7 +99,11 @@ def put_completed(
 
     completed = _complete(store, commit, put)
     drop_note(store.storage, commit.time)
-    check_late_commits(store, completed, metadata, seen, check_new_keys)
+    try:
+        check_late_commits(store, completed, metadata, seen, check_new_keys)
+    except CommitStateUnknownError:
+        tidy()
+        raise
     return completed
 
 
@@ -122,10 +128,10 @@ def _put_checked_note(
     check: Callable[[], Timeline],
     checked: Timeline,
 ) -> tuple[Timeline, Note, Instant]:
-    """Put the note of the completed file, then load the timeline again.
+    """Write the note of the completed file, then check that no other commit has completed since the last check.
 
-    If other commits have completed since the check, check and put the note again. A writer that undoes our commit puts
-    its rollback before it looks for our note. So we see its rollback, or it sees our note.
+    If one has, check for conflicts and write the note again. A writer that undoes our commit creates its rollback
+    instant before it looks for our note. So either we see the rollback, or that writer sees the note.
 
     Returns:
         the timeline that was checked, the note, and the completed instant.
@@ -145,7 +151,7 @@ def _put_checked_note(
             f"instant {commit.time} of {store.storage.location} was completed by another writer; run the write again"
         ) from None
     except BaseException:
-        drop_note(store.storage, commit.time)  # The completed file was not put.
+        drop_note(store.storage, commit.time)  # The completed file was never created, so no note may announce it.
         raise
 
 
@@ -177,7 +183,7 @@ def _read_own_completed(store: TimelineStore, commit: OpenCommit) -> Instant | N
     """Read the completed file back. Return its instant if it is ours, None if it is another writer's or missing.
 
     Raises:
-        CommitStateUnknownError: the file cannot be read.
+        CommitStateUnknownError: the timeline or the file cannot be read.
     """
     reason: Exception | None = None
     for _ in range(_READ_TRIES):
@@ -194,7 +200,7 @@ def _read_own_completed(store: TimelineStore, commit: OpenCommit) -> Instant | N
 
 
 def _make_unknown_error(store: TimelineStore, commit: OpenCommit, reason: Exception | None) -> CommitStateUnknownError:
-    with suppress(LakeformatError):  # Without this the next writer waits until our heartbeat expires.
+    with suppress(LakeformatError):  # Lets the next writer go on before our heartbeat expires.
         give_up(store.storage, commit.time)
     path = store.path(commit.instant.at(State.COMPLETED))
     return CommitStateUnknownError(
@@ -208,6 +214,6 @@ def _inflight(commit: OpenCommit) -> Instant:
 
 
 def _conflict_instants(timeline: Timeline) -> frozenset[Instant]:
-    """Return the instants that a write can conflict with: all except pending plain writes."""
+    """Return the instants that a write can conflict with: all except pending commits and deltacommits."""
     plain = {Action.COMMIT, Action.DELTA_COMMIT}
     return frozenset(i for i in timeline.instants if i.state is State.COMPLETED or i.action not in plain)

@@ -1,12 +1,12 @@
 """Listeners of a commit: removal of the metadata table, update of the file index, and callbacks.
 
-A listener is called before the commit is visible, after that, and once the lock is released. An error raised before
-stops the commit. An error raised afterwards would look like a failed write, and a repeated write would write its rows
-twice; so listeners raise nothing then.
+A listener is called before the commit is visible, when it is visible, and after the lock is released. An error raised
+before the commit is visible stops it. Later, a listener must raise no error: the caller would assume that the write
+failed, repeat it, and write its rows twice.
 
-lakeformat does not maintain Hudi's metadata table, so it removes it before a commit becomes visible. Hudi's writers
-list files through the metadata table. If it lacks a commit, they lose the rows of that commit (table-version-6,
-section 7).
+lakeformat does not maintain Hudi's metadata table, so it removes that table before a commit becomes visible. Hudi's
+writers list files through the metadata table. If the metadata table lacks a commit, they lose the rows of that commit
+(table-version-6, section 7).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FOLDER: Final = f"{HOODIE}/metadata"
 
 
 def write_properties(store: TimelineStore, values: Mapping[str, str], clock: Clock) -> None:
-    """Replace ``hoodie.properties``. A backup copy exists meanwhile. Call it under the table's lock."""
+    """Replace ``hoodie.properties``. Keep a backup copy until it is written. Call it under the table's lock."""
     storage = store.storage
     updated = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
     data = properties.encode(dict(values), comments=[f"Updated at {updated}"])
@@ -81,8 +81,10 @@ class PublishedCommit:
     Attributes:
         instant: the completed instant.
         schema: the table's columns after the commit.
-        base: the table before the commit, as the write read it.
+        written: the files of the commit.
+        base: snapshot of the table before the commit, as the write read it.
         hidden: file groups that the commit replaces.
+        message: the argument of the callbacks.
     """
 
     commit: OpenCommit
@@ -98,7 +100,7 @@ class CommitListener:
     """Base class of commit listeners. By default each method does nothing."""
 
     def before_publish(self, commit: OpenCommit) -> None:
-        """Run under the lock, when only the completed file is missing. An error stops the commit."""
+        """Run under the lock, directly before the completed file is created. An error stops the commit."""
 
     def after_publish(self, published: PublishedCommit) -> None:
         """Run under the lock, when the commit is visible. Raise nothing."""
@@ -109,12 +111,12 @@ class CommitListener:
 
 @dataclass(frozen=True)
 class MetadataTableDropper(CommitListener):
-    """Drops the metadata table, which would lack the commit."""
+    """A listener that removes Hudi's metadata table before the commit, because that table would lack the commit."""
 
     context: TableContext
 
     def before_publish(self, commit: OpenCommit) -> None:
-        """Drop the metadata table, and log it; see `drop_metadata_table`."""
+        """Remove the metadata table with `drop_metadata_table`. Log a warning if there was one."""
         if drop_metadata_table(self.context.store, self.context.clock):
             _LOG.warning(
                 "dropped the metadata table of %s, which would lack commit %s: Hudi now lists folders, and reads "
@@ -127,13 +129,13 @@ class MetadataTableDropper(CommitListener):
 
 @dataclass(frozen=True)
 class FileIndexUpdater(CommitListener):
-    """Adds the commit to the file index."""
+    """A listener that adds the commit to the file index."""
 
     context: TableContext
     settings: FileIndexSettings
 
     def after_publish(self, published: PublishedCommit) -> None:
-        """Write the commit's changes to the index. If that fails, log it; the next write adds them."""
+        """Write the commit's changes to the file index. If that fails, log it; the next write adds the changes."""
         commit, schema, settings = published.commit, published.schema, self.settings
         try:
             files = [(file.stat.base_file, file.facts) for file in published.written]
@@ -157,10 +159,10 @@ class FileIndexUpdater(CommitListener):
 
 @dataclass(frozen=True)
 class Callbacks(CommitListener):
-    """Calls the user's callbacks."""
+    """A listener that calls the user's callbacks."""
 
     callbacks: Sequence[Callback]
 
     def after_release(self, published: PublishedCommit) -> None:
-        """Call each callback; see `notify`."""
+        """Call each callback. Log the errors that callbacks raise."""
         notify(self.callbacks, published.message)

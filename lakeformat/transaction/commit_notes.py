@@ -1,12 +1,13 @@
-"""Notes of commits whose completed file is being put, for storage whose lock does not exclude other processes.
+"""Commit notes: files that announce a completed file, for storage whose lock does not exclude other processes.
 
-On such storage, a completed file whose answer was lost may arrive at any time, even after the next writer has begun.
-So a writer notes the file's name and bytes before it puts the file, and removes the note once it has an answer. If a
-pending instant has no note, its writer has not put the completed file. If it has a note, the next writer occupies the
-name before it undoes the instant: it puts the same file if no other commit has completed meanwhile, else an empty
-commit (`lakeformat.transaction.rollback`). So all writers agree on the outcome, whatever arrives later.
+On such storage, the request that creates a completed file may fail without a response and still take effect later, even
+after the next writer has begun. So before a writer creates the completed file, it writes a note with the file's path
+and bytes; it removes the note once the storage has responded. If a pending instant has no note, its completed file was
+never sent. If it has a note, the next writer creates a file at that path before it undoes the instant: the noted bytes
+if no other commit has completed since the note, else an empty commit (`lakeformat.transaction.rollback`). The delayed
+request then finds an existing file and fails, so all writers agree on the outcome.
 
-`complete_noted_commit` and `occupy_noted_name` settle such a commit. Call them under the table's lock.
+`complete_noted_commit` writes the noted bytes, `occupy_noted_name` the empty commit. Call them under the table's lock.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The completed file that a writer is about to put.
+    """A note: the completed file that a writer is about to create.
 
     Attributes:
         path: path of the completed file.
-        checked_commits: fingerprint of the commits that it has been checked against; see `fingerprint`.
+        checked_commits: digest (`fingerprint`) of the completed commits that its writer checked for conflicts.
         data: the file's bytes.
-        is_given_up: whether its writer no longer waits for an answer.
+        is_given_up: whether its writer has ended without knowing if the file was created.
     """
 
     path: str
@@ -53,7 +54,7 @@ class Note:
 
 
 def fingerprint(timeline: Timeline) -> str:
-    """Return a digest of the set of completed commits."""
+    """Return a digest of the instant times of all completed commits."""
     return hashlib.blake2b("\n".join(sorted(timeline.commit_times)).encode(), digest_size=16).hexdigest()
 
 
@@ -68,7 +69,7 @@ def put_note(storage: Storage, instant_time: str, note: Note) -> None:
 
 
 def read_note(storage: Storage, instant_time: str) -> Note | None:
-    """Read the note of a commit. Return None if there is none, or if the storage has a lock, where none is written."""
+    """Read the note of a commit. Return None if there is none, or if the storage has a lock and thus needs no notes."""
     if storage.has_lock:
         return None
     try:
@@ -77,7 +78,7 @@ def read_note(storage: Storage, instant_time: str) -> Note | None:
         return Note(check_path(fields["path"]), str(fields["seen"]), data, fields["given_up"] is True)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):  # The file is not from lakeformat, whose notes are put whole.
+    except (ValueError, KeyError, TypeError):  # Notes are written atomically, so lakeformat did not write it.
         return None
 
 
@@ -93,19 +94,19 @@ def drop_note(storage: Storage, instant_time: str) -> None:
         storage.delete(_note_path(instant_time))
 
 
-#: Key of ``extraMetadata`` that marks an empty commit, which occupies the name of an undone one.
+#: Key of ``extraMetadata`` that marks an empty commit, created at the completed file's path of an undone commit.
 VOID_KEY: Final = "lakeformat.void"
 
 
 def complete_noted_commit(store: TimelineStore, instant: Instant) -> bool:
-    """Complete a dead writer's commit as noted. Return whether the instant is completed now.
+    """Create the completed file that a dead writer noted. Return whether the instant is completed now.
 
-    The writer checked its commit against all commits that had completed then. If another commit has completed since,
-    return False: the instant must be undone. A compaction is completed in any case: its plan stays, and others have
-    written to the slices that it opened.
+    The writer checked its commit against all commits that had completed by then. If another commit has completed
+    since, create nothing and return False: the instant must be undone. The file of a compaction is created in any case:
+    its plan stays on the timeline, and other writers may have written to the slices that it opened.
 
     Raises:
-        OutcomeUnknownError: the storage still does not answer.
+        OutcomeUnknownError: the storage does not respond, so the file may or may not exist.
     """
     note = read_note(store.storage, instant.time)
     if note is None:
@@ -118,19 +119,21 @@ def complete_noted_commit(store: TimelineStore, instant: Instant) -> bool:
         return False
     try:
         put_once(store.storage, note.path, note.data)
-    except FileExistsError:  # Another writer has settled it.
+    except FileExistsError:  # The delayed request or another writer created it.
         return True
     return True
 
 
 def occupy_noted_name(store: TimelineStore, instant_time: str) -> bool:
-    """Occupy the name of a completed file that may still arrive, so that it cannot. Put the rollback before this call.
+    """Create an empty commit at the path of a noted completed file, so that a delayed request cannot create that file.
+
+    Create the rollback instant before this call.
 
     Returns:
-        whether an empty commit has the name; False if there is no note, or if the noted file has arrived.
+        True if an empty commit is stored at the path. False if there is no note, or if the noted file exists.
 
     Raises:
-        OutcomeUnknownError: the storage does not answer; nothing may be deleted yet.
+        OutcomeUnknownError: the storage does not respond; the commit's files must not be deleted yet.
     """
     note = read_note(store.storage, instant_time)
     if note is None:
@@ -143,7 +146,7 @@ def occupy_noted_name(store: TimelineStore, instant_time: str) -> bool:
 
 
 def _encode_empty(store: TimelineStore, note: Note) -> bytes:
-    """Encode the noted commit without its files, with the columns of the newest commit."""
+    """Encode the noted commit without its files, with the schema of the newest commit that has one."""
     noted = decode_commit(note.data, name=note.path)
     texts = (store.read_commit(instant).schema_text for instant in reversed(store.load().commits))
     schema = next((text for text in texts if text), "")

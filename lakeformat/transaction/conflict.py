@@ -31,16 +31,14 @@ def list_touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
 
 
 def would_be_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool) -> bool:
-    """Tell whether a compaction hides the rows of a file.
-
-    The compaction is assumed not to have read the file.
+    """Tell whether a compaction that has not read a file would hide the file's rows.
 
     Args:
         stat: statistics of the file.
         time: instant time of the commit that wrote the file.
         compacted: the compaction's instant time.
-        by_name: whether the name of a log file gives its slice (timeline layout 1). If not, a log file that is written
-            while the compaction runs belongs to the slice that the compaction opens.
+        by_name: True if the instant in a log file's name is that of its file slice (timeline layout 1). If False, a
+            log file that is written while the compaction runs belongs to the slice that the compaction opens.
     """
     log = LogFileName.match(stat.path.rpartition("/")[2])
     return time < compacted if log is None else by_name and log.instant_time < compacted
@@ -49,15 +47,15 @@ def would_be_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool
 def reduce_compactions(
     time: str, ours: CommitMetadata, others: Iterable[tuple[str, CommitMetadata]], *, by_name: bool
 ) -> list[tuple[str, CommitMetadata]]:
-    """Return the other commits. Of a compaction, return only the files that would hide files of our commit.
+    """Return the other commits, compactions reduced to those of their files that would hide files of our commit.
 
-    All other files of a compaction hold the same rows as before, so they conflict with no write.
+    A compaction's remaining files contain the same rows as the slices that it merged, so they conflict with no write.
 
     Args:
         time: instant time of our commit.
         ours: metadata of our commit.
         others: (instant time, metadata) of the other commits.
-        by_name: see `would_be_hidden`.
+        by_name: whether the instant in a log file's name is that of its slice (timeline layout 1).
     """
     return [
         (other, _reduce_to_hiding(metadata, other, time, ours, by_name=by_name) if metadata.compacted else metadata)
@@ -68,7 +66,7 @@ def reduce_compactions(
 def _reduce_to_hiding(
     compaction: CommitMetadata, compacted: str, time: str, ours: CommitMetadata, *, by_name: bool
 ) -> CommitMetadata:
-    """Return the compaction with only the files that hide files of our commit."""
+    """Return the compaction's metadata with only the files that would hide files of our commit."""
     hidden = {
         FileGroupId(stat.partition_path, stat.file_id)
         for stat in ours.all_stats()
@@ -87,16 +85,16 @@ def check_conflicts(
     others: Iterable[tuple[str, CommitMetadata]],
     overwritten: frozenset[str] | None,
 ) -> None:
-    """Refuse to publish over another writer's commit.
+    """Raise an error if another writer's commit changed file groups or partitions that we change.
 
     Args:
         ours: our instant time, for the message.
-        touched: file groups that we wrote a new version of, or replace; new groups cannot conflict.
-        others: commits completed since we started, whatever their instant time.
+        touched: existing file groups that we rewrote or replace. File groups that we created cannot conflict.
+        others: (instant time, metadata) of the commits completed since we started, even if their time is earlier.
         overwritten: partitions whose whole contents we replace; None if we replace none.
 
     Raises:
-        OverlapError: the message names both instants.
+        OverlapError: such a commit exists; the message names both instants.
     """
     for time, metadata in others:
         theirs = list_touched_groups(metadata)
@@ -114,15 +112,15 @@ def check_conflicts(
 def check_plans(
     touched: frozenset[FileGroupId], planned: Mapping[FileGroupId, str], advise: Callable[[str], str]
 ) -> None:
-    """Refuse to change file groups that a pending clustering is going to rewrite.
+    """Raise an error if a pending clustering is going to rewrite file groups that the write changes.
 
     Args:
         touched: file groups that the write has rows for, or replaces.
-        planned: file groups that pending clusterings are going to replace -> the plan's instant.
-        advise: returns advice about a pending plan.
+        planned: maps each file group that a pending clustering is going to replace to that clustering's instant time.
+        advise: returns, for the instant time of a pending clustering, what the user can do; the message ends with it.
 
     Raises:
-        WriteConflictError: the message names the plan's instant.
+        WriteConflictError: there is such a file group; the message names the clustering's instant.
     """
     waiting = touched & planned.keys()
     if waiting:

@@ -1,4 +1,4 @@
-"""Hooks of the user on a write: validators, callbacks, and extra metadata.
+"""The user's hooks on a write: validators, callbacks, and extra metadata.
 
 Pre-commit validators check the table as it will be after the write (Hudi: ``SparkPreCommitValidator``). They run in
 ``commit()`` when all files are written and nothing is published yet. Hudi's three SQL validators query the partitions
@@ -58,7 +58,7 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.write")
 _CLASSES: Final = "hoodie.precommit.validators"
 _PACKAGE: Final = "org.apache.hudi.client.validator."
-#: Hudi's class -> the option that holds its queries, and the kind of its check.
+#: Maps each SQL validator class of Hudi to the option with its queries and to the kind of its check.
 _SQL: Final[Mapping[str, tuple[str, str]]] = {
     "SqlQuerySingleResultPreCommitValidator": (f"{_CLASSES}.single.value.sql.queries", "result"),
     "SqlQueryEqualityPreCommitValidator": (f"{_CLASSES}.equality.sql.queries", "equal"),
@@ -73,8 +73,8 @@ class ProposedWrite:
 
     Attributes:
         operation: ``upsert``, ``insert`` ...
-        before: view of the table as it was when the write took its lock.
-        after: view of the table as it will be.
+        before: view of the table as it is before the commit.
+        after: view of the table as it will be after the commit.
         stats: statistics of the files written, with their counts.
     """
 
@@ -89,8 +89,10 @@ class SqlValidator:
     """One query of one of Hudi's SQL validators.
 
     Attributes:
-        kind: Hudi's class, without its package.
-        expected: the required value; None if the answers before and after are compared.
+        kind: name of Hudi's class, without its package.
+        select: the parsed query.
+        expected: the required value of the query, as text; None if its results before and after the write are
+            compared.
     """
 
     kind: str
@@ -99,7 +101,7 @@ class SqlValidator:
 
     @property
     def name(self) -> str:
-        """Return the class and the query."""
+        """Return a name for messages: the class and the query's text."""
         return f"{self.kind} ({self.select.text})"
 
     def check(self, write: ProposedWrite) -> None:
@@ -164,10 +166,10 @@ def load_callable(place: str, *, option: str) -> Callable[..., Any]:
 
 
 def validators_of(options: Options, functions: Sequence[Callable[[ProposedWrite], Any]] = ()) -> tuple[Validator, ...]:
-    """Parse the validators that the options and the caller name.
+    """Return the validators that the options name, then one for each of the caller's functions.
 
     Raises:
-        InvalidOptionError: a validator class is not known, or a validator and its queries are not given together.
+        InvalidOptionError: a validator class is not known, or only one of a validator and its queries is given.
         InvalidInputError: a query is outside the supported subset of SQL.
     """
     names = [name.removeprefix(_PACKAGE) for name in options[_CLASSES]]
@@ -206,10 +208,10 @@ def _make_sql_validator(name: str, text: str, option: str, *, single: bool) -> S
 
 
 def check_validators(validators: Sequence[Validator], schema: pa.Schema) -> None:
-    """Refuse queries that do not fit the table's columns. Call it before anything is written.
+    """Check that the validators' queries fit the table's columns. Call it before anything is written.
 
     Raises:
-        InvalidInputError: the message names the query and the column.
+        InvalidInputError: a query does not; the message names the query and the column.
     """
     for validator in validators:
         if isinstance(validator, SqlValidator):
@@ -223,7 +225,7 @@ def make_proposed_snapshot(
     replaced: Mapping[str, Sequence[str]],
     instant_time: str,
 ) -> Snapshot:
-    """Return the table as it will be once these files of a pending instant are published."""
+    """Return the snapshot of the table as it will be once these files of a pending instant are published."""
     hidden = {FileGroupId(path, file_id) for path, ids in replaced.items() for file_id in ids}
     slices = {piece.group: piece for piece in snapshot.each_slice() if piece.group not in hidden}
     for stat in stats:
@@ -244,7 +246,8 @@ def run_validators(validators: Sequence[Validator], write: ProposedWrite) -> Non
     """Run the validators in order.
 
     Raises:
-        ValidationFailedError: a validator refuses; the message names it and its finding. Later ones do not run.
+        ValidationFailedError: a validator refuses the write; the message names the validator and its finding. Later
+            validators do not run.
     """
     for validator in validators:
         validator.check(write)
@@ -266,7 +269,7 @@ class CommitMessage:
         action: ``commit`` or ``replacecommit``.
         operation: ``upsert``, ``insert`` ...
         stats: statistics of the files written, with their counts.
-        extra_metadata: the commit's extra metadata, without schema and report.
+        extra_metadata: the extra metadata that the user set, and the batch ids; not the schema and the report.
     """
 
     commit_time: str
@@ -278,7 +281,7 @@ class CommitMessage:
     extra_metadata: Mapping[str, str]
 
     def as_json(self) -> bytes:
-        """Encode the message as JSON, under Hudi's names."""
+        """Encode the message as JSON, with the field names of Hudi's message."""
         document = {
             "commitTime": self.commit_time,
             "tableName": self.table_name,
@@ -301,7 +304,7 @@ class HttpCallback:
 
     def __call__(self, message: CommitMessage) -> None:
         """Send the message. Raise ``OSError`` if the server does not answer with success."""
-        from urllib.request import Request, urlopen  # A top-level import would double the import time.
+        from urllib.request import Request, urlopen  # A top-level import would double lakeformat's import time.
 
         headers = {"Content-Type": "application/json", **self.headers}
         request = Request(self.url, message.as_json(), headers, method="POST")  # noqa: S310  Checked: http or https.
@@ -313,7 +316,7 @@ Callback = Callable[[CommitMessage], Any]
 
 
 def callbacks_of(options: Options, functions: Sequence[Callback] = ()) -> tuple[Callback, ...]:
-    """Return the callbacks that the options and the caller name.
+    """Return the callbacks that the options name, then the caller's functions.
 
     Raises:
         InvalidOptionError: a class, URL, header or function cannot be used.
@@ -370,7 +373,7 @@ class HookArguments(TypedDict, total=False):
     Attributes:
         validators: functions that get a `ProposedWrite`, and raise or return False to refuse it.
         callbacks: functions that get a `CommitMessage` once the write is visible; their errors are logged.
-        extra_metadata: texts for the commit's extra metadata.
+        extra_metadata: texts by key, stored in the commit's extra metadata.
     """
 
     validators: Sequence[Callable[[ProposedWrite], Any]]
@@ -390,25 +393,26 @@ class Hooks:
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
 
     def with_verb(self, verb: str) -> Hooks:
-        """Return these hooks with a verb for the history, such as ``update``; Hudi calls an update an ``upsert``."""
+        """Return these hooks with a verb that the history shows, such as ``update`` for an ``upsert``."""
         return replace(self, extra_metadata={**self.extra_metadata, VERB_KEY: verb})
 
 
 def check_hooks(options: Options, schema: pa.Schema) -> None:
-    """Refuse hooks of the options that cannot be used. Call it before a write starts.
+    """Check that the hooks in the options can be used. Call it before a write starts.
 
     Args:
         schema: the table's columns after the write.
 
     Raises:
-        InvalidOptionError, InvalidInputError: see `hooks_of`, `check_validators` and `batch_of`.
+        InvalidOptionError: a validator, query, callback or batch id in the options cannot be used.
+        InvalidInputError: a query does not fit the columns, or extra metadata has a reserved name.
     """
     check_validators(hooks_of(options).validators, schema)
     batch_of(options)
 
 
 def check_hook_names(arguments: Mapping[str, Any], verb: str, own: Sequence[str] = ()) -> None:
-    """Refuse arguments that a writing method does not have.
+    """Check that a writing method has these arguments.
 
     Args:
         arguments: arguments given in addition to the method's own ones.
@@ -427,7 +431,7 @@ def hooks_of(
     callbacks: Sequence[Callback] = (),
     extra_metadata: Mapping[str, str] | None = None,
 ) -> Hooks:
-    """Return the hooks that the options and arguments name.
+    """Return the hooks of a write: those in the options, then those in the arguments.
 
     Raises:
         InvalidOptionError: a validator, query or callback cannot be used.
@@ -443,6 +447,6 @@ def hooks_of(
 
 
 def with_statement(options: Options, text: str) -> Options:
-    """Return the options with the text of a SQL statement, shortened, as extra metadata of the commit."""
+    """Return the options with the text of a SQL statement, cut to 500 characters, as extra metadata of the commit."""
     shortened = text if len(text) <= _STATEMENT_LENGTH else f"{text[: _STATEMENT_LENGTH - 3]}..."
     return replace(options, extra_metadata={**options.extra_metadata, STATEMENT_KEY: shortened})

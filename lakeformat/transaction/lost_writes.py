@@ -2,14 +2,14 @@
 
 Only writers without a common lock can lose writes.
 
-Hudi's table format orders the files of a file group by time alone. If two commits rewrite one file group from the same
-earlier file, the later commit hides the other. If a file group is replaced, its files that the replacement did not read
-are lost. Neither happens if writers exclude each other or are checked against each other.
+Hudi's table format orders the files of a file group only by time. If two commits rewrite one file group from the same
+earlier file, the later commit hides the earlier commit's rows. If a file group is replaced, the files that the
+replacing commit did not read are lost. Neither happens if writers hold a common lock or check for conflicts.
 
 If the lock does not exclude other processes, `check_late_commits` checks the timeline once more after a commit: another
-writer may have published a commit made of the same files between the last check and the completed file. Neither commit
-can be undone then, because others may have read both. So both are named: in an error if the other commit hides our
-rows, in the log if we hide the other's.
+writer may have published a commit, made from the same files, between the last check and the completed file. Neither
+commit can be undone then, because readers may have read both. If the other commit hides our rows, an error names both
+commits. If our commit hides the other's rows, a log message names both.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class ReadSlice:
     """The file slice that a plan reads.
 
     Attributes:
-        base_instant: base instant of the slice; "" if the plan does not give it.
+        base_instant: instant time of the slice's base file; "" if the plan does not contain it.
         log_names: bare names of its log files.
-        replaces: True if the plan hides the whole file group, False if it hides this slice and the earlier ones.
+        replaces: True if the plan's commit hides the whole file group, False if only this slice and earlier ones.
     """
 
     base_instant: str
@@ -73,12 +73,12 @@ class ReadSlice:
     replaces: bool
 
 
-#: Instant time of a completed plan -> the slice that it has read of each file group.
+#: Maps the instant time of a completed clustering or compaction to the slice that it read of each file group.
 Sources = Mapping[str, Mapping[FileGroupId, ReadSlice]]
 
 
 def list_read_slices(plan: ClusteringPlan | CompactionPlan) -> Mapping[FileGroupId, ReadSlice]:
-    """Return the slice that a plan reads of each file group."""
+    """Return a mapping of each file group of a plan to the slice that the plan reads."""
     if isinstance(plan, CompactionPlan):
         return {op.group: ReadSlice(op.base_instant, frozenset(op.log_names), replaces=False) for op in plan.operations}
     slices = (piece for group in plan.groups for piece in group.slices)
@@ -92,7 +92,7 @@ def _instant(base_name: str) -> str:
 
 @dataclass
 class _History:
-    """The files of one file group by commit, and the commits that replaced the group."""
+    """The base and log files of one file group with their commits, and the times of the commits that replaced it."""
 
     bases: dict[str, WriteStat] = field(default_factory=dict)
     logs: list[tuple[Instant, WriteStat, LogFileName]] = field(default_factory=list)
@@ -102,10 +102,11 @@ class _History:
 def find_lost_writes(
     commits: Iterable[tuple[Instant, CommitMetadata]], sources: Sources, *, by_name: bool
 ) -> Iterator[LostWrite]:
-    """Find the lost files of these commits. Commits that are not given are neither reported nor blamed.
+    """Yield the lost files of these commits, by file group. Other commits appear neither as lost nor as hiding.
 
     Args:
-        by_name: whether the name of a log file gives its slice (timeline layout 1).
+        sources: the slices that completed plans have read.
+        by_name: True if the instant in a log file's name is that of its file slice (timeline layout 1).
     """
     for group, history in sorted(_collect_histories(commits).items()):
         plans = [(time, read_slice[group]) for time, read_slice in sources.items() if group in read_slice]
@@ -137,14 +138,15 @@ _Found = tuple[str, str, WriteStat]
 
 
 def _find_forks(history: _History) -> Iterator[_Found]:
-    """Find the base files that are not among the earlier versions of the newest base file.
+    """Find the base files that are not among the earlier versions from which the newest base file was made.
 
-    Versions older than the first version with a known origin are skipped, because their commits may be archived.
+    Base files older than the oldest such version are skipped, because the commits that link them may be archived.
+    For each file found, yield its commit's time, the time of the commit that hides it, and its statistics.
     """
     bases = history.bases
     if not bases:
         return
-    made_into: dict[str, str] = {}  # Instants of the earlier versions of the newest base file: origin -> next version.
+    made_into: dict[str, str] = {}  # Maps the time of an earlier version to that of the next.
     at = max(bases)
     while (before := _find_origin(bases, at)) is not None:
         made_into[before] = at
@@ -162,9 +164,9 @@ def _find_forks(history: _History) -> Iterator[_Found]:
 
 
 def _find_origin(bases: Mapping[str, WriteStat], time: str) -> str | None:
-    """Return the instant of the base file from which the base file of this time was made.
+    """Return the instant time of the base file from which the base file of this time was made.
 
-    Return None if the base file is the first of its group, or if its origin is not known.
+    Return None if the base file is the first of its group, or if its commit does not name an earlier version.
     """
     before = bases[time].prev_commit
     return before if before is not None and before.isdigit() and before < time else None
@@ -173,7 +175,7 @@ def _find_origin(bases: Mapping[str, WriteStat], time: str) -> str | None:
 def _find_replaced_files(
     history: _History, plans: Sequence[tuple[str, ReadSlice]], *, by_name: bool
 ) -> Iterator[_Found]:
-    """Find files of a replaced group that are newer than the replacement, or that the replacing plan did not read."""
+    """Find files of a replaced group that are newer than the replacing commit, or that its plan did not read."""
     for by in history.replaced:
         read_slice = next((each for time, each in plans if time == by and each.replaces), None)
         since = read_slice.base_instant if read_slice else ""
@@ -188,7 +190,7 @@ def _find_replaced_files(
 
 
 def _find_hidden_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]]) -> Iterator[_Found]:
-    """Find log files of a slice whose instant is later than the base file that ends the slice (layout 1)."""
+    """Find log files written after the next base file of the group, which ends their slice (layout 1)."""
     ended = {stat.prev_commit: time for time, stat in sorted(history.bases.items(), reverse=True) if stat.prev_commit}
     ended |= {
         read_slice.base_instant: time for time, read_slice in plans if not read_slice.replaces and time in history.bases
@@ -200,7 +202,7 @@ def _find_hidden_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]])
 
 
 def _find_unread_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]]) -> Iterator[_Found]:
-    """Find log files of a slice that a compaction has merged without reading them (layout 2)."""
+    """Find log files of a slice that a compaction merged without reading these files (layout 2)."""
     for by, read_slice in plans:
         if read_slice.replaces or by not in history.bases:
             continue
@@ -212,9 +214,9 @@ def _find_unread_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]])
 def find_overlaps(
     ours: tuple[Instant, CommitMetadata], theirs: tuple[Instant, CommitMetadata], *, by_name: bool
 ) -> Iterator[LostWrite]:
-    """Find log files of `ours` in a slice that a base file of `theirs` has ended.
+    """Find log files of commit `ours` in slices that commit `theirs` has ended with a newer base file.
 
-    Neither commit may have read the other.
+    Call it only for commits that have not read each other.
     """
     ended = {
         (FileGroupId(stat.partition_path, stat.file_id), stat.prev_commit)
@@ -231,14 +233,14 @@ def find_overlaps(
 
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-#: Most file groups that a message names.
+#: Maximum number of file groups that a message names.
 _MOST_NAMED: Final = 5
-#: Locations of the tables that this process has warned of.
+#: Locations of the tables for which this process has logged the warning about a missing lock.
 _WARNED: Final[set[str]] = set()
 
 
 def warn_of_missing_lock(storage: Storage) -> None:
-    """Log once per table that its storage is for one writer at a time, if its lock does not exclude other processes."""
+    """Log a warning, once per table, if the storage's lock does not exclude other processes."""
     if not storage.has_lock and storage.location not in _WARNED:
         _WARNED.add(storage.location)
         _LOG.warning(
@@ -255,14 +257,15 @@ def check_late_commits(
     checked: Timeline,
     check_new_keys: Callable[[Sequence[tuple[str, CommitMetadata]]], None] | None,
 ) -> None:
-    """Compare our commit with the commits that completed since its last check.
+    """Compare our commit with the commits that completed since its last conflict check.
 
-    If our commit hides rows of another commit, log that. If another commit hides our rows, raise.
+    If our commit hides rows of another commit, log an error. If another commit hides our rows, raise an error.
 
     Args:
         ours: the instant of our commit.
         metadata: the metadata of our commit.
         checked: the timeline that our commit was checked against.
+        check_new_keys: a check for the same new keys in both commits; what it finds is logged.
 
     Raises:
         CommitStateUnknownError: another commit hides our files; our commit stays on the timeline.
@@ -299,7 +302,7 @@ def check_late_commits(
 
 
 def _began_before(store: TimelineStore, other: Instant, ours: Instant, checked: Timeline) -> bool:
-    """Tell whether another commit was requested before ours was completed, so that it may not have read ours."""
+    """Tell whether another commit was requested before ours was completed, and so may not have read our commit."""
     if any(instant.time == other.time for instant in checked.pending):
         return True
     done = store.info(ours)
@@ -308,7 +311,7 @@ def _began_before(store: TimelineStore, other: Instant, ours: Instant, checked: 
 
 
 def read_plan_sources(store: TimelineStore, timeline: Timeline, times: Collection[str]) -> Sources:
-    """Return the slices that the completed plans of these times have read."""
+    """Return the slices that the clusterings and compactions of these instant times have read."""
     found: dict[str, Mapping[FileGroupId, ReadSlice]] = {}
     for instant in (*timeline.commits, *timeline.plans):
         if instant.time not in times:

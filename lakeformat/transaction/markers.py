@@ -1,4 +1,7 @@
-"""Markers, which announce each data file before it exists, for rollbacks to find it (Hudi: ``DirectWriteMarkers``)."""
+"""Markers: empty files that name each data file before it exists, so that a rollback finds it.
+
+Hudi: ``DirectWriteMarkers``. The second kind of marker here is the partition metadata file of a partition folder.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def _marker_folder(instant_time: str) -> str:
 
 
 class MarkerKind(str, Enum):
-    """The way in which a data file is written (Hudi: ``IOType``). A rollback undoes each kind differently."""
+    """How a data file is written (Hudi: ``IOType``): as a new file, as a new version of a file, or by appending."""
 
     CREATE = "CREATE"
     MERGE = "MERGE"
@@ -26,10 +29,11 @@ class MarkerKind(str, Enum):
 
 
 def marker_kind(path: str, layout: TimelineLayout, *, merges: bool) -> MarkerKind:
-    """Return the kind of a data file's marker. A wrong kind stops every later write of Hudi.
+    """Return the kind of a data file's marker. After a marker of a wrong kind, every later write of Hudi fails.
 
     Args:
-        merges: whether a base file follows an earlier version of its file group.
+        path: path of the data file.
+        merges: whether a base file replaces an earlier version in its file group.
     """
     log = LogFileName.match(path.rpartition("/")[2])
     if log is not None and not log.is_cdc:
@@ -38,7 +42,7 @@ def marker_kind(path: str, layout: TimelineLayout, *, merges: bool) -> MarkerKin
 
 
 def put_marker(storage: Storage, instant_time: str, path: str, kind: MarkerKind) -> None:
-    """Put the marker of one data file; ``path`` is relative to the table."""
+    """Create the marker of one data file, whose ``path`` is relative to the table."""
     storage.touch(f"{_marker_folder(instant_time)}/{path}.marker.{kind.value}")
 
 
@@ -57,12 +61,12 @@ def _find_marked(storage: Storage, folder: str, skipped: int) -> Iterator[str]:
 
 
 def remove_markers(storage: Storage, instant_time: str) -> None:
-    """Remove an instant's markers, after its commit or rollback."""
+    """Remove an instant's markers. Call it after the commit or rollback."""
     storage.delete_folder(_marker_folder(instant_time))
 
 
 def prepare_partition(storage: Storage, partition_path: str, instant_time: str) -> None:
-    """Put the partition marker into a folder, unless it is there. Readers ignore folders without it."""
+    """Create the partition metadata file in a folder if it is missing. Readers ignore folders without that file."""
     path = join_path(partition_path, PARTITION_MARKER)
     if storage.info(path) is not None:
         return

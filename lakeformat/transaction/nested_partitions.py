@@ -1,4 +1,4 @@
-"""Checks of partition folders: new ones that would nest, and files with rows off their folder."""
+"""Checks of partitions: new folders inside other partitions, and files with rows of another partition."""
 
 from __future__ import annotations
 
@@ -28,18 +28,15 @@ from lakeformat.transaction.written_file import WrittenFile
 
 __all__ = ["check_nesting", "check_new_folders", "make_off_folder_entry"]
 
-#: Folders that are looked up at the same time.
+#: Number of folders that are looked up at the same time.
 _TRIES: Final = 16
 
 
 def make_off_folder_entry(written: Sequence[WrittenFile], config: TableConfig, schema: pa.Schema) -> Mapping[str, str]:
-    """Return the extra metadata entry that lists the written files with rows that may lie off their folder.
+    """Return the extra metadata entry that lists the written files that may contain rows of another partition.
 
-    A row lies off its folder if its partition value is not the one that the folder names. The result is empty if the
-    statistics of a file are not known.
-
-    Args:
-        schema: the table's columns.
+    Such a row's partition value differs from the one in the folder's name. Readers must not skip these files by the
+    folder's name. The result is empty if the statistics of a file or the values of the folders are not known.
     """
     full, keys = bounds_schema(schema), reading_key_settings(config)
     folders = pa.array([file.stat.partition_path for file in written], pa.string()).dictionary_encode()
@@ -55,16 +52,16 @@ def make_off_folder_entry(written: Sequence[WrittenFile], config: TableConfig, s
 
 
 def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str]) -> None:
-    """Refuse partitions whose folders would lie in each other or in existing ones, including emptied ones.
+    """Raise an error if the folder of a new partition would lie in that of another partition, or contain one.
 
-    Hudi and hudi-rs do not look for partitions below a partition: they would miss the rows of the inner one or of the
-    outer one.
+    Partitions without files, whose folder still exists, count as well. Hudi and hudi-rs do not look for partitions
+    below a partition, so they would miss the rows of the inner or of the outer partition.
 
     Args:
         opened: partition paths that get new file groups.
 
     Raises:
-        InvalidInputError: the message names both partitions and the remedy.
+        InvalidInputError: two folders would be nested; the message names both partitions and the remedy.
     """
     if snapshot.config.url_encode or not snapshot.config.partition_fields:
         return
@@ -82,10 +79,10 @@ def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str
 
 
 def check_nesting(new: Collection[str], existing: Collection[str]) -> None:
-    """Refuse new partitions that lie in each other or in an existing one, or that contain an existing one.
+    """Raise an error if a new partition lies in another new or existing one, or contains an existing one.
 
     Raises:
-        InvalidInputError: the message names both partitions and the remedy.
+        InvalidInputError: there is such a pair; the message names both partitions and the remedy.
     """
     pair = find_nested_pair(new, existing)
     if pair is not None:

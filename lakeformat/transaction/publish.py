@@ -1,4 +1,4 @@
-"""Parts of the publication of a commit: its metadata, its counts, its validators and its check of other commits."""
+"""Steps of publishing a commit: making its metadata, counting rows, running validators, checking other commits."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ class Outcome:
 
     Attributes:
         schema: the table's columns after the write.
-        snapshot: the table that the write started from.
+        written: the files of the write.
+        snapshot: the table's snapshot when the write started.
         overwritten: partitions whose contents the write replaces; None if it replaces none.
-        check_new_keys: refuses commits of other writers that completed while this write ran, if they wrote a key or
-            bucket that is new in this write, or wrote to a slice that this compaction merges; None for no such check.
-        replaced: partition path -> file ids to hide; None hides all file groups of the partitions ``overwritten``.
-        schema_text: the schema text to store in the commit, taken from an earlier commit; if "", ``schema`` is stored.
-        files_schema: the columns of the files; ``schema`` by default.
+        check_new_keys: raises an error if a commit that completed while this write ran wrote a key or bucket that is
+            new in this write, or wrote to a slice that this compaction merges; None for no such check.
+        replaced: maps partition path to the ids of the file groups to hide; None hides all file groups of the
+            partitions ``overwritten``.
+        schema_text: the schema text to store in the commit, copied from an earlier commit; if "", ``schema`` is stored.
+        files_schema: the columns of the files; None if they are those of ``schema``.
     """
 
     schema: pa.Schema
@@ -55,7 +57,7 @@ class Outcome:
 
     @property
     def replaced_ids(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the file ids to hide by partition path."""
+        """Return a mapping of partition path to the ids of the file groups that the commit hides."""
         if self.replaced is not None:
             return self.replaced
         live = self.snapshot.slices
@@ -79,8 +81,8 @@ def make_commit_metadata(
 
     Args:
         stats: the statistics of the files written.
-        replaced: partition path -> file ids to hide.
-        batches: the entries that remember batches; see `make_batches_entry`.
+        replaced: maps partition path to the ids of the file groups to hide.
+        batches: the extra metadata entry with the batch ids, from `make_batches_entry`.
     """
     config, schema = settings.config, outcome.schema
     by_partition: dict[str, list[WriteStat]] = {}
@@ -115,10 +117,10 @@ def validate_write(
     stats: Sequence[WriteStat],
     replaced: Mapping[str, tuple[str, ...]],
 ) -> None:
-    """Run the validators on the table as it will be. Raise `ValidationFailedError` if one refuses."""
+    """Run the validators on the table as the commit will make it. Raise `ValidationFailedError` if one refuses."""
     if not hooks.validators:
         return
-    snapshot = context.snapshot()  # Load again: others may have published while the files were written.
+    snapshot = context.snapshot()  # Load the newest snapshot: other writers may have published meanwhile.
     after = make_proposed_snapshot(snapshot, schema, stats, replaced, commit.time)
     storage = context.storage
     with report.step("validate") as counted:
@@ -135,7 +137,7 @@ def count_rows(
     opened: int,
     replaced: Mapping[str, tuple[str, ...]],
 ) -> None:
-    """Add the counts of rows and files to the report. ``opened`` is the number of new file groups."""
+    """Add the numbers of rows and files to the report. ``opened`` is the number of files in new file groups."""
     if operation in {Operation.CLUSTER, Operation.COMPACT}:
         report.rows["rewritten"] = sum(stat.num_writes for stat in stats)
     else:
@@ -153,7 +155,7 @@ def count_rows(
 
 
 def make_publish_check(outcome: Outcome, opened: frozenset[str]) -> NewKeyCheck:
-    """Return a check that refuses other commits if their partitions or keys conflict with new ones of this write.
+    """Return a function that raises an error if other commits conflict with new partitions or keys of this write.
 
     Args:
         opened: partitions that get new file groups.

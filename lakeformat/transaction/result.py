@@ -1,4 +1,4 @@
-"""The result of a write."""
+"""The result of a write, with its numbers of rows and files and its duration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class RowCounts:
     """Numbers of rows, by what the write did with them.
 
     Attributes:
-        rewritten: rows that a clustering or compaction wrote again unchanged.
+        incoming: number of input rows.
+        rewritten: number of rows that a clustering or compaction copied unchanged into new files.
     """
 
     incoming: int = 0
@@ -35,13 +36,13 @@ class RowCounts:
 @public
 @dataclass(frozen=True, slots=True)
 class FileCounts:
-    """Numbers of files that a write made.
+    """Numbers of files that a write created or replaced.
 
     Attributes:
         created: number of files in new file groups.
         merged: number of files in existing file groups.
         replaced: number of file groups that the write replaced.
-        bytes: size in bytes of all files that the write made.
+        bytes: size in bytes of all files that the write created.
     """
 
     created: int = 0
@@ -53,12 +54,12 @@ class FileCounts:
 @public
 @dataclass(frozen=True, slots=True, repr=False)
 class WriteResult(OneLine):
-    """A published write, or a skipped one.
+    """The result of a write that was published or skipped.
 
     Attributes:
-        instant_time: time of its instant; for a skipped write the time of the table's newest commit.
-        report: the report that ``history()`` shows later.
-        skipped: why nothing was written, e.g. because the batch is in the table already; "" if something was.
+        instant_time: instant time of the commit; for a skipped write that of the table's newest commit.
+        report: the steps, row counts and file counts that ``history()`` shows later.
+        skipped: why nothing was written, e.g. because the batch is in the table already; "" if the write was published.
     """
 
     instant_time: str
@@ -78,21 +79,24 @@ class WriteResult(OneLine):
 
     @property
     def seconds(self) -> float:
-        """Return the duration of all steps in seconds."""
+        """Return the sum of the durations of all steps, in seconds."""
         return float(self.report.get("seconds", 0.0))
 
     def __str__(self) -> str:
-        """Return one line: rows, files, seconds."""
+        """Return one line with the rows, files and seconds, or with the reason why the write was skipped."""
         if self.skipped:
             return f"{self.operation} skipped: {self.skipped}"
         return format_summary(self.instant_time, self.operation, self.report)
 
     def describe(self) -> str:
-        """Return the summary, and one line per step with its seconds and counts."""
+        """Return the line of ``str``, then one line per step with its seconds and counts."""
         return "\n".join([str(self), format_steps(self.report["steps"])])
 
     def figure(self) -> Any:
-        """Draw how the write found its keys (keys, key ranges, footer filters, files) as a matplotlib figure.
+        """Draw how the write found the files of its keys, as a matplotlib figure.
+
+        The bars are the pairs of a key and a file: all, those left by key ranges, and those left by footer filters. The
+        last bar is the files written.
 
         Raises:
             InvalidInputError: the write did not look for keys in files, or matplotlib is missing
@@ -101,7 +105,7 @@ class WriteResult(OneLine):
         return draw_funnel(f"{self.operation} {self.instant_time}", make_stages(self.report))
 
     def to_png(self, path: str | PathLike[str]) -> None:
-        """Write the figure as a PNG file on this machine. It raises the errors of `figure`."""
+        """Save the plot of `figure` as a PNG file at a local path. Raises the errors of `figure`."""
         self.figure().savefig(path, format="png", dpi=150)
 
     def _repr_html_(self) -> str:

@@ -1,12 +1,12 @@
 """Rollback of dead writers (Hudi: ``ListingBasedRollbackStrategy``). Each step may be run again.
 
-Call these functions under the table's lock. A rollback first puts its plan on the timeline.
-Then it checks that its victim, the instant to undo, has not completed. Only then it deletes files.
+Call these functions under the table's lock. A rollback first stores its plan on the timeline. Then it checks that the
+instant to undo, called the victim, has not completed. Only then does it delete files.
 
 In timeline layout 1, log files that a dead writer appended to stay, because readers may be reading them: a command
-block is put behind the dead writer's blocks (Hudi: ``RollbackHelperV1``). A log file whose name holds the dead instant
-opened a slice that no reader uses; it is deleted. In layout 2 the name of every log file holds the instant that wrote
-it, so the files are deleted.
+block that cancels the dead writer's blocks is written in a new log file behind them (Hudi: ``RollbackHelperV1``). A
+log file whose name contains the dead instant belongs to a slice that no reader uses; it is deleted. In layout 2 the
+name of every log file contains the instant that wrote it, so the dead writer's log files are deleted.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from lakeformat.transaction.written_file import stage_folder
 
 __all__ = ["cancel_blocks", "log_rollback_requests", "recover", "revert_run", "roll_back", "was_rolled_back"]
 
-#: Attempts to get a free version number for a command block's file while other writers take numbers.
+#: Maximum number of attempts to create a command block's log file while other writers use the next version numbers.
 _TRIES: Final = 16
 _WRITE_TOKEN: Final = "1-0-1"
 
 
 def log_rollback_requests(storage: Storage, instant_time: str, *, by_markers: bool) -> tuple[RollbackRequest, ...]:
-    """Return a rollback request for each log file of an older slice that holds blocks of an instant.
+    """Return a rollback request for each log file that an instant has appended to and that has another instant's name.
 
     Args:
-        by_markers: True if the writer put a marker before it made each file, as our writers do. If False, the block
-            headers of all log files are read.
+        by_markers: True if the writer created a marker before each file, as lakeformat's writers do; then the markers
+            name the log files. If False, the block headers of the log files are read.
     """
     logs = _find_logs_by_markers(storage, instant_time) if by_markers else _find_logs_by_headers(storage, instant_time)
     return tuple(
@@ -85,17 +85,19 @@ def _find_logs_by_headers(storage: Storage, instant_time: str) -> Iterable[LogFi
 
 
 def _has_blocks_of(storage: Storage, log: LogFile, instant_time: str) -> bool:
-    with suppress(CorruptTableError):  # A reader takes no rows from blocks that cannot be read.
+    with suppress(CorruptTableError):  # Readers skip unreadable blocks, so they need no rollback.
         return any(block.instant_time == instant_time for block in read_blocks(storage, log))
     return False
 
 
 def cancel_blocks(storage: Storage, request: RollbackRequest, victim: str, rollback_time: str) -> RollbackPartition:
-    """Put a command block behind each existing log file of a request. Running it again changes nothing.
+    """Write a command block that cancels the victim's blocks behind each existing log file of a request.
+
+    Log files that have such a block already are left as they are, so the function may run again.
 
     Args:
-        victim: the instant that is undone.
-        rollback_time: the instant of the rollback.
+        victim: the instant time that is undone.
+        rollback_time: the instant time of the rollback.
     """
     logs: dict[str, int] = {}
     failed: dict[str, int] = {}
@@ -108,7 +110,10 @@ def cancel_blocks(storage: Storage, request: RollbackRequest, victim: str, rollb
 
 
 def _sizes_by_name(request: RollbackRequest) -> Mapping[str, int]:
-    """Return the sizes by bare file name. The paths in a plan come from another machine and are not trusted."""
+    """Return a mapping of bare file name to size in bytes.
+
+    The folders of the plan's paths are dropped: the plan may come from another machine and is not trusted.
+    """
     return {path.rpartition("/")[2]: size for path, size in request.log_blocks_to_delete.items()}
 
 
@@ -149,7 +154,7 @@ def _has_command_block(storage: Storage, log: LogFile, victim: str) -> bool:
 
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-#: Actions that are undone if their writer is dead. For a compaction only the run is undone.
+#: Actions that are undone if their writer is dead. A compaction's plan stays; only the files of its run are deleted.
 _UNDOABLE_ACTIONS: Final = COMMIT_ACTIONS | REPLACE_ACTIONS | {Action.COMPACTION}
 _STAGE_LIFETIME_MS: Final = 24 * 3600 * 1000
 
@@ -162,16 +167,18 @@ def recover(
     kept_plan: str | None = None,
     restore_target: str | None = None,
 ) -> None:
-    """Finish pending restores and rollbacks, undo our dead writes and others' long-dead ones, clear leftovers.
+    """Finish pending restores and rollbacks, undo the writes of dead writers, and remove leftover files.
 
     Args:
-        kept_plan: time of a clustering that the caller wants to run: if its run is dead, its plan stays in any case.
-        restore_target: the instant to restore to; see `finish_restores`.
+        kept_plan: instant time of a clustering that the caller wants to run. If an earlier run of it has died, the plan
+            stays on the timeline.
+        restore_target: the instant to which the caller wants to restore. A pending restore of another program to this
+            instant is finished, too.
 
     Raises:
         WriteConflictError: a write or restore of another program is pending and may be alive.
     """
-    timeline = store.load()  # Load again only after changes: the cost of a listing grows with the timeline.
+    timeline = store.load()  # Loaded again only after changes: a load lists the whole timeline.
     restores = [instant for instant in timeline.pending if instant.action is Action.RESTORE]
     if restores:
         finish_restores(CommitUndo(store, config, clock), restores, restore_target=restore_target)
@@ -203,10 +210,10 @@ def recover(
 def _settle_dead_write(
     store: TimelineStore, config: TableConfig, clock: Clock, instant: Instant, *, is_wanted: bool
 ) -> None:
-    """Complete the commit of a dead writer if its note allows. Otherwise undo the run of a plan, or the write.
+    """Complete a dead writer's commit if its note allows that. Otherwise undo the write, or only the run of a plan.
 
     Args:
-        is_wanted: whether the caller wants to run this plan, so that the plan stays.
+        is_wanted: whether the caller is going to run this plan; then the plan stays on the timeline.
     """
     path, location = store.path(instant), store.storage.location
     claim = claims.read_claim(store.storage, instant.time)
@@ -227,9 +234,10 @@ def _settle_dead_write(
 
 
 def _remove_dead_savepoints(store: TimelineStore, timeline: Timeline, clock: Clock) -> None:
-    """Remove savepoints whose creator or deleter died: they would stop the archiving of later instants.
+    """Remove pending savepoints, left by a process that died: they would stop the archiving of later instants.
 
-    Savepoints have no claim. Ours are made under the lock; those of others get the grace period of pending writes.
+    Savepoints have no claim. lakeformat creates them under the lock, so a pending one is left by a dead process.
+    A pending savepoint younger than `FOREIGN_GRACE_MS` is left, because another program may be creating it.
     """
     for instant in timeline.pending:
         is_savepoint = instant.action is Action.SAVEPOINT
@@ -243,9 +251,9 @@ def _remove_dead_savepoints(store: TimelineStore, timeline: Timeline, clock: Clo
 
 
 def _keeps_plan(store: TimelineStore, instant: Instant, claim: claims.Claim | None, *, is_wanted: bool) -> bool:
-    """Tell whether the plan of a dead run stays.
+    """Tell whether the plan stays on the timeline when a dead run of it is undone.
 
-    The plan of a compaction always stays, because log files may be named after it.
+    The plan of a compaction always stays, because names of log files may contain its instant.
     """
     if instant.action is Action.COMPACTION:
         return True
@@ -261,7 +269,7 @@ def _has_plan(store: TimelineStore, instant: Instant) -> bool:
 
 
 def _delete_stage(store: TimelineStore, claim: claims.Claim | None) -> None:
-    """Remove the stage folder of a dead write. Call it before the claim, which names the folder, is removed."""
+    """Remove the stage folder of a dead write. Call it before the claim is removed: it contains the folder's name."""
     if claim is not None and claim.write_id is not None:
         store.storage.delete_folder(stage_folder(claim.write_id))
 
@@ -271,11 +279,11 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
     if claim is not None:
         return not claims.is_alive(store, instant, claim, clock)
     if instant.action is Action.COMPACTION:
-        return False  # A waiting plan, or a run of another program. Other writes may run beside both.
+        return False  # Neither a plan nor another program's run of it conflicts with other writes.
     if instant.action in REPLACE_ACTIONS and instant.state is State.REQUESTED:
-        return False  # A clustering plan that waits for its run is not a failed write.
+        return False  # A planned clustering that has not started is not a failed write.
     if instant.action is Action.DELTA_COMMIT and store.layout.has_completion_times:
-        # Its log files belong to the slices that exist when it completes, so others may write beside it.
+        # A live one does not stop us: its log files will belong to the slices that exist when it completes.
         return not claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS)
     _refuse_if_alive(store, instant, clock)
     return True
@@ -312,7 +320,7 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
 
 def _make_requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, ...]:
     """Return the rollback requests that undo an instant."""
-    is_delta = victim.action is Action.DELTA_COMMIT  # Log files named by a compaction belong to other commits.
+    is_delta = victim.action is Action.DELTA_COMMIT  # Log files with a compaction's time are other commits'.
     deletes = (
         RollbackRequest(partition, files_to_delete=tuple(f"{store.storage.location}/{path}" for path in paths))
         for partition, paths in _list_files_of(store, victim.time, logs=is_delta).items()
@@ -324,22 +332,22 @@ def _make_requests(store: TimelineStore, victim: Instant) -> tuple[RollbackReque
 
 
 def revert_run(store: TimelineStore, instant: Instant) -> None:
-    """Undo the run of a plan, and leave the plan (Hudi: ``rollbackInflightClustering``). Call it under the lock.
+    """Undo the run of a plan but leave the plan on the timeline. Call it under the table's lock.
 
-    If the run has completed, only its leftovers are removed. The claim is removed last, so that the next writer undoes
-    the run again after a crash. If the lock does not exclude other processes, another one may undo the same run
-    meanwhile, and run the plan again. So the run is first made unable to publish, and only files that were listed while
-    its claim existed are deleted.
+    Hudi: ``rollbackInflightClustering``. If the run has completed, only its leftovers are removed. The claim is removed
+    last, so that the next writer undoes the run again after a crash. If the lock does not exclude other processes,
+    another process may undo the same run meanwhile, and run the plan again. So the inflight file is removed first,
+    without which the dead run cannot publish, and only files that were listed while its claim existed are deleted.
     """
     storage, time = store.storage, instant.time
     claim = claims.read_claim(storage, time)
     if claim is None or read_note(storage, time) is not None:
-        # Another writer has undone the run. Or its completed file may still arrive; the next writer settles that.
+        # Without a claim, another writer has undone the run. With a note, its completed file may still appear.
         return
     runs = _is_pending(store, time)
     if runs:
         store.revert(instant)
-    _delete_stage(store, claim)  # The run, dead or complete, needs no staged files now.
+    _delete_stage(store, claim)  # A dead or completed run needs no staged files.
     files = _list_files_of(store, time) if runs else {}
     if claims.read_claim(storage, time) != claim:
         return
@@ -357,7 +365,7 @@ def _is_pending(store: TimelineStore, instant_time: str) -> bool:
 def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str) -> bool:
     """Tell whether a pending or completed rollback on the timeline undoes this instant."""
     for rollback in timeline.of_action(Action.ROLLBACK):
-        if rollback.time > instant_time:  # A rollback without a plan is old; it did not run beside this write.
+        if rollback.time > instant_time:  # Only old rollbacks have no plan, and they ran before this write.
             plan = store.read_rollback_plan(rollback)
             if plan is not None and plan.instant_time == instant_time:
                 return True
@@ -367,8 +375,8 @@ def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str)
 def _delete_late_files(store: TimelineStore, victim: Instant) -> None:
     """Delete files that a writer wrote after it was rolled back.
 
-    No rollback plan names these files. Once the victim is older than the timeline, readers would take its files for
-    those of an archived commit.
+    No rollback plan names these files. Once the victim is older than all instants on the active timeline, readers
+    would treat its files as those of an archived commit.
     """
     for request in _make_requests(store, victim):
         _carry_out(store, request, victim.time, victim.time)
@@ -382,10 +390,10 @@ def _delete_files(store: TimelineStore, files: Mapping[str, Sequence[str]]) -> N
 
 
 def _list_files_of(store: TimelineStore, instant_time: str, *, logs: bool = False) -> dict[str, list[str]]:
-    """Return the paths of the base files and change data files whose names hold an instant, by partition.
+    """Return a mapping of partition path to the paths of the files whose names contain an instant.
 
     Args:
-        logs: whether to return log files, too.
+        logs: whether to return log files in addition to base files and change data files.
     """
     found: dict[str, list[str]] = {}
     listing = list_files(store.storage)
@@ -396,7 +404,7 @@ def _list_files_of(store: TimelineStore, instant_time: str, *, logs: bool = Fals
 
 
 def _finish_rollback(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
-    """Carry out a planned rollback from where it stopped."""
+    """Carry out a planned rollback. If an earlier run died, do only the steps that are left."""
     storage = store.storage
     started = clock.now_ms()
     requested = rollback.at(State.REQUESTED)
@@ -442,7 +450,7 @@ def _carry_out(store: TimelineStore, request: RollbackRequest, victim: str, roll
 
 
 def _join_by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackPartition, ...]:
-    """Join the results to one entry per partition: the completed file keeps them by partition path."""
+    """Join the results to one per partition, as the completed file of the rollback stores them."""
     found: dict[str, RollbackPartition] = {}
     for part in done:
         known = found.setdefault(part.partition_path, RollbackPartition(part.partition_path))
@@ -458,7 +466,7 @@ def _join_by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackParti
 def _delete(store: TimelineStore, request: RollbackRequest) -> tuple[str, ...]:
     """Delete the files of a request and return their bare names.
 
-    Only partition and bare name are used: the paths in a plan come from another machine and are not trusted.
+    Only the partition and the bare names are used: the plan may come from another machine and is not trusted.
     """
     names = [name.rpartition("/")[2] for name in request.files_to_delete]
     for name in names:
@@ -467,7 +475,7 @@ def _delete(store: TimelineStore, request: RollbackRequest) -> tuple[str, ...]:
 
 
 def _clear_old_files(store: TimelineStore, clock: Clock) -> None:
-    """Remove old stage folders, of jobs that died before they claimed an instant, and old temporary files."""
+    """Remove temporary files, and stage folders of jobs that died before they claimed an instant, after 24 hours."""
     now = clock.now_ms()
     for folder in store.storage.list(own_path("stage")):
         files: Iterable[int] = [e.modified_ms for e in store.storage.list(folder.path)] or [folder.modified_ms]

@@ -1,4 +1,4 @@
-"""The settings of a write that its transaction needs: operation, table config, batch and index settings."""
+"""The settings that a transaction needs: operation, table config, batch id, retries, and file index settings."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class FileIndexSettings:
     """Settings of the file index.
 
     Attributes:
-        columns: columns whose statistics are kept; None for all up to ``columns_limit``.
-        columns_limit: number of leaf columns of the table.
-        partition_fields: columns whose statistics are kept in any case.
-        commits, shard_files: see `IndexWriter`.
+        columns: columns whose statistics the index stores; None for the table's first ``columns_limit`` leaf columns.
+        columns_limit: maximum number of leaf columns if ``columns`` is None.
+        partition_fields: columns whose statistics are stored in any case.
+        commits, shard_files: arguments of `IndexWriter`.
     """
 
     columns: tuple[str, ...] | None
@@ -36,7 +36,7 @@ class FileIndexSettings:
     shard_files: int
 
     def list_indexed_columns(self, schema: pa.Schema) -> tuple[str, ...]:
-        """Return the paths of the columns whose statistics the file index keeps, including the partition columns."""
+        """Return the paths of the columns whose statistics the file index stores, including the partition columns."""
         wanted = indexed_columns(schema, self.columns, self.columns_limit)
         return tuple(dict.fromkeys((*wanted, *self.partition_columns(schema))))
 
@@ -51,9 +51,9 @@ class TransactionSettings:
     """The part of a write's settings that its transaction needs.
 
     Attributes:
-        write_id: name of the stage folder, and the commit's token.
-        batch: the batch that the options name; None if they name none.
-        wait_seconds: longest wait for the table's lock.
+        write_id: id of the write: the name of its stage folder, and its commit's token.
+        batch: the batch id that the options set; None if they set none.
+        wait_seconds: maximum time to wait for the table's lock.
         retries: number of further attempts after a conflict.
         keeps_index: whether the commit is added to the file index; never for a merge-on-read table, whose log files the
             file index does not list.

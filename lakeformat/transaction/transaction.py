@@ -1,4 +1,4 @@
-"""One transaction: begin, work while a thread renews the heartbeat, publish under the lock, undo or try again.
+"""One transaction: begin, work while a thread renews the heartbeat, publish under the lock; undo and retry on failure.
 
 Every writer and every service uses it. Some hold the lock during all of their work (`Transaction.run_under_lock`),
 others only to begin and to publish (`Transaction.run_unlocked`). If a writer dies, the next writer rolls it back.
@@ -53,7 +53,7 @@ class Transaction:
     """One write, which becomes visible as a whole or not at all.
 
     Attributes:
-        report: report of the current attempt.
+        report: steps and counts of the current attempt; `retry` begins a new report for each attempt.
     """
 
     def __init__(self, context: TableContext, settings: TransactionSettings, hooks: Hooks) -> None:
@@ -69,10 +69,12 @@ class Transaction:
 
     @contextmanager
     def hold_lock(self, *, kept_plan: str | None = None) -> Iterator[None]:
-        """Hold the table's lock, and recover from dead writers first. Call the listeners after the lock is released.
+        """Hold the table's lock during the block, after undoing the writes of dead writers.
+
+        If the block published a commit, call the listeners after the lock is released.
 
         Args:
-            kept_plan: see `recover`.
+            kept_plan: instant time of a clustering whose plan stays even if a run of it has died.
         """
         warn_of_missing_lock(self.storage)
         with self.storage.lock(self.settings.wait_seconds):
@@ -93,7 +95,7 @@ class Transaction:
             )
 
     def retry(self, attempt: Callable[[], _Result]) -> _Result:
-        """Run an attempt, and run it again after a conflict, as often as the options allow.
+        """Run an attempt. After a conflict run it again, up to the number of retries in the settings.
 
         Raises:
             WriteConflictError: the last attempt had a conflict.
@@ -110,7 +112,7 @@ class Transaction:
                 self.report = Report(self.context.clock, self.settings.operation.value)
 
     def retry_under_lock(self, attempt: Callable[[], _Result]) -> _Result:
-        """Run as `retry` does, and hold the lock during each whole attempt."""
+        """Run an attempt as `retry` does, and hold the table's lock during each attempt."""
 
         def attempt_under_lock() -> _Result:
             with self.hold_lock():
@@ -119,7 +121,7 @@ class Transaction:
         return self.retry(attempt_under_lock)
 
     def skip_known_batch(self, snapshot: Snapshot) -> WriteResult | None:
-        """Return the result for a batch that is in the table already, else None. Call it under the lock."""
+        """Return a skipped write's result if the batch is in the table already, else None. Call it under the lock."""
         batch = self.settings.batch
         last = read_last_batches(self.store, snapshot.timeline, batch.app).get(batch.app) if batch else None
         if batch is None or last is None or batch.id > last:
@@ -127,7 +129,7 @@ class Transaction:
         return self.skip(snapshot, f"batch {batch.id} of {batch.app!r} is in the table already, its last one is {last}")
 
     def skip(self, snapshot: Snapshot, why: str) -> WriteResult:
-        """Return, and log, the result of a write that has nothing to do."""
+        """Return the result of a write that has nothing to do, and log it. ``why`` is the reason."""
         operation = self.settings.operation.value
         result = WriteResult(snapshot.instant_time or "", operation, self.report.as_dict(), why)
         _LOG.info("%s: %s", self.storage.location, result)
@@ -142,8 +144,8 @@ class Transaction:
 
         Args:
             known: times of the commits that the write starts from.
-            claim_kind: the kind of the claim; see `lakeformat.transaction.claims`.
-            plan: content of the requested file; by default the content that every instant of the action has.
+            claim_kind: ``process`` if this process carries out the whole write, else ``heartbeat``.
+            plan: content of the requested file; None for the content that an instant of the action has without a plan.
         """
         settings, action = self.settings, self.settings.operation.action
         if settings.operation is Operation.CLUSTER:
@@ -170,8 +172,8 @@ class Transaction:
         Call it before the file groups are rewritten.
 
         Args:
-            profile: the workload profile; it names the touched file groups.
-            snapshot: the table that the write starts from.
+            profile: the workload profile, whose statistics name the touched file groups.
+            snapshot: the table's snapshot when the write started.
             overwritten: partitions whose file groups are replaced.
             is_certain: False if the write may turn out to change nothing in the file groups of the profile.
 
@@ -187,10 +189,10 @@ class Transaction:
         """Move the instant from requested to inflight.
 
         Args:
-            profile: the workload profile, which the inflight file keeps in Hudi's form; None for a clustering.
+            profile: the workload profile, stored in the inflight file in Hudi's form; None for a clustering.
 
         Raises:
-            WriteConflictError: another writer has taken the step.
+            WriteConflictError: another writer has moved the instant to inflight.
         """
         try:
             instant = self.store.start(commit.instant, profile)
@@ -202,19 +204,22 @@ class Transaction:
         return OpenCommit(instant, commit.token, commit.known)
 
     def check_plans(self, timeline: Timeline, touched: frozenset[FileGroupId], *, ours: str | None = None) -> None:
-        """Refuse to touch file groups that a pending clustering is going to rewrite. Call it before expensive work.
+        """Check that no pending clustering is going to rewrite these file groups. Call it before expensive work.
 
         Args:
-            ours: instant time of this writer's own plan, which does not count.
+            ours: instant time of this writer's own clustering, which is not checked.
 
         Raises:
-            WriteConflictError: the message says what to do.
+            WriteConflictError: a pending clustering is; the message says what to do.
         """
         planned = {group: time for group, time in self.store.read_clustering_groups(timeline).items() if time != ours}
         check_plans(touched, planned, partial(advise_on_plan, self.store))
 
     def find_closed_partitions(self, snapshot: Snapshot) -> Mapping[str, str]:
-        """Return the partitions that cannot be replaced because a pending clustering rewrites their files -> why."""
+        """Return the partitions that cannot be replaced because a pending clustering rewrites their files.
+
+        The result maps partition path to the error message.
+        """
         planned = {group.partition_path for group in self.store.read_clustering_groups(snapshot.timeline)}
         closed: dict[str, str] = {}
         for path in sorted(planned):
@@ -240,16 +245,16 @@ class Transaction:
 
     @contextmanager
     def run_under_lock(self, commit: OpenCommit) -> Iterator[None]:
-        """Keep the heartbeat while the block runs under the lock. If the block raises, roll back the write.
+        """Renew the heartbeat while the block runs under the lock. If the block raises, roll back the write.
 
-        If the outcome of the commit is unknown, nothing is rolled back.
+        If the block raises `CommitStateUnknownError`, nothing is rolled back.
         """
         with keep_alive(self.storage, commit.time), self.undo_on_failure(lambda _: self.undo(commit)):
             yield
 
     @contextmanager
     def run_unlocked(self, known: frozenset[str] | None = None) -> Iterator[OpenCommit]:
-        """Begin an instant, and keep it alive while the block runs without the lock. If the block raises, undo it.
+        """Begin an instant, and renew its heartbeat while the block runs unlocked. If the block raises, undo the write.
 
         Args:
             known: times of the commits that the write starts from; by default those completed now.
@@ -293,8 +298,8 @@ class Transaction:
         """Validate the write, publish it, and call the listeners. Call it under the lock.
 
         Raises:
-            ValidationFailedError, WriteConflictError: nothing was published; the caller undoes.
-            CommitStateUnknownError: the commit may or may not be visible; the caller leaves everything as it is.
+            ValidationFailedError, WriteConflictError: nothing was published; the caller must undo the write.
+            CommitStateUnknownError: the commit may or may not be visible; the caller must delete nothing.
         """
         stats, replaced = outcome.stats, outcome.replaced_ids
         opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
@@ -309,7 +314,7 @@ class Transaction:
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
         with self.report.step("publish"):
             batch = self.settings.batch
-            # Load again: commits that the write started from may have been archived.
+            # Load the newest timeline: commits on the snapshot's timeline may have been archived meanwhile.
             last = read_last_batches(self.store, self.store.load(), batch.app if batch else None)
             batches = make_batches_entry(last, batch)
             metadata = make_commit_metadata(self.settings, self.hooks, self.report, outcome, stats, replaced, batches)
@@ -344,7 +349,7 @@ class Transaction:
         outcome: Outcome,
         check_new_keys: NewKeyCheck,
     ) -> Instant:
-        """Check for conflicts with commits completed meanwhile, then put the completed file.
+        """Check for conflicts with commits completed since the write began, then create the completed file.
 
         Args:
             touched: file groups that the write changes or hides.
@@ -378,7 +383,7 @@ class Transaction:
         )
 
     def close(self, commit: OpenCommit) -> WriteResult:
-        """Tidy up after the commit. Return, and log, the result of the write."""
+        """Remove the leftovers of the commit. Return the result of the write, and log it."""
         self._tidy(commit)
         result = WriteResult(commit.time, self.settings.operation.value, self.report.as_dict())
         _LOG.info("%s: %s", self.storage.location, result)

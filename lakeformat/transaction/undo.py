@@ -1,11 +1,12 @@
-"""Undo completed commits: one (a rollback), or all after an instant (a restore). Call it under the table's lock.
+"""The undo of completed commits: of one (a rollback), or of all after an instant (a restore).
 
-The plan is on the timeline before anything is deleted. The completed file of a commit is deleted first, which removes
-its rows for every reader. Then its data files are deleted, which no reader can see any more, and then the rest of its
-files on the timeline.
+Call these functions under the table's lock. The plan is stored on the timeline before anything is deleted. The
+completed file of a commit is deleted first; after that no reader sees the commit's rows. Then its data files are
+deleted, then its other files on the timeline.
 
-A rollback can be given up until the completed file of its commit is deleted; after that the next writer finishes it. A
-restore can be given up until it is inflight; after that our readers see the table as it will be (`TimelineStore.load`).
+If its process dies, a rollback is given up if the completed file of its commit still exists; if not, the next writer
+finishes it. A restore is given up if it is only requested. Once it is inflight, our readers see the table as it will be
+after the restore (`TimelineStore.load`), and the next writer finishes it.
 Sources: Hudi's ``CopyOnWriteRollbackActionExecutor`` and ``BaseRestoreActionExecutor``.
 """
 
@@ -51,13 +52,14 @@ _LOG: Final = logging.getLogger("lakeformat.services")
 def files_to_undo(
     victim: Instant, metadata: CommitMetadata | None, listing: Listing, kept_paths: frozenset[str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """Return the files to delete with an instant: partition path -> bare names.
+    """Return a mapping of partition path to the bare names of the files to delete when an instant is undone.
 
-    These are the files that its commit names, and the files that have its time in their names: files of task attempts
-    that lost, and log files of a slice that it opened.
+    These are the files in its commit metadata, and all files with its time in their names: files of failed or repeated
+    task attempts, and log files of a slice that it opened.
 
     Args:
-        kept_paths: paths of the log files that remaining commits name.
+        metadata: metadata of the instant's commit; None if the instant has not completed.
+        kept_paths: paths of the log files in the metadata of commits that stay.
 
     Raises:
         UnsupportedTableError: the instant has appended to a log file of a remaining commit.
@@ -87,7 +89,7 @@ def files_to_undo(
 
 
 def list_remaining_logs(store: TimelineStore, timeline: Timeline, undone: frozenset[str]) -> frozenset[str]:
-    """Return the paths of the log files that the remaining commits name."""
+    """Return the paths of the log files in the metadata of all commits except those ``undone``."""
     return frozenset(
         stat.path
         for commit in timeline.commits
@@ -99,7 +101,7 @@ def list_remaining_logs(store: TimelineStore, timeline: Timeline, undone: frozen
 
 @dataclass(frozen=True)
 class CommitUndo:
-    """The rollback and restore of completed commits of one table."""
+    """Rolls back and restores completed commits of one table."""
 
     store: TimelineStore
     config: TableConfig
@@ -108,7 +110,7 @@ class CommitUndo:
     # --- a rollback -----------------------------------------------------------------------------------
 
     def begin(self, victim: Instant, files: Mapping[str, Sequence[str]]) -> Instant:
-        """Put the rollback of a commit on the timeline; nothing has changed yet."""
+        """Request the rollback of a commit on the timeline. It stores the plan; no file is deleted yet."""
         location = self.store.storage.location
         requests = tuple(
             RollbackRequest(partition, "", "", tuple(f"{location}/{join_path(partition, name)}" for name in names))
@@ -121,7 +123,7 @@ class CommitUndo:
         )  # fmt: skip
 
     def roll_back(self, rollback: Instant) -> RollbackMetadata:
-        """Carry out a planned rollback from where it stopped.
+        """Carry out a planned rollback. If an earlier run died, do only the steps that are left.
 
         Raises:
             CorruptTableError: the plan is missing.
@@ -142,7 +144,8 @@ class CommitUndo:
             instants=((plan.instant_time, plan.action),),
             partitions=tuple(RollbackPartition(path, names) for path, names in deleted.items()),
         )
-        # Once the rollback is complete, files that remained on the timeline would look like another program's write.
+        # Before the rollback completes, remove the commit's timeline files and claim: a pending instant without a claim
+        # would be treated as another program's write.
         self._erase_commit(plan)
         with suppress(FileExistsError):
             store.complete(rollback, metadata, self.clock)
@@ -150,12 +153,12 @@ class CommitUndo:
         return metadata
 
     def give_up(self, rollback: Instant) -> None:
-        """Remove from the timeline a rollback that has changed nothing."""
+        """Remove a rollback that has not deleted anything from the timeline, and release its claim."""
         self.store.erase(rollback)
         claims.release(self.store.storage, rollback.time)
 
     def has_begun(self, rollback: Instant) -> bool:
-        """Tell whether the commit of a rollback is no longer complete."""
+        """Tell whether a rollback has deleted the completed file of the commit that it undoes."""
         plan = self.store.read_rollback_plan(rollback)
         instants = self._instants_at(plan.instant_time) if plan else ()
         return not any(victim.state is State.COMPLETED for victim in instants)
@@ -172,15 +175,15 @@ class CommitUndo:
         return plan
 
     def _instants_at(self, time: str) -> tuple[Instant, ...]:
-        """Return the instants and plans of the write at this instant time that are on the stored timeline."""
+        """Return the write actions with this instant time on the stored timeline: instants, and plans of services."""
         timeline = self.store.load(as_stored=True)
         found = (*timeline.instants, *timeline.plans)
         return tuple(i for i in found if i.time == time and i.action in WRITE_ACTIONS)
 
     def _delete(self, plan: RollbackPlan) -> dict[str, tuple[str, ...]]:
-        """Delete the planned files, as many at a time as there are cores. Return their names by partition path.
+        """Delete the planned files in parallel. Return a mapping of partition path to the planned file names.
 
-        Only the partitions and bare names of the plan are used.
+        Only the partitions and the bare names of the plan are used: it may come from another machine.
         """
         deleted: dict[str, tuple[str, ...]] = {}
         paths: list[str] = []
@@ -194,7 +197,7 @@ class CommitUndo:
         return deleted
 
     def _erase_commit(self, plan: RollbackPlan) -> None:
-        """Erase the rest of the commit from the timeline, and release its claim."""
+        """Delete the commit's requested and inflight files from the timeline, and release its claim."""
         for victim in self._instants_at(plan.instant_time):
             for request in self.store.layout.list_requests(victim.at(State.COMPLETED)):
                 self.store.erase(request)
@@ -204,10 +207,10 @@ class CommitUndo:
     # --- a restore ------------------------------------------------------------------------------------
 
     def restore(self, restore: Instant, plan: RestorePlan) -> None:
-        """Carry out a restore from where it stopped: roll back each instant, newest first.
+        """Carry out a restore: roll back each instant, newest first. If an earlier run died, do only what is left.
 
-        The rollbacks stay on the timeline until the restore is complete, because they list the deleted files. Then they
-        are removed. Memory: one object per file of the table.
+        The rollbacks stay on the timeline until the restore is complete, because the restore's completed file lists the
+        files that they deleted. Then they are removed. Memory: one object per file of the table.
         """
         started, store = self.clock.now_ms(), self.store
         if restore.state is State.REQUESTED:
@@ -244,7 +247,7 @@ class CommitUndo:
         return decode_rollback(self.store.read(rollback), name=self.store.path(rollback))
 
     def _rollbacks_since(self, restore: Instant) -> dict[str, Instant]:
-        """Return the rollbacks that the restore has begun, by the time of the instant that each one undoes."""
+        """Return a mapping of undone instant time to rollback, for the rollbacks that the restore has begun."""
         found: dict[str, Instant] = {}
         for rollback in self.store.load(as_stored=True).of_action(Action.ROLLBACK):
             plan = self.store.read_rollback_plan(rollback) if rollback.time > restore.time else None
@@ -254,9 +257,9 @@ class CommitUndo:
 
 
 def give_up_or_finish(undoing: CommitUndo, rollback: Instant) -> None:
-    """Settle the rollback of a completed commit, if the process of the rollback died.
+    """Give up or finish the rollback of a completed commit after the process of the rollback died.
 
-    If the commit is still complete, give the rollback up; if not, finish it.
+    If the completed file of the commit still exists, remove the rollback; if not, finish it.
     """
     if undoing.has_begun(rollback):
         _LOG.warning("finishing rollback %s in %s, whose process died", rollback.time, undoing.store.storage.location)
@@ -269,10 +272,10 @@ def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, restore
     """Finish restores whose process died. Give up those that have changed nothing yet.
 
     Args:
-        restore_target: the instant to restore to. Another program's restore to this instant is finished, too.
+        restore_target: an instant. A pending restore of another program to this instant is finished, too.
 
     Raises:
-        WriteConflictError: a restore is running, or is another program's. No process may write before it is over.
+        WriteConflictError: a restore is running, or belongs to another program. No process may write until it ends.
     """
     store, storage = undoing.store, undoing.store.storage
     for restore in restores:

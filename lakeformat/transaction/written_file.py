@@ -1,4 +1,4 @@
-"""The stage folder of a write, and the files that it has finished before it commits."""
+"""The stage folder of a write, and the description of a file that a write has finished but not yet committed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["WrittenFile", "stage_folder"]
 
 
 def stage_folder(write_id: str) -> str:
-    """Return the folder in which one write keeps its staged rows and unpublished base files."""
+    """Return the path of the folder for one write's staged rows and unpublished base files."""
     return own_path("stage", write_id)
 
 
@@ -21,10 +21,10 @@ class WrittenFile:
     """A finished base file.
 
     Attributes:
-        staged_path: where the file is stored: in its partition, or in the stage folder if a task wrote it.
+        staged_path: current path of the file: in its partition, or in the stage folder if a task wrote it there.
         facts: statistics for the file index; None if not known.
         unmatched_lookups: number of rows that were looked up in the previous version and not found there.
-        decoded_bytes: bytes of its rows in memory; 0 if the writer of the file does not give them.
+        decoded_bytes: size of its rows in memory, in bytes; 0 if not known.
     """
 
     staged_path: str

@@ -12,5 +12,6 @@ Every write takes the same steps, in this order:
 8. After the commit: `lakeformat.transaction` releases the lock and runs hooks and table services.
 
 `session` and `shuffled_session` carry out the steps. `statements` runs UPDATE and MERGE by the same steps. A direct
-write (bulk_insert, large inserts, overwrites) skips step 4; tasks may run step 6 before the driver runs step 5.
+write (bulk_insert, large inserts, overwrites) skips step 4. In a direct Spark write, the tasks write their files (step
+6) before the driver makes the workload profile (step 5).
 """

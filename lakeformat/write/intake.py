@@ -1,6 +1,6 @@
-"""Steps 1 and 2 with their effects: open or create the table, plan the job, and prepare the whole input.
+"""Steps 1 and 2 of a write: open or create the table, plan the job, and prepare the whole input.
 
-Plain Python and Spark plan their jobs here. Spark's tasks prepare their own rows.
+Plain Python runs both steps here. Spark's driver only plans the job here; each Spark task prepares its own rows.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ __all__ = [
     "with_bucket_index",
 ]
 
-#: An input of more than this many write buffers goes through a stage file.
+#: Number of write buffers (``lakeformat.write.buffer.bytes``) that an input may fill and still stay in memory. A
+#: larger input is written to a stage file.
 _BUFFERS: Final = 4
-#: Input chunks of fewer bytes on average are concatenated, because lookups in one chunk are faster.
+#: If the chunks of an input have fewer bytes on average, they are concatenated: key lookups in one chunk are faster.
 _CHUNK_BYTES: Final = 4 << 20
 
 
@@ -90,10 +91,12 @@ _CHUNK_BYTES: Final = 4 << 20
 def prepare_input(
     storage: Storage, job: WriteJob, rows: pa.RecordBatchReader
 ) -> Iterator[tuple[Mapping[str, pa.Table], int]]:
-    """Yield partition path -> prepared rows, and the number of input rows. Both are valid inside the ``with`` block.
+    """Yield a mapping of partition path to prepared rows, and the number of input rows.
 
-    A small input stays in memory. A larger one is prepared buffer by buffer and written to a stage file, as in a Spark
-    task. The stage file is then memory-mapped.
+    The rows may only be used inside the ``with`` block, because they may lie in a mapped file.
+
+    A small input stays in memory. A larger input is prepared buffer by buffer and written to a stage file, as in
+    a Spark task. The stage file is then memory-mapped.
 
     Memory: `_BUFFERS` times ``lakeformat.write.buffer.bytes``, and the same again while a small input is prepared.
 
@@ -132,7 +135,7 @@ def prepare_input(
 
 
 def _drain(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches. Drop the reference to each one when the next is requested."""
+    """Yield the batches and remove each from the list, so that its memory can be freed after use."""
     batches.reverse()
     while batches:
         yield batches.pop()
@@ -144,7 +147,7 @@ def _delete_folder(storage: Storage, folder: str) -> None:
 
 
 def open_or_create(store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock) -> TableConfig:
-    """Return the table's config. If the table does not exist, create it from the options by put-if-absent."""
+    """Return the table's config. If the table does not exist, create it from the options."""
     try:
         return open_existing(store, options)
     except TableNotFoundError:
@@ -169,16 +172,16 @@ def open_existing(store: TimelineStore, options: Options) -> TableConfig:
 def create_table(
     store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock, *, must_be_new: bool = False
 ) -> TableConfig:
-    """Write ``hoodie.properties`` for a new, empty table. If another writer created it first, return that writer's
-    config.
+    """Create a new, empty table by writing its ``hoodie.properties``, and return its config.
 
     Args:
-        must_be_new: whether an existing table is refused.
+        must_be_new: if True, an existing table is an error. If False, the config of a table that another writer created
+            first is returned.
 
     Raises:
         InvalidOptionError: if there is no record key but an option needs one, if the options contradict each other or
             the existing table, or if the table exists and must be new.
-        SchemaMismatchError: if a named column is not in the schema or has an unsuitable type.
+        SchemaMismatchError: if a column that the options name is not in the schema or has an unsuitable type.
     """
     config = TableConfig(new_table_values(options, schema, store.storage.location))
     config.check_writable(store.storage.location)
@@ -199,10 +202,10 @@ def create_table(
 
 
 def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySettings, options: Options) -> KeySettings:
-    """Return the settings whose keys equal those in the first base file that has a row.
+    """Return the key settings that reproduce the record key stored in the first base file that has a row.
 
-    The spelling of a one-column complex key depends on the writer, so the stored keys decide. If no base file has a
-    row, the settings are returned unchanged.
+    Some writers spell a complex key of one column ``column:value``, others ``value``. The stored key shows which form
+    the table uses. If no base file has a row, the settings are returned unchanged.
 
     Raises:
         InvalidOptionError: if an option requires the other form of a complex key.
@@ -255,13 +258,14 @@ def _match_stored_key(file: BaseFile, rows: pa.Table, settings: KeySettings, opt
 
 
 def with_bucket_index(storage: Storage, snapshot: Snapshot, options: Options) -> Options:
-    """Return the options with the bucket index set if the table's files are buckets.
+    """Return the options; if the table was written with a bucket index, they select the bucket index.
 
-    A file that is not a bucket would make every later write with the bucket index fail. If the index is AUTO and the
-    stored keys determine the number of buckets, AUTO becomes BUCKET.
+    A file whose name has no bucket number would make every later write with the bucket index fail. If the index is
+    AUTO and the stored keys determine the number of buckets, AUTO becomes BUCKET.
 
     Raises:
-        InvalidOptionError: if the options name another index, or if the number of buckets must be given.
+        InvalidOptionError: if the table has a bucket index, and the options name another index or another number of
+            buckets, or the stored keys do not determine the number of buckets.
     """
     keys = snapshot.config.record_fields
     write_options = options.write
@@ -295,7 +299,7 @@ def plan_job(
     *,
     overwrite: bool = False,
 ) -> WriteJob:
-    """Plan a write (step 1). Refuse a write that its schema or its settings do not allow, before rows are read.
+    """Plan a write. Refuse a write that its schema or its settings do not allow, before rows are read.
 
     Args:
         snapshot: the table's present state.
@@ -303,7 +307,7 @@ def plan_job(
         overwrite: whether Spark's save mode is ``overwrite``.
 
     Raises:
-        InvalidOptionError, SchemaMismatchError, UnsupportedTableError: with the reason. Nothing was written.
+        InvalidOptionError, SchemaMismatchError, UnsupportedTableError: if the write is refused. Nothing was written.
     """
     config = snapshot.config
     snapshot.check_writable(store.storage.location)

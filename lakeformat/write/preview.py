@@ -1,4 +1,4 @@
-"""A preview of a write: the workload profile, its buckets and the cost of tagging, as a value that prints."""
+"""A preview of a write: the files that it would write, and the counts of the key lookup, without writing anything."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["PlannedFile", "WritePlan", "plan_rows", "plan_write"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 
-#: Most files of a plan that a notebook shows.
+#: Maximum number of planned files that a notebook shows.
 _SHOWN: Final = 100
 
 
 @public
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """One file group's part of a write (Hudi: ``BucketInfo``).
+    """The rows that a planned write would bring to one file group (Hudi: ``BucketInfo``).
 
     Attributes:
         partition_path: partition path of the file group.
@@ -41,7 +41,7 @@ class PlannedFile:
         size_bytes: the file group's present size; 0 for a new one.
         updates: number of rows to look up in the file group, including false positives of the bloom filter.
         inserts: number of new rows.
-        expected_bytes: size of the file group after the write, if updated rows keep their width.
+        expected_bytes: size of the file group after the write, if updated rows keep their size.
     """
 
     partition_path: str
@@ -59,10 +59,10 @@ class WritePlan(OneLine):
 
     Attributes:
         operation: the operation, spelt as in the options.
-        instant_time: the commit that the plan starts from; None for an empty table.
+        instant_time: instant of the table's newest commit when the plan was made; None for an empty table.
         incoming: number of input rows.
         files: the files that would be written.
-        steps: name, seconds and counts of each step taken, as in a write's report.
+        steps: name, seconds and counts of each step that the preview ran, as in a write's report.
     """
 
     operation: str
@@ -73,26 +73,26 @@ class WritePlan(OneLine):
 
     @property
     def updates(self) -> int:
-        """Return the number of rows to look up in files that hold, or may hold, their keys."""
+        """Return the number of rows whose keys are, or may be, in an existing file."""
         return sum(file.updates for file in self.files)
 
     @property
     def inserts(self) -> int:
-        """Return the number of rows whose keys no file holds."""
+        """Return the number of rows whose keys are in no existing file."""
         return sum(file.inserts for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """Return the expected bytes of all files that the write would make."""
+        """Return the expected total size, in bytes, of the files that the write would make."""
         return sum(file.expected_bytes for file in self.files)
 
     @property
     def tagging(self) -> Mapping[str, Any]:
-        """Return the counts of the tag step: keys, files, candidates left by each stage of the index lookup."""
+        """Return the counts of the tag step: keys, files, and the candidates left by each stage of the index lookup."""
         return next(step for step in self.steps if step["step"] == "tag")
 
     def __str__(self) -> str:
-        """Return a text for people: one line per partition and per file, then the steps."""
+        """Return a readable text: one line per partition and per file, then the steps."""
         topped = sum(file.file_id is not None and file.inserts > 0 for file in self.files)
         lines = [
             f"{self.operation} of {self.incoming:,} rows onto {self.instant_time or 'an empty table'}: "
@@ -144,13 +144,13 @@ def _line(file: PlannedFile) -> str:
 
 
 def plan_write(context: TableContext, snapshot: Snapshot, options: Options, rows: pa.RecordBatchReader) -> WritePlan:
-    """Run steps 1, 2, 4 and 5 of the write for these rows, without effects.
+    """Plan a write of these rows: run steps 1, 2, 4 and 5 of `lakeformat.write`, which write nothing.
 
     Memory: the rows and their keys.
 
     Args:
         snapshot: the table's present state; no lock is held.
-        options: the write's options, with its operation.
+        options: the write's options; they name the operation.
 
     Raises:
         InvalidOptionError, SchemaMismatchError, InvalidInputError: as in the write itself.
@@ -178,7 +178,7 @@ def _planned_files(plan: BucketPlan) -> tuple[PlannedFile, ...]:
 
 
 def plan_rows(context: TableContext, options: Options, rows: Rows, operation: Operation) -> WritePlan:
-    """Plan a write of rows as users give them; see `plan_write`."""
+    """Return the preview of a write of rows that the user gives as a frame, Arrow data or Python data."""
     options = options.with_values(**{_OPERATION: operation.value})
     config = context.store.config()
     config.check_writable(context.storage.location)

@@ -1,7 +1,7 @@
-"""Steps 3 to 8 of a write with their effects; see `lakeformat.write` for the steps.
+"""Steps 3 to 8 of a write, from the lock to the table services. `lakeformat.write` lists the steps.
 
-Plain Python and Spark's ``commit()`` both end here. The session holds the lock from its first read of the timeline to
-the completed file. If a writer dies, the next writer rolls it back.
+Plain Python's writes and Spark's ``commit()`` both run here. The session holds the lock from its first read of the
+timeline until the completed file exists. If a writer dies, the next writer rolls it back.
 
 `write_direct` is the direct write in one process: plain Python's bulk_insert, insert and overwrites. It skips step 4.
 """
@@ -48,17 +48,17 @@ from lakeformat.write.workload.profile import BucketPlan, count_false_positives,
 
 __all__ = ["AFTER_TASKS", "PartitionChoice", "WriteSession", "find_closed_partitions", "write_direct"]
 
-#: A function that chooses partition paths of a snapshot.
+#: A function that takes a snapshot and returns the partition paths to delete.
 PartitionChoice: TypeAlias = Callable[[Snapshot], frozenset[str]]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-#: Number of the driver's first bucket if tasks have also written files. File names and sequence numbers of the driver
-#: must differ from those of the tasks.
+#: Task number of the first bucket that the driver writes if tasks have also written files. The task number is part of
+#: file names and sequence numbers, so the driver must not reuse the numbers of the tasks.
 AFTER_TASKS: Final = 1 << 20
 
 
 class WriteSession:
-    """A runner of one `WriteJob`."""
+    """The execution of one `WriteJob`: it writes the files and publishes the commit."""
 
     def __init__(self, context: TableContext, job: WriteJob, hooks: Hooks | None = None) -> None:
         self.context, self.job = context, job
@@ -78,11 +78,11 @@ class WriteSession:
         """Merge prepared rows into the table and publish.
 
         Args:
-            rows: partition path -> prepared rows, in memory or from mapped stage files.
+            rows: prepared rows by partition path, in memory or from mapped stage files.
             input_rows: number of input rows before any rows were combined, for the report.
-            known: commits completed when the user's write began; only overwrites use it.
-            planned_snapshot: the snapshot that the job was planned on. If the table has not changed since, it is used
-                again.
+            known: instants of the commits completed when the user's write began; only overwrites use them.
+            planned_snapshot: the snapshot from which the job was planned. If the table has not changed since, the
+                snapshot is reused.
 
         Raises:
             WriteConflictError: if the write still conflicts after the number of tries that the options allow.
@@ -92,7 +92,7 @@ class WriteSession:
 
         def attempt() -> WriteResult:
             nonlocal is_first
-            # A second try starts from the table's state at that time.
+            # Only the first try may conflict with commits after ``known``. A retry starts from the newest commit.
             known_commits, is_first = known if is_first else None, False
             return self._run_staged_once(rows, input_rows, known_commits, planned_snapshot, plans)
 
@@ -105,9 +105,9 @@ class WriteSession:
         """Hide all file groups of some partitions: a commit that writes no data (Hudi: ``DELETE_PARTITION``).
 
         Args:
-            partitions: partition paths of the input's rows; partitions that the options name take precedence. Or a
-                function that chooses partitions of the snapshot taken under the lock. All chosen partitions are
-                deleted. If the function chooses none, nothing is written.
+            partitions: the partition paths to delete, taken from the input's rows; if the options name partitions,
+                those are deleted instead. Or a function that returns the partition paths to delete from the snapshot
+                taken under the lock; if it returns none, nothing is written.
             input_rows: number of input rows, for the report.
 
         Raises:
@@ -147,7 +147,7 @@ class WriteSession:
         planned_snapshot: Snapshot | None,
         plans: list[tuple[BucketPlan, Snapshot]],
     ) -> WriteResult:
-        """Run steps 3 to 8 for staged rows once. Append the plan and the snapshot that it was made on to ``plans``."""
+        """Make one attempt of `run_staged`. Append its bucket plan and the snapshot of the plan to ``plans``."""
         snapshot = self.context.snapshot_since(planned_snapshot)
         if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
             return skipped
@@ -176,12 +176,12 @@ class WriteSession:
     # --- handles --------------------------------------------------------------------------------------
 
     def write_buckets(self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0) -> list[WrittenFile]:
-        """Run step 6: write every bucket to a file, with one thread per core."""
+        """Write every bucket of the plan to a file, with one thread per core."""
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
 
-        # In timeline layout 1 the names of log files do not hold the instant, so two writers would overwrite each
-        # other's files.
+        # In timeline layout 1 the name of a log file does not hold the commit's instant. If the storage has no lock,
+        # the last digits of the instant go into the name, so that two writers cannot overwrite each other's files.
         name_mark = "0" if self.storage.has_lock else handles.instant_time[-9:]
         handles = replace(handles, idle_cores=len(plan.buckets) < self._threads, mark=name_mark)
 
@@ -194,7 +194,7 @@ class WriteSession:
             if bucket.log_place is not None:
                 name = log_file_name(bucket, bucket.log_place, task, handles)
                 self._put_marker(handles.instant_time, join_path(bucket.partition_path, name), merges=False)
-                if bucket.log_place.merging is not None:  # The append may write a base file instead.
+                if bucket.log_place.merging is not None:  # `append` may write a base file, which needs a marker too.
                     path = handles.path_of(bucket, handles.file_name(bucket, task))
                     self._put_marker(handles.instant_time, path, merges=True)
                 return append(self.storage, bucket, bucket.log_place, rows, task, handles)
@@ -252,14 +252,15 @@ class WriteSession:
         input_rows: int,
         locked_snapshot: Snapshot | None = None,
     ) -> WriteResult:
-        """Publish base files that tasks have written (step 7), and write the remaining rows, which were too few for a
-        file.
+        """Publish base files that are written already, together with files of the remaining rows.
 
         Call this under the lock. If it fails, the caller rolls back the commit. The stage folder is deleted in any
         case.
 
         Args:
-            locked_snapshot: snapshot taken when the lock was acquired, if the lock has been held since.
+            written: finished base files in the stage folder.
+            tails: for each partition path the rows that were too few for a file; they are written here.
+            locked_snapshot: the snapshot, if it was already read under the lock; None reads it here.
         """
         try:
             snapshot = locked_snapshot or self.context.snapshot()
@@ -309,12 +310,13 @@ class WriteSession:
         overwritten: Iterable[str],
         check_new_keys: NewKeyCheck | None,
     ) -> WriteResult:
-        """Move finished files into their partitions and publish the commit (step 7).
+        """Move finished files into their partitions and publish the commit.
 
         Call this under the lock. If it fails, the caller rolls back the commit.
 
         Args:
-            overwritten: partitions that hold rows of this write; used if the operation overwrites partitions.
+            overwritten: partition paths of this write's rows. If the operation overwrites partitions, their old files
+                are hidden.
         """
         with self.transaction.report.step("place") as counted:
             written = self.place_files(commit, written)
@@ -389,7 +391,10 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
 
 
 def find_closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping[str, str]:
-    """Return the partitions that an overwrite must not write to -> the reason: a pending clustering will rewrite them.
+    """Return the partition paths that an overwrite must not write to, each mapped to the reason as a text.
+
+    The reason is a pending clustering, which will rewrite files of the partition. If the operation is not an
+    overwrite, the mapping is empty.
 
     Raises:
         WriteConflictError: if the whole table is to be replaced and any partition is closed.

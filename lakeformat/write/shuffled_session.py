@@ -1,6 +1,6 @@
-"""The shuffled write on the driver: each step is planned here from counts, and tasks carry it out.
+"""The driver's side of a shuffled Spark write: the driver plans each step from numbers of rows, and tasks run it.
 
-Rows never reach the driver. Memory: the table's listing, one line per touched file group and per stage file, and one
+Rows never reach the driver. Memory: the table's listing, one record per touched file group and per stage file, and one
 sample of rows for the file sizes.
 
 `publish_appended` commits log files that tasks have appended themselves; the driver sees only the files' names.
@@ -54,24 +54,23 @@ __all__ = ["TASK_BYTES", "RouteTasks", "ShuffledSession", "TaskRunner", "find_bu
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _SAMPLE_ROWS: Final = 16_384
-#: Bytes of base files and of rows for them that one task merges; the size of a Spark scan task.
+#: Target size of one write task, equal to that of a Spark scan task: bytes of base files plus 1 KB per row to write.
 TASK_BYTES: Final = 128 << 20
-#: Bytes of the file slices that one task tags; its reads are the slices' footers and keys.
+#: Target size of one tag task: bytes of the file slices that it searches. It reads only their footers and keys.
 _TAG_TASK_BYTES: Final = 512 << 20
-#: Bytes of the file slices of one partition that are searched together. A larger partition is searched in several
-#: tasks.
+#: Maximum bytes of the file slices in one `TagUnit`. A larger partition is divided into several units.
 _UNIT_BYTES: Final = 1 << 30
 
 
 @dataclass(frozen=True)
 class RouteTasks:
-    """The plan by which tasks turn staged rows into files.
+    """The plan from which tasks write staged rows to files.
 
     Attributes:
-        stage_tasks: all stage files, by number.
-        tag_files: for each stage file the hits of the tag step.
-        plan: all buckets and routes.
-        tasks: for each bucket the task that writes it.
+        stage_tasks: all stage files; the position of a stage file is its number.
+        tag_files: for each stage file, the tag files that name the file slices in which its rows were found.
+        plan: all buckets, and the rules by which rows are assigned to them.
+        tasks: for each bucket, the number of the task that writes it.
         buckets: settings of the tasks that write buckets.
     """
 
@@ -83,21 +82,24 @@ class RouteTasks:
 
 
 class TaskRunner(Protocol):
-    """A runner of tasks. A task may run several times, even at the same time; the result of one run counts."""
+    """The interface by which the driver runs tasks.
+
+    A task may run several times, even at the same time; the result of only one run is used.
+    """
 
     @property
     def least_tasks(self) -> int:
-        """Return the least number of tasks to make, if there is enough work."""
+        """Return the minimum number of tasks to create, if there is enough work for them."""
 
     def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
-        """Run `tag_unit` for each unit. ``tasks`` gives the task of each unit."""
+        """Run `tag_unit` for each unit. ``tasks`` holds the number of the task that runs each unit."""
 
     def write(self, work: RouteTasks) -> list[WrittenFile]:
         """Run `route_rows` for each stage file, shuffle the rows by bucket, and run `write_buckets` in each task."""
 
 
 class ShuffledSession:
-    """A runner of steps 3 to 8 for staged rows, with tasks."""
+    """The execution of a shuffled write of staged rows. Tasks look up the keys and write the files."""
 
     def __init__(
         self,
@@ -114,11 +116,11 @@ class ShuffledSession:
         self.session = WriteSession(context, job, hooks)
 
     def run(self, staged: Sequence[StagedTask], input_rows: int, known: frozenset[str]) -> WriteResult:
-        """Run steps 3 to 8. After a conflict, try again with the same stage files, if the options allow.
+        """Write staged rows and publish them. After a conflict, retry with the same stage files if the options allow.
 
         Args:
             input_rows: number of input rows.
-            known: commits completed when the user's write began; only overwrites use it.
+            known: instants of the commits completed when the user's write began; only overwrites use them.
 
         Raises:
             WriteConflictError: if the write still conflicts after the number of tries that the options allow. The stage
@@ -148,11 +150,11 @@ class ShuffledSession:
     def publish(
         self, commit: OpenCommit, written: Sequence[WrittenFile], staged: Sequence[StagedTask], snapshot: Snapshot
     ) -> WriteResult:
-        """Run steps 4 to 8 for staged rows: write them to files, and publish these with the files that exist already.
+        """Look up the staged rows, write them to files, and publish these together with ``written``.
 
         Args:
-            written: files that tasks have written already.
-            snapshot: the table that the rows are tagged against.
+            written: files that tasks have already written.
+            snapshot: the state of the table in which the rows' keys are looked up.
         """
         job, session = self.job, self.session
         schema = job.final_schema(snapshot)
@@ -230,8 +232,9 @@ class ShuffledSession:
 
 
 def _weights(plan: RoutePlan) -> list[int]:
-    """Return the estimated bytes that each bucket's task reads or writes. A row counts as one kilobyte, since the base
-    file's size dominates the cost of a merge.
+    """Return for each bucket its estimated work in bytes: the size of its base file plus 1 KB per row.
+
+    The rows are not measured, because the base file dominates the cost of a merge.
     """
     return [
         (bucket.base.size_bytes if bucket.base else 0) + (bucket.updates + bucket.inserts) * 1024
@@ -253,7 +256,7 @@ def _tag_files_by_stage(
 
 
 def find_bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> BucketPlaces | None:
-    """Return the places where tasks append rows without the driver; None if tasks may not append.
+    """Return for each bucket the log file that tasks may write without a shuffle; None if they may write none.
 
     Raises:
         InvalidOptionError, UnsupportedTableError, CorruptTableError: if the table's files do not match the bucket
@@ -273,13 +276,13 @@ def publish_appended(
     written: Sequence[WrittenFile],
     input_rows: int,
 ) -> WriteResult:
-    """Move the tasks' files into their partitions and publish them (steps 5 and 7).
+    """Publish the log files that tasks have written: move them into their partitions and complete the commit.
 
     Call this under the lock. If it fails, the caller rolls back the commit.
 
     Args:
         schema: the columns that the tasks wrote.
-        places: the places that the tasks were given.
+        places: the `BucketPlaces` that the tasks used.
         input_rows: number of input rows.
 
     Raises:

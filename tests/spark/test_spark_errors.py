@@ -169,7 +169,7 @@ def test_refused_creation_leaves_no_folder(
         (lambda s, p: LakehouseTable.forPath(s, p).delete(where="idd = 1"), "InvalidInputError", r".*'idd'.*"),
         (lambda s, p: LakehouseTable.forPath(s, p).update({"y": 1}), "SchemaMismatchError", r".*'y'.*"),
         (lambda s, p: LakehouseTable.forPath(s, p, ordring="ts"), "InvalidOptionError", r".*mean 'ordering'.*"),
-        (lambda s, p: lakeformat.spark.sql(s, "delete from nowhere"), "TableNotFoundError", r".*'nowhere'; say .*"),
+        (lambda s, p: lakeformat.spark.sql(s, "delete from nowhere"), "TableNotFoundError", r".*'nowhere'; call .*"),
     ],
     ids=lambda value: "" if callable(value) else value,
 )  # fmt: skip

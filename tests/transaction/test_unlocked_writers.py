@@ -14,7 +14,7 @@ import lakeformat
 from lakeformat.errors import CommitStateUnknownError, WriteConflictError
 from lakeformat.services.doctor.findings import Finding, Kind
 from tests.helpers.faulty import Call, FaultyStorage, UnlockedStorage, once
-from tests.helpers.flights import NEXT, Model, Write, copy_of, make_template, open_at, rows_of
+from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
 
 KINDS = [("6", "COPY_ON_WRITE"), ("8", "COPY_ON_WRITE"), ("9", "COPY_ON_WRITE")]
 LOGGED = [("6", "MERGE_ON_READ"), ("8", "MERGE_ON_READ"), ("9", "MERGE_ON_READ")]
@@ -63,6 +63,7 @@ def test_writer_whose_commit_is_hidden_gets_an_error(kind: tuple[str, str], tmp_
     other = once(is_put, lambda _: THEIRS.run(open_at(storage, "theirs")))
     with pytest.raises(CommitStateUnknownError, match="one writer at a time") as caught:
         OURS.run(open_at(FaultyStorage(storage, meanwhile=other), "ours"))
+    assert leftovers(storage) == []
     found = lost(storage)
     hidden, kept = sorted(re.findall(r"\d{17}", str(caught.value))[:2])
     assert {(each.path[-25:-8], each.rows) for each in found} == {(hidden, found[0].rows)}
@@ -226,7 +227,7 @@ def test_unlocked_storage_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFi
     storage, _ = table_of(KINDS[0], tmp_path)
     for number in range(2):
         Write("upsert", (number,), "v").run(lakeformat.Table(storage))
-    said = [each.getMessage() for each in caplog.records if "one writer at a time" in each.getMessage()]
+    said = [each.getMessage() for each in caplog.records if "from one process only" in each.getMessage()]
     assert len(said) == 1
     assert storage.root in said[0]
 

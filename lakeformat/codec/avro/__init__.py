@@ -1,1 +1,1 @@
-"""Avro: object containers, schemas, and conversion between Avro bytes and Arrow columns."""
+"""Avro: object container files, schemas, and conversion between encoded Avro records and Arrow columns."""

@@ -1,11 +1,11 @@
 """Decoding of Avro records into Arrow columns, field by field for all records at once.
 
-The start of each record must be known. The positions of all records then advance together, one field at a time. Only
-Arrow copies the bytes of texts. If a few records hold very long lists, fastavro decodes record by record instead, which
-is then faster and gives the same result.
+The start of each record must be known. The decoder has an array with the current position in each record. It decodes
+one field of all records, moves all positions past the field, and continues with the next field. If a few records have
+very long lists, fastavro decodes record by record instead, which is then faster and returns the same result.
 
 No input is trusted. `AvroBytes` raises ``IndexError`` for a position past the end and ``ValueError`` for an impossible
-length. A result of it is not larger than the input plus a fixed number of bytes per position.
+length. Its results are never larger than the input plus a fixed number of bytes per position.
 
 Memory: the requested columns, and about ten integers per record for the column in progress.
 """
@@ -35,8 +35,8 @@ _MOST_BYTES: Final = np.iinfo(np.int32).max
 _ONES: Final = np.uint64(0x0101010101010101)
 _LOW_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
-#: Steps that join pairs of groups of 7, 14 and 28 bits: mask of the lower group, mask of the upper group, shift of the
-#: upper group.
+#: The steps that remove the gaps between the 7-bit groups of a varint. Each step joins pairs of neighbouring groups, of
+#: 7, 14 and then 28 bits. It is (mask of the lower groups, mask of the upper groups, right shift of the upper groups).
 _JOINED: Final = tuple(
     (np.uint64(low), np.uint64(low << width), np.uint64(shift))
     for low, width, shift in (
@@ -48,7 +48,7 @@ _JOINED: Final = tuple(
 
 
 class AvroBytes:
-    """Bytes from which values are decoded at arrays of positions. No position may be negative."""
+    """Encoded bytes, with methods that decode the values at an array of positions. No position may be negative."""
 
     def __init__(self, data: npt.NDArray[np.uint8]) -> None:
         if len(data) > _MOST_BYTES:
@@ -58,7 +58,7 @@ class AvroBytes:
         padded = data if len(data) >= _WORD else np.concatenate([data, np.zeros(_WORD - len(data), np.uint8)])
         self._buffer: Final = pa.py_buffer(data)
         self._last = len(padded) - _WORD
-        #: The eight bytes from each position on, as a number.
+        #: Entry ``i`` is the number whose little-endian bytes are those at ``i`` to ``i + 7``.
         self._words: Any = np.ndarray(self._last + 1, "<u8", padded, strides=(1,))
 
     def bytes_at(self, pos: Ints) -> npt.NDArray[np.uint8]:
@@ -66,7 +66,7 @@ class AvroBytes:
         return self._data[pos]
 
     def varints(self, pos: Ints) -> tuple[Ints, Ints]:
-        """Decode a zigzag number at each position; return the numbers and the positions after them."""
+        """Decode a zigzag varint at each position; return the numbers and the positions after them."""
         first = self._data[pos]
         if not (first & 0x80).any():
             return (first >> 1).astype(np.int64) ^ -(first & 1).astype(np.int64), pos + 1
@@ -84,7 +84,7 @@ class AvroBytes:
         return (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64), after
 
     def _long_varints(self, pos: Ints) -> tuple[_Words, Ints]:
-        """Decode varints of more than eight bytes, byte by byte; return raw values and the positions after them."""
+        """Decode varints of more than 8 bytes, byte by byte; return the zigzag numbers and the positions after them."""
         value, after, open_ = np.zeros(len(pos), np.uint64), pos.copy(), np.arange(len(pos))
         for shift in range(0, 70, 7):
             byte = self._data[after[open_]]
@@ -107,9 +107,10 @@ class AvroBytes:
         return lengths, pos
 
     def texts(self, pos: Ints, lengths: Ints) -> pa.Array:
-        """Return the bytes of each length at each position, as a ``binary`` array with memory of its own.
+        """Return a copy of the texts at the positions ``pos`` with the lengths ``lengths``, as a ``binary`` array.
 
-        The data is viewed as an array of texts and gaps in turn; the texts are every second value.
+        So that Arrow copies all of them at once, the data is viewed as an array in which every second value is a text;
+        the other values are the bytes between the texts.
         """
         offsets = np.empty(2 * len(pos), np.int32)
         offsets[0::2], offsets[1::2] = pos, pos + lengths
@@ -119,13 +120,13 @@ class AvroBytes:
         return texts_and_gaps.take(pa.array(np.arange(0, len(offsets), 2)))
 
     def floats(self, pos: Ints, size: int) -> npt.NDArray[Any]:
-        """Decode floating-point numbers of ``size`` 8 or 4 bytes."""
+        """Decode a floating-point number of ``size`` bytes, 4 or 8, at each position."""
         self._check(pos, size)
         word = self._word_at(pos)
         return word.view(np.float64) if size == _WORD else word.astype(np.uint32).view(np.float32)
 
     def matrix(self, pos: Ints, size: int) -> npt.NDArray[np.uint8]:
-        """Return a row of ``size`` bytes for each position."""
+        """Return a matrix whose rows are the ``size`` bytes from each position on."""
         self._check(pos, size)
         if size * len(pos) > self.size:
             raise ValueError("a value runs past the end")
@@ -133,7 +134,7 @@ class AvroBytes:
         return rows
 
     def right_aligned(self, pos: Ints, lengths: Ints, size: int) -> npt.NDArray[np.uint8]:
-        """Extend big-endian numbers of 1 to ``size`` bytes to ``size`` bytes each, with their sign."""
+        """Read big-endian numbers of 1 to ``size`` bytes. Return a matrix of them, sign-extended to ``size`` bytes."""
         if (lengths < 1).any() or (lengths > size).any():
             raise ValueError("a decimal has no digits, or more than its type")
         at = (pos + lengths)[:, None] + np.arange(-size, 0)
@@ -147,7 +148,7 @@ class AvroBytes:
             raise ValueError("a value runs past the end")
 
     def _word_at(self, pos: Ints) -> _Words:
-        """Return the eight bytes at each position as a little-endian number, with zeros past the end."""
+        """Return the 8 bytes from each position on as a little-endian number. Bytes past the end count as 0."""
         at = pos if pos.max() <= self._last else np.minimum(pos, self._last)
         words: _Words = self._words[at]
         return words if at is pos else words >> (8 * (pos - at)).astype(np.uint64)
@@ -173,7 +174,9 @@ def decode_row_by_row(
     record: AvroType,
     wanted: Collection[str] | None = None,
 ) -> pa.Table:
-    """Decode columns of records; see `decode_columns`. Memory: every value as a Python object.
+    """Decode records one by one by fastavro. Arguments and result are those of `decode_columns`.
+
+    Memory: a Python object for every value.
 
     Raises:
         ValueError: The bytes are not records of this schema.
@@ -201,7 +204,7 @@ def decode_row_by_row(
 
 
 def _plain_schema(avro_type: AvroType, ids: Iterator[int]) -> Any:
-    """Return the Avro schema of a type, without logical types and with a new name for each named type."""
+    """Return the Avro schema of a type as JSON, without logical types and with a generated name for each named type."""
     if avro_type.branch is not None:
         branches: list[Any] = ["null"] * avro_type.branches
         branches[avro_type.branch] = _plain_branch(avro_type, ids)
@@ -210,7 +213,7 @@ def _plain_schema(avro_type: AvroType, ids: Iterator[int]) -> Any:
 
 
 def _plain_branch(avro_type: AvroType, ids: Iterator[int]) -> Any:
-    """Return the schema of a type without its union with null."""
+    """Return the schema that `_plain_schema` returns, but without the union with null around the type."""
     match avro_type.kind:
         case "record":
             children = zip(avro_type.names, avro_type.children, strict=True)
@@ -269,22 +272,25 @@ def _lists(avro_type: AvroType, values: list[Any], children: pa.Array) -> pa.Arr
     )
 
 
-#: The decoded values, None if they are not wanted, and the positions after them.
+#: The result of decoding a type in all records: the values (None if they are not wanted), and the positions after them.
 Step: TypeAlias = "tuple[pa.Array | None, Ints]"
 
-#: After `_MANY_ROUNDS` rounds over the items of lists, a round must decode `_FEW_ITEMS` items on average to pay off.
+#: Number of rounds over the items of lists after which `_FEW_ITEMS` is checked.
 _MANY_ROUNDS: Final = 1000
+#: If a round decodes fewer items on average, decoding record by record is faster.
 _FEW_ITEMS: Final = 32
 
 
 def decode_columns(
     data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, record: AvroType, wanted: Collection[str] | None = None
 ) -> pa.Table:
-    """Decode columns of the records whose bytes lie exactly between ``starts`` and ``ends``.
+    """Decode columns of the records in ``data``.
 
     Args:
-        data: Bytes that hold the records.
-        record: The schema that the records were written with.
+        data: Bytes that contain the records.
+        starts: Position of the first byte of each record.
+        ends: Position after the last byte of each record.
+        record: The schema with which the records were written.
         wanted: Names of the columns to decode; names that are not in the schema are ignored. None for all columns.
 
     Raises:
@@ -299,11 +305,11 @@ def decode_columns(
 
 
 class _LongLists(Exception):  # noqa: N818 (a signal, not an error)
-    """A signal that a few records hold very long lists, which decode faster record by record."""
+    """A signal that a few records have very long lists, so that decoding record by record is faster."""
 
 
 class _Lockstep:
-    """A decoder that moves the positions of all records forward together."""
+    """A decoder that decodes a field of all records, then the next field of all records, and so on."""
 
     def __init__(self, data: AvroBytes) -> None:
         self._data = data
@@ -319,7 +325,7 @@ class _Lockstep:
                 fields.append(field)
         if not np.array_equal(pos, ends):
             raise ValueError("the records are not as long as they say")
-        if not arrays:  # A table without columns must still know its rows.
+        if not arrays:  # A table made of no columns would lose its number of rows.
             return pa.table({"": pa.nulls(len(starts))}).select([])
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
@@ -342,7 +348,7 @@ class _Lockstep:
         return values.take(pa.array(np.cumsum(present) - 1, mask=~present)), pos
 
     def _values(self, avro_type: AvroType, pos: Ints, want: bool) -> Step:
-        """Decode values none of which is null."""
+        """Decode a value of a type without its union at each position, so that no value is null."""
         match avro_type.kind:
             case "int" | "long":
                 values, pos = self._data.varints(pos)
@@ -369,7 +375,7 @@ class _Lockstep:
     def _text(self, avro_type: AvroType, pos: Ints, lengths: Ints) -> pa.Array:
         if pa.types.is_decimal(avro_type.arrow):
             return _decimals(self._data.right_aligned(pos, lengths, 16), avro_type.arrow)
-        return self._data.texts(pos, lengths).cast(avro_type.arrow)  # The cast to text checks the UTF-8.
+        return self._data.texts(pos, lengths).cast(avro_type.arrow)  # A cast to string checks the UTF-8.
 
     def _fixed(self, avro_type: AvroType, pos: Ints) -> pa.Array:
         raw = self._data.matrix(pos, avro_type.size)
@@ -396,9 +402,9 @@ class _Lockstep:
         return pa.StructArray.from_arrays(arrays, fields=list(avro_type.arrow)), pos
 
     def _collection(self, avro_type: AvroType, pos: Ints, want: bool) -> Step:
-        """Decode arrays or maps. Round n decodes the n-th item of a block for all rows whose block has one.
+        """Decode arrays or maps. Round ``n`` decodes the ``n``-th item of a block in all rows that have so many items.
 
-        A value is a sequence of blocks and ends with an empty block.
+        An encoded array or map is a sequence of blocks of items, of which the last is empty.
         """
         pos = pos.copy()
         rounds = _Rounds(len(pos))
@@ -428,7 +434,10 @@ class _Lockstep:
         return (self._data.texts(pos, lengths).cast(pa.string()) if want else None), pos + lengths
 
     def _counts(self, pos: Ints) -> tuple[Ints, Ints]:
-        """Read the number of items in the next blocks. After a negative number comes the block's size in bytes."""
+        """Decode the headers of the next blocks; return their numbers of items and the positions of the items.
+
+        If the number is negative, the header also has the size of the block in bytes, which is skipped.
+        """
         counts, pos = self._data.varints(pos)
         sized = counts < 0
         if sized.any():
@@ -438,7 +447,7 @@ class _Lockstep:
 
 
 class _Rounds:
-    """The items of lists or maps in order of decoding: the first items of all rows, then the second items."""
+    """A buffer of the items of lists or maps. They are added in rounds: first items of all rows, then second items."""
 
     def __init__(self, rows: int) -> None:
         self._counts = np.zeros(rows, np.int64)
@@ -489,7 +498,7 @@ def _booleans(values: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def _decimals(big_endian: npt.NDArray[np.uint8], kind: pa.DataType) -> pa.Array:
-    """Make decimals from big-endian numbers of 16 bytes each."""
+    """Return decimals from their unscaled values, a matrix with a big-endian number of 16 bytes in each row."""
     little = np.ascontiguousarray(big_endian[:, ::-1])
     array = pa.Array.from_buffers(kind, len(little), [None, pa.py_buffer(little)])
     array.validate(full=True)

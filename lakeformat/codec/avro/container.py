@@ -1,11 +1,11 @@
-"""Avro object containers with one record: the format of most timeline files that are not JSON.
+"""Avro object container files with one record, the format of most timeline files that are not JSON.
 
 The module also has functions that build schemas.
 
-A reader must survive any bytes. fastavro decodes the record, but this module unpacks the frame, so that nothing
-inflates without bound. It also copies the writer schema first (`_WriterSchema`). The copy has only what decoding needs,
-and no type that can decode to much more than its bytes (a record inside itself, an array of empty items, a chain of
-references).
+The reader must not crash or run out of memory for any input bytes. fastavro decodes only the record. This module itself
+reads the container around the record and decompresses it, with a limit on the size. It also copies the writer's schema
+for fastavro (`_WriterSchema`), and refuses types whose values can be much larger than their bytes: a record inside
+itself, an array of items without bytes, or a chain of references.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
     "required_field",
 ]
 
-#: Greatest size of a file, packed or unpacked.
+#: Maximum size of a file in bytes, both as stored and decompressed.
 MAX_BYTES: Final = 64 << 20
 
 _MAGIC: Final = b"Obj\x01"
@@ -62,7 +62,7 @@ _HEADER: Final = fastavro.parse_schema(
 )
 _MAX_NESTING: Final = 64
 _MAX_NODES: Final = 10_000
-#: Primitive type -> least number of bytes of a value.
+#: Maps each primitive type to the minimum number of bytes of an encoded value.
 _PRIMITIVES: Final[Mapping[str, int]] = {
     "null": 0,
     "boolean": 1,
@@ -73,7 +73,7 @@ _PRIMITIVES: Final[Mapping[str, int]] = {
     "bytes": 1,
     "string": 1,
 }
-#: The exceptions that decoding damaged bytes, or bytes of another schema, is known to raise.
+#: The exceptions that fastavro and this module may raise for damaged bytes, or for bytes of another schema.
 DAMAGE: Final = (
     ArithmeticError,
     AttributeError,
@@ -90,7 +90,7 @@ DAMAGE: Final = (
 
 
 def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
-    """Encode a container with one uncompressed record. Equal arguments give equal bytes."""
+    """Encode a container file with one uncompressed record. Equal arguments always return equal bytes."""
     text = json.dumps(schema, separators=(",", ":")).encode()
     body, file = io.BytesIO(), io.BytesIO()
     fastavro.schemaless_writer(body, schema, record)
@@ -104,21 +104,21 @@ def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes
 
 
 def is_container(data: bytes) -> bool:
-    """Tell whether bytes begin as an object container does."""
+    """Tell whether ``data`` begins with the magic of an object container file."""
     return data.startswith(_MAGIC)
 
 
 def decode_record(data: bytes, *schemas: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Decode the record of a container with the fields of a reader schema; skip the writer's other fields.
+    """Decode the record of a container file. The result has only the fields of a reader schema.
 
     Args:
         data: The file's bytes.
-        schemas: Reader schemas. The one whose record has the same name as the writer's record is used.
+        schemas: Reader schemas. The schema whose record has the name of the stored record is used.
         name: The file's path, for messages.
 
     Raises:
-        CorruptTableError: ``data`` is not a container of exactly one such record, is compressed by a codec other than
-            deflate or snappy, or has more than `MAX_BYTES`, packed or unpacked.
+        CorruptTableError: ``data`` is not a container file with exactly one such record, is compressed by a codec other
+            than deflate or snappy, or has more than `MAX_BYTES` as stored or decompressed.
     """
     try:
         return _decode(data, {str(schema["name"]): schema for schema in schemas})
@@ -147,11 +147,11 @@ def _decode(data: bytes, schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
 
 class RecordReader:
-    """A decoder of records that were written with one schema.
+    """A decoder of records that were all written with the same schema.
 
     Args:
-        written: The writer's schema, which is not trusted.
-        schema: The reader's schema.
+        written: The writer's schema, as stored in the file; it is checked first.
+        schema: The reader's schema: the fields to return.
 
     Raises:
         ValueError: ``written`` is not a schema, or is too deep or too large.
@@ -180,7 +180,7 @@ def _unpack(packed: bytes, codec: str) -> bytes:
             if not inflater.eof:
                 raise ValueError(f"its block is cut off, or unpacks to over {MAX_BYTES} bytes")
             return plain
-        case "snappy":  # A CRC-32 of the plain bytes follows the compressed bytes.
+        case "snappy":  # The last 4 bytes are the CRC-32 of the decompressed bytes.
             size = _snappy_size(packed)
             if size > MAX_BYTES:
                 raise ValueError(f"its block unpacks to {size} bytes, over the limit of {MAX_BYTES}")
@@ -192,7 +192,7 @@ def _unpack(packed: bytes, codec: str) -> bytes:
 
 
 def _snappy_size(packed: bytes) -> int:
-    """Read the unpacked size from the start of a snappy block: seven bits per byte, lowest first."""
+    """Parse the decompressed size, with which a snappy block begins: seven bits per byte, the lowest first."""
     size = 0
     for index, byte in enumerate(packed[:5]):
         size |= (byte & 0x7F) << (7 * index)
@@ -202,9 +202,11 @@ def _snappy_size(packed: bytes) -> int:
 
 
 class _WriterSchema:
-    """A copier of a writer's schema, which counts the types so that references cannot multiply them without bound.
+    """A copier of one writer's schema, which refuses schemas that are too large, too deep or recursive.
 
-    For each named type it remembers the number of types inside and the least number of bytes of a value.
+    A reference to a named type counts as many types as the named type contains, so that a short schema cannot stand for
+    a huge one. Therefore `_named` has for each named type the number of types inside, and the minimum number of bytes
+    of an encoded value.
     """
 
     def __init__(self) -> None:
@@ -212,7 +214,7 @@ class _WriterSchema:
         self._nodes = 0
 
     def copy(self, avro: Any) -> Any:
-        """Copy a schema without logical types, defaults, aliases and docs.
+        """Return a copy of a schema without logical types, defaults, aliases and docs.
 
         Raises:
             ValueError: ``avro`` is not a schema, or is too deep or too large.
@@ -220,7 +222,7 @@ class _WriterSchema:
         return self._copy(avro, "", 0)[0]
 
     def _copy(self, avro: Any, namespace: str, depth: int) -> tuple[Any, int]:
-        """Return the copy, and the least number of bytes of a value."""
+        """Return the copy of a type, and the minimum number of bytes of an encoded value."""
         self._count(1, depth)
         match avro:
             case str() if avro in _PRIMITIVES:
@@ -283,35 +285,35 @@ VERSION: Final = {"name": "version", "type": ["int", "null"], "default": 1}
 
 
 def nested_record_schema(name: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a record inside another record."""
+    """Return the schema of a record that is a part of another record, and has no namespace of its own."""
     return {"type": "record", "name": name, "fields": list(fields)}
 
 
 def file_schema(name: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of the record that a file holds."""
+    """Return the schema of the one record that a timeline file contains, in Hudi's namespace."""
     return {"type": "record", "name": name, "namespace": NAMESPACE, "fields": list(fields)}
 
 
 def required_field(name: str, avro: Any) -> dict[str, Any]:
-    """Return a field without a default."""
+    """Return a record field without a default."""
     return {"name": name, "type": avro}
 
 
 def optional_field(name: str, avro: Any) -> dict[str, Any]:
-    """Return a field that may be null and is null by default."""
+    """Return a record field that may be null and is null by default."""
     return {"name": name, "type": ["null", avro], "default": None}
 
 
 def list_field(name: str, items: Any) -> dict[str, Any]:
-    """Return a field that is a list, empty by default."""
+    """Return a record field that is a list, by default empty."""
     return {"name": name, "type": {"type": "array", "items": items, "default": []}, "default": []}
 
 
 def map_schema(values: Any) -> dict[str, Any]:
-    """Return the schema of a map with text keys."""
+    """Return the schema of a map from text to ``values``."""
     return {"type": "map", "values": values, "avro.java.string": "String"}
 
 
 def array_schema(items: Any) -> dict[str, Any]:
-    """Return the schema of a list."""
+    """Return the schema of a list of ``items``."""
     return {"type": "array", "items": items}

@@ -1,7 +1,7 @@
-"""Encoding of Arrow columns as Avro binary: each column becomes a column of bytes, without a loop over rows.
+"""Encoding of Arrow columns as Avro: each column becomes a binary column with the encoded value of each row.
 
-The Avro types are those that `lakeformat.codec.avro.schema.to_avro` writes. Memory: the bytes, and about eighty bytes
-per value while integers are encoded.
+There is no Python loop over rows. The Avro types are those that `lakeformat.codec.avro.schema.to_avro` writes.
+Memory: the encoded bytes, and about eighty bytes per value while integers are encoded.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _INTEGERS: Final = frozenset({"int", "long"})
 
 
 class AvroEncoder:
-    """An encoder of columns by Avro type. It remembers named types, because a later type may be only a name."""
+    """An encoder of columns by Avro type. It stores named types, because a later type may be only a name."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
     def encode(self, column: pa.Array, avro: Any) -> pa.Array:
-        """Encode each value. A value is null if the column is null there and the type has no null branch.
+        """Return a binary column with the encoding of each value. It is null for a null whose type is not a union.
 
         Args:
             column: Values of the Arrow type that belongs to the Avro type.
-            avro: JSON of the type. A union must consist of null and one other type.
+            avro: The Avro type as parsed JSON. A union must consist of null and one other type.
         """
         if isinstance(avro, list):
             return self._union(column, avro)
@@ -63,7 +63,7 @@ class AvroEncoder:
         return prefix_length(column) if kind in {"string", "bytes"} else self.encode(column, self._named[kind])
 
     def record(self, columns: list[pa.Array], avro: Any) -> pa.Array:
-        """Encode records, given the columns of their fields."""
+        """Return a binary column with an encoded record for each row. ``columns`` are the fields of the records."""
         fields = zip(columns, avro["fields"], strict=True)
         return join_bytes(b"", *(self.encode(column, field["type"]) for column, field in fields))
 
@@ -74,25 +74,25 @@ class AvroEncoder:
 
 
 def join_bytes(*parts: pa.Array | bytes) -> pa.Array:
-    """Concatenate the values of each row. A part of type ``bytes`` is the same in all rows; null if a part is null."""
+    """Concatenate the parts row by row. A part of type ``bytes`` is repeated in all rows. Null if a part is null."""
     plain = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*plain, pa.scalar(b"", pa.binary()))
 
 
 def prefix_length(texts: pa.Array) -> pa.Array:
-    """Put the length in bytes before each text."""
+    """Return each text as Avro stores it: its length in bytes, encoded as a long, and then its bytes."""
     return join_bytes(encode_integers(pc.binary_length(texts)), texts.cast(pa.binary()))
 
 
 def encode_plain(column: pa.Array, form: str) -> pa.Array:
-    """Encode numbers or booleans by a numpy dtype, such as ``<f8``; null if the column is null."""
+    """Encode floats or booleans in the binary form of a numpy dtype, such as ``<f8``. A null stays null."""
     zero = False if column.type == pa.bool_() else 0.0
     values = column.fill_null(zero).to_numpy(zero_copy_only=False).astype(form)
     return _copy_nulls(_to_binary_rows(values.view(np.uint8).reshape(len(values), values.itemsize)), column)
 
 
 def encode_varints(numbers: npt.NDArray[np.int64]) -> pa.Array:
-    """Encode numbers as Avro ints or longs: zigzag, in groups of seven bits."""
+    """Encode numbers as Avro ints or longs: zigzag varints of seven bits per byte."""
     zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     groups = zigzag[:, None] >> np.arange(0, 70, 7, dtype=np.uint64)
     more = np.zeros(groups.shape, bool)
@@ -105,14 +105,14 @@ def encode_varints(numbers: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def to_bytes(values: pa.Array) -> bytes:
-    """Return all values as one byte string, without gaps."""
+    """Return the concatenation of all values of a binary column as one ``bytes``."""
     ends = _ends(values)
     part: bytes = _data(values).slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes()
     return part
 
 
 def encode_integers(column: pa.Array) -> pa.Array:
-    """Encode integers, dates and timestamps as Avro ints or longs; null if the column is null."""
+    """Encode integers, dates and timestamps as Avro ints or longs. A null stays null."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.view(pa.int64())
@@ -122,7 +122,7 @@ def encode_integers(column: pa.Array) -> pa.Array:
 
 
 def _fixed(column: pa.Array, size: int) -> pa.Array:
-    """Encode values of a fixed. A decimal becomes the last ``size`` bytes of its unscaled value, big-endian."""
+    """Encode values as ``fixed``. A decimal becomes the last ``size`` bytes of its unscaled value, big-endian."""
     if not pa.types.is_decimal(column.type):
         return column.cast(pa.binary())
     width = column.type.byte_width
@@ -131,8 +131,13 @@ def _fixed(column: pa.Array, size: int) -> pa.Array:
 
 
 def _blocks(lists: pa.Array, values: pa.Array) -> pa.Array:
-    """Encode lists or maps as one block with all values (their number, then the values) and an empty block."""
-    values = values.fill_null(b"")  # Null lists may lie over null values.
+    """Encode lists or maps. Each becomes one block (the number of its items, then the items) and an empty block.
+
+    Args:
+        lists: The lists or maps, of which only the offsets are used.
+        values: The encoded items of all lists.
+    """
+    values = values.fill_null(b"")  # Unused items, below null lists, may be null.
     starts = np.asarray(lists.offsets)
     ends = _ends(values)[starts]
     grouped = pa.Array.from_buffers(pa.binary(), len(lists), [None, pa.py_buffer(ends), _data(values)])
@@ -143,7 +148,7 @@ def _blocks(lists: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _to_binary_rows(raw: npt.NDArray[np.uint8]) -> pa.Array:
-    """Make binary values of the rows of a matrix of bytes."""
+    """Return a binary array whose values are the rows of a matrix of bytes."""
     rows, width = raw.shape
     ends = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
     data = pa.py_buffer(np.ascontiguousarray(raw))

@@ -2,7 +2,7 @@
 
 The text is stored in commit metadata (``extraMetadata.schema``), in ``hoodie.table.create.schema`` and in Parquet
 footers (``parquet.avro.schema``). It has the form that Hudi's Spark ``SchemaConverters`` makes: a struct is a record
-named after its field, a decimal is a ``fixed``, and the namespace of each is made of the names that lead to it.
+named after its field, a decimal is a ``fixed``, and the namespace of both is the path of names that leads to the field.
 
 ========================= ====================================================
 Arrow                     Avro
@@ -15,7 +15,8 @@ decimal128                fixed, logical type decimal
 list, struct, map         array, record, map (keys are strings)
 ========================= ====================================================
 
-`AvroType` is an Avro schema as a tree of types. Each type has the form of its bytes and the Arrow type of its values.
+`AvroType` is a parsed Avro schema as a tree, with for each type what a decoder needs: how a value is encoded, and the
+Arrow type of the decoded values.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from lakeformat.model.record import META_COLUMNS
 __all__ = ["AvroType", "from_avro", "record_type", "to_avro", "with_meta", "without_meta"]
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MASK: Final = "__"  # Hudi: ``HoodieAvroUtils.sanitizeName``.
+#: Replacement of characters that Avro does not allow in names (Hudi: ``HoodieAvroUtils.sanitizeName``).
+_MASK: Final = "__"
 _MAX_NODES: Final = 100_000
 
 _PRIMITIVES: Final[Mapping[str, pa.DataType]] = {
@@ -71,10 +73,11 @@ def to_avro(schema: pa.Schema, *, table_name: str) -> str:
     """Return the Avro text of ``schema`` as Hudi writes it: record ``<table>_record``, namespace ``hoodie.<table>``.
 
     Nullable fields become ``["null", T]`` with default null. Meta columns have ``"doc":""``, as in Hudi's own
-    footers. A table name that Avro does not allow is masked as Hudi masks it (``my-table`` -> ``my__table``).
+    footers. Characters of the table name that Avro does not allow are replaced like in Hudi (``my-table`` becomes
+    ``my__table``).
 
     Raises:
-        SchemaMismatchError: An Avro schema cannot hold a column's name or type; the message names the column.
+        SchemaMismatchError: Avro does not allow a column's name or cannot store its type; the message names the column.
     """
     table = _sanitise(table_name)
     record = _record(list(schema), f"{table}_record", f"hoodie.{table}", ROOT)
@@ -82,25 +85,25 @@ def to_avro(schema: pa.Schema, *, table_name: str) -> str:
 
 
 def from_avro(text: str, *, name: str) -> pa.Schema:
-    """Return the Arrow schema of an Avro record's text, with its meta columns if it has any (see `without_meta`).
+    """Return the Arrow schema of an Avro record schema. Meta columns are included if the record has them.
 
     A field, list element or map value is nullable exactly if its type is a union with null. List elements
-    are named ``element``, as Parquet names them. Enums and uuids become strings.
+    are named ``element``, as in Parquet files. Enums and uuids become strings.
 
     Args:
-        text: Avro schema, JSON.
-        name: Path of the file that holds the text, for messages.
+        text: The Avro schema as JSON.
+        name: Path of the file that contains the text, for messages.
 
     Raises:
         CorruptTableError: ``text`` is not JSON, or not an Avro record.
-        UnsupportedTableError: A field has a type that no column can hold; the message names field and type.
+        UnsupportedTableError: A field has a type that no column can have; the message names the field and the type.
     """
     try:
         tree = json.loads(text)
         if not isinstance(tree, dict) or tree.get("type") != "record":
             raise CorruptTableError(f"the Avro schema in {name} is not a record; restore the file")
         root = _Parser(name).type_of(tree, ROOT)
-    except RecursionError:  # JSON nested a thousand levels deep, or a caller that left no stack.
+    except RecursionError:  # The JSON is nested about a thousand levels deep.
         raise UnsupportedTableError(f"the schema in {name} is nested too deeply; flatten the table") from None
     except ValueError as error:
         raise CorruptTableError(f"the Avro schema in {name} is not JSON: {error}; restore the file") from None
@@ -113,7 +116,7 @@ def without_meta(schema: pa.Schema) -> pa.Schema:
 
 
 def with_meta(schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` with Hudi's five meta columns, nullable strings, before all other columns."""
+    """Return ``schema`` with Hudi's five meta columns, as nullable strings, before all other columns."""
     meta = [pa.field(column, pa.string()) for column in META_COLUMNS]
     return pa.schema([*meta, *without_meta(schema)])
 
@@ -156,14 +159,14 @@ def _type_to_avro(data_type: pa.DataType, place: Place) -> Any:
     if primitive := _TO_PRIMITIVE.get(data_type):
         return primitive
     if pa.types.is_timestamp(data_type) and data_type.tz is not None:
-        data_type = pa.timestamp(data_type.unit, "UTC")  # An Avro timestamp has no zone.
+        data_type = pa.timestamp(data_type.unit, "UTC")  # Avro stores no name of a zone.
     if logical := _TO_LOGICAL.get(data_type):
         return {"type": logical[0], "logicalType": logical[1]}
     fixed = {"type": "fixed", "name": "fixed", "namespace": f"{place.namespace}.{place.path[-1]}"}
     if pa.types.is_fixed_size_binary(data_type):
         return {**fixed, "size": data_type.byte_width}
     if pa.types.is_decimal128(data_type) and 0 <= data_type.scale <= data_type.precision:
-        size = ((10**data_type.precision - 1).bit_length() + 8) // 8  # One more bit, for the sign.
+        size = ((10**data_type.precision - 1).bit_length() + 8) // 8  # With one bit for the sign.
         decimal = {"logicalType": "decimal", "precision": data_type.precision, "scale": data_type.scale}
         return {**fixed, "size": size, **decimal}
     if pa.types.is_struct(data_type):
@@ -176,7 +179,7 @@ def _type_to_avro(data_type: pa.DataType, place: Place) -> Any:
 
 
 class _Parser:
-    """A parser of one schema text. It remembers named types, and how many types each of them contains."""
+    """A parser of one schema. It stores each named type and the number of types inside, to resolve later references."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -231,7 +234,7 @@ class _Parser:
         return self._remember(avro, place, pa.struct(fields), cost=self._nodes - before)
 
     def _field(self, name: str, avro: Any, place: Place) -> pa.Field:
-        """Return an Arrow field. A union with null, in either order, is a nullable field; other unions are refused."""
+        """Return the Arrow field for a type. A union of one type and null is a nullable field; others are refused."""
         if not isinstance(avro, list):
             return pa.field(name, self.type_of(avro, place), nullable=False)
         others = [branch for branch in avro if branch not in ("null", {"type": "null"})]
@@ -247,7 +250,7 @@ class _Parser:
 
     def _reference(self, name: str, place: Place) -> pa.DataType:
         known = self._named.get(_qualify(name, place.namespace)) or self._named.get(name)
-        if known is None:  # Unknown, or a record that contains itself.
+        if known is None:  # The name is unknown, or that of the record being parsed, which contains itself.
             raise self._unsupported(name, place)
         self._count(known[1], place)
         return known[0]
@@ -263,7 +266,7 @@ class _Parser:
         raise self._corrupt(place, f"has a named type without a name: {_brief(avro)}")
 
     def _count(self, nodes: int, place: Place) -> None:
-        """Count types and raise an error at the limit, because references to references multiply them."""
+        """Add to the number of types. Raise an error at the limit: references can make a short schema a huge one."""
         self._nodes += nodes
         if place.depth > MAX_NESTING or self._nodes > _MAX_NODES:
             limits = f"{MAX_NESTING} levels or {_MAX_NODES} types"
@@ -291,7 +294,7 @@ def _brief(avro: Any) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-#: Primitive type -> least number of bytes of a value.
+#: Maps each primitive type to the minimum number of bytes of an encoded value.
 _FEWEST: Final[Mapping[str, int]] = {
     "boolean": 1,
     "int": 1,
@@ -305,17 +308,17 @@ _FEWEST: Final[Mapping[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
-    """One type of a schema.
+    """One type of an Avro schema: a node of the tree that decoders follow.
 
     Attributes:
-        kind: Avro's name without the logical type: ``int``, ``record``, ``array`` ...
-        arrow: Arrow type of the values, which includes the logical type.
+        kind: Avro's name of the type without its logical type: ``int``, ``record``, ``array`` ...
+        arrow: Arrow type of the decoded values. It depends on the logical type too.
         branch: Position of this type in its union, whose other branches are null; None if the type is not in a union.
-        branches: Number of branches of the union.
-        children: Fields of a record, items of an array, values of a map.
-        size: Number of bytes of a fixed.
-        symbols: Symbols of an enum.
-        min_bytes: Least number of bytes of a value.
+        branches: Number of branches of the union; 0 if the type is not in a union.
+        children: The types of a record's fields; the one type of an array's items or of a map's values.
+        size: For a ``fixed``, its number of bytes.
+        symbols: For an ``enum``, its symbols.
+        min_bytes: Minimum number of bytes of an encoded value.
     """
 
     kind: str
@@ -334,29 +337,29 @@ class AvroType:
 
 
 def record_type(text: str, *, name: str) -> AvroType:
-    """Return the tree of a record's schema. Its ``arrow`` is a struct of the fields that `from_avro` returns.
+    """Parse a record's schema to a tree. The ``arrow`` of its root is a struct of the fields that `from_avro` returns.
 
     Args:
-        text: Avro schema, JSON.
-        name: Path of the file that holds the text, for messages.
+        text: The Avro schema as JSON.
+        name: Path of the file that contains the text, for messages.
 
     Raises:
-        CorruptTableError: ``text`` is not an Avro record.
-        UnsupportedTableError: A field has a type that no column can hold; the message names field and type.
+        CorruptTableError: ``text`` is not an Avro record, or one of its types is incomplete.
+        UnsupportedTableError: A field has a type that no column can have; the message names the field and the type.
     """
     schema = from_avro(text, name=name)
     return _Tree(name).type_of(json.loads(text), pa.struct(list(schema)), "")
 
 
 class _Tree:
-    """A builder of the tree of one schema that `from_avro` has accepted. It remembers named types."""
+    """A builder of the tree of one schema that `from_avro` has accepted. It stores named types for later references."""
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._named: dict[str, AvroType] = {}
 
     def type_of(self, avro: Any, arrow: pa.DataType, namespace: str) -> AvroType:
-        """Return the type of a part of the schema, whose values are of type ``arrow``."""
+        """Return the tree of one Avro type. ``arrow`` is the Arrow type that `from_avro` returned for it."""
         match avro:
             case list():
                 return self._union(avro, arrow, namespace)

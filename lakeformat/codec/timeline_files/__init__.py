@@ -1,1 +1,1 @@
-"""The files of the timeline: conversion between bytes and model values."""
+"""Conversion between the files of the timeline and model values."""

@@ -1,8 +1,9 @@
 """Archived instants: encoding for both timeline layouts, and reading of the archive files of layout 1.
 
-An archive file of layout 1 has Hudi's log format, with Avro blocks of ``HoodieArchivedMetaEntry``. It has a record for
-each state of an instant. Hudi needs only the completed record, and the requested record for the plan of a replacecommit
-or a clean. Every text type is marked as Java's ``String``; without the mark Hudi 1.x cannot list the archive.
+An archive file of layout 1 is a log file with Avro blocks of ``HoodieArchivedMetaEntry``. Hudi stores a record for each
+state of an instant, but needs only the completed record, and the requested record for the plan of a replacecommit or a
+clean. lakeformat writes only these. The schema marks every text type as Java's ``String`` (``avro.java.string``);
+without the mark Hudi 1.x cannot list the archive.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.timeline")
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
-_COMPLETED: Final = frozenset({None, "COMPLETED"})  # Releases that archived only completed instants store no state.
+_COMPLETED: Final = frozenset({None, "COMPLETED"})  # Releases without states archived only completed instants.
 
 _ENTRY_FIELDS: Final = (
     optional_field("commitTime", TEXT),
@@ -68,10 +69,11 @@ _ENTRY_FIELDS: Final = (
 
 
 def reference_records(schema: Any, defined: set[str]) -> Any:
-    """Return the schema with each record defined once and then referenced by name, as Avro requires.
+    """Return the schema with each repeated definition of a record replaced by its name, since Avro refuses repetitions.
 
     Args:
-        defined: Names of the records that are defined already; new names are added.
+        schema: An Avro schema as parsed JSON.
+        defined: Names of the records that earlier schemas of the same file define; the names in ``schema`` are added.
     """
     match schema:
         case {"type": "record", "name": str(name)}:
@@ -102,8 +104,8 @@ class ArchivedEntry:
     """A completed instant of the archive.
 
     Attributes:
-        record: Its fields under Hudi's names, with commit metadata if that was requested.
-        source: Path of the file, for messages.
+        record: The fields of its ``HoodieArchivedMetaEntry``, with commit metadata only if ``with_commits`` was set.
+        source: Path of the file and position of the block, for messages.
     """
 
     time: str
@@ -112,7 +114,7 @@ class ArchivedEntry:
     source: str
 
     def commit(self) -> CommitMetadata:
-        """Return the metadata of a commit. Raise `CorruptTableError` if the entry holds none."""
+        """Return the commit metadata; empty if the entry has none. Raise `CorruptTableError` if it is damaged."""
         found = self.record.get("hoodieReplaceCommitMetadata") or self.record.get("hoodieCommitMetadata")
         return parse_commit(found or {}, name=f"{self.source} (instant {self.time})")
 
@@ -120,13 +122,13 @@ class ArchivedEntry:
 def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Iterator[ArchivedEntry]:
     """Read the completed instants of one archive file, in the file's order.
 
-    A block that is not complete is skipped with a warning. If a crash left the block, its instants are still on the
-    active timeline; but damage to the file looks the same. Memory: one block.
+    An incomplete block is skipped with a warning. If a crash of the writer left it, its instants are still on the
+    active timeline. But damage to the file looks the same, and then instants are missing. Memory: one block.
 
     Args:
         source: A seekable ``pyarrow.NativeFile``.
         name: The file's path, for messages.
-        with_commits: Whether to decode commit metadata too.
+        with_commits: Whether to decode the commit metadata of commits too.
 
     Raises:
         CorruptTableError: A complete block is not a block of an archive.
@@ -152,7 +154,11 @@ def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Itera
 
 
 def _decode_entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) -> Iterator[ArchivedEntry]:
-    """Decode a block's content: version (4 bytes), number of records (4), then each record after its length (4)."""
+    """Yield the completed instants of a block.
+
+    The content is a version (4 bytes), the number of records (4 bytes), and for each record its length (4 bytes) and
+    the record.
+    """
     version, records = _HEAD.unpack_from(content)
     if block.kind is not BlockKind.AVRO_DATA or version != AVRO_CONTENT_VERSION:
         raise ValueError(f"it holds a block of kind {block.kind.name}, version {version}")
@@ -168,7 +174,7 @@ def _decode_entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) 
             yield ArchivedEntry(time, str(action), record, block.name)
 
 
-#: Columns of a history file in layout 2.
+#: Columns of a Parquet file in the ``history`` folder of layout 2.
 HISTORY: Final = pa.schema(
     [
         pa.field("instantTime", pa.string()),
@@ -180,8 +186,7 @@ HISTORY: Final = pa.schema(
     ]
 )
 _COMMITS: Final = frozenset({"commit", "deltacommit"})
-#: Action -> the field that holds the metadata in the completed record, and the schema of the metadata. `_PLANNED` is
-#: the same for the plan in the requested record.
+#: Maps each action to the field with its metadata in the completed record, and to the schema of the metadata.
 _DONE: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "commit": ("hoodieCommitMetadata", COMMIT_METADATA),
     "deltacommit": ("hoodieCommitMetadata", COMMIT_METADATA),
@@ -189,6 +194,7 @@ _DONE: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "clean": ("hoodieCleanMetadata", CLEAN_METADATA),
     "rollback": ("hoodieRollbackMetadata", ROLLBACK_METADATA),
 }
+#: Maps actions to the field with their plan in the requested record, and to the schema of the plan.
 _PLANNED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "replacecommit": ("hoodieRequestedReplaceMetadata", REQUESTED_REPLACE),
     "clean": ("hoodieCleanerPlan", CLEAN_PLAN),
@@ -200,10 +206,10 @@ class InstantToArchive:
     """A completed instant that is moved from the active timeline to the archive.
 
     Attributes:
-        completion_time: When it completed, as an instant time; in layout 1, when its completed file was made.
-        metadata: Bytes of its completed file.
-        plan: Bytes of its requested file; empty if it has none.
-        name: Path of its completed file, for messages.
+        completion_time: When it completed, as an instant time. In layout 1 it is when the completed file was created.
+        metadata: The contents of the completed file.
+        plan: The contents of the requested file; empty if there is no such file.
+        name: Path of the completed file, for messages.
     """
 
     time: str
@@ -215,7 +221,7 @@ class InstantToArchive:
 
 
 def history_rows(instants: Sequence[InstantToArchive]) -> pa.Table:
-    """Make the rows of a history file of layout 2, in the given order."""
+    """Return the rows of a history file of layout 2, one for each instant, in the given order."""
     return pa.table(
         [
             [each.time for each in instants],
@@ -230,13 +236,14 @@ def history_rows(instants: Sequence[InstantToArchive]) -> pa.Table:
 
 
 def encode_archive(instants: Sequence[InstantToArchive], *, per_block: int) -> bytes:
-    """Encode an archive file of layout 1, in the given order.
+    """Encode an archive file of layout 1 with the instants in the given order.
 
     Args:
-        per_block: Number of instants in a log block.
+        instants: The instants to archive.
+        per_block: Maximum number of instants in a log block.
 
     Raises:
-        CorruptTableError: A file of the timeline is damaged; the message names it.
+        CorruptTableError: The file of an instant is damaged; the message names it.
     """
     schema, parsed = _entry_schema()
     text = json.dumps(schema, separators=(",", ":"))
@@ -286,7 +293,10 @@ def _make_records(instant: InstantToArchive) -> list[dict[str, Any]]:
 
 
 def _decode_commit_document(data: bytes, avro: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Decode a commit's file, Avro or JSON, with all its fields, so that fields unknown to lakeformat are archived."""
+    """Decode a commit's file, Avro or JSON, to a record with all fields of the schema ``avro``.
+
+    `CommitMetadata` is not used, because it lacks fields that must be archived.
+    """
     if is_container(data):
         return decode_record(data, avro, name=name)
     document = decode_json(data, name=name)

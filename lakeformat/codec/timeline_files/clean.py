@@ -1,7 +1,7 @@
-"""Files of a clean: its plan (requested, and inflight in timeline layout 1) and its result (completed).
+"""Files of a clean: the plan (requested file, and in timeline layout 1 the inflight file) and the result (completed).
 
-They are the same in every table version. Readers of other releases look up fields by name, so lakeformat writes all
-fields that Hudi writes. A plan without ``version`` has the old form, which names files in another field.
+Their format is the same in every table version. Readers of other releases look up fields by name, so lakeformat writes
+all fields that Hudi writes. A plan of an old release, without ``version``, lists files in another field (`_NAMES`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "encode_clean_plan",
 ]
 
-#: Version of the form that names files by URI, in `_PATHS`.
+#: Version of plans that list files by URI, in the field `_PATHS`.
 _FORM: Final = 2
 _PATHS: Final = "filePathsToBeDeletedPerPartition"
 _NAMES: Final = "filesToBeDeletedPerPartition"
@@ -100,15 +100,16 @@ CLEAN_METADATA: Final = file_schema(
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
-    """The files and folders that a clean deletes.
+    """The plan of a clean: the files and folders to delete.
 
     Attributes:
-        earliest: Instant time and action of the oldest commit of which all files are kept; None if the policy is by
-            file versions.
+        policy: Name of Hudi's cleaning policy, such as ``KEEP_LATEST_COMMITS``.
+        earliest: Instant time and action of the oldest commit whose files all stay; None for the policy that keeps file
+            versions.
         last_completed: Time of the newest completed commit at the time of planning.
-        files: Partition path -> bare names of the files to delete.
-        partitions: Partition paths whose folders are deleted.
-        extra: ``extraMetadata``.
+        files: Maps each partition path to the bare names of the files to delete.
+        partitions: Paths of the partitions whose folders are deleted.
+        extra: The ``extraMetadata`` map.
     """
 
     policy: str
@@ -121,7 +122,7 @@ class CleanPlan:
 
 @dataclass(frozen=True, slots=True)
 class CleanPartition:
-    """The result of a clean in one partition, with bare names of files."""
+    """The result of a clean in one partition: bare names of the files that were deleted, or whose deletion failed."""
 
     path: str
     deleted: tuple[str, ...] = ()
@@ -134,7 +135,8 @@ class CleanMetadata:
     """The contents of ``<instant>.clean``.
 
     Attributes:
-        earliest_commit_to_retain: No instant before this one can be read; "" if the policy is by file versions.
+        earliest_commit_to_retain: The earliest instant at which the table can still be read; "" for the policy that
+            keeps file versions.
         last_completed: Time of the newest completed commit at the time of planning; "" in files of old releases.
     """
 
@@ -148,10 +150,11 @@ class CleanMetadata:
 
 
 def encode_clean_plan(plan: CleanPlan, location: str) -> bytes:
-    """Encode ``<instant>.clean.requested``.
+    """Encode the plan of a clean, ``<instant>.clean.requested``.
 
     Args:
-        location: Location of the table, because plans hold full paths.
+        plan: The plan.
+        location: Location of the table, because the file has full paths.
     """
     root = f"file:{location}" if location.startswith("/") else location.rstrip("/")
     earliest = plan.earliest and {"timestamp": plan.earliest[0], "action": plan.earliest[1], "state": "COMPLETED"}
@@ -176,10 +179,12 @@ def _join_path(*parts: str) -> str:
 
 
 def decode_clean_plan(data: bytes, *, name: str) -> CleanPlan:
-    """Decode ``<instant>.clean.requested``. Keep only the bare names, since paths may be those of another machine.
+    """Decode the plan of a clean, ``<instant>.clean.requested``.
+
+    Paths of files are reduced to bare names, because their folders may be those of another machine.
 
     Raises:
-        CorruptTableError: ``data`` is not such a file. `decode_clean` raises it too.
+        CorruptTableError: ``data`` is not a clean plan.
     """
     record = decode_record(data, CLEAN_PLAN, name=name)
     earliest = record["earliestInstantToRetain"]
@@ -201,7 +206,7 @@ def _base_name(path: str) -> str:
 
 
 def encode_clean(metadata: CleanMetadata) -> bytes:
-    """Encode ``<instant>.clean``."""
+    """Encode the completed file of a clean, ``<instant>.clean``."""
     partitions: dict[str, dict[str, Any]] = {
         partition.path: {
             "partitionPath": partition.path,
@@ -228,7 +233,11 @@ def encode_clean(metadata: CleanMetadata) -> bytes:
 
 
 def decode_clean(data: bytes, *, name: str) -> CleanMetadata:
-    """Decode ``<instant>.clean``."""
+    """Decode the completed file of a clean, ``<instant>.clean``.
+
+    Raises:
+        CorruptTableError: ``data`` is not such a file.
+    """
     record = decode_record(data, CLEAN_METADATA, name=name)
     records = record["partitionMetadata"].values()
     partitions = tuple(

@@ -1,7 +1,7 @@
-"""Commit metadata in both forms, and conversion between them. The conversion keeps every field that both forms have.
+"""Encoding and decoding of commit metadata as JSON and as Avro, and conversion of files from one to the other.
 
 Timeline layout 1 stores JSON (Hudi: ``HoodieCommitMetadata.toJsonString``), layout 2 stores Avro
-(Hudi: ``CommitMetadataSerDeV2``).
+(Hudi: ``CommitMetadataSerDeV2``). The conversion preserves every field that exists in both formats.
 """
 
 from __future__ import annotations
@@ -45,23 +45,24 @@ __all__ = [
     "parse_commit",
 ]
 
-#: Greatest size of a timeline file that is parsed. Files of Hudi are far smaller.
+#: Maximum size in bytes of a timeline file that is parsed. Files of Hudi are far smaller.
 MAX_BYTES: Final = 64 << 20
 
-#: If a user deletes a damaged completed file, its commit is pending and the next write rolls it back.
+#: Advice in errors. A user who deletes a damaged completed file loses rows: the commit is then pending, and the next
+#: write rolls it back.
 _RESTORE_ADVICE: Final = "restore it from a copy, and do not delete it: its commit would be undone, rows and all"
 _NULL_COMMIT: Final = "null"
 _NOTHING_MERGED: Final = LogsMerged(0, 0, 0, 0)
 
 
 def encode_commit_json(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
-    """Encode a commit's inflight or completed file; ``replace`` adds ``partitionToReplaceFileIds``."""
+    """Encode the inflight or completed file of a commit as JSON. ``replace`` adds ``partitionToReplaceFileIds``."""
     document = commit_document(metadata, replace=replace)
     return json.dumps(document, indent=1, ensure_ascii=False, separators=(",", " : ")).encode()
 
 
 def commit_document(metadata: CommitMetadata, *, replace: bool) -> dict[str, Any]:
-    """Return the fields of ``HoodieCommitMetadata``, or with ``replace`` of ``HoodieReplaceCommitMetadata``."""
+    """Return a commit as the fields of ``HoodieCommitMetadata``, or if ``replace``, ``HoodieReplaceCommitMetadata``."""
     document: dict[str, Any] = {
         "partitionToWriteStats": {
             partition: [_encode_stat(stat) for stat in stats] for partition, stats in metadata.stats.items()
@@ -134,7 +135,7 @@ def _refuse_constant(text: str) -> None:
 
 
 def decode_commit_json(data: bytes, *, name: str) -> CommitMetadata:
-    """Decode a commit's file that any Hudi release wrote.
+    """Decode a commit's JSON file, written by any Hudi release.
 
     Raises:
         CorruptTableError: The file is not commit metadata; the message names the file.
@@ -143,7 +144,7 @@ def decode_commit_json(data: bytes, *, name: str) -> CommitMetadata:
 
 
 def parse_commit(document: Mapping[str, Any], *, name: str) -> CommitMetadata:
-    """Make commit metadata of the fields of ``HoodieCommitMetadata`` or ``HoodieReplaceCommitMetadata``.
+    """Parse the fields of ``HoodieCommitMetadata`` or ``HoodieReplaceCommitMetadata``. Invert `commit_document`.
 
     Raises:
         CorruptTableError: A field is missing or has a wrong type; the message names the file.
@@ -173,7 +174,7 @@ def _read_stat(partition: str, stat: Mapping[str, Any]) -> WriteStat:
     return WriteStat(
         file_id=str(stat["fileId"]),
         path=str(stat.get("path") or ""),
-        partition_path=partition if stored is None or stored == partition else str(stored),  # Shares the key's text.
+        partition_path=partition if stored is None or stored == partition else str(stored),  # Saves memory.
         prev_commit=None if previous in (None, _NULL_COMMIT, "") else str(previous),
         num_writes=int(stat.get("numWrites") or 0),
         num_deletes=int(stat.get("numDeletes") or 0),
@@ -192,7 +193,7 @@ _TIMES: Final = nested_record_schema(
     optional_field("totalCreateTime", "long"),
     optional_field("totalUpsertTime", "long"),
 )
-#: Fields of a write stat, in Hudi's order.
+#: Maps the fields of a write stat to their Avro types, in Hudi's order.
 _STAT: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("fileId", "path", "prevCommit"), TEXT),
     **dict.fromkeys(("numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "totalWriteErrors"), "long"),
@@ -211,9 +212,9 @@ _STAT: Final[Mapping[str, Any]] = {
     "tempPath": TEXT,
     "numUpdates": "long",
 }
-#: Counts that only the Avro form has, as Hudi writes them. The Avro form also has ``prevBaseFile``.
+#: Fields of a write stat that Hudi writes only to Avro, with their values. The third such field is ``prevBaseFile``.
 _BEYOND_JSON: Final = {"totalLogReadTimeMs": 0, "numUpdates": 0}
-#: The fields that `WriteStat` holds. Files of older releases may lack some of them.
+#: The fields of a write stat that `WriteStat` has. Files of older releases may lack some of them.
 _READ: Final = (
     *("fileId", "path", "prevCommit", "numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "partitionPath"),
     *("numInserts", "fileSizeInBytes", "baseFile", "logFiles", "cdcStats"),
@@ -241,13 +242,14 @@ _REPLACED: Final = optional_field("partitionToReplaceFileIds", map_schema(TEXTS)
 COMMIT_METADATA: Final = _metadata("HoodieCommitMetadata", tuple(_STAT))
 #: Writer schema of a completed replacecommit.
 REPLACE_METADATA: Final = _metadata("HoodieReplaceCommitMetadata", tuple(_STAT), _REPLACED)
-#: Reader schemas with only the fields that `CommitMetadata` holds.
+#: Reader schema of a commit, with only the fields that `CommitMetadata` has.
 COMMIT_READER: Final = _metadata("HoodieCommitMetadata", _READ)
+#: Reader schema of a replacecommit, with only the fields that `CommitMetadata` has.
 REPLACE_READER: Final = _metadata("HoodieReplaceCommitMetadata", _READ, _REPLACED)
 
 
 def encode_commit_avro(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
-    """Encode a commit's inflight or completed file. If ``replace``, encode the file of a replacecommit."""
+    """Encode the inflight or completed file of a commit as Avro; if ``replace``, that of a replacecommit."""
     document = {**commit_document(metadata, replace=replace), "version": None}
     for path, stats in metadata.stats.items():
         for record, stat in zip(document["partitionToWriteStats"][path], stats, strict=True):
@@ -256,7 +258,7 @@ def encode_commit_avro(metadata: CommitMetadata, *, replace: bool = False) -> by
 
 
 def decode_commit_avro(data: bytes, *, name: str) -> CommitMetadata:
-    """Decode a commit's file that any Hudi release wrote.
+    """Decode a commit's Avro file, written by any Hudi release.
 
     Raises:
         CorruptTableError: The file is not commit metadata; the message names the file.
@@ -265,7 +267,7 @@ def decode_commit_avro(data: bytes, *, name: str) -> CommitMetadata:
 
 
 def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
-    """Decode the file of a commit, deltacommit or replacecommit, in the form that its first bytes show.
+    """Decode the file of a commit, deltacommit or replacecommit. Its first bytes decide whether it is Avro or JSON.
 
     Raises:
         CorruptTableError: The file is not commit metadata; the message names the file.
@@ -277,16 +279,19 @@ def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
 
 _STATS: Final = "partitionToWriteStats"
 _REPLACED_FIELD: Final = "partitionToReplaceFileIds"
-#: Fields of a write stat that JSON has only for log files, and fields that JSON lacks.
+#: Fields of a write stat that JSON has only for log files.
 _OF_LOGS: Final = frozenset({"logVersion", "logOffset", "baseFile", "logFiles"})
+#: Fields of a write stat that JSON never has.
 _AVRO_ALONE: Final = frozenset({"numUpdates", "totalLogReadTimeMs", "prevBaseFile", "totalLogFiles"})
 
 
 def commit_to_avro(data: bytes, *, replace: bool, name: str) -> bytes:
-    """Convert a commit file to Avro. Return it unchanged if it is Avro already or empty.
+    """Convert the bytes of a commit file to Avro. Return them unchanged if they are Avro already, or empty.
 
     Args:
+        data: The file's bytes.
         replace: Whether the file is that of a completed replacecommit.
+        name: The file's path, for messages.
 
     Raises:
         CorruptTableError: The file is not commit metadata; the message names the file.
@@ -318,7 +323,7 @@ def _without_nulls(stat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def commit_to_json(data: bytes, *, replace: bool, name: str) -> bytes:
-    """Convert a commit file to JSON. Return it unchanged if it is JSON already or empty."""
+    """Convert the bytes of a commit file to JSON. Return them unchanged if they are JSON already, or empty."""
     if not data or not is_container(data):
         return data
     record = decode_record(data, COMMIT_METADATA, REPLACE_METADATA, name=name)

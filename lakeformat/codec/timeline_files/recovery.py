@@ -1,8 +1,8 @@
-"""Files of rollbacks, savepoints and restores, which are Avro object containers in every table version.
+"""Files of rollbacks, savepoints and restores, which are Avro object container files in every table version.
 
 Like Hudi, lakeformat writes one uncompressed record per file, with the schemas of Hudi 0.15. Readers look up fields by
-name, so lakeformat writes all fields that Hudi writes. When it reads, it skips unknown fields, and missing fields get
-their default.
+name, so lakeformat writes all fields that Hudi writes. Decoding skips unknown fields, and returns defaults for missing
+fields.
 """
 
 from __future__ import annotations
@@ -101,12 +101,13 @@ ROLLBACK_METADATA: Final = file_schema(
     VERSION,
     list_field("instantsRollback", _INSTANT),
 )
-#: Reader schemas with the fields that lakeformat needs.
+#: Reader schema of a partition in a savepoint, with only the fields that lakeformat needs.
 _SAVEPOINT_PARTITION: Final = nested_record_schema(
     "HoodieSavepointPartitionMetadata",
     required_field("partitionPath", TEXT),
     required_field("savepointDataFile", TEXTS),
 )
+#: Reader schema of a savepoint, with only the fields that lakeformat needs.
 _SAVEPOINT_FIELDS: Final = file_schema(
     "HoodieSavepointMetadata",
     required_field("savepointedBy", TEXT),
@@ -114,6 +115,7 @@ _SAVEPOINT_FIELDS: Final = file_schema(
     required_field("comments", TEXT),
     required_field("partitionMetadata", map_schema(_SAVEPOINT_PARTITION)),
 )
+#: Reader schema of a completed restore, with only the fields that lakeformat needs.
 _RESTORE_FIELDS: Final = file_schema(
     "HoodieRestoreMetadata",
     required_field("startRestoreTime", TEXT),
@@ -123,20 +125,20 @@ _RESTORE_FIELDS: Final = file_schema(
 
 @dataclass(frozen=True, slots=True)
 class RollbackRequest:
-    """The files to undo in one file group, or in one partition if ``file_id`` is None or empty."""
+    """The files to delete or to undo in one file group, or in a whole partition if ``file_id`` is None or ""."""
 
     partition_path: str
     file_id: str | None = None
     latest_base_instant: str | None = None
-    #: Paths as the planner wrote them: Hudi's are absolute.
+    #: Paths of files to delete, as the writer of the plan stored them. In plans of Hudi they are absolute.
     files_to_delete: tuple[str, ...] = ()
-    #: Path of each log file that gets a rollback block -> its size in bytes.
+    #: Maps the path of each log file to undo by a rollback block to its size in bytes.
     log_blocks_to_delete: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """The contents of ``<instant>.rollback.requested``: the instant to undo, and the requests that undo it."""
+    """The contents of ``<instant>.rollback.requested``: the instant to undo, and for each file group what to undo."""
 
     instant_time: str
     action: str
@@ -145,7 +147,14 @@ class RollbackPlan:
 
 @dataclass(frozen=True, slots=True)
 class RollbackPartition:
-    """The result of a rollback in one partition. Log files are path -> bytes, and only in merge-on-read tables."""
+    """The result of a rollback in one partition.
+
+    Attributes:
+        deleted_files: Paths of the deleted files.
+        failed_files: Paths of the files whose deletion failed.
+        rollback_log_files: Maps the path of each log file that the rollback wrote to its size in bytes.
+        log_files_of_failed_commit: Maps the path of each log file of the undone commit to its size in bytes.
+    """
 
     partition_path: str
     deleted_files: tuple[str, ...] = ()
@@ -156,11 +165,11 @@ class RollbackPartition:
 
 @dataclass(frozen=True, slots=True)
 class RollbackMetadata:
-    """The contents of ``<instant>.rollback``: a completed rollback."""
+    """The contents of ``<instant>.rollback``: the result of a completed rollback."""
 
     start_time: str
     time_taken_ms: int
-    #: The undone instants as (instant time, action).
+    #: The undone instants as pairs (instant time, action).
     instants: tuple[tuple[str, str], ...]
     partitions: tuple[RollbackPartition, ...] = ()
 
@@ -178,20 +187,20 @@ class SavepointMetadata:
     #: Milliseconds since the epoch.
     saved_at_ms: int
     comments: str
-    #: Partition path -> bare names of its files.
+    #: Maps each partition path to the bare names of the files in the savepoint.
     files: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreMetadata:
-    """The contents of ``<instant>.restore``: the instants that a restore has undone."""
+    """The part of ``<instant>.restore`` that lakeformat decodes: the start time and the undone instants."""
 
     start_time: str
     instants: tuple[str, ...]
 
 
 def encode_rollback_plan(plan: RollbackPlan) -> bytes:
-    """Encode ``<instant>.rollback.requested``."""
+    """Encode the plan of a rollback, ``<instant>.rollback.requested``."""
     requests = [
         {
             "partitionPath": request.partition_path,
@@ -208,10 +217,10 @@ def encode_rollback_plan(plan: RollbackPlan) -> bytes:
 
 
 def decode_rollback_plan(data: bytes, *, name: str) -> RollbackPlan:
-    """Decode ``<instant>.rollback.requested``.
+    """Decode the plan of a rollback, ``<instant>.rollback.requested``.
 
     Raises:
-        CorruptTableError: ``data`` is not such a file. The other ``decode`` functions of this module raise it too.
+        CorruptTableError: ``data`` is not a rollback plan, or the plan names no instant.
     """
     record = decode_record(data, ROLLBACK_PLAN, name=name)
     instant = record["instantToRollback"]
@@ -231,12 +240,12 @@ def decode_rollback_plan(data: bytes, *, name: str) -> RollbackPlan:
 
 
 def encode_rollback(metadata: RollbackMetadata) -> bytes:
-    """Encode ``<instant>.rollback``."""
+    """Encode the completed file of a rollback, ``<instant>.rollback``."""
     return encode_record(ROLLBACK_METADATA, rollback_record(metadata))
 
 
 def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
-    """Return the Avro record of a rollback, which a restore's file holds too, for each instant."""
+    """Return the Avro record of a rollback. The file of a restore has such a record for each undone instant."""
     partitions = {
         partition.partition_path: {
             "partitionPath": partition.partition_path,
@@ -259,7 +268,11 @@ def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
 
 
 def decode_rollback(data: bytes, *, name: str) -> RollbackMetadata:
-    """Decode ``<instant>.rollback``. If an old writer did not store the action of an instant, the action is ""."""
+    """Decode ``<instant>.rollback``. If an old writer did not store the action of an instant, return "" as action.
+
+    Raises:
+        CorruptTableError: ``data`` is not a completed rollback.
+    """
     record = decode_record(data, ROLLBACK_METADATA, name=name)
     actions = {instant["commitTime"]: instant["action"] for instant in record["instantsRollback"]}
     partitions = tuple(
@@ -281,14 +294,14 @@ def decode_rollback(data: bytes, *, name: str) -> RollbackMetadata:
 
 
 def decode_savepoint(data: bytes, *, name: str) -> SavepointMetadata:
-    """Decode ``<instant>.savepoint``."""
+    """Decode ``<instant>.savepoint``. Raise `CorruptTableError` if ``data`` is not such a file."""
     record = decode_record(data, _SAVEPOINT_FIELDS, name=name)
     files = {path: tuple(partition["savepointDataFile"]) for path, partition in record["partitionMetadata"].items()}
     return SavepointMetadata(record["savepointedBy"], record["savepointedAt"], record["comments"], files)
 
 
 def decode_restore(data: bytes, *, name: str) -> RestoreMetadata:
-    """Decode the start time of ``<instant>.restore`` and the instants that the restore undid."""
+    """Decode ``<instant>.restore``: its start time and the undone instants. Raise `CorruptTableError` if damaged."""
     record = decode_record(data, _RESTORE_FIELDS, name=name)
     return RestoreMetadata(record["startRestoreTime"], tuple(record["instantsToRollback"]))
 
@@ -337,11 +350,11 @@ RESTORE_METADATA: Final = file_schema(
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """The instants that a restore undoes.
+    """The plan of a restore: the instants to undo.
 
     Attributes:
-        instants: The undone instants as (instant time, action), in the order in which they are undone.
-        target: The instant that the table is restored to; "" if an old writer did not store it.
+        instants: Pairs (instant time, action), in the order in which they are undone.
+        target: Time of the instant to whose state the table is restored; "" if an old writer did not store it.
     """
 
     instants: tuple[tuple[str, str], ...]
@@ -355,7 +368,11 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True)
 class CompletedRestore:
-    """A completed restore. ``rollbacks`` is instant time -> the rollback that undid the instant."""
+    """A completed restore, to be encoded.
+
+    Attributes:
+        rollbacks: Maps the time of each undone instant to the rollback that undid it.
+    """
 
     start_time: str
     time_taken_ms: int
@@ -364,7 +381,7 @@ class CompletedRestore:
 
 
 def encode_savepoint(metadata: SavepointMetadata) -> bytes:
-    """Encode ``<instant>.savepoint``."""
+    """Encode the completed file of a savepoint, ``<instant>.savepoint``."""
     partitions = {
         path: {"partitionPath": path, "savepointDataFile": list(names)} for path, names in metadata.files.items()
     }
@@ -379,7 +396,7 @@ def encode_savepoint(metadata: SavepointMetadata) -> bytes:
 
 
 def encode_restore_plan(plan: RestorePlan) -> bytes:
-    """Encode ``<instant>.restore.requested``."""
+    """Encode the plan of a restore, ``<instant>.restore.requested``."""
     record = {
         "instantsToRollback": _encode_instants(plan),
         "version": _PLAN_FORM,
@@ -389,10 +406,10 @@ def encode_restore_plan(plan: RestorePlan) -> bytes:
 
 
 def decode_restore_plan(data: bytes, *, name: str) -> RestorePlan:
-    """Decode ``<instant>.restore.requested``.
+    """Decode the plan of a restore, ``<instant>.restore.requested``.
 
     Raises:
-        CorruptTableError: The bytes are not such a file.
+        CorruptTableError: ``data`` is not a restore plan.
     """
     record = decode_record(data, RESTORE_PLAN, name=name)
     instants = tuple((instant["commitTime"], instant["action"]) for instant in record["instantsToRollback"])
@@ -400,7 +417,7 @@ def decode_restore_plan(data: bytes, *, name: str) -> RestorePlan:
 
 
 def encode_restore(done: CompletedRestore) -> bytes:
-    """Encode ``<instant>.restore``."""
+    """Encode the completed file of a restore, ``<instant>.restore``."""
     record: dict[str, Any] = {
         "startRestoreTime": done.start_time,
         "timeTakenInMillis": done.time_taken_ms,

@@ -1,9 +1,9 @@
-"""Plans of compactions and clusterings.
+"""Files with the plans of compactions and clusterings.
 
 The plan of a compaction or log compaction is the file ``<instant>.compaction.requested`` or
-``<instant>.logcompaction.requested``. If a replacecommit is a clustering, its file
-``<instant>.replacecommit.requested`` holds the plan. This file is written with the schema of Hudi 0.15, and read by
-field name.
+``<instant>.logcompaction.requested``. The plan of a clustering is in the file ``<instant>.replacecommit.requested``,
+which other replacecommits have too, without a plan. It is written with the schema of Hudi 0.15, and its fields are
+looked up by name.
 """
 
 from __future__ import annotations
@@ -69,21 +69,24 @@ _FIELDS: Final = (
     optional_field("strategy", _STRATEGY),
     {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
 )
-#: Writer schemas, in Hudi's order: for timeline layout 1, and for layout 2, which has one more field.
+#: Writer schema of a compaction plan in timeline layout 1, with the fields in Hudi's order.
 COMPACTION_PLAN: Final = file_schema("HoodieCompactionPlan", *_FIELDS)
+#: Writer schema of a compaction plan in timeline layout 2, which has one more field.
 _PLAN_2: Final = file_schema("HoodieCompactionPlan", *_FIELDS, optional_field("missingSchedulePartitions", TEXTS))
-#: Version of plans that hold bare names (Hudi: ``CompactionUtils.LATEST_COMPACTION_METADATA_VERSION``).
+#: Version of plans that store bare file names and not absolute paths
+#: (Hudi: ``CompactionUtils.LATEST_COMPACTION_METADATA_VERSION``).
 _NAMES_VERSION: Final = 2
-#: Key of ``extraMetadata`` for `CompactionPlan.is_auto`.
+#: Key of ``extraMetadata`` that stores `CompactionPlan.is_auto`.
 _AUTO: Final = "lakeformat.compact.auto"
 
 
 def encode_compaction_plan(plan: CompactionPlan, *, missing_partitions: bool) -> bytes:
-    """Encode ``<instant>.compaction.requested``.
+    """Encode the plan of a compaction or log compaction.
 
     Args:
-        missing_partitions: Whether to write the field ``missingSchedulePartitions``, which Hudi has from 1.1 on. Set it
-            for timeline layout 2.
+        plan: The plan.
+        missing_partitions: Whether to write the field ``missingSchedulePartitions``, which Hudi has from 1.1 on. It
+            must be true for timeline layout 2.
     """
     record = {
         "operations": [_record(operation) for operation in plan.operations],
@@ -110,10 +113,10 @@ def _record(operation: CompactionOperation) -> dict[str, Any]:
 
 
 def decode_compaction_plan(data: bytes, *, name: str) -> CompactionPlan:
-    """Decode a plan. Plans of version 1 hold absolute paths, of which only the bare names are kept.
+    """Decode the plan of a compaction or log compaction. The absolute paths of version 1 are reduced to bare names.
 
     Raises:
-        CorruptTableError: The bytes are not such a file, or a slice has no file id or no instant.
+        CorruptTableError: ``data`` is not a compaction plan, or a slice of the plan has no file id or no instant.
     """
     record = decode_record(data, COMPACTION_PLAN, name=name)
     is_auto = (record["extraMetadata"] or {}).get(_AUTO) == "true"
@@ -183,14 +186,14 @@ REQUESTED_REPLACE: Final = file_schema(
 
 @dataclass(frozen=True, slots=True)
 class RequestedReplace:
-    """The contents of ``<instant>.replacecommit.requested``. ``plan`` is the plan of a clustering; None otherwise."""
+    """The contents of ``<instant>.replacecommit.requested``. ``plan`` is None unless the operation is a clustering."""
 
     operation: str | None
     plan: ClusteringPlan | None = None
 
     @property
     def file_groups(self) -> tuple[FileGroupId, ...]:
-        """Return the file groups that a clustering replaces; empty for other operations."""
+        """Return the file groups that the planned clustering replaces; empty for other operations."""
         return self.plan.file_groups if self.plan else ()
 
 
@@ -200,7 +203,7 @@ def encode_requested_replace() -> bytes:
 
 
 def encode_clustering(plan: ClusteringPlan) -> bytes:
-    """Encode the requested file of a clustering."""
+    """Encode ``<instant>.replacecommit.requested`` of a clustering, with its plan."""
     record = {
         "operationType": "CLUSTER",
         "clusteringPlan": {
@@ -238,13 +241,13 @@ def _group_record(group: ClusteringGroup) -> dict[str, Any]:
 
 
 def decode_requested_replace(data: bytes, *, name: str) -> RequestedReplace | None:
-    """Decode the operation and, for a clustering, its plan.
+    """Decode ``<instant>.replacecommit.requested``: the operation and, for a clustering, its plan.
 
-    Return None for an empty file. Hudi treats an empty file as a replacecommit without a plan, but its writer may have
-    created the file and not yet filled it. So the caller cannot know that no clustering is planned.
+    Return None for an empty file. Hudi treats an empty file as a replacecommit without a plan. But a writer may have
+    created the file and not yet written its contents, so None does not mean that no clustering is planned.
 
     Raises:
-        CorruptTableError: The bytes are not such a file, or a file slice of the plan has no file id.
+        CorruptTableError: ``data`` is not such a file, or a file slice of the plan has no file id.
     """
     if not data:
         return None

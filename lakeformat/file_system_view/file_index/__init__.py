@@ -1,1 +1,1 @@
-"""The file index: stored statistics of every live file, which Hudi's own files do not depend on."""
+"""The file index: stored statistics of every live file. Hudi's own files do not refer to it."""

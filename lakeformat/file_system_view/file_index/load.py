@@ -1,4 +1,4 @@
-"""Loading a snapshot of the table: from the file index if that is proved complete, else by listing."""
+"""Loading a snapshot of the table: from the file index if the index is proved complete, else by listing the folders."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = ["find_deltas", "load_index_changes", "load_snapshot", "rolled_back_times"]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
-#: Names of the actions that a rollback undoes for good: they have no plan that may run again.
+#: Names of the actions whose instants never complete after a rollback. Compactions and clusterings may run again.
 _UNDONE_FOR_GOOD: Final = frozenset({Action.COMMIT.value, Action.DELTA_COMMIT.value})
 
 
@@ -56,22 +56,23 @@ def load_snapshot(
     """Load the table as it is now, or as it was at instant time ``as_of``.
 
     Args:
-        hidden_times: times of instants that count as pending, even if they have completed.
-        needed_times: times of the commits whose rows are needed, None for all. Files of other commits may have been
-            cleaned.
-        timeline: a timeline from `TableContext.timeline`; None loads it here.
+        hidden_times: times of instants that are treated as pending, even if they have completed.
+        needed_times: times of the commits whose rows are needed; None for all. The files of other commits need not
+            exist.
+        timeline: the result of `TableContext.timeline`; if None, the timeline is loaded in this call.
         use_index: whether the file index may replace the listing of every folder. With the index, a file that is
             missing or cut short is noticed only when it is opened.
 
     Raises:
-        TableNotFoundError, UnsupportedTableError, CorruptTableError: see `TableConfig.check_readable`.
+        TableNotFoundError, UnsupportedTableError, CorruptTableError: the table does not exist, cannot be read by
+            lakeformat, or has damaged settings.
         InstantNotAvailableError: the cleaner has removed files of the instant.
     """
     config = config or store.config()
     config.check_readable(store.storage.location)
     try:
         return _load(store, config, as_of, hidden_times, needed_times, use_index, timeline)
-    except (FileNotFoundError, CorruptTableError) as error:  # A restore may have deleted a file.
+    except (FileNotFoundError, CorruptTableError) as error:  # A restore may have deleted the file: read again.
         if timeline is not None:
             raise
         _LOG.info("%s: archived, moved or undone while the timeline was read; reading the timeline again", error)
@@ -87,12 +88,12 @@ def _load(
     use_index: bool,
     timeline: Timeline | None = None,
 ) -> Snapshot:
-    # Load the timeline before any listing: see `list_snapshot`.
+    # Load the timeline before any listing, so that the listing contains every file of its commits.
     loaded = timeline or store.load(config.archive_folder if use_index else None)
     whole = loaded.with_pending(hidden_times)
     if as_of is not None:
         check_instant_available(store, whole, as_of)
-    ends_in_past = needed_times is not None and bool(hidden_times)  # Only a listing can name the cleaned files.
+    ends_in_past = needed_times is not None and bool(hidden_times)  # Use no index: only a listing shows cleaned files.
     use_index = use_index and config.table_type is TableType.COPY_ON_WRITE and not ends_in_past
     found = _load_indexed(store, config, whole, as_of) if use_index else None
     return found or list_snapshot(
@@ -135,7 +136,7 @@ def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as
 
 
 class _ArchiveReadingStore(TimelineStore):
-    """A timeline store that also reads the commits of an earlier timeline that have been archived since."""
+    """A timeline store that can still read the commits of an earlier timeline after they have been archived."""
 
     def __init__(self, store: TimelineStore, whole: Timeline) -> None:
         super().__init__(store.storage)
@@ -144,7 +145,7 @@ class _ArchiveReadingStore(TimelineStore):
         self._archived = {instant.time: metadata for instant, metadata in archive.commits(gone)}
 
     def read_commit(self, instant: Instant) -> CommitMetadata:
-        """Read a commit as `TimelineStore.read_commit`. Raise `InstantNotAvailableError` if it has been undone."""
+        """Read the metadata of a commit, archived or not. Raise `InstantNotAvailableError` if it was rolled back."""
         if instant.time in self._archived:
             return self._archived[instant.time]
         try:
@@ -157,7 +158,7 @@ class _ArchiveReadingStore(TimelineStore):
 
 
 def _may_be_cleaned(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
-    """Tell whether files of an instant may have been cleaned away. Then a listing is needed, which can name them."""
+    """Tell whether files of an instant may have been cleaned away. If so, the folders must be listed to find out."""
     for clean in whole.of_action(Action.CLEAN):
         if clean.time > as_of:
             metadata = store.read_clean(clean) if clean.state is State.COMPLETED else None
@@ -169,7 +170,7 @@ def _may_be_cleaned(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
 def _choose_manifest(
     store: TimelineStore, entries: Sequence[FileInfo], whole: Timeline, as_of: str | None
 ) -> tuple[IndexManifest, tuple[Instant, ...]] | None:
-    """Return the newest snapshot of the index that can be brought up to date, and its missing commits."""
+    """Return the newest manifest that can be brought up to date and the commits that it lacks; None if none can."""
     names = [(entry, name) for entry in entries if (name := IndexName.parse(entry.name)) is not None]
     manifests = [(name.instant_time, entry.modified_ms, entry.path) for entry, name in names if name.kind == "manifest"]
     for instant_time, _, path in sorted(manifests, reverse=True):
@@ -184,7 +185,7 @@ def _choose_manifest(
 
 
 def _has_shards(manifest: IndexManifest, entries: Sequence[FileInfo]) -> bool:
-    """Tell whether all shards exist with their full size, so that the next write need not write them again."""
+    """Tell whether all shard files of a manifest exist with their full size. If not, the manifest is not used."""
     there = {(entry.path, entry.size_bytes) for entry in entries}
     promised = (manifest.shards.column(name).to_pylist() for name in ("path", "stored_bytes"))
     return there.issuperset(zip(*promised, strict=True))
@@ -204,7 +205,7 @@ def rolled_back_times(store: TimelineStore, timeline: Timeline) -> frozenset[str
 
 
 def find_deltas(entries: Sequence[FileInfo]) -> Mapping[str, list[str]]:
-    """Return the paths of the deltas by instant time."""
+    """Return a mapping of instant time to the paths of the commit's delta files in the index."""
     found: dict[str, list[str]] = {}
     for entry in entries:
         name = IndexName.parse(entry.name)
@@ -221,18 +222,18 @@ def load_index_changes(
     deltas: Mapping[str, Sequence[str]],
     schema: pa.Schema,
 ) -> IndexChanges | None:
-    """Return the changes of the missing commits, from their deltas or, without one, from their metadata.
+    """Return the file changes of the missing commits: from a delta file, or from the metadata of a commit without one.
 
     Args:
-        timeline: the timeline, cut at the wanted instant.
-        covered: times of the commits that the snapshot covers. File groups that they replaced stay hidden even if
+        timeline: the timeline up to the wanted instant.
+        covered: times of the commits that the index snapshot covers. File groups that they replaced stay hidden even if
             other commits write into them.
         missing: the commits to replay.
-        deltas: paths of the deltas by instant time.
+        deltas: the result of `find_deltas`.
         schema: the table's columns.
 
     Returns:
-        the changes; None if the statistics of a commit do not give its files.
+        the changes; None if the metadata of a commit does not name its files.
     """
     tables: list[pa.Table] = []
     replaced: set[FileGroupId] = set()

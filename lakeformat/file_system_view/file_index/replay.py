@@ -4,9 +4,9 @@ A snapshot of the index covers a set of completed commits. It may be brought up 
 
 - every commit that it covers is still active: none was rolled back or undone by a restore;
 - the archive is unchanged, so no later commit can have been archived unseen (Hudi's ``HoodieTimelineArchiver`` writes
-  the archive before it takes instants off the timeline);
-- each write that was pending then is still pending, has completed (and is then replayed, even if its time is old), or
-  was rolled back by a rollback that is on the timeline.
+  the archive before it removes instants from the timeline);
+- each write that was pending at the snapshot is still pending, has completed (and is then replayed, even if its time
+  is old), or was rolled back by a rollback that is on the timeline.
 
 The commits that the snapshot does not cover are replayed, including those of other programs. If one of the conditions
 does not hold, the index is not used, and the folders are listed.
@@ -35,7 +35,7 @@ class IndexChanges:
 
     Attributes:
         files: the files written, one table per commit.
-        replaced: `group_key` of each replaced file group.
+        replaced: the `group_key` (a text of partition path and file id) of each replaced file group.
     """
 
     files: tuple[pa.Table, ...]
@@ -48,7 +48,7 @@ class IndexChanges:
 
 
 def cover_timeline(timeline: Timeline) -> CoveredTimeline:
-    """Return the part of this timeline that a new snapshot of the index covers."""
+    """Return the commits, pending writes and archive state of a timeline, for storage in a new index snapshot."""
     pending = frozenset(instant.time for instant in timeline.pending if instant.action in WRITE_ACTIONS)
     return CoveredTimeline(timeline.commit_times, pending, timeline.archive)
 
@@ -56,14 +56,14 @@ def cover_timeline(timeline: Timeline) -> CoveredTimeline:
 def find_missing_commits(
     covered: CoveredTimeline, whole: Timeline, as_of: str | None, rolled_back: Callable[[], frozenset[str]]
 ) -> tuple[Instant, ...] | None:
-    """Return the commits that the snapshot lacks at an instant, oldest first.
+    """Return the commits up to an instant that the index snapshot does not cover, oldest first.
 
     Return None if the snapshot cannot be brought up to date with that instant.
 
     Args:
-        whole: the timeline, not cut, loaded with the mark of its archive.
+        whole: all active instants, with `Timeline.archive` loaded.
         as_of: the instant; None for now.
-        rolled_back: times of the commits that rollbacks on the timeline have undone.
+        rolled_back: returns the times of the commits that rollbacks on the timeline have undone.
     """
     cut = whole if as_of is None else whole.as_of(as_of)
     if not covered.commits or not covered.commits <= cut.commit_times:
@@ -78,10 +78,11 @@ def find_missing_commits(
 
 
 def files_of_commit(metadata: CommitMetadata, measure: Callable[[str], int | None]) -> list[BaseFile] | None:
-    """Return the file versions that a commit wrote; None if its statistics do not give them.
+    """Return the base files that a commit wrote; None if its statistics do not name them, or a file is missing.
 
     Args:
-        measure: returns the bytes of a file whose size the commit does not give; None if the file is missing.
+        measure: returns the size in bytes of the file at a path, or None if the file is missing. It is called if the
+            commit does not give the size.
 
     Raises:
         CorruptTableError: a path leads out of the table.
@@ -102,5 +103,5 @@ def files_of_commit(metadata: CommitMetadata, measure: Callable[[str], int | Non
 
 
 def replaced_group_keys(groups: Iterable[FileGroupId]) -> pa.Array:
-    """Return `group_key` of each file group, sorted."""
+    """Return the sorted keys (`group_key`) of file groups as an array of texts."""
     return pa.array(sorted(map(group_key, groups)), pa.string())

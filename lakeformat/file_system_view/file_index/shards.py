@@ -1,7 +1,7 @@
-"""The live files of a table by the file index: the shards of a manifest, and the changes of later commits.
+"""The live files of a table, read from the file index: the shards of a manifest, and the changes of later commits.
 
-Memory: the requested columns of the opened shards, and the files of the replayed commits. A table of all files takes
-some 100 bytes per file; one object per file takes some 400 bytes.
+Memory: the requested columns of the opened shards, and the files of the replayed commits. A file takes about 100 bytes
+as a row of a table, and about 400 bytes as an object.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _READERS: Final = 4
 
 
 class IndexDamagedError(CorruptTableError):
-    """An unreadable shard. The table is listed instead."""
+    """The error for a shard that cannot be read. `IndexedFiles` catches it and lists the folders instead."""
 
 
 class ShardPart:
@@ -53,6 +53,8 @@ class ShardPart:
     Attributes:
         path: path of the shard's file; "" if there is none and all files are changes.
         at: row of the shard in the manifest; -1 if there is none.
+        added: the files that later commits wrote, as a table.
+        hidden: keys (`group_key`) of the file groups that later commits replaced.
     """
 
     def __init__(self, path: str, at: int, added: pa.Table, hidden: pa.Array) -> None:
@@ -93,11 +95,11 @@ class ShardPart:
 
 
 class IndexedFiles:
-    """`LiveFiles` by the file index. If a shard cannot be read, the folders are listed, once.
+    """The live files, read from the file index. If a shard cannot be read, a listing replaces the index from then on.
 
     Args:
-        schema: the result of `bounds_schema`.
-        listed: returns the same files by listing.
+        schema: the columns that may have bounds, from `bounds_schema`.
+        listed: lists the folders and returns the same files.
     """
 
     def __init__(
@@ -128,7 +130,7 @@ class IndexedFiles:
 
     @cached_property
     def parts(self) -> tuple[ShardPart, ...]:
-        """Return the shards in order, each with its share of the changes."""
+        """Return the shards in order, each with the changes in its range of file groups."""
         shards = self.manifest.shards
         tables = [table for table in self.changes.files if table.num_rows]
         added = concat_files(tables, self.schema) if tables else FILE_COLUMNS.empty_table()
@@ -150,12 +152,12 @@ class IndexedFiles:
 
     @property
     def has_logs(self) -> bool:
-        """Return False: tables that may have log files are listed."""
+        """Return False: the file index is not used for tables that may have log files."""
         return False
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all files."""
+        """Return the total size of all files in bytes."""
         return self._try_index(lambda own: own._totals[1], lambda other: other.size_bytes)
 
     @cached_property
@@ -195,7 +197,7 @@ class IndexedFiles:
         return [table.filter(pc.equal(table.column("partition_path"), partition_path)) for table in tables]
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
-        """Return the bounds of a column in each file of `of_partition`; None if they are not known."""
+        """Return the bounds of a column, an entry per file in the order of `of_partition`; None if not known."""
 
         def ask(own: IndexedFiles) -> ColumnBounds | None:
             tables = own._read_tables_of(partition_path, (column,))
@@ -206,7 +208,10 @@ class IndexedFiles:
         return self._try_index(ask, lambda other: other.bounds_in(partition_path, column))
 
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
-        """Yield all files, a portion per shard; see `LiveFiles`. All needed shards are read before the first yield."""
+        """Yield the files, a portion per shard, without shards that the predicate rules out.
+
+        All needed shards are read before the first portion is returned.
+        """
         found = self._try_index(
             lambda own: [
                 Portion(table.select(FILE_COLUMNS.names), stored_bounds(table, columns, own.schema))
@@ -237,7 +242,7 @@ class IndexedFiles:
 
 
 def _find_owners(starts: pa.Array, keys: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the shard of each key: the last shard that begins at or before the key, else the first."""
+    """Return the index of each key's shard: the last shard whose first key is not greater, else the first shard."""
     if not len(keys):
         return np.empty(0, np.int64)
     order = np.asarray(pc.sort_indices(pa.concat_arrays([starts.cast(pa.string()), keys.cast(pa.string())])))

@@ -1,4 +1,4 @@
-"""The stored files of the file index: Parquet, named by a digest of their content, so that a name is used only once.
+"""The stored files of the file index: Parquet, named by a digest of their content, which therefore never changes.
 
 ==============================  ===========================================================================
 ``delta-<instant>-<digest>``    the files one commit wrote, with their statistics; the groups it replaced
@@ -6,7 +6,7 @@
 ``manifest-<instant>-<digest>`` a snapshot: its shards with range, counts and bounds; the commits it covers
 ==============================  ===========================================================================
 
-The read functions return None for a file that is torn, damaged or of another format.
+The read functions return None for a file that is incomplete, damaged or of another format.
 
 Deltas and shards are tables of files with their column bounds. Besides `FILE_COLUMNS` such a table has three columns
 for each indexed column: ``min/<path>`` and ``max/<path>`` (of the column's type when they were written) and
@@ -70,12 +70,12 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.file_index")
 
 FOLDER: Final = own_path("index")
-#: Increase this number with a change after which older releases would misread the files.
+#: Version of the file format. Increase it with any change that older releases would misread.
 _FORMAT: Final = 1
 _FACTS: Final = b"lakeformat.index"
 _NAME: Final = re.compile(r"(delta|manifest|shard)-(?:(\d{14}|\d{17})-)?([0-9a-f]{32})\.parquet")
 _CACHED_BYTES: Final = 256 << 20
-#: Memory of an Arrow column in addition to its values; it dominates for small files.
+#: Bytes that an Arrow column takes in addition to its values. For small files, these are most of the memory.
 _COLUMN_BYTES: Final = 2048
 
 
@@ -96,12 +96,12 @@ class IndexName:
 
 @dataclass(frozen=True)
 class CoveredTimeline:
-    """The timeline that a snapshot of the index covers.
+    """The state of the timeline from which a snapshot of the index was made.
 
     Attributes:
         commits: times of all completed commits that were active.
         pending: times of the pending instants that might become commits.
-        archive: `Timeline.archive`.
+        archive: the mark of the archive's state (`Timeline.archive`).
     """
 
     commits: frozenset[str]
@@ -111,9 +111,10 @@ class CoveredTimeline:
 
 @dataclass(frozen=True)
 class IndexManifest:
-    """A snapshot of the index.
+    """A snapshot of the index: its shards, and the timeline that they cover.
 
     Attributes:
+        name: path of the manifest file.
         shards: a row per shard, in order: ``path``, ``stored_bytes``, ``files``, ``size_bytes``, ``first`` and ``last``
             (keys of file groups), ``rows``, and the bounds of all files of the shard together.
     """
@@ -160,7 +161,8 @@ def _weight(value: pa.Table | pa.Array) -> int:
     return int(value.nbytes) + _COLUMN_BYTES * columns
 
 
-#: (location, file, column) -> the column. With "" as the column: a whole small file, or a shard's schema without rows.
+#: Maps (table location, file path, column name) to the column's values. The column name "" maps to a whole small file,
+#: or to an empty table with a shard's schema.
 _CACHE: Final = _Cache()
 
 
@@ -215,7 +217,7 @@ def remove_files(storage: Storage, paths: Collection[str]) -> None:
 
 
 def _read_whole(storage: Storage, path: str) -> tuple[pa.Table, dict[str, Any]] | None:
-    """Return a small file, which is cached, and its facts; None if it is damaged or missing."""
+    """Read a delta or manifest through the cache. Return its rows and metadata; None if it is damaged or missing."""
     key = (storage.location, path, "")
     table = _CACHE.get(key)
     if table is None:
@@ -229,7 +231,7 @@ def _read_whole(storage: Storage, path: str) -> tuple[pa.Table, dict[str, Any]] 
 
 
 def read_delta(storage: Storage, path: str) -> tuple[pa.Table, frozenset[FileGroupId]] | None:
-    """Read the files that a commit wrote, and the file groups that it replaced; None if the delta is damaged."""
+    """Read from a delta the files that a commit wrote and the file groups that it replaced; None if it is damaged."""
     found = _read_whole(storage, path)
     if found is None:
         return None
@@ -239,7 +241,7 @@ def read_delta(storage: Storage, path: str) -> tuple[pa.Table, frozenset[FileGro
 
 
 def read_index_manifest(storage: Storage, path: str) -> IndexManifest | None:
-    """Read a snapshot of the index, without the files of its shards; None if it is damaged."""
+    """Read a manifest, but not the shards that it names. Return None if the manifest is damaged or missing."""
     found = _read_whole(storage, path)
     if found is None:
         return None
@@ -249,7 +251,7 @@ def read_index_manifest(storage: Storage, path: str) -> IndexManifest | None:
 
 
 def read_columns(storage: Storage, path: str, columns: Sequence[str]) -> pa.Table | None:
-    """Read the given columns, except those that a shard lacks. Return None if the shard is damaged or missing.
+    """Read columns of a shard, and skip those that it lacks. Return None if the shard is damaged or missing.
 
     Memory: the shard's bytes while it is read, then the columns (in a cache of 256 MB per process).
     """
@@ -295,7 +297,7 @@ _SEPARATOR: Final = "\x00"
 
 
 def bounds_schema(table: pa.Schema) -> pa.Schema:
-    """Return the columns that may have bounds, with the types readers see: the meta columns and the table's."""
+    """Return the columns that may have bounds, with the types that readers see: the meta columns and the table's."""
     return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *reader_schema(table)])
 
 
@@ -329,7 +331,7 @@ def _parts(bounds: ColumnBounds) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array
 
 
 def with_bounds(table: pa.Table, bounds: Mapping[str, ColumnBounds]) -> pa.Table:
-    """Add the columns of the bounds to a table: three for each path, four for a float column."""
+    """Add bounds to a table of files as columns: minimum, maximum and nulls of each path, and NaN of a float column."""
     more: dict[str, pa.Array] = {}
     for path, of in bounds.items():
         more |= {f"{kind}{path}": part for kind, part in zip(KINDS, _parts(of), strict=True) if part is not None}
@@ -338,15 +340,17 @@ def with_bounds(table: pa.Table, bounds: Mapping[str, ColumnBounds]) -> pa.Table
 
 
 def indexed_paths(names: Iterable[str]) -> list[str]:
-    """Return the paths of the columns whose bounds a table with these columns holds."""
+    """Return the column paths for which a stored table with these column names has bounds."""
     return [name.removeprefix(NULLS) for name in names if name.startswith(NULLS)]
 
 
 def stored_bounds(table: pa.Table, columns: Iterable[str], schema: pa.Schema) -> dict[str, ColumnBounds]:
-    """Return the bounds of some columns in the types that the schema has now; inexact conversions give unknown bounds.
+    """Return a mapping of column path to the stored bounds, converted to the column types that the schema has now.
+
+    If a conversion may change a value, the bounds of the column are unknown.
 
     Args:
-        columns: paths. A path is left out if the table has no bounds of it, or if the schema has no such leaf.
+        columns: column paths. The result has no entry if the table has no bounds of a path, or the schema no such leaf.
     """
     found: dict[str, ColumnBounds] = {}
     known = set(table.column_names)
@@ -390,8 +394,8 @@ def concat_files(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[
     """Concatenate tables of files. Bounds that a table lacks are unknown for its files.
 
     Args:
-        schema: gives the types of the bounds.
-        paths: column paths whose bounds are kept; by default all that any table has.
+        schema: the columns that may have bounds, from `bounds_schema`. It gives the types of the bounds.
+        paths: column paths whose bounds the result has; None means all that any of the tables has.
     """
     if paths is None:
         paths = list(dict.fromkeys(path for table in tables for path in indexed_paths(table.column_names)))
@@ -419,12 +423,12 @@ def _leaf(path: str, schema: pa.Schema) -> pa.DataType | None:
 
 
 def group_key(group: FileGroupId) -> str:
-    """Return a file group as one text. The texts sort by partition path and file id."""
+    """Return a text that identifies a file group. These texts sort by partition path and file id."""
     return f"{group.partition_path}{_SEPARATOR}{group.file_id}"
 
 
 def group_keys(files: pa.Table) -> pa.Array:
-    """Return `group_key` of the file group of each file."""
+    """Return for each row of a table of files the `group_key` text of its file group."""
     ids = pc.struct_field(pc.extract_regex(files.column("name"), r"^(?P<id>[^_]+)_"), 0)
     return pc.binary_join_element_wise(files.column("partition_path"), ids, _SEPARATOR).combine_chunks()
 
@@ -435,10 +439,10 @@ def sort_files(files: pa.Table) -> pa.Table:
 
 
 def newest_versions(files: pa.Table, hidden: pa.Array) -> pa.Table:
-    """Return the newest version of each file group, sorted. If several versions have one instant, take the last row.
+    """Return the newest file of each file group, sorted. If several rows have the newest instant, keep the last row.
 
     Args:
-        hidden: keys of file groups that are replaced, and left out.
+        hidden: keys (`group_key`) of replaced file groups. The result does not contain them.
     """
     keys = group_keys(files)
     kept = pc.invert(pc.is_in(keys, value_set=hidden.cast(keys.type)))
@@ -468,7 +472,8 @@ def fold_bounds(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBou
         ends = pc.min_max(of.minimum)["min"], pc.min_max(of.maximum)["max"]
         if pc.any(unknown).as_py():
             ends = pa.scalar(None, of.minimum.type), pa.scalar(None, of.minimum.type)
-        low, high = (pa.repeat(end, 1) for end in ends)  # A Python value cannot hold some dates and timestamps.
+        # Repeat the Arrow scalar: a Python value cannot hold some dates and timestamps.
+        low, high = (pa.repeat(end, 1) for end in ends)
         nans = None if of.nan_count is None else _sum(of.nan_count)
         found[path] = ColumnBounds(low, high, _sum(of.null_count), nans)
     return found, _sum(rows)

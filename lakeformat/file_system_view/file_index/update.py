@@ -4,7 +4,8 @@ The upkeep runs after the commit is visible and must never fail a write. Errors 
 new snapshot. Memory: one list of the files of the changed shards; for the first snapshot of a table without an index,
 one list of all its files.
 
-When lakeformat archives commits, it also updates the index: the archiving process knows that no commit was missed.
+Readers do not use an index snapshot after the archive has changed. So when lakeformat archives commits, it also writes
+the index snapshot again (`carry_over`): the archiving process knows that no commit was missed.
 """
 
 from __future__ import annotations
@@ -61,10 +62,11 @@ __all__ = ["IndexWriter", "carry_over", "find_provable_manifest", "write_manifes
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
 
-#: Most footers that are read for files without statistics.
+#: If more files than this have no statistics, their footers are not read.
 _FOOTERS: Final = 256
-#: Old snapshots are kept for running readers for this long, or until this many snapshots have followed.
+#: Time for which an old snapshot is kept after the next one was written, because running readers may use it.
 _GRACE_MS: Final = 3600 * 1000
+#: Maximum number of old snapshots that are kept.
 _MOST_KEPT: Final = 8
 
 
@@ -86,10 +88,10 @@ class IndexWriter:
     """The update of the index after one commit.
 
     Attributes:
-        columns: paths of the columns whose bounds are kept.
+        columns: paths of the columns whose bounds are stored.
         schema: the table's columns after the commit.
-        commits: number of commits after which a new snapshot is made. A reader opens fewer deltas than this number.
-        shard_files: most files of a shard.
+        commits: number of commits after which a new snapshot is written. A reader opens fewer deltas than this number.
+        shard_files: maximum number of files of a shard.
     """
 
     store: TimelineStore
@@ -115,7 +117,7 @@ class IndexWriter:
         The caller must not let an error of this method fail the write, because the commit is visible.
 
         Args:
-            base: the table before the commit, as the write read it.
+            base: the snapshot that the write read, from before the commit.
             instant: the commit.
             files: the files that it wrote, each with its statistics if they are known.
             replaced: the file groups that it hides.
@@ -129,7 +131,7 @@ class IndexWriter:
                 return
         try:
             self._write_snapshot(base, instant, table, replaced)
-        except Exception as error:  # A later snapshot may fail too, but the deltas keep the index up to date.
+        except Exception as error:  # Readers may still use an older snapshot with the deltas.
             _LOG.warning("no new snapshot of the file index of %s could be made: %s", self._storage.location, error)
             self._write_delta(instant, table, replaced)
 
@@ -141,7 +143,7 @@ class IndexWriter:
     def _write_snapshot(
         self, base: Snapshot, instant: Instant, table: pa.Table, replaced: frozenset[FileGroupId]
     ) -> None:
-        """Write a new snapshot of the index, with this commit and all others that the base lacks."""
+        """Write a new snapshot of the index: the files of `base`, this commit, and all other commits since `base`."""
         entries = self._storage.list(FOLDER)
         timeline = self.store.load(base.config.archive_folder)
         missing = find_missing_commits(
@@ -150,7 +152,7 @@ class IndexWriter:
         if not base.timeline.commits:
             missing = timeline.commits if timeline.commits == (instant,) else None
         if missing is None or instant not in missing:
-            return  # Another process undid commits meanwhile, so the base cannot be carried on.
+            return  # Another process undid commits meanwhile, so `base` cannot be brought up to date.
         others = [other for other in missing if other != instant]
         known = base.timeline.commit_times
         changes = load_index_changes(self.store, timeline, known, others, find_deltas(entries), self.schema)
@@ -186,7 +188,7 @@ class IndexWriter:
         return write_manifest(self._storage, shards, cover_timeline(timeline))
 
     def _fill_statistics(self, files: pa.Table, schema: pa.Schema) -> pa.Table:
-        """Add statistics from footers to the files that have none, if these are few."""
+        """Add statistics from the footers of the files that have none, unless these are more than `_FOOTERS`."""
         unknown = pc.is_null(files.column("rows"))
         count = pc.sum(unknown).as_py() or 0
         if not 0 < count <= _FOOTERS:
@@ -220,12 +222,12 @@ class IndexWriter:
     def _clean(self, entries: Sequence[FileInfo], newest_manifest: str) -> None:
         """Remove the files of the index that no reader needs.
 
-        A snapshot is needed until an hour after the next snapshot was written. If very many snapshots were written
+        A snapshot is needed until an hour after the next snapshot was written. If more than `_MOST_KEPT` were written
         within the hour, only the newest are kept; a reader that does not find a file of a removed snapshot lists the
         folders.
 
         Args:
-            entries: the index's folder before the newest snapshot was written.
+            entries: the files in the index's folder, listed before the newest snapshot was written.
         """
         now = self.clock.now_ms()
         named = [(entry, name) for entry in entries if (name := IndexName.parse(entry.name)) is not None]
@@ -267,7 +269,7 @@ class IndexWriter:
 
 
 def write_shard(storage: Storage, files: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Write files, sorted by partition path and file id, as a shard. Return the shard's row of the manifest."""
+    """Write files, sorted by partition path and file id, as a shard. Return the shard's row for the manifest."""
     file = write_file(storage, "shard", "", files, {})
     keys = group_keys(files.slice(0, 1))[0].as_py(), group_keys(files.slice(files.num_rows - 1))[0].as_py()
     bounds, rows = fold_bounds(files, schema)
@@ -277,7 +279,7 @@ def write_shard(storage: Storage, files: pa.Table, schema: pa.Schema) -> pa.Tabl
 
 
 def write_manifest(storage: Storage, shards: Sequence[pa.Table], covered: CoveredTimeline) -> str:
-    """Write the manifest of these shards, which readers use from then on. Return its path."""
+    """Write a manifest of these shards. Readers use it from then on. Return the manifest's path."""
     whole = pa.concat_tables([_SHARDS.empty_table(), *shards], promote_options="permissive")
     facts = {"commits": sorted(covered.commits), "pending": sorted(covered.pending), "archive": covered.archive}
     return write_file(storage, "manifest", max(covered.commits), whole, facts).path
@@ -301,10 +303,10 @@ def _as_lists(groups: frozenset[FileGroupId]) -> dict[str, list[str]]:
 
 
 def find_provable_manifest(store: TimelineStore, before: Timeline) -> IndexManifest | None:
-    """Return the newest snapshot of the index that is proved complete now; None if there is none or reading fails.
+    """Return the newest index snapshot that `before` proves complete; None if there is none or reading fails.
 
     Args:
-        before: the timeline before the archiving, loaded with the mark of the archive.
+        before: the timeline before the archiving, with `Timeline.archive` loaded.
     """
     try:
         entries = [(IndexName.parse(entry.name), entry) for entry in store.storage.list(FOLDER)]

@@ -1,13 +1,14 @@
-"""Change data: rows before and after each commit, from the slices of its file groups joined by record key.
+"""Change data: rows before and after each commit, found by joining the file slices before and after by record key.
 
-A row was written by a commit if the row has its commit time. If the slice before has the row's key, the row is an
-update, else an insert. A row of the slice before that the slice after does not have was deleted. If an older version
-loses but still fills fields of the winner (partial updates), this is not a change.
+A row was written by a commit if the row has the commit's time. If the slice before the commit has the row's key, the
+row is an update, else an insert. A row of the slice before that the slice after does not have was deleted. If a version
+that a commit wrote loses the merge and only fills fields of the winner (partial updates), this is not a change.
 
 The order of the changes is one in which a replica can apply them. File groups are read one after the other, so the
 insert of a key may come before the delete of its old row in another group. `order_images` puts the deletes of a commit
-first. A key that is deleted in one group and inserted into another becomes one update, even if its partition changes;
-pairs within one partition are made first. If a key has several rows, each row counts, in the order of the rows.
+first. A key that is deleted in one group and inserted into another becomes one update, even if its partition changes. A
+delete is matched first with an insert in the same partition. If a key has several rows, they are matched one by one, in
+row order.
 
 Memory: one file group at a time is in memory. Of this group, the changed rows are held. If rows were deleted or there
 are log files, all keys and their commit times are held too. If a commit only appended log blocks, only the rows of the
@@ -67,20 +68,21 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
-#: Columns that are added to those of an image: record key and partition path of the row.
+#: Name of the added column with the record key of a changed row.
 KEY: Final = "key"
+#: Name of the added column with the partition path of a changed row.
 PARTITION: Final = "partition"
 _HELD_BYTES: Final = 64 << 20
 _PARTS: Final = 64
 
 
 def order_images(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield a commit's images: deletes, then updates, then inserts.
+    """Yield the changes of a commit: deletes, then updates, then inserts.
 
-    If the images take more than `_HELD_BYTES`, they are split by key into parts, and the order holds within each part.
+    If the changes take more than `_HELD_BYTES`, they are split by key into parts, and the order holds within each part.
 
     Args:
-        batches: images with the columns `KEY` and `PARTITION`. The results have these columns too.
+        batches: changes with the columns `KEY` and `PARTITION`. The results have these columns too.
         schema: schema of the batches.
     """
     held: list[pa.RecordBatch] = []
@@ -104,7 +106,7 @@ def order_images(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterat
 
 
 class _SpilledImages:
-    """Images in files of a temporary folder; all images of a key are in one file."""
+    """Changes that are stored in files of a temporary folder; all changes of a key are in one file."""
 
     def __init__(self, schema: pa.Schema, stack: ExitStack) -> None:
         self._schema = schema
@@ -117,7 +119,7 @@ class _SpilledImages:
             self._writers.append(self._files.enter_context(pa.ipc.new_stream(sink, schema)))
 
     def put(self, images: pa.Table) -> None:
-        """Write images to the file of their key."""
+        """Write each change to the file of its key."""
         of = _choose_parts(images.column(KEY))
         order = np.argsort(of, kind="stable")
         ends = np.cumsum(np.bincount(of, minlength=_PARTS))
@@ -126,7 +128,7 @@ class _SpilledImages:
                 self._writers[part].write_table(images.take(pa.array(order[start:end])))
 
     def parts(self) -> Iterator[pa.Table]:
-        """Read each file back."""
+        """Yield the contents of each file as a table."""
         self._files.close()
         for part in range(_PARTS):
             with self._storage.open_input(f"{part}.arrow") as source, pa.ipc.open_stream(source) as reader:
@@ -134,7 +136,7 @@ class _SpilledImages:
 
 
 def _choose_parts(keys: pa.ChunkedArray) -> Ints:
-    """Return the number of a part for each key, the same for equal keys."""
+    """Return for each key the number of its file, from a hash of the key."""
     hashes: Ints = hash_chain(pc.fill_null(keys, ""), 1)[0].astype(np.int64)
     return hashes % _PARTS
 
@@ -160,7 +162,7 @@ def _take_rows(images: pa.Table, rows: Ints) -> Iterator[pa.RecordBatch]:
 
 
 def _find_pairs(images: pa.Table, deletes: Ints, inserts: Ints) -> tuple[Ints, Ints]:
-    """Return the deletes and the inserts that make an update: of one key, if possible within one partition."""
+    """Return the row numbers of deletes and inserts with the same key, in pairs, of the same partition if possible."""
     if not len(deletes) or not len(inserts):
         return deletes[:0], inserts[:0]
     keys = _number_texts(images.column(KEY))
@@ -175,19 +177,19 @@ def _find_pairs(images: pa.Table, deletes: Ints, inserts: Ints) -> tuple[Ints, I
 
 
 def _number_texts(texts: pa.ChunkedArray) -> Ints:
-    """Return a number for each text, from 0, equal where texts are."""
+    """Return a number for each text, from 0 on; equal texts get equal numbers."""
     found = key_codes(pc.fill_null(texts, ""))
     return np.arange(len(texts)) if found is None else found.astype(np.int64)
 
 
-#: Column of the record key in change data.
+#: Name of the column of record keys in Hudi's files of change data.
 _LOGGED_KEY: Final = "record_key"
 _ALL: Final = Always(True)
 _META: Final = pa.schema([(name, pa.string()) for name in META_COLUMNS])
 
 
 def image_schema(columns: pa.Schema) -> pa.Schema:
-    """Return the schema of change data: ``op`` (``i``, ``u`` or ``d``), ``ts_ms``, and the row before and after.
+    """Return the schema of changes: ``op`` (``i``, ``u`` or ``d``), ``ts_ms``, and the row ``before`` and ``after``.
 
     ``ts_ms`` is the commit's instant time, as in Hudi.
     """
@@ -200,7 +202,7 @@ def image_schema(columns: pa.Schema) -> pa.Schema:
 class ChangeImages:
     """Every change that the commits of a range made: op, ts_ms, before and after.
 
-    Commits come in the order in which they completed. Within a commit the deletes come first, and a key that exists
+    Commits are in the order in which they completed. Within a commit the deletes come first, and a key that exists
     before and after it is one update, even if its partition changes. So a replica that applies the changes in this
     order, by key, equals the table. Nothing is read before a method that returns changes is called.
     """
@@ -211,12 +213,12 @@ class ChangeImages:
 
     @property
     def since(self) -> str:
-        """Return the exclusive begin of the range."""
+        """Return the exclusive start of the range."""
         return self.plan.since
 
     @property
     def until(self) -> str:
-        """Return the last commit of the range, which is the next call's ``since``; ``since`` if the range is empty."""
+        """Return the last commit of the range, for the next call's ``since``; ``since`` if the range is empty."""
         return self.plan.until
 
     def __repr__(self) -> str:
@@ -226,7 +228,7 @@ class ChangeImages:
         """Return the changes as a stream of Arrow batches.
 
         Args:
-            columns: columns of the images; by default all of the table's without the meta columns.
+            columns: columns of ``before`` and ``after``; by default all of the table's without the meta columns.
 
         Raises:
             InvalidInputError: the table does not have a column.
@@ -243,7 +245,7 @@ class ChangeImages:
 
 
 def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
-    """Return the columns of the images: the named ones, by default all of the table's without the meta columns.
+    """Return the columns of ``before`` and ``after``: the named ones, by default all without the meta columns.
 
     Raises:
         InvalidInputError: the table does not have a column.
@@ -277,13 +279,13 @@ def read_changes(
         changes: changes of one commit. If one file group may delete a key that another file group inserts, the changes
             of both groups must be included.
         table: the table's columns.
-        columns: columns of the images.
+        columns: columns of ``before`` and ``after``.
     """
     names = image_schema(columns).names
     met = {
         id(change) for some in find_shared_key_sets(changes) for change in some
-    }  # By identity: a commit may have many changes.
-    # If a file group was hidden and no other group may insert its keys, all its changes are deletes.
+    }  # Compare by identity, because comparing by value is slow for many changes.
+    # If a file group was replaced and no other group may insert its keys, all its changes are deletes.
     gone = [
         change for change in changes if change.after is None and not change.change_data_logs and id(change) not in met
     ]
@@ -306,7 +308,7 @@ def read_changes(
 
 
 def _keyed_schema(columns: pa.Schema) -> pa.Schema:
-    """Return the schema of images with their record key and partition path in front."""
+    """Return the schema of changes, preceded by the record key and partition path of the row."""
     return pa.schema([pa.field(KEY, pa.string()), pa.field(PARTITION, pa.string()), *image_schema(columns)])
 
 
@@ -316,8 +318,8 @@ def _group_images(
     """Yield the changes of one commit in one file group. Deletes come first, except if change data is read.
 
     Args:
-        by_slices: whether to read the slices, if all their files exist, and not the change data. The change data need
-            not hold record keys.
+        by_slices: whether to read the slices rather than Hudi's change data, if all files of the slices exist. Change
+            data may lack record keys.
     """
     rows, shaped = _SliceRows(storage, table, columns), _ImageBuilder(change, columns)
     use_log = change.change_data_logs and not set(columns.names).intersection(META_COLUMNS)
@@ -352,7 +354,7 @@ def _group_images(
 def _read_change_data(
     storage: Storage, rows: _SliceRows, shaped: _ImageBuilder, change: GroupChange
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the changes from the commit's change data. If it lacks the rows after, read these from the slice."""
+    """Yield the changes from the commit's change data. Read the rows after from the slice if it lacks them."""
     for log in change.change_data_logs:
         for batch in read_change_data(storage, log):
             ops = batch.column("op")
@@ -440,7 +442,7 @@ def _record_keys(rows: pa.Table) -> pa.Array:
 
 
 class _SliceRows:
-    """A reader of the slices of one file group: it reads the record key, then the columns of the images."""
+    """A reader of the slices of one file group. It returns the record key, then the columns of the changes."""
 
     def __init__(self, storage: Storage, table: pa.Schema, columns: pa.Schema) -> None:
         self._storage, self._table = storage, table
@@ -457,7 +459,7 @@ class _SliceRows:
         return pa.Table.from_batches(self.read_batches(part, predicate), self._schema)
 
     def read_matching(self, part: Part, keys: pa.Array, schema: pa.Schema | None = None) -> pa.Table:
-        """Return the rows with these keys. Only the row groups of a base file that may hold one are read."""
+        """Return the rows with these keys. Only row groups that may have such a key are read."""
         schema = schema or self._schema
         if not len(keys):
             return schema.empty_table()
@@ -468,7 +470,7 @@ class _SliceRows:
         return pa.Table.from_batches(found, schema)
 
     def to_rows(self, images: pa.ChunkedArray) -> pa.Table:
-        """Convert the images of change data to rows; a missing image becomes a row of nulls."""
+        """Convert struct values of Hudi's change data to rows; a null becomes a row of nulls."""
         chunks = [
             pa.RecordBatch.from_arrays(each.flatten(), schema=pa.schema(list(each.type))) for each in images.chunks
         ]
@@ -476,7 +478,7 @@ class _SliceRows:
         return conform(pa.Table.from_batches(chunks, empty), self._schema)
 
     def read_appended_keys(self, change: GroupChange) -> pa.Array:
-        """Return the record keys in the blocks that a commit appended."""
+        """Return the record keys in the log blocks that a commit appended."""
         found = [pa.array([], pa.string())]
         for log in change.appended_logs:
             blocks = [block for block in read_blocks(self._storage, log) if block.instant_time == change.instant_time]
@@ -497,7 +499,7 @@ class _SliceRows:
 
     @property
     def with_times(self) -> pa.Schema:
-        """Return the columns to read if commit times are compared: those of the images and the commit time."""
+        """Return the columns to read if commit times are compared: those of the changes and the commit time."""
         has_time = COMMIT_TIME in self._schema.names
         return self._schema if has_time else self._schema.append(pa.field(COMMIT_TIME, pa.string()))
 
@@ -517,7 +519,7 @@ class _SliceRows:
 
 
 class _ImageBuilder:
-    """A builder of change data from rows."""
+    """A builder of changes, with the schema of `_keyed_schema`, from rows before and after a commit."""
 
     def __init__(self, change: GroupChange, columns: pa.Schema) -> None:
         self._time, self._partition = change.instant_time, change.partition_path
@@ -545,7 +547,7 @@ class _ImageBuilder:
 
     def _batch(self, op: str, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> pa.RecordBatch:
         rows = before if after is None else after
-        assert rows is not None  # noqa: S101  Callers give at least one of the two.
+        assert rows is not None  # noqa: S101  Callers pass at least one of the two.
         count, keys = rows.num_rows, rows.column(RECORD_KEY)
         columns = [keys, *(pa.repeat(text, count) for text in (self._partition, op, self._time))]
         return pa.record_batch(

@@ -1,9 +1,9 @@
-"""Columns as JSON text, the form in which Hudi's change data queries return images.
+"""Conversion of columns to JSON text, the form in which Hudi's change data queries return rows.
 
 Numbers, texts and nested values have their usual forms. Dates are days and timestamps are microseconds since 1970. NaN
 and infinite floats are texts. Bytes are in base64. Decimals are numbers; Hudi's own queries lose the decimals of base
-files and write those of change data as bytes. Nulls are written. Only bytes and control characters need a loop over
-rows.
+files and write those of change data as bytes. Fields that are null are written. Only bytes and control characters
+need a loop over rows.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _scalar_text(values: pa.Array) -> pa.Array:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         texts = (None if each is None else base64.b64encode(each).decode() for each in values.to_pylist())
         return _quote(pa.array(texts, pa.string()))
-    return values.cast(pa.string())  # Whole numbers, decimals, booleans.
+    return values.cast(pa.string())  # Integers, decimals and booleans are valid JSON as they are.
 
 
 def _quote(texts: pa.Array) -> pa.Array:
@@ -86,7 +86,7 @@ def _struct_text(values: pa.Array) -> pa.Array:
 
 
 def _join_elements(lists: pa.Array, texts: pa.Array, first: str, last: str) -> pa.Array:
-    """Join the texts of the elements of each list."""
+    """Join the texts of each list's elements by commas, between ``first`` and ``last``."""
     lengths = np.asarray(pc.list_value_length(lists).fill_null(0))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     of_each = pa.ListArray.from_arrays(pa.array(offsets), texts)

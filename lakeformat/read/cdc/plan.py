@@ -32,10 +32,10 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["ChangePlan", "GroupChange", "find_shared_key_sets", "plan_changes"]
 
-#: Modes whose change data holds images. The third mode, OP_KEY_ONLY, holds nothing that the slices do not have.
+#: Logging modes whose change data contains rows. The third mode, OP_KEY_ONLY, stores nothing that the slices lack.
 LOGGED_MODES: Final = frozenset({ChangeLogging.DATA_BEFORE_AFTER, ChangeLogging.DATA_BEFORE})
 _MOST_BUCKETS: Final = 100_000
-#: Operations that make no new rows.
+#: Operations that only rewrite existing rows.
 _NO_NEW_ROWS: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
 
 
@@ -47,15 +47,15 @@ class GroupChange:
         instant_time: instant time of the commit, which is the commit time of the rows that it wrote.
         partition_path: partition of the file group.
         before: the slice before the commit; None if there was none.
-        after: the slice after the commit; None if the commit hid the group, or a file of the slice is missing.
+        after: the slice after the commit; None if the commit replaced the group, or a file of the slice is missing.
         inserts_only: whether the commit's statistics say that it only added rows.
-        change_data_logs: files of change data with the images before, or with both images (`LOGGED_MODES`).
+        change_data_logs: files of change data with the rows before, or with the rows before and after (`LOGGED_MODES`).
         missing_message: error message if a file does not exist any more, else "". If there is a message, only the
             change data can be read.
         appended_logs: the log files that the commit wrote, if it wrote only log files, else (). Only rows of the keys
             in these log files may have changed.
-        may_delete: False if the commit's statistics say that it deleted no row. may_insert: False if the commit's
-            statistics say that it added no row.
+        may_delete: False if the commit's statistics say that it deleted no row.
+        may_insert: False if the commit's statistics say that it added no row.
         bucket: bucket number of the file group; None if its file id does not start with one.
     """
 
@@ -73,7 +73,7 @@ class GroupChange:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of both slices."""
+        """Return the total size of both slices in bytes."""
         return sum(part.size_bytes for part in (self.before, self.after) if part is not None)
 
     @property
@@ -95,7 +95,8 @@ class ChangePlan:
     """The changes of a range.
 
     Attributes:
-        since, until: see `lakeformat.read.scan.Changes`.
+        since, until: exclusive start and inclusive end of the range: completion times in timeline layout 2, instant
+            times in layout 1.
         schema: the table's present columns; None if they are not known.
         changes: the changes by commit, in the order in which the commits completed.
     """
@@ -111,7 +112,7 @@ class ChangePlan:
         return pa.schema([]) if self.schema is None else self.schema
 
     def by_commit(self) -> Iterator[tuple[GroupChange, ...]]:
-        """Yield the changes of each commit, in order."""
+        """Yield for each commit, in order, the tuple of its changes."""
         for _, changes in groupby(self.changes, key=lambda change: change.instant_time):
             yield tuple(changes)
 
@@ -135,7 +136,7 @@ class ChangePlan:
 
 
 def find_shared_key_sets(changes: Sequence[GroupChange]) -> list[tuple[GroupChange, ...]]:
-    """Return sets of a commit's changes: in each set, one file group may delete a key that another one inserts.
+    """Return the sets of a commit's changes in which one file group may delete a key that another one inserts.
 
     Any two file groups may have the same key, except different buckets of one partition.
     """
@@ -175,7 +176,8 @@ def plan_changes(
     these partitions.
 
     Args:
-        as_of, hidden_times: limits of the visible timeline; see `TableContext.snapshot`.
+        as_of: newest visible instant; None for all.
+        hidden_times: times of instants that are treated as pending.
 
     Raises:
         InstantNotAvailableError: commits of the range have been archived, or files cleaned away.
@@ -190,7 +192,7 @@ def plan_changes(
 
     try:
         return _plan(context, config, load_timeline(), bounds)
-    except FileNotFoundError:  # The instant was archived while the timeline was read.
+    except FileNotFoundError:  # An instant was archived meanwhile: read again.
         return _plan(context, config, load_timeline(), bounds)
 
 
@@ -220,7 +222,7 @@ def _check_reach(context: TableContext, whole: Timeline, bounds: RangeBounds) ->
 
 
 class _Commits(dict[str, CommitMetadata]):
-    """Instant time -> metadata of the commit, read when it is looked up."""
+    """A mapping of instant time to the metadata of the commit, which is read at the first look-up."""
 
     def __init__(self, context: TableContext, whole: Timeline) -> None:
         super().__init__()
@@ -232,7 +234,7 @@ class _Commits(dict[str, CommitMetadata]):
 
 
 class _RangeSlices:
-    """The slices of the file groups that a range touches, at each of its commits."""
+    """The file slices, before and after each commit of a range, of the file groups that the range touches."""
 
     def __init__(
         self,
@@ -289,11 +291,11 @@ class _RangeSlices:
                 raise self._gone_error(missing, instant)
             inserts_only = all(stat.is_base and not stat.num_updates and not stat.num_deletes for stat in written)
             if self._config.change_logging is ChangeLogging.DATA_BEFORE and not missing:
-                logged = ()  # In this mode rows after are found by key, which is ambiguous for repeated keys.
+                logged = ()  # This mode finds rows after by key, which fails for repeated keys; use the slices.
             message = str(self._gone_error(missing, instant)) if missing else ""
             new = after.part(group) if all(stat.path in self._paths for stat in written) else None
             old, appended = before.part(group), self._find_appended_logs(group, written)
-            # Writers of bucket tables do not look up keys in files, so any row of their log files may be new.
+            # Writers of bucket tables do not look up keys, so their counts are not used: any logged row may be new.
             bucket = _find_bucket(group.file_id)
             counts_inserts = bool(old) and not (appended and bucket is not None)
             yield GroupChange(
@@ -323,7 +325,7 @@ class _RangeSlices:
         return _SlicesAt(snapshot, {each.group: each for each in slices})
 
     def _find_change_data(self, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
-        """Return the files of change data of a file group, if they hold images of all its changes; else ()."""
+        """Return the files of change data of a file group if they contain the rows of all its changes; else ()."""
         config = self._config
         if config.change_logging not in LOGGED_MODES or config.drops_partition_columns or self._version_session:
             return ()
@@ -342,7 +344,7 @@ class _RangeSlices:
         return found if len(found) == len(paths) else ()
 
     def _find_missing(self, stats: Sequence[WriteStat], before: FileSlice | None) -> str:
-        """Return the first file or version that the statistics name and that does not exist; "" if all exist."""
+        """Return the first file or file version that the statistics name but that does not exist; "" if all exist."""
         for stat in stats:
             others = [name for name in (stat.base_name, *stat.log_names) if name and not name.endswith(".cdc")]
             for path in (stat.path, *(join_path(stat.partition_path, name) for name in others)):
@@ -362,7 +364,7 @@ class _RangeSlices:
 
 @dataclass(frozen=True)
 class _SlicesAt:
-    """The slices at a point of the timeline, and the snapshot that says how they are read."""
+    """The file slices at a point of the timeline, and the snapshot whose rules they are read by."""
 
     snapshot: Snapshot
     slices: Mapping[FileGroupId, FileSlice]
@@ -383,7 +385,7 @@ def _find_bucket(file_id: str) -> int | None:
 
 
 def _touched_groups(metadata: CommitMetadata) -> tuple[FileGroupId, ...]:
-    """Return the file groups that a commit wrote or hid, including those that got only change data."""
+    """Return the file groups that a commit wrote or replaced, including those with only change data."""
     written = {FileGroupId(stat.partition_path, stat.file_id) for stat in metadata.all_stats()}
     hidden = {FileGroupId(path, id_) for path, ids in metadata.replaced.items() for id_ in ids}
     return tuple(sorted(written | hidden))

@@ -1,4 +1,4 @@
-"""Step 6: read splits as Arrow batches, filtered and with the columns of the query.
+"""Step 6 of a read (``docs/design/read-path.md``): read splits as Arrow batches with the query's rows and columns.
 
 Memory: one row group's pages of the columns read, plus two batches, each of up to `_MOST_BYTES`.
 """
@@ -26,11 +26,12 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["BATCH_ROWS", "read_split"]
 
+#: Maximum number of rows of a batch.
 BATCH_ROWS = 65_536
-#: Batches of less than half of either bound are joined: each batch has a fixed cost for its consumer, a millisecond in
-#: Spark.
+#: Maximum size of a joined batch, in bytes. Small batches are joined, because each batch has a fixed cost for its
+#: consumer, a millisecond in Spark.
 _BATCH_BYTES = 16 << 20
-#: Most decoded bytes of a batch, except for a single row that takes more.
+#: Maximum decoded size of a batch in bytes. Only a single row may take more.
 _MOST_BYTES = 32 << 20
 
 
@@ -45,12 +46,12 @@ def read_split(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the matching rows of a split, with exactly the query's columns, in batches of up to `BATCH_ROWS`.
 
-    Row groups whose statistics rule out a match are skipped here too, because the plan does not open every footer.
+    Row groups whose statistics rule out a match are skipped too, because the plan does not open every footer.
 
     Args:
         table: the table's schema, without meta columns.
         footers: footers that have been read already, by path.
-        threads: whether threads decode columns in parallel; see `row_batches`.
+        threads: whether threads decode columns in parallel, which takes a tenth more work.
 
     Raises:
         CorruptTableError: a file is missing or damaged; the message names the file.
@@ -85,7 +86,7 @@ def _batches(
     *,
     threads: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the matching rows in batches of any size, row group by row group."""
+    """Yield the matching rows in batches as they were read, not joined."""
     full = readable_schema(table, meta_columns=True)
     wanted_names = set(query.schema.names)
     needed = pa.schema([(query.schema if name in wanted_names else full).field(name) for name in query.file_columns()])
@@ -117,7 +118,7 @@ def _rows_of_file(
     *,
     threads: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in the row groups of a base file that may hold a match, with the file's column types.
+    """Yield the rows in the row groups of a base file that may contain a match, with the file's column types.
 
     Args:
         names: names of the needed columns.

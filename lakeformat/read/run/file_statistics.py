@@ -21,17 +21,17 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["NO_FOLDERS", "FileStatistics", "FolderValues", "file_statistics", "find_folder_values", "may_be_zero"]
 
-#: Most files without bounds in the index whose footers are read.
+#: If more files than this have no bounds in the index, their footers are not read.
 _MOST_FOOTERS: Final = 1024
 
 
 @dataclass(frozen=True)
 class FileStatistics:
-    """Files, and bounds of some of their columns, from the file index.
+    """The files of a read, and the bounds of some of their columns, from the file index.
 
     Attributes:
-        files: `FILE_COLUMNS`, a row per file.
-        bounds: by column path, an entry per file. A column without known bounds may be left out.
+        files: a table with `FILE_COLUMNS`, a row per file.
+        bounds: mapping of column path to bounds with an entry per file. A column without known bounds may be left out.
         without_nan: paths of float columns that are known to hold no NaN in any of the files.
     """
 
@@ -52,7 +52,7 @@ class FolderValues:
 
     Attributes:
         values: a row per folder, with the values of these columns.
-        rows: folder -> its row in ``values``. Folders that hold, or may hold, several values are left out.
+        rows: mapping of folder to its row number in ``values``. Folders that may have several values are left out.
     """
 
     values: pa.Table
@@ -72,7 +72,7 @@ def file_statistics(
     Args:
         kept: paths of the files; other files are left out.
         columns: paths of the columns whose bounds are requested, and their types.
-        predicate: the filter that chose the files. Shards of the index without a match need not be opened.
+        predicate: the filter that chose the files. It lets the index skip shards without a match.
     """
     wanted = pa.array(sorted(kept), pa.string())
     files, parts = [FILE_COLUMNS.empty_table()], list[dict[str, ColumnBounds]]()
@@ -92,7 +92,7 @@ def file_statistics(
 
 
 def may_be_zero(statistics: FileStatistics, column: str) -> bool:
-    """Tell whether any of the files may hold a zero in a float column, by its bounds."""
+    """Tell by bounds whether a float column may contain a zero in any of the files."""
     if column not in statistics.bounds:
         return True
     zero = Comparison(column, "=", pa.scalar(0.0, statistics.bounds[column].minimum.type))
@@ -128,9 +128,9 @@ def find_folder_values(
 ) -> FolderValues:
     """Find the folders in whose files some columns have one value. Statistics decide; folder names are not trusted.
 
-    A row may lie in a folder that names another value, if a global index does not move rows. A name may mean several
-    values, if dates become folders. Footers are read for files without statistics in the index, if these are few. A
-    column is left out if it varies in half of the folders or more.
+    If a global index does not move rows, a row may be in the folder of another value. If folders are made from dates, a
+    folder name may stand for several values. Footers are read for files without statistics in the index, if these are
+    few. A column is left out if it varies in half of the folders or more.
 
     Args:
         columns: names of columns of the table. Columns without bounds in ``statistics`` give no values.
@@ -156,7 +156,7 @@ def find_folder_values(
 def _find_one_value(
     bounds: ColumnBounds, rows: pa.Array, of_file: npt.NDArray[np.int64], folders: int
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Return, for each folder, a value of the column, and whether all rows of the folder are known to have it."""
+    """Return for each folder a value of the column, and whether all rows in the folder are known to have it."""
     nulls = bounds.null_count
     empty = pc.fill_null(pc.equal(nulls, rows), False)
     single = pc.fill_null(pc.and_(pc.equal(nulls, 0), pc.equal(bounds.minimum, bounds.maximum)), False)

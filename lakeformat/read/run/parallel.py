@@ -1,4 +1,4 @@
-"""A planned read in one process: threads read pieces of the splits in parallel, and the rows come out in order."""
+"""A planned read in one process: threads read pieces of the splits in parallel, and rows are returned in order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _END: Final = object()
 
 @dataclass(eq=False)
 class _Stream(Generic[T]):
-    """One iterator with its ready values and the step that makes the next one. Its steps never run in parallel."""
+    """An iterator, its values that wait for the consumer, and the step that computes its next value in a thread.
+
+    The steps of one iterator never run in parallel.
+    """
 
     values: Generator[T, None, None]
     size_of: Callable[[T], int]
@@ -41,7 +44,7 @@ class _Stream(Generic[T]):
     ended: bool = False
 
     def collect(self) -> None:
-        """Take the value of the step if it is done. Raise the error that it raised."""
+        """If the step is done, add its value to the ready values, or raise its error."""
         if self.step is not None and self.step.done():
             value = self.step.result()
             self.step = None
@@ -68,17 +71,17 @@ def read_in_order(
 ) -> Iterator[T]:
     """Yield all values of the first stream, then all of the second, and so on.
 
-    A step of a thread makes one value, so no thread waits for the consumer. If the caller stops in the middle or its
-    process ends, no thread remains. If the caller closes this iterator, the streams are closed.
+    Each step in a thread computes one value and ends, so no thread waits for the consumer. If the caller stops early or
+    its process ends, no thread remains. If the caller closes this iterator, the streams are closed.
 
-    Memory: the values that the caller has not taken yet, one value in the making per thread, and the values of the
-    early stream. No new value is begun while ``held`` values wait, or while the waiting values take more than
-    ``held_bytes``.
+    Memory: the values that wait for the caller, one value per thread that is being computed, and the values of the
+    early stream. No step begins while ``held`` values wait, or while the waiting values take more than ``held_bytes``;
+    only the stream whose values are returned next may still begin one.
 
     Args:
-        size_of: returns the bytes of a value.
-        early: a stream, also contained in ``streams``, whose first value takes long. Its first step begins before all
-            others.
+        threads: maximum number of streams that are read in parallel.
+        size_of: returns the size of a value in bytes.
+        early: one of ``streams``, whose first value takes long to compute. Its first step begins before all others.
 
     Raises:
         Exception: an error of a stream, maybe before the values of the streams ahead of it.
@@ -112,7 +115,7 @@ def read_in_order(
 
 
 def _begin_steps(active: deque[_Stream[T]], pool: ThreadPoolExecutor, held: int, held_bytes: int) -> None:
-    """Begin a step of each stream that has none, while there is room for its value."""
+    """Begin a step in each stream that has none, while the limits allow another value."""
     room = held - sum(len(stream.ready) + (stream.step is not None) for stream in active)
     if sum(sum(stream.sizes) for stream in active) > held_bytes:
         room = 0
@@ -128,8 +131,9 @@ _PIECE_BYTES: Final = 16 << 20
 #: If the slice with the most bytes of log files has at least this many, it is begun before all others.
 _HEAVY_LOGS: Final = 2 << 20
 _MOST_THREADS: Final = 8
-#: Batches per thread that wait for the consumer.
+#: Maximum number of batches per thread that wait for the consumer.
 _HELD: Final = 4
+#: Size of the waiting batches per thread, in bytes, above which no step begins.
 _HELD_BYTES: Final = 64 << 20
 
 Footers = Mapping[str, pq.FileMetaData]
@@ -147,12 +151,12 @@ def read_all(
     """Yield the rows of all splits in the order of the plan, for any number of cores.
 
     Memory: for each thread (one per core, at most `_MOST_THREADS`), the pages of one row group, the log files of one
-    slice, and `_HELD` batches of up to `BATCH_ROWS` rows; the waiting batches take about `_HELD_BYTES` at most. In
-    addition, the footers of one split, and the log files of the slice that has the most.
+    slice, and `_HELD` batches of up to `BATCH_ROWS` rows; the waiting batches of a thread take about `_HELD_BYTES` at
+    most. In addition, the footers of one split, and the log files of the slice that has the most.
 
     Args:
         shows: whether to show the progress, on a terminal or in a notebook.
-        to_the_end: whether all rows are wanted, so that the slice that takes longest may begin first.
+        to_the_end: whether all rows will be read. If so, the slice with the most log bytes begins first.
 
     Raises:
         CorruptTableError: a file is missing or damaged; the message names the file.
@@ -201,7 +205,7 @@ def _read_all(
 
 
 def _find_heaviest(plan: ReadPlan) -> SlicePart | None:
-    """Return the slice with the most bytes of log files, whose first row comes latest; None if they are few."""
+    """Return the slice with the most bytes of log files; None if these are less than `_HEAVY_LOGS`."""
     slices = (part for split in plan.splits for part in split.parts if isinstance(part, SlicePart))
     found = max(slices, key=lambda part: part.log_bytes, default=None)
     return found if found is not None and found.log_bytes >= _HEAVY_LOGS else None
@@ -210,7 +214,7 @@ def _find_heaviest(plan: ReadPlan) -> SlicePart | None:
 def _show_progress(
     rows: Generator[pa.RecordBatch, None, None], piece: Split, shown: Progress, seen: set[str]
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the rows and show the progress. Bytes and files of the piece count after its last row."""
+    """Yield the rows and show the progress. The bytes and files of the piece are added after its last row."""
     with closing(rows):
         for batch in rows:
             yield batch
@@ -229,10 +233,10 @@ def _is_small(part: FilePart) -> bool:
 
 
 def _cut_pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[tuple[Split, Footers]]:
-    """Yield the split in pieces of about `_PIECE_BYTES`, each with the footers that were opened to cut it.
+    """Cut the split into pieces of about `_PIECE_BYTES`. Yield each with the footers that were read to cut it.
 
     Args:
-        alone: a part that becomes a piece of its own.
+        alone: a part that becomes a separate piece; None for no such part.
     """
     footers: dict[str, pq.FileMetaData] = {}
     parts: list[Part] = []

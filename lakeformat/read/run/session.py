@@ -45,16 +45,16 @@ __all__ = ["Matches", "ReadPlan", "find_matches", "nan_free_columns", "plan_read
 
 
 def nan_free_columns(bounds: Mapping[str, ColumnBounds], files: npt.NDArray[np.int64]) -> list[tuple[str, ...]]:
-    """Return, for each of these files, the paths of the float columns that are known to hold no NaN in it.
+    """Return for each of some files the paths of the float columns that are known to contain no NaN in the file.
 
     Args:
-        bounds: by column path, an entry per file.
+        bounds: mapping of column path to bounds with an entry per file.
         files: row numbers of the files in ``bounds``.
     """
     flags = [(path, of.nan_free[files]) for path, of in bounds.items() if pa.types.is_floating(of.minimum.type)]
     if not flags:
         return [()] * len(files)
-    known: dict[tuple[bool, ...], tuple[str, ...]] = {}  # Most files have the same flags.
+    known: dict[tuple[bool, ...], tuple[str, ...]] = {}  # Share tuples: most files have equal flags.
     found = []
     for row in zip(*(column.tolist() for _, column in flags), strict=True):
         if row not in known:
@@ -65,14 +65,14 @@ def nan_free_columns(bounds: Mapping[str, ColumnBounds], files: npt.NDArray[np.i
 
 Flags = npt.NDArray[np.bool_]
 
-#: The plan opens the footers of files that are not in the index only if at most this many are not. Otherwise the tasks
-#: prune the row groups of these files.
+#: Maximum number of files without bounds in the index whose footers the plan opens. If there are more, the tasks prune
+#: the row groups of these files.
 _MOST_FOOTERS: Final = 1024
-#: Footers that are in memory at a time.
+#: Number of footers that are read together and kept in memory at a time.
 _FOOTERS_AT_A_TIME: Final = 256
-#: Splits are not made smaller than this to reach the number that the caller wants.
+#: Minimum bytes to read per split when splits are made smaller to reach the requested number of splits.
 _SMALL_SPLIT_BYTES: Final = 4 << 20
-#: Least share of a file's bytes that a read of few columns is estimated to cost.
+#: Minimum for the estimated share of a file's bytes that a read of few columns costs.
 _LEAST_SHARE: Final = 1 / 64
 
 
@@ -83,6 +83,9 @@ class ReadPlan:
 
     Attributes:
         splits: the parts to read.
+        files, bytes: the live file slices and their size, before pruning.
+        files_after_names, bytes_after_names: those left after pruning by partition values and names.
+        files_after_stats, bytes_after_stats: those left after pruning by statistics.
         bytes_after: bytes of the row groups to read, and of the log files that are merged with them.
         row_groups, row_groups_after: row groups before and after pruning, of the base files whose footers were opened,
             including those with log files; None if no footer was opened.
@@ -144,7 +147,7 @@ def plan_read(
 
     Args:
         split_bytes: bytes of the read columns in each split.
-        at_least: make about this many splits, as long as each has a few megabytes to read.
+        at_least: requested number of splits. Splits are made smaller to reach it, but not below a few megabytes.
         count_row_groups: whether to open all footers, for exact numbers of row groups.
 
     Raises:
@@ -207,12 +210,12 @@ def _estimate_share(storage: Storage, sample: BaseFile, snapshot: Snapshot, quer
 
 @dataclass
 class _Candidates:
-    """The files that may hold a match.
+    """The files that may contain a matching row, by names and the file index.
 
     Attributes:
-        files: base files without log files: `FILE_COLUMNS`.
+        files: the base files without log files, as a table with `FILE_COLUMNS`.
         in_index: for each file, whether the index has bounds of the filter's columns.
-        nan_free: for each file, `FilePart.nan_free`.
+        nan_free: for each file, the paths of the filter's float columns that contain no NaN in it.
         slices: slices with log files.
         files_by_name, bytes_by_name: number of slices, and their bytes, after pruning by name.
     """
@@ -273,7 +276,7 @@ def _find_candidates(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, 
 
 
 def _find_folder_proven(storage: Storage, snapshot: Snapshot, portion: Portion, doubted: Flags, merged: Flags) -> Flags:
-    """Return a flag per doubted slice: whether all its rows are proven to have the partition values of their folder."""
+    """Return a flag for each doubted slice: whether all its rows are proven to have their folder's partition values."""
     alone = file_objects(portion.files.filter(pa.array(doubted & ~merged)))
     pieces = {at: each for at, each in enumerate(portion.slices or ()) if each is not None and doubted[at]}
     for at, base in zip(np.flatnonzero(doubted & ~merged).tolist(), alone, strict=True):
@@ -289,10 +292,10 @@ def _prune_row_groups(
     *,
     filtered: bool,
 ) -> tuple[list[list[FilePart]], int, int]:
-    """Return the row groups of each file that may hold a match, and the numbers of row groups before and after.
+    """Return for each file a part per row group that may match, and the numbers of row groups before and after.
 
     Args:
-        files: each file with a part for all of it.
+        files: each file, with a part that covers the whole file.
     """
     if not files or snapshot.schema is None:
         return [], 0, 0
@@ -322,9 +325,10 @@ def _prune_row_groups(
 
 @dataclass(frozen=True, slots=True)
 class _PrunedSlices:
-    """The slices with log files to read.
+    """The slices with log files that must be read.
 
     Attributes:
+        parts: these slices.
         row_groups, row_groups_left: row groups before and after pruning, of base files whose footers were opened.
         skipped_bytes: bytes of the row groups that need not be read.
     """
@@ -344,7 +348,7 @@ def _prune_slices(
     filtered: bool,
     exact: bool,
 ) -> _PrunedSlices:
-    """Return the slices that the filter leaves. If there are very many slices, leave the check to the tasks."""
+    """Return the slices that may match the filter. If there are more than `_MOST_FOOTERS`, return all unchecked."""
     parts = [SlicePart(each, snapshot.merge_rules(each)) for each in slices]
     if not filtered or snapshot.schema is None or (len(slices) > _MOST_FOOTERS and not exact):
         return _PrunedSlices(parts)
@@ -370,10 +374,10 @@ _UNCUT: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The live slices that hold a match.
+    """The live file slices that contain a matching row.
 
     Attributes:
-        counts: files left after each pruning step, for the report.
+        counts: mapping of pruning step to the number of slices left after it.
     """
 
     slices: Sequence[FileSlice]
@@ -381,12 +385,12 @@ class Matches:
 
 
 def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, skipping: bool = True) -> Matches:
-    """Find the live slices with a match. Prune as reads do, then read the filter's columns up to the first match.
+    """Find the live slices with a matching row. Prune as reads do, then read each slice up to its first match.
 
     Memory: per thread, the filter's columns of one batch.
 
     Args:
-        predicate: bound to the meta columns and the table's, as readers see them.
+        predicate: the condition, bound to the meta columns and the table's columns as readers see them.
         skipping: whether names and statistics may rule out files and row groups.
 
     Raises:
@@ -421,14 +425,14 @@ def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, 
 
 
 def _path_of(piece: FileSlice) -> str:
-    """Return the path by which a read plan names the slice: its base file, else its first log file."""
+    """Return the path that identifies a slice in a read plan: its base file's, else its first log file's."""
     return (piece.base or piece.logs[0]).path
 
 
 def prove_folder_values(storage: Storage, timeline: Timeline, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
     """Return a flag per slice: whether commits prove that its rows have the partition values of their folder.
 
-    The proof for a log file needs one single commit that wrote all of it.
+    A log file is proven only if exactly one commit wrote it, with the size that it has now.
     """
     store = TimelineStore(storage)
     store.load()

@@ -1,9 +1,9 @@
-"""A verified read: it reads everything, and counts the rows that skipping would have lost.
+"""A verified read: it reads all files, and counts the rows that a read with data skipping would have lost.
 
-Skipping leaves out whole files and row groups and changes no row. So the rows that it returns of a file are a part of
-those that the filter selects there, and equal counts mean equal rows. Each task checks the files of its own split, so a
-verified read scales like any other. It costs a read without skipping, plus a read of the filter's columns with
-skipping. Memory: that of a read.
+Skipping leaves out whole files and row groups and changes no row. So of each file, a read with skipping returns a
+subset of the rows that the filter selects, and equal counts mean equal rows. Each task checks the files of its own
+split, so a verified read scales like any other. It costs a read without skipping, plus a read of the filter's columns
+with skipping. Memory: that of a read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["VerifiedSplit", "plan_verified", "read_verified", "read_verified_split"]
 
-#: Most files that an error names.
+#: Maximum number of files that an error message names.
 _NAMED = 3
 
 
@@ -33,8 +33,8 @@ class VerifiedSplit:
     """The portion of a table that one task reads and checks. Picklable.
 
     Attributes:
-        split: the portion, nothing skipped.
-        kept: the parts of its files that skipping leaves.
+        split: the portion without skipping.
+        kept: the parts of the same files that a read with skipping would read.
     """
 
     split: Split
@@ -44,7 +44,7 @@ class VerifiedSplit:
 def plan_verified(
     storage: Storage, snapshot: Snapshot, query: ReadQuery, *, split_bytes: int, at_least: int = 1
 ) -> tuple[VerifiedSplit, ...]:
-    """Plan splits of the whole table, each with the parts that skipping leaves; see `plan_read` for the arguments."""
+    """Plan splits of the whole table, each with the parts that skipping leaves. Arguments as in `plan_read`."""
     whole = replace(query, skipping=False)
     everything = plan_read(storage, snapshot, whole, split_bytes=split_bytes, at_least=at_least)
     skipping = replace(query, skipping=True)
@@ -77,7 +77,7 @@ def read_verified_split(
         for batch in read_split(storage, Split((part,)), whole, table):
             held += batch.num_rows
             yield batch
-        if columns and held:  # A filter without columns skips nothing.
+        if columns and held:  # Nothing to check: without columns, nothing is skipped.
             kept = tuple(_intersect(part, other) for other in verified.kept if other.path == part.path)
             found = sum(batch.num_rows for batch in read_split(storage, Split(kept), narrow, table))
             if found != held:
@@ -100,7 +100,7 @@ def read_verified(
 
 
 def _intersect(part: Part, other: Part) -> Part:
-    """Return the row groups that both parts of one file have. A slice with log files is always read whole."""
+    """Return a part with the row groups that both parts of one file have; for a slice, return `other`."""
     if isinstance(part, SlicePart) or isinstance(other, SlicePart):
         return other
     if part.row_groups is None or other.row_groups is None:

@@ -1,4 +1,4 @@
-"""Views of a snapshot for validators, and the aggregates of a pre-commit query on them.
+"""Views of a snapshot for pre-commit validators, and the evaluation of their aggregate queries.
 
 Memory of an aggregate: one batch, and for ``count(distinct ...)`` the distinct values.
 """
@@ -102,7 +102,7 @@ def _check_aggregate(part: Aggregate, column: str, schema: pa.Schema, cannot: st
 
 
 def evaluate(select: Select, rows: TableView) -> tuple[Any, ...]:
-    """Return a value for each aggregate; None if there are no values."""
+    """Return the value of each aggregate over the rows that the query selects; None for one without values."""
     parts = [_RunningAggregate(part) for part in select.aggregates]
     if select.where == Always(True) and all(part.column is None for part in select.aggregates):
         return tuple(rows.count() for _ in parts)
@@ -157,7 +157,7 @@ def _length(values: pa.Array | None) -> int:
 
 
 def _exact_sum(values: pa.Array) -> Any:
-    """Return the sum. Integers and decimals are added without overflow."""
+    """Return the sum. Add integers and decimals in wide decimals, so that they do not overflow."""
     kind = values.type
     if pa.types.is_integer(kind):
         return int(pc.sum(values.cast(pa.decimal128(38, 0))).as_py())
@@ -169,7 +169,7 @@ def _exact_sum(values: pa.Array) -> Any:
 def _least_or_greatest(running: _RunningAggregate, values: pa.Array) -> Any:
     found = pc.min_max(values)[running.aggregate.function].as_py()
     if pa.types.is_floating(values.type):
-        # Spark's order puts NaN above all numbers; Arrow leaves it out.
+        # In Spark, NaN is greater than all numbers; Arrow ignores it.
         nans = int(pc.sum(pc.is_nan(values)).as_py())
         if nans and (running.aggregate.function == "max" or nans == len(values)):
             return math.nan
@@ -186,7 +186,7 @@ def _extreme(function: str, values: Iterable[Any]) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as text, as a row of Spark shows it."""
+    """Return a value as the text that Spark shows for it in a row."""
     if value is None:
         return "null"
     if isinstance(value, bool):

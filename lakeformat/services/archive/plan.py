@@ -1,9 +1,9 @@
 """The choice of instants to archive. Pure (Hudi: ``TimelineArchiverV1.getCommitInstantsToArchive``).
 
-A file whose instant is older than the oldest active write counts as committed. Therefore nothing is archived past a
-pending write or a write that is about to begin: the newest completed commit before it stays. Commits are archived
-oldest first. A commit that replaced file groups stays while files of these groups exist, because without it their rows
-would reappear.
+Readers count a file as committed if its instant is older than the timeline's oldest write. A pending write, or a write
+that is about to begin, must not count as committed. Therefore the newest completed commit before it, and all later
+commits, stay. Commits are archived oldest first. A commit that replaced file groups stays while files of these groups
+exist, because without it their rows would reappear.
 
 Hudi counts commits and cleans separately, so that its defaults keep 30 commits and 30 cleans. Every instant costs
 readers and writers the same, so lakeformat counts them together.
@@ -29,9 +29,10 @@ class ArchiveLimits:
     """Limits of the timeline's length.
 
     Attributes:
-        least: number of commits that stay.
-        most: archive only if there are more commits, cleans and rollbacks than this.
-        beyond_savepoint: whether to archive commits that are newer than a savepoint, which itself stays.
+        least: minimum number of commits that stay.
+        most: maximum number of commits, cleans and rollbacks together; commits are archived only if there are more.
+        beyond_savepoint: whether to archive commits that are newer than the oldest savepoint; commits with a savepoint
+            always stay.
         before: archive only commits before this instant time.
     """
 
@@ -44,14 +45,14 @@ class ArchiveLimits:
 def archive_limits(
     options: Options, requested: tuple[int | None, int | None] = (None, None), cleaned_to: str = ""
 ) -> ArchiveLimits:
-    """Return the limits that the arguments set, else the options.
+    """Return the limits that the caller requested; those not requested come from the options.
 
     Args:
-        requested: least and most commits that the caller requested; None for the option's value.
-        cleaned_to: the oldest commit that the last clean kept readable.
+        requested: the requested ``least`` and ``most`` of `ArchiveLimits`; None for the option's value.
+        cleaned_to: instant time of the oldest commit that the last clean kept readable; "" if there was no clean.
 
     Raises:
-        InvalidInputError, InvalidOptionError: the most is not greater than the least.
+        InvalidInputError, InvalidOptionError: ``most`` is not greater than ``least``, or ``least`` is below 1.
     """
     least = options[MIN_COMMITS] if requested[0] is None else requested[0]
     most = options[MAX_COMMITS] if requested[1] is None else requested[1]
@@ -69,7 +70,7 @@ def archive_limits(
 def extend_for_cleaning(
     limits: ArchiveLimits, timeline: Timeline, retention: Retention, earliest: Instant | None
 ) -> ArchiveLimits:
-    """Raise the limits so that the commits that cleaning keeps readable stay, and the commit before them.
+    """Return limits under which the commits that cleaning keeps readable, and the commit before them, stay.
 
     Args:
         earliest: the oldest commit that cleaning keeps readable; None if all stay readable.
@@ -93,10 +94,10 @@ def choose_instants(
     """Return the completed instants to archive now, oldest first.
 
     Args:
-        claimed: times of lakeformat's writes that are about to be on the timeline.
-        trigger_start: instants from this time on stay, because the trigger of compaction counts them.
-        has_replaced_files: tells whether files are left of the groups that a replacecommit replaced.
-        most: most commits to return.
+        claimed: times of lakeformat's writes that have reserved an instant time but may not be on the timeline yet.
+        trigger_start: instants from this time on stay, because they decide when a compaction is due.
+        has_replaced_files: returns whether files of the groups that a replacecommit replaced still exist.
+        most: maximum number of commits to return; also the maximum number of cleans and rollbacks together.
     """
     commits = timeline.commits
     chosen: list[Instant] = []
@@ -127,7 +128,7 @@ def _find_first_kept(timeline: Timeline, limits: ArchiveLimits, claimed: frozens
     saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
     stop = min(saved, default="~")
     if limits.beyond_savepoint:
-        # Readers take the oldest commit without a savepoint as the start of the timeline, so one such commit stays.
+        # For readers the timeline starts at its oldest commit without a savepoint, so at least one such commit stays.
         stop = max((commit.time for commit in timeline.commits if commit.time not in saved), default="")
     pending = min([*claimed, *(instant.time for instant in timeline.pending_writes)], default=None)
     if pending is not None:
@@ -139,9 +140,10 @@ def _find_first_kept(timeline: Timeline, limits: ArchiveLimits, claimed: frozens
 def _choose_cleans_and_rollbacks(timeline: Timeline, limits: ArchiveLimits, first: str) -> list[Instant]:
     """Return the cleans and rollbacks to archive.
 
-    These are all cleans except the last, and the rollbacks older than the commits that stay. If there are more
-    rollbacks than the limit, the oldest rollbacks are archived in any case. Hudi also keeps the cleans that are younger
-    than the oldest commit, but no reader needs them.
+    If commits are archived or the timeline is too long, these are all cleans except the last. If commits are archived,
+    these are also the rollbacks older than the commits that stay. If there are more than ``limits.least`` rollbacks,
+    the oldest surplus rollbacks are archived in any case. Hudi also keeps the cleans that are younger than the oldest
+    commit, but no reader needs them.
 
     Args:
         first: time of the oldest commit that stays; "" if no commit is archived.

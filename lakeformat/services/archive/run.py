@@ -1,8 +1,9 @@
 """Archiving of instants (Hudi: ``TimelineArchiver``).
 
-All steps happen under the lock, for a limited number of instants at a time. The archive is written first, whole. Then
-the instants' requested and inflight files are deleted, then the completed ones, oldest first. A crash can therefore
-leave instants in both places, but never a gap, and never an instant that looks pending.
+All steps happen under the lock, for a limited number of instants at a time. First these
+instants are written to the archive. Then their requested and inflight files are deleted, then their completed files,
+oldest first. A crash can therefore leave instants both in the archive and on the timeline, but no instant is lost, and
+no completed instant looks pending.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = ["ArchiveResult", "ArchiveSession"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
-#: Most commits archived at once: their metadata is in memory, and in one file of the archive.
+#: Maximum number of commits archived at once. Their metadata is in memory together, and becomes one archive file.
 _AT_ONCE: Final = 200
-#: How many deletes run at once.
+#: Maximum number of files that are deleted in parallel.
 _DELETE_THREADS: Final = 16
 
 
@@ -76,12 +77,12 @@ class ArchiveSession:
         """Archive the instants that are due.
 
         Args:
-            least, most: number of commits that stay, and the number above which to archive; by default the options'
-                values.
-            checks_first: check without the lock first, and return if nothing is due.
+            least: minimum number of commits that stay; by default the option's value.
+            most: commits are archived only if the timeline has more than this; by default the option's value.
+            checks_first: whether to check first without the lock, and return without locking if nothing is due.
 
         Raises:
-            CorruptTableError: an instant's file is damaged; it and all later ones stay.
+            CorruptTableError: an instant's file is damaged; this instant and all later ones stay on the timeline.
             LockTimeoutError: another writer held the lock for too long.
         """
         config = self.store.config()
@@ -125,7 +126,7 @@ class ArchiveSession:
         return extend_for_cleaning(limits, timeline, retention, earliest) if self.options[CLEANS] else limits
 
     def _has_replaced_files(self, commit: Instant) -> bool:
-        """Tell whether files are left of the groups that a commit replaced; then they must be cleaned first."""
+        """Tell whether files of the groups that a commit replaced exist; a clean must delete them before archiving."""
         for path, ids in self.store.read_commit(commit).replaced.items():
             hidden = frozenset(ids)
             for entry in self.storage.list(path) if hidden else ():
@@ -137,9 +138,9 @@ class ArchiveSession:
     def _archive_batch(
         self, config: TableConfig, requested: tuple[int | None, int | None]
     ) -> tuple[Sequence[Instant], str]:
-        """Archive at most as many instants as one archive file takes, under the lock.
+        """Archive the oldest instants that are due, with at most `_AT_ONCE` commits. Call under the lock.
 
-        Return the instants and "". If none is archived, return an empty tuple and the reason.
+        Return the archived instants and "". If none is archived, return an empty tuple and the reason.
         """
         before = self.store.load(config.archive_folder)
         pending = next((i for i in before.pending if i.action in {Action.RESTORE, Action.ROLLBACK}), None)
@@ -151,7 +152,7 @@ class ArchiveSession:
         if not chosen:
             return (), "nothing is old enough to archive"
         entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
-        # Read the manifest first: the commits that prove it may be archived below.
+        # Find the file index's manifest now: the commits that prove that it is complete may be archived below.
         manifest = find_provable_manifest(self.store, before)
         write_clustering_note(self.store, before, chosen)
         self._write(config, [self._read(config, instant, entries) for instant in chosen])
@@ -201,12 +202,15 @@ class ArchiveSession:
             self.storage.delete(self.store.path(instant))
 
 
-#: Completed action -> the pending actions that complete as it.
+#: Maps an action of completed instants (commit) to the actions of its requested and inflight files (compaction).
 _PLANS: Final = {done: tuple(p for p, as_ in COMPLETES_AS.items() if as_ is done) for done in COMPLETES_AS.values()}
 
 
 def _find_trigger_start(timeline: Timeline, config: TableConfig, due_after: int) -> str:
-    """Return the oldest instant that the compaction trigger needs (Hudi: ``getOldestInstantToRetainForCompaction``)."""
+    """Return the time of the oldest instant that decides when a compaction is due; "~" if there is none.
+
+    Source: Hudi's ``getOldestInstantToRetainForCompaction``.
+    """
     if config.table_type is not TableType.MERGE_ON_READ:
         return "~"
     last = max((commit.time for commit in timeline.commits if commit.action is Action.COMMIT), default="")

@@ -1,9 +1,9 @@
 """Inputs of a clean's plan: the partitions to search, their files, and the files to keep.
 
-A note of the last search lets the next search skip unchanged partitions. A clean that finds nothing leaves nothing on
-the timeline, as in Hudi. The note records its search in lakeformat's own folder, so that a table that only grows is not
-searched in full after every commit. The note may be lost: then all partitions are searched. It decides only where to
-search, never what is deleted.
+The search note, a file in lakeformat's own folder, records the last search, so that the next search can skip unchanged
+partitions. The timeline cannot record it: as in Hudi, a clean that finds no files leaves no instant. Without the note,
+a table that only grows would be searched in full after every commit. If the note is lost, all partitions are searched.
+The note decides only where to search, never what is deleted.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ __all__ = [
 ]
 
 _PATH: Final = own_path("cleaned")
-#: Hudi's key in a clean's ``extraMetadata`` for the savepoints known to the clean.
+#: Hudi's key in a clean's ``extraMetadata``. Its value lists the savepoints that existed when the clean was planned.
 SAVEPOINTS: Final = "savepointed_timestamps"
 
 
 @dataclass(frozen=True, slots=True)
 class LastSearch:
-    """How far the last search for old files got.
+    """What the last search for files to delete covered.
 
     Attributes:
-        earliest: all files that only older instants needed are deleted; "" if there was no search.
-        commits: times of the commits known to the search; None if they were not noted for this retention.
-        savepoints: times of the savepoints known to the search.
+        earliest: instant time; the files that only older instants needed are deleted. "" if there was no search.
+        commits: times of the commits on the timeline at the search; None if they are unknown, or were recorded for
+            another retention.
+        savepoints: times of the savepoints on the timeline at the search.
     """
 
     earliest: str = ""
@@ -56,7 +57,7 @@ class LastSearch:
 
 
 def read_last_search(storage: Storage, clean: CleanMetadata | None, retention: Retention) -> LastSearch:
-    """Return the last search, from the last clean on the timeline and the note."""
+    """Return the last search, as the newest clean's metadata (None if there is none) and the search note record it."""
     noted = _read_note(storage)
     if noted is not None and noted["again"]:
         return LastSearch()
@@ -65,7 +66,7 @@ def read_last_search(storage: Storage, clean: CleanMetadata | None, retention: R
     savepoints = frozenset(filter(None, listed.split(",")))
     if noted is None:
         return LastSearch(cleaned, None, savepoints)
-    # If both reached the same commit, the note is newer, because every search writes it.
+    # If clean and note name the same commit, the note is newer, because every search writes the note.
     savepoints = frozenset(noted["savepoints"]) | (savepoints if cleaned > noted["earliest"] else frozenset())
     commits = frozenset(noted["commits"]) if noted["kept"] == _retention_text(retention) else None
     return LastSearch(max(cleaned, noted["earliest"]), commits, savepoints)
@@ -74,10 +75,10 @@ def read_last_search(storage: Storage, clean: CleanMetadata | None, retention: R
 def write_search_note(
     storage: Storage, search: LastSearch, retention: Retention, *, searches_all: bool = False
 ) -> None:
-    """Write the note unless it has these values already.
+    """Write the search note, unless the stored note has the same content.
 
     Args:
-        searches_all: whether to search everything the next time, because some old files are left for the next clean.
+        searches_all: whether the next search must cover all partitions, because this clean leaves some old files.
     """
     document = {
         "earliest": search.earliest,
@@ -110,7 +111,7 @@ def list_savepoints(timeline: Timeline) -> tuple[Instant, ...]:
 
 
 def read_delete_constraints(store: TimelineStore, timeline: Timeline) -> DeleteConstraints:
-    """Return the restrictions on deleting files that hold whatever the policy is.
+    """Return the restrictions on deleting files that apply under every policy.
 
     Raises:
         CorruptTableError: a savepoint or plan cannot be read; then nothing may be deleted.
@@ -137,12 +138,12 @@ def read_delete_constraints(store: TimelineStore, timeline: Timeline) -> DeleteC
 def find_changed_partitions(
     store: TimelineStore, timeline: Timeline, earliest: str | None, last: LastSearch
 ) -> frozenset[str] | None:
-    """Return the partitions in which files may have become old since the last search; None means all partitions.
+    """Return the partitions in which files may have become deletable since the last search; None means all partitions.
 
-    If the policy is commits or hours, only commits before ``earliest`` count: those from the last search's ``earliest``
-    on, and older ones that the last search did not know (Hudi:
-    ``CleanPlanner.getPartitionPathsForIncrementalCleaning``). If the policy is versions, all commits count that the
-    last search did not know.
+    These are the partitions that certain commits wrote to. If the policy is commits or hours, these are commits before
+    ``earliest``: those from the last search's ``earliest`` on, and older ones that the last search did not cover (Hudi:
+    ``CleanPlanner.getPartitionPathsForIncrementalCleaning``). If the policy is versions, these are all commits that the
+    last search did not cover.
 
     Args:
         earliest: time of the earliest commit to retain; None if the policy is versions.
@@ -194,14 +195,20 @@ def _walk_folders(store: TimelineStore, folder: str) -> Iterator[tuple[str, Sequ
             yield from _walk_folders(store, entry.path)
 
 
-#: A function from the log files of a file group, and the instant times of the group's base files, oldest first, to the
-#: base instant of each log file's slice; None for a log file that belongs to no slice.
+#: Function that finds the slices of a file group's log files. Its arguments are the names of the log files, and the
+#: instant times of the group's base files, oldest first. For each log file it yields the base instant of the slice, or
+#: None if the log file belongs to no slice.
 _SliceRule = Callable[[Sequence[LogFileName], Sequence[str]], Iterable[str | None]]
 
 
 @dataclass(frozen=True)
 class _SliceSorter:
-    """Assigns the files of a folder to slices."""
+    """Assigns the files of a folder to slices.
+
+    Attributes:
+        names: returns the names of the files that the active commit of an instant time wrote.
+        slice_rule: the rule of the table's timeline layout for log files.
+    """
 
     timeline: Timeline
     names: Callable[[str], Collection[str]]
@@ -234,13 +241,13 @@ class _SliceSorter:
         return PartitionFiles(path, groups, others)
 
     def _is_committed(self, base: BaseFileName) -> bool:
-        """Tell whether the base file is committed. A commit on the active timeline must name the file."""
+        """Tell whether the base file is committed. If its commit is on the active timeline, the commit must name it."""
         time = base.instant_time
         active = time in self.timeline.commit_times
         return str(base) in self.names(time) if active else self.timeline.is_committed(time)
 
     def _add_logs(self, slices: dict[str, list[CleanedFile]], logs: Sequence[tuple[LogFileName, CleanedFile]]) -> int:
-        """Add log files to the slices. Return how many belong to no slice."""
+        """Add a file group's log files to its slices, keyed by base instant. Return the number that fit no slice."""
         left = 0
         plain = [(name, file) for name, file in logs if not name.is_cdc]
         for (_, file), time in zip(plain, self.slice_rule([name for name, _ in plain], sorted(slices)), strict=True):
@@ -258,9 +265,9 @@ class _SliceSorter:
 
 
 def _make_layout1_rule(timeline: Timeline) -> _SliceRule:
-    """Return the rule up to table version 6: a log file's name has the base instant of its slice.
+    """Return the slice rule up to table version 6, where a log file's name contains the base instant of its slice.
 
-    The slice of a pending compaction's instant counts too.
+    The slice may also be one that a pending compaction has opened, without a base file yet.
     """
     compactions = {i.time for i in timeline.pending if i.action is Action.COMPACTION}
 
@@ -274,7 +281,7 @@ def _make_layout1_rule(timeline: Timeline) -> _SliceRule:
 
 @dataclass(frozen=True)
 class _Layout2Rule:
-    """The rule from table version 8 on.
+    """The slice rule from table version 8 on.
 
     A log file belongs to the newest base file that began before the log file's commit completed. If there is no such
     base file, the log file belongs to the slice of the group's first log commit.

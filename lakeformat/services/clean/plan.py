@@ -1,10 +1,10 @@
 """The choice of commits to keep readable, and of files to delete. Pure (Hudi: ``CleanPlanner``, ``CleanerUtils``).
 
-By commits and by hours, a slice stays if it began at the earliest commit to retain or later, or if it is the newest
-slice before that commit, which the table at that commit needs. By versions, the newest slices stay. All unsaved slices
-of a replaced file group either stay or go together. These always stay: the newest slice of a group that is not
-replaced, slices that a savepoint names, slices that a pending compaction reads, and files that cannot be assigned to a
-slice.
+If the policy is commits or hours, a slice stays if it began at the earliest commit to retain or later, or if it is the
+newest slice before that commit, which the table at that commit needs. If the policy is versions, the newest slices
+stay. The slices of a replaced file group are deleted together, except those that a savepoint names. These always stay:
+the newest slice of a group that is not replaced, slices that a savepoint names, slices that a pending compaction reads,
+and files that cannot be assigned to a slice.
 """
 
 from __future__ import annotations
@@ -59,10 +59,11 @@ _COUNTED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much is kept.
+    """How many commits, hours or versions a clean keeps.
 
     Attributes:
-        count: number of commits, of hours, or of versions of each file group.
+        policy: what is counted.
+        count: number of commits, of hours, or of versions of each file group to keep.
     """
 
     policy: Policy
@@ -72,7 +73,7 @@ class Retention:
 def choose_retention(
     options: Options, commits: int | None = None, hours: int | None = None, versions: int | None = None
 ) -> Retention:
-    """Return the retention of the argument given, else of the options.
+    """Return the retention that the only argument given sets; without one, the retention that the options set.
 
     Raises:
         InvalidInputError: more than one argument is given, or a count is below 1.
@@ -100,7 +101,8 @@ def find_earliest_to_retain(
     Source: Hudi's ``CleanerUtils.getEarliestCommitToRetain``.
 
     Args:
-        zone: time zone of the timeline.
+        now_ms: current time in milliseconds since the epoch.
+        zone: time zone of the timeline's instant times; None is the zone of this process.
     """
     if retention.policy is Policy.VERSIONS:
         return None
@@ -119,7 +121,7 @@ def find_earliest_to_retain(
 @public
 @dataclass(frozen=True, slots=True)
 class CleanedFile:
-    """A file to delete: its path, relative to the table, and its bytes."""
+    """A file to delete: its path, relative to the table, and its size in bytes."""
 
     path: str
     size_bytes: int
@@ -132,7 +134,7 @@ class CleanedFile:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """All files of one file slice: base file, log files, change data."""
+    """All files of one file slice (base file, log files, change data), and the slice's base instant."""
 
     instant: str
     files: tuple[CleanedFile, ...]
@@ -143,8 +145,9 @@ class PartitionFiles:
     """Contents of one partition's folder.
 
     Attributes:
-        groups: file id -> committed slices, newest first.
-        others: number of entries that belong to no slice: files of pending writes, foreign files.
+        groups: maps file id to the group's committed slices, newest first.
+        others: number of entries that belong to no slice, such as files of pending writes. If there are
+            any, the folder is not removed.
     """
 
     path: str
@@ -157,9 +160,9 @@ class DeleteConstraints:
     """Restrictions on deleting files, read from the timeline.
 
     Attributes:
-        replaced: group -> time of the replacecommit that replaced it.
-        saved: partition path -> file names that savepoints hold.
-        compacting: group -> base instant of the oldest slice that a pending compaction reads.
+        replaced: maps each replaced file group to the instant time of the commit that replaced it.
+        saved: maps partition path to the names of files that savepoints name.
+        compacting: maps file group to the base instant of the oldest slice that a pending compaction reads.
     """
 
     replaced: Mapping[FileGroupId, str] = field(default_factory=dict)
@@ -172,7 +175,7 @@ class FilesToDelete:
     """Files to delete in one partition.
 
     Attributes:
-        is_whole: whether nothing is left afterwards, so that the folder is removed too.
+        is_whole: whether the deletion leaves no other file in the partition, so that its folder is removed too.
     """
 
     path: str
@@ -210,10 +213,10 @@ def choose_files(
 def _choose_old_versions(slices: Sequence[Slice], count: int, compacting: str | None) -> Sequence[Slice]:
     """Return the slices that are older than the newest ``count`` slices.
 
-    If a pending compaction reads slices of the group, these slices and all newer ones count as one.
+    If a pending compaction reads slices of the group, these slices and all newer slices stay, and count as one version.
 
     Args:
-        slices: slices that no savepoint holds, newest first.
+        slices: slices without files that a savepoint names, newest first.
         compacting: base instant of the oldest slice that a pending compaction reads; None if there is none.
     """
     if compacting is not None:

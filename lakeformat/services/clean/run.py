@@ -1,8 +1,9 @@
 """Planning and running cleans (Hudi: ``CleanPlanActionExecutor``, ``CleanActionExecutor``).
 
-The plan is made and put on the timeline under the lock. Files are deleted without it, several at once. Under the lock
-again, folders of empty partitions are removed and the clean is completed. A clean whose process dies stays pending. The
-next clean, by lakeformat or Hudi, finishes it: no reader needs the files of its plan, however old the plan is.
+Under the lock, the plan is made and written to the timeline. Then the lock is released, and files are deleted in
+parallel. Under the lock again, folders of empty partitions are removed and the clean is completed. If its process dies,
+the clean stays pending. The next clean, by lakeformat or Hudi, finishes it. lakeformat then leaves out files that the
+table needs, even if the plan names them.
 """
 
 from __future__ import annotations
@@ -54,12 +55,13 @@ __all__ = ["CleanResult", "CleanSession", "Deleter", "delete_in_process", "read_
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: While one of these actions is pending, no new clean is planned.
 _BLOCKING_ACTIONS: Final = frozenset({Action.CLEAN, Action.RESTORE, Action.ROLLBACK})
-#: How many deletes run at once.
+#: Maximum number of files that are deleted in parallel.
 _DELETE_THREADS: Final = 16
-#: Most files of one plan, unless one partition has more. Readers decode a plan whole.
+#: Maximum number of files in one plan, unless one partition has more. A limit, because a plan is decoded in memory.
 _MOST_FILES: Final = 100_000
 
-#: Deletes files by path, in this or other processes. Returns path -> error of the files that were not deleted.
+#: Function that deletes the files at these paths, in this or other processes. It returns a mapping of path to error
+#: text, with the files that could not be deleted.
 Deleter: TypeAlias = Callable[[Storage, Sequence[str]], Mapping[str, str]]
 
 
@@ -72,7 +74,7 @@ class CleanResult(OneLine):
         instant_time: instant time of the clean; "" if there was nothing to do, and for a dry run.
         policy: Hudi's name of the policy.
         earliest: the oldest commit that stays readable; None if the policy is versions, or if all commits stay.
-        files: deleted files, with bytes.
+        files: deleted files, each with its path and size.
         partitions: partitions whose folder was removed too.
         skipped: why nothing was done; "" otherwise.
     """
@@ -86,7 +88,7 @@ class CleanResult(OneLine):
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all files."""
+        """Return the size of all files in bytes."""
         return sum(file.size_bytes for file in self.files)
 
     def __str__(self) -> str:
@@ -97,7 +99,7 @@ class CleanResult(OneLine):
 
 
 def delete_in_process(storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
-    """Delete files with threads of this process. Return path -> error of those that failed."""
+    """Delete files with threads of this process. Return a mapping of path to error text for those that failed."""
     failed: dict[str, str] = {}
 
     def delete(path: str) -> None:
@@ -113,14 +115,14 @@ def delete_in_process(storage: Storage, paths: Sequence[str]) -> Mapping[str, st
 
 
 def read_last_clean(context: TableContext, timeline: Timeline) -> CleanMetadata | None:
-    """Return the metadata of the newest completed clean; None if there is none, or it has none."""
+    """Return the metadata of the newest completed clean; None if there is no such clean or no metadata."""
     cleans = [clean for clean in timeline.of_action(Action.CLEAN) if clean.state is State.COMPLETED]
     return context.store.read_clean(cleans[-1]) if cleans else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Result of a search for old files. ``is_all`` is False if the next plan has to delete more of them."""
+    """Files that a clean may delete. ``is_all`` is False if there are more, which exceed the limit of one plan."""
 
     earliest: Instant | None
     to_delete: tuple[FilesToDelete, ...]
@@ -160,7 +162,8 @@ class CleanSession:
         """Finish cleans whose process died, then clean.
 
         Args:
-            only_if_due: do nothing if too few commits have completed since the last clean.
+            retention: the commits, hours or versions to keep.
+            only_if_due: whether to do nothing if too few commits have completed since the last clean.
 
         Raises:
             CorruptTableError: the files to keep cannot be determined; nothing was deleted.
@@ -210,7 +213,7 @@ class CleanSession:
 
     @contextmanager
     def _plan_and_keep_alive(self, plan: Callable[[], _Work | None]) -> Iterator[_Work | None]:
-        """Plan under the lock; then release it and send heartbeats while the block works."""
+        """Call ``plan`` under the lock; then release the lock, and send the clean's heartbeats while the block runs."""
         with ExitStack() as life:
             with self.storage.lock(self.options.lock_seconds):
                 work = plan()
@@ -225,10 +228,10 @@ class CleanSession:
             if clean.state is State.COMPLETED or self._is_alive(clean):
                 continue
             if not self.store.read(clean.at(State.REQUESTED)):
-                self.store.erase(clean)  # Its process died before it wrote the plan.
+                self.store.erase(clean)  # Its process died before it wrote a plan, so there is nothing to finish.
                 claims.release(self.storage, clean.time)
                 continue
-            if claims.read_claim(self.storage, clean.time) is None:  # Another program made it.
+            if claims.read_claim(self.storage, clean.time) is None:  # Another program planned it, without a claim.
                 claims.claim_plan(self.storage, clean.time, token=self.context.ids.token())
             plan = self.store.read_clean_plan(clean)
             if clean.state is State.REQUESTED:
@@ -275,7 +278,7 @@ class CleanSession:
     def _choose_files(
         self, timeline: Timeline, retention: Retention, earliest: str | None, partitions: frozenset[str] | None
     ) -> tuple[tuple[FilesToDelete, ...], bool]:
-        """Choose the files to delete. Return them by partition, and whether these are all: a plan has a size limit."""
+        """Choose the files to delete. Return them by partition, and False if the limit of a plan leaves some out."""
         if partitions is not None and not partitions:
             return (), True
         constraints, count = read_delete_constraints(self.store, timeline), 0
@@ -317,7 +320,7 @@ class CleanSession:
         return self.store.start(clean, data)
 
     def _needed_files(self, timeline: Timeline, plan: CleanPlan) -> frozenset[str]:
-        """Return files that must stay, even if the plan names them: newest slices, and files of savepoints."""
+        """Return paths that must stay, even if the plan names them: files of newest slices and of savepoints."""
         constraints: DeleteConstraints = read_delete_constraints(self.store, timeline)
         needed = {join_path(path, name) for path, names in constraints.saved.items() for name in names}
         for partition in list_partition_files(self.store, timeline, frozenset(plan.files)):
@@ -363,7 +366,7 @@ class CleanSession:
             partitions=(*partitions, *bare),
             extra=work.plan.extra,
         )
-        with suppress(FileExistsError):  # Another process has completed the clean.
+        with suppress(FileExistsError):  # Another process may have completed the clean already.
             self.store.complete(work.instant, metadata, self.context.clock)
         claims.release(self.storage, work.instant.time)
 
@@ -384,7 +387,7 @@ class CleanSession:
 
 
 def _choose_deletable(path: str, names: Sequence[str], kept_paths: frozenset[str]) -> list[str]:
-    """Return the data files of a plan that may be deleted."""
+    """Return the names that are data files and whose paths are not in ``kept_paths``: these may be deleted."""
     known = (name for name in names if BaseFileName.match(name) or LogFileName.match(name))
     return [name for name in known if join_path(path, name) not in kept_paths]
 

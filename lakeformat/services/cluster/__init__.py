@@ -1,1 +1,1 @@
-"""Clustering: rewriting files together, larger and sorted (Hudi: ``ClusteringPlanStrategy``)."""
+"""Clustering: rewriting files into larger or sorted files (Hudi: ``ClusteringPlanStrategy``)."""

@@ -1,4 +1,4 @@
-"""Clustering in one process: groups in parallel, each in memory if it fits, else through storage."""
+"""Clustering in one process: groups in parallel, each in memory if it fits, else by way of spill files."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Group:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all files."""
+        """Return the size of the group's files in bytes."""
         return sum(one.file_slice.size_bytes for one in self.slices)
 
 
 def load_groups(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
-    """Return the plan's groups with the snapshot's files, because the paths in a plan may be another machine's."""
+    """Return the plan's groups with file paths of the snapshot, because a plan may have paths of another machine."""
     live: Mapping[FileGroupId, FileSlice] = {piece.group: piece for piece in snapshot.each_slice()}
 
     def to_cluster(group: FileGroupId) -> SliceToCluster:
@@ -71,7 +71,7 @@ class GroupRewriter:
 
     Args:
         pool: threads that do the work. Callers of `run` wait for them, so they must not be threads of this pool.
-        progress: progress in bytes of the groups' old files.
+        progress: display that is advanced by the bytes of the groups' old files.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class GroupRewriter:
         )
 
     def run(self, number: str, group: Group) -> list[WrittenFile]:
-        """Write the group's new files to the settings' folder."""
+        """Write the group's new files to the staging folder."""
         schema = self.settings.files.schema
         source = self.pool.submit(open_group, self.storage, group.partition_path, group.slices, schema).result()
         ordered = bool(self.settings.ordering.columns)
         if ordered and 2 * source.memory_bytes <= self.settings.buffer_bytes:
-            with suppress(TooLargeError):  # The estimate from a few rows was too low.
+            with suppress(TooLargeError):  # The estimate was too low: use spill files below.
                 files = MemoryRewriter(self.storage, self.settings, self.pool).run(number, source)
                 return self._report_progress(files, group)
         if not self.pool.submit(lambda: source.rows).result():
@@ -118,7 +118,7 @@ class GroupRewriter:
         def spill_part(at: int) -> SpillFile:
             path = f"{settings.folder}/spill-{number}-{at}-{settings.write_token}.arrow"
             runs = write_spill_file(source, source.slices[at::tasks], ranges, part, path)
-            self.progress.advance(size_bytes // (2 * tasks))  # Sorting and merging are half of the work each.
+            self.progress.advance(size_bytes // (2 * tasks))  # Spilling is half of the work, merging the rest.
             return runs
 
         def merge_part(at: int) -> list[WrittenFile]:
@@ -136,9 +136,9 @@ class GroupRewriter:
 
 
 def rewrite_in_process(context: TableContext, groups: Sequence[Group], settings: RewriteSettings) -> list[WrittenFile]:
-    """Write the new files of all groups to the settings' folder.
+    """Write the new files of all groups to the staging folder.
 
-    Memory: the settings' buffer, whatever the size of the groups; see `lakeformat.services.cluster.rewrite`.
+    Memory: ``settings.buffer_bytes``, however large the groups are, and one row group per thread.
     """
     threads = max(1, pa.cpu_count())
     at_once = max(1, min(threads, len(groups)))

@@ -29,10 +29,10 @@ class ClusterLimits:
 
     Attributes:
         target_file_bytes: target size of the new files.
-        group_bytes: bytes of the files of one group.
-        groups: most groups; None means no limit.
+        group_bytes: maximum bytes of the files in one group; a larger file is a group of its own.
+        groups: maximum number of groups; None means no limit.
         small_file_bytes: only smaller files are candidates; None means files of any size.
-        includes_single_files: whether to rewrite a group of one file.
+        includes_single_files: whether a group of only one file is rewritten too.
         reclusters: whether to rewrite files that a clustering with the same parameters has written.
     """
 
@@ -48,7 +48,8 @@ class ClusterLimits:
         """Return the limits that the options set.
 
         Args:
-            everything: the caller requested all files; then only limits that were set explicitly apply.
+            everything: whether the caller requested all files. If so, the defaults for the number of groups and for
+                small files do not apply, only explicit values.
             sorts: whether rows are sorted, so that rewriting a single file is useful.
         """
         settings = options.clustering
@@ -72,11 +73,12 @@ class PartitionChoice:
 
     Attributes:
         named: requested paths, ``*`` for any text; if set, all other fields are ignored.
-        selected: paths by option; missing ones are ignored.
-        matching: a pattern of whole paths, used if none are selected; None is all.
+        selected: paths that an option lists; paths that do not exist are ignored. Empty means all.
+        matching: regular expression for whole paths, used if ``selected`` is empty; None matches all.
         mode: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``, applied to the paths chosen so far.
         first, last: bounds of SELECTED_PARTITIONS, inclusive; None is unbounded.
-        skipped, taken: RECENT_DAYS skips this many of the greatest paths and takes this many; 0 takes all.
+        skipped: number of the greatest paths that RECENT_DAYS leaves out.
+        taken: number of the next greatest paths that RECENT_DAYS chooses; 0 chooses all.
     """
 
     named: tuple[str, ...] | None = None
@@ -90,7 +92,7 @@ class PartitionChoice:
 
     @classmethod
     def of_options(cls, options: Options) -> PartitionChoice:
-        """Return the choice that the options make."""
+        """Return the choice of partitions that the options set."""
         settings = options.clustering
         return cls(
             selected=settings.selected_partitions,
@@ -105,7 +107,7 @@ class PartitionChoice:
     def choose(self, paths: Collection[str]) -> list[str]:
         """Choose from a table's partition paths. Return the chosen paths, ascending.
 
-        Logs a warning for named paths that match none.
+        Logs a warning for named paths that match no partition.
 
         Raises:
             InvalidInputError: none of the named paths matches.
@@ -145,12 +147,12 @@ def plan_clustering(
     """Plan a clustering. Return None if no group is worth rewriting.
 
     Args:
-        slices: partition path -> live file slices.
-        closed_groups: file groups of pending clusterings and compactions.
-        params: parameters kept in the plan, under Hudi's names.
+        slices: maps partition path to live file slices.
+        closed_groups: file groups of pending clusterings and compactions, which are left out.
+        params: parameters to store in the plan, by Hudi's option names.
         location: the table's folder, since paths in a plan are absolute.
-        params_of: a function from the instant time of a commit to the parameters of that clustering; None for a commit
-            that is not a clustering.
+        params_of: returns the parameters of the clustering that committed at an instant time; None if that commit was
+            not a clustering. Files that a clustering with equal parameters wrote are not rewritten again.
     """
 
     def is_done(group: Sequence[FileSlice]) -> bool:

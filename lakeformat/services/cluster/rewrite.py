@@ -4,14 +4,14 @@ Rows keep commit time, sequence number, key and partition; the file name is new.
 read whole and sorted in memory. Each output file gathers its own rows, so that files are encoded in parallel. Rows that
 keep their order are streamed.
 
-A larger group is divided along its order, and each range becomes its own files. There are two steps, each of many
-tasks, in threads or on executors. *Spill*: file slices are read in blocks. Each block is sorted, cut at the ends of the
-ranges and written as runs into one Arrow file. *Merge*: the runs of one range, from all spill files, are merged into
-base files. A sample of the whole group determines the ends of the ranges.
+The order of a larger group is divided into ranges, and each range becomes its own files. A sample of the whole group
+determines the ends of the ranges. There are two steps, each of many tasks, in threads or on executors. *Spill*: file
+slices are read in blocks. Each block is sorted and cut at the ends of the ranges. Each piece is a run; the runs are
+written to an Arrow file. *Merge*: the runs of one range, from all spill files, are merged into base files.
 
-Memory: the buffer, shared by all groups at work; one row group per thread; for the bloom filters, the keys of open
-files. Spilling holds the buffer; merging holds one block of about `BLOCK_BYTES` per run, and a row group. There is a
-run for every block of the group.
+Memory: the buffer, shared by all groups that are rewritten in parallel; one row group per thread; for the bloom
+filters, the keys of the files being written. The spill step needs the buffer. The merge step needs one block of about
+`BLOCK_BYTES` per run, and a row group. A range has one run for each block that was sorted.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ __all__ = [
     "write_spill_file",
 ]
 
-#: Rows that are read to estimate the memory of all rows.
+#: Number of rows that are read to estimate the bytes of a row in memory.
 _PROBE_ROWS: Final = 4096
-#: Most bytes of a sample.
+#: Maximum bytes of a sample in memory.
 _SAMPLE_BYTES: Final = 64 << 20
 
 
@@ -83,7 +83,7 @@ class SliceToCluster:
     """A file slice of a plan. Picklable.
 
     Attributes:
-        merging: settings to merge its log files; None if it has none.
+        merging: rules for merging the slice's log files; None if it has no log files.
     """
 
     file_slice: FileSlice
@@ -96,9 +96,9 @@ class GroupSource:
 
     Attributes:
         slices: slices, all of one partition.
-        base_rows: rows of the base files.
+        base_rows: number of rows in the base files.
         row_bytes: estimated bytes in memory of a base file's row.
-        encoded: text columns that are read as dictionaries.
+        encoded: names of the text columns that are read dictionary-encoded.
         schema: the table's columns.
     """
 
@@ -112,7 +112,7 @@ class GroupSource:
 
     @cached_property
     def rows(self) -> int:
-        """Return the number of rows. Slices with log files are read for it, but only their key columns."""
+        """Return the number of rows. If a slice has log files, the keys of all slices are read to count the rows."""
         if all(one.merging is None for one in self.slices):
             return self.base_rows
         return sum(batch.num_rows for one in self.slices for batch in self.keys(one))
@@ -129,7 +129,7 @@ class GroupSource:
 
     @property
     def stored_bytes(self) -> int:
-        """Return the bytes of all files."""
+        """Return the size of all files of the group in bytes."""
         return sum(one.file_slice.size_bytes for one in self.slices)
 
     @property
@@ -148,7 +148,7 @@ class GroupSource:
     ) -> Iterator[pa.RecordBatch]:
         """Yield one slice's rows: commit time, sequence number, key and the table's columns.
 
-        Memory: a row group's pages; for a slice with log files, see `lakeformat.files.slice_reader`.
+        Memory: a row group's pages; for a slice with log files, also its merged log records.
         """
         encoded = self.encoded if encoded is None else encoded
         shape = stored_schema(self.schema, encoded)
@@ -174,7 +174,7 @@ class GroupSource:
         rows: int = ROW_GROUP_ROWS,
         most_bytes: int = ROW_GROUP_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of a slice's rows."""
+        """Yield a slice's rows in batches with the columns of ``wanted``."""
         if one.merging is not None:
             with open_merged_slice(
                 self.storage, one.file_slice, one.merging, with_meta(self.schema), wanted.names
@@ -190,9 +190,10 @@ class GroupSource:
                     yield conform(batch, wanted)
 
     def sample(self, columns: Sequence[str], most: int) -> pa.Table:
-        """Return some columns of about ``most`` random rows of the whole group, or fewer; equal in every run.
+        """Return the given columns of about ``most`` random rows of the group; the same rows in every run.
 
-        Memory: about `_SAMPLE_BYTES`. Whenever the sample exceeds that, every second row is dropped.
+        Memory: about `_SAMPLE_BYTES`. Whenever the sample exceeds that, every second row is dropped, so
+        that it may have far fewer rows.
         """
         wanted = pa.schema([self.schema.field(name) for name in columns])
         random = np.random.default_rng(self.rows)
@@ -213,10 +214,10 @@ class GroupSource:
 def open_group(
     storage: Storage, partition_path: str, slices: Sequence[SliceToCluster], schema: pa.Schema
 ) -> GroupSource:
-    """Open a group: read the footers of its base files, and a few rows.
+    """Open a group: read the footers of its base files, and a few rows, to estimate its size in memory.
 
     Raises:
-        CorruptTableError: a file is missing or damaged; names the file.
+        CorruptTableError: a file is missing or damaged; the message names the file.
     """
     bases = [one.file_slice.base for one in slices if one.file_slice.base is not None]
     footers = [read_metadata(storage, base) for base in bases]
@@ -235,9 +236,9 @@ def open_group(
 
 
 Ints = npt.NDArray[np.int64]
-#: A group below this share of the target size makes one file; its rows are not measured.
+#: If a group's files are below this fraction of the target size, it becomes one file, without measuring its rows.
 _SURELY_ONE: Final = 0.6
-#: More rows than any group has.
+#: Number of rows per file that exceeds every group, so that all its rows go into one file.
 _ALL: Final = 1 << 62
 
 
@@ -246,7 +247,8 @@ class FileMaker:
     """Writes the base files of one group.
 
     Attributes:
-        number: number of the group, or of a part of it; the file ids depend on it.
+        number: text that identifies the group, or a range of it, in the run; the file ids are derived from it.
+        encoded: names of the text columns whose values are dictionary-encoded.
     """
 
     storage: Storage
@@ -256,7 +258,7 @@ class FileMaker:
     encoded: frozenset[str] = frozenset()
 
     def write(self, at: int, tables: Iterable[pa.Table]) -> WrittenFile:
-        """Write one file of these rows. Each table makes one row group or several."""
+        """Write one base file, number ``at`` of the group. Each table becomes one row group or several."""
         settings = self.settings
         file_id = derive_file_id(f"{settings.write_id}/{self.number}", 0, at)
         name = BaseFileName(file_id, settings.write_token, settings.instant_time)
@@ -280,9 +282,12 @@ class FileMaker:
         return WrittenFile(path, stat, writer.facts)
 
     def stream(self, tables: Iterator[pa.Table], rows: int, per_file: int) -> Iterator[WrittenFile]:
-        """Write files of nearly equal numbers of rows from a stream of ``rows`` rows.
+        """Write base files with nearly equal numbers of rows, at most ``per_file`` each.
 
         Memory: a row group and a table.
+
+        Args:
+            rows: number of rows in all tables together.
         """
         row_groups = _RowGroups(tables, self.settings.files.row_group_bytes)
         for at, count in enumerate(split_evenly(rows, per_file) if rows else ()):
@@ -290,7 +295,7 @@ class FileMaker:
 
 
 class _RowGroups:
-    """Cuts a stream of tables into row groups."""
+    """Cuts a stream of tables into tables of the size of a row group."""
 
     def __init__(self, tables: Iterator[pa.Table], most_bytes: int) -> None:
         self._tables, self._rest, self._most_bytes = tables, list[pa.Table](), most_bytes
@@ -303,7 +308,7 @@ class _RowGroups:
             count -= table.num_rows
 
     def _group(self, wanted: int) -> pa.Table:
-        """Return the next ``wanted`` rows, or fewer if they reach the byte limit."""
+        """Return the next ``wanted`` rows as one table, or fewer if they would exceed about ``most_bytes``."""
         held_bytes = sum(map(decoded_bytes, self._rest))
         while sum(table.num_rows for table in self._rest) < wanted and (
             held_bytes < self._most_bytes or not self._rest
@@ -317,7 +322,7 @@ class _RowGroups:
 
 
 class TooLargeError(Exception):
-    """The rows of a group do not fit into memory."""
+    """The rows of a group do not fit into the buffer."""
 
 
 class MemoryRewriter:
@@ -331,7 +336,7 @@ class MemoryRewriter:
         self.storage, self.settings, self.pool = storage, settings, pool
 
     def run(self, number: str, source: GroupSource) -> list[WrittenFile]:
-        """Write the group's new files. Memory: at most twice the group's rows, and one row group per file at work.
+        """Write the group's new files. Memory: at most twice the group's rows, and one row group per thread.
 
         Raises:
             TooLargeError: the rows exceed the buffer; nothing was written.
@@ -373,7 +378,7 @@ class MemoryRewriter:
         arrays = gather_results([self.pool.submit(combine_column, column) for column in rows.columns])
         names, copies = rows.schema.names, self.settings.files.key_texts
         keys = arrays[names.index(RECORD_KEY)]
-        # If the record key is a copy of a column, both share one array.
+        # A column that equals the record key shares the key's array, to save memory.
         columns = [
             keys if name in copies and array.equals(keys) else array for name, array in zip(names, arrays, strict=True)
         ]
@@ -394,15 +399,16 @@ def gather_results(jobs: Sequence[Future[Any]]) -> list[Any]:
 
 
 def _file_starts(rows: int, per_file: int, places: Positions | None) -> Ints:
-    """Return the first row of every file except the first: evenly spaced, or at the best cuts of the curve."""
+    """Return the sorted position where each file except the first begins: evenly spaced, or by the curve."""
     counts = split_evenly(rows, per_file)
     return np.cumsum(counts)[:-1] if places is None else cut_places(places, len(counts))
 
 
 def rows_per_file(rows: pa.Table, order: Ints, stored_bytes: int, settings: RewriteSettings) -> int:
-    """Return how many rows make a file of the target size, measured on some rows in their order.
+    """Return how many rows make a file of the target size. The bytes of a row are measured on some of the rows.
 
     Args:
+        order: positions of the rows in the order in which they will be written.
         stored_bytes: bytes of the whole group's files.
     """
     target = settings.files.max_file_bytes
@@ -427,18 +433,18 @@ def rewrite_stream(
     yield from maker.stream(all_tables(), source.rows, per_file)
 
 
-#: Column of spilled rows: the row's place on the curve.
+#: Name of the spill files' column that contains a row's position on the curve.
 _PLACE: Final = "_lakeformat_place"
-#: A range is written as one file up to this multiple of a file's target rows.
+#: A range becomes one file if it has at most this many times the rows of a file of the target size.
 _LEEWAY: Final = 1.4
 
 
 @dataclass(frozen=True)
 class CurveRanges:
-    """Division of a group into ranges of places. Picklable.
+    """Division of a group's rows into ranges of positions on a curve. Picklable.
 
     Attributes:
-        ends: the greatest place of each range except the last, ascending.
+        ends: the greatest position in each range except the last, ascending.
         per_file: number of rows of a file of the target size.
     """
 
@@ -454,14 +460,17 @@ class CurveRanges:
 
 @dataclass(frozen=True, slots=True)
 class SpillFile:
-    """One spill file. The number of a run is the number of its range."""
+    """A spill file and its runs. The ``number`` of a run is the number of the range that the run's rows belong to."""
 
     path: str
     runs: tuple[Run, ...]
 
 
 def fit_ranges(source: GroupSource, settings: RewriteSettings) -> CurveRanges:
-    """Fit the curve to a sample of the group and cut it into files. Reads the sort columns and one block of rows."""
+    """Fit the curve to a sample of the group, and cut it into ranges of about one file each.
+
+    Reads the sort columns of all rows, and one block of rows.
+    """
     ordering = settings.ordering
     sample = source.sample(ordering.top_columns(source.schema), ordering.sample_rows)
     curve = ordering.fit_curve(sample)
@@ -484,7 +493,7 @@ def _rows_per_file(source: GroupSource, settings: RewriteSettings) -> int:
 
 
 def spill_schema(settings: RewriteSettings) -> pa.Schema:
-    """Return the schema of a spill file: the stored columns and the place on the curve."""
+    """Return the schema of a spill file: the stored columns and the position on the curve."""
     plain = [
         pa.field(field.name, pa.string()) if pa.types.is_dictionary(field.type) else field
         for field in copied_schema(stored_schema(settings.files.schema))
@@ -499,7 +508,7 @@ def write_spill_file(
     settings: RewriteSettings,
     path: str,
 ) -> SpillFile:
-    """Write the rows of some of the group's slices as sorted runs. Memory: the settings' buffer."""
+    """Write the rows of ``slices`` to a spill file, as sorted runs. Memory: ``settings.buffer_bytes``."""
     schema = spill_schema(settings)
     runs: list[Run] = []
     batches = 0
@@ -552,10 +561,12 @@ def merge_range(
     ranges: CurveRanges,
     settings: RewriteSettings,
 ) -> Iterator[WrittenFile]:
-    """Write the files of one range: one file, or more if many rows share a place.
+    """Merge the runs of one range into base files: one file, or several if many rows share a position.
 
     Args:
+        spilled: all spill files of the group.
         group: number and partition path of the group.
+        number: number of the range.
     """
     order = _sort_by_place if settings.ordering.is_curved else settings.ordering.by_columns
     with ExitStack() as stack:

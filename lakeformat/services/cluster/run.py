@@ -1,9 +1,9 @@
 """Scheduling, running and cancelling clusterings (Hudi: ``SparkExecuteClusteringCommitActionExecutor``).
 
-The lock is held to plan and to publish, not while files are rewritten. Others may write meanwhile, but not to the file
-groups of the plan. `ClusterSession.cluster` plans and runs at once, and leaves nothing if it fails. A plan that was
-scheduled separately stays when its run fails. Only `ClusterSession.cancel` removes it, or a run that finds that it can
-never be carried out.
+The lock is held to plan and to publish, not while files are rewritten. Other writers may commit meanwhile, but not to
+the file groups of the plan. `ClusterSession.cluster` plans and runs at once; if it fails, no plan remains. A plan that
+was scheduled separately stays when its run fails. Only `ClusterSession.cancel` removes it, or a run that finds that it
+can never be carried out.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ __all__ = [
 ]
 
 _NOTE: Final = own_path("clustered")
-#: How many archived clusterings are noted.
+#: Maximum number of archived clusterings whose parameters the file `_NOTE` records.
 _MOST_NOTED: Final = 200
 
 
 def list_pending_clusterings(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, ClusteringPlan]]:
-    """Return instant time -> instant and plan of every pending clustering, requested or inflight, oldest first."""
+    """Return a mapping of instant time to instant and plan, for every pending clustering, oldest first."""
     plans = {}
     for instant in timeline.pending:
         if instant.action in REPLACE_ACTIONS:
@@ -119,7 +119,7 @@ def find_stale_reason(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineS
 
 
 def find_clustering_params(store: TimelineStore, timeline: Timeline, instant_time: str) -> Mapping[str, str] | None:
-    """Return the parameters of the clustering that committed at this time; None if it was not one, or is unknown."""
+    """Return the parameters of the clustering with this instant time; None if there is none or they are unknown."""
     instant = timeline.find(instant_time)
     if instant is None:
         return _read_note(store.storage).get(instant_time)
@@ -130,9 +130,10 @@ def find_clustering_params(store: TimelineStore, timeline: Timeline, instant_tim
 
 
 def write_clustering_note(store: TimelineStore, timeline: Timeline, instants: Iterable[Instant]) -> None:
-    """Note the parameters of the clusterings among these instants in lakeformat's folder, before they are archived.
+    """Record the parameters of the clusterings among ``instants`` in a file, because their plans will be archived.
 
-    The next plan then recognises files that they wrote. Only the newest are kept. The note may be lost.
+    By this file in lakeformat's folder, later plans recognise the files that these clusterings wrote, and do not
+    rewrite them. The file keeps the newest `_MOST_NOTED` clusterings. If it is lost, files may be rewritten once more.
     """
     params_of = {
         instant.time: dict(params)
@@ -171,13 +172,13 @@ _ROW_GROUP: Final = "lakeformat.parquet.row.group.rows"
 #: Rows per row group of sorted files, unless the option is given.
 _ORDERED_GROUP_ROWS: Final = 16_384
 
-#: Rewrites groups, in this or other processes, and returns their new files in the settings' folder.
+#: Function that rewrites groups, in this or other processes. It returns the new files in the staging folder.
 Rewriter: TypeAlias = Callable[[TableContext, Sequence[Group], RewriteSettings], Sequence[WrittenFile]]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRequest:
-    """The partitions and files to cluster, and their order."""
+    """What a caller wants clustered: the partitions, the files, and the order of their rows."""
 
     ordering: Ordering
     choice: PartitionChoice
@@ -191,7 +192,7 @@ def make_cluster_request(
     partitions: Sequence[str] | str | None = None,
     target_file_bytes: int | None = None,
 ) -> ClusterRequest:
-    """Return the request that arguments and options make; see `lakeformat.Table.cluster`.
+    """Return the request for the arguments of `lakeformat.Table.cluster`; the options replace missing arguments.
 
     Raises:
         InvalidInputError: the curve does not exist or has no columns, no partition is named, or the size is below 1.
@@ -215,7 +216,7 @@ def make_cluster_request(
 
 
 def index_binds_rows(options: Options, snapshot: Snapshot) -> bool:
-    """Tell whether the table's index finds rows by their file groups, which clustering would change."""
+    """Tell whether the table has a bucket index, which finds rows by their file groups: clustering would break it."""
     return options.write.index == "BUCKET" or has_bucket_files(snapshot.each_slice())
 
 
@@ -231,7 +232,7 @@ class ClusterSession:
     ) -> None:
         snapshot = context.writable_snapshot()
         self.context, self._rewriter = context, rewriter or rewrite_in_process
-        # A batch id in the options belongs to the write before. With the id this commit would be skipped.
+        # A batch id in the options belongs to the preceding write. With it, this commit would be skipped as a repeat.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
         job = rewrite_job(snapshot, self.options, Operation.CLUSTER, context.ids.token())
         self.session = WriteSession(context, job, hooks or Hooks())
@@ -240,7 +241,7 @@ class ClusterSession:
     # --- planning -------------------------------------------------------------------------------------
 
     def plan(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:
-        """Return the plan of the request for this snapshot; None if no file group is worth rewriting.
+        """Plan the requested clustering for the snapshot. Return None if no file group is worth rewriting.
 
         Raises:
             InvalidOptionError: the table's index finds rows by their file ids, which clustering changes.
@@ -270,7 +271,7 @@ class ClusterSession:
             )
 
     def schedule(self, request: ClusterRequest) -> str | None:
-        """Put a plan on the timeline for a later run. Return its instant time; None if there is nothing to do."""
+        """Write a plan to the timeline for a later run. Return its instant time; None if there is nothing to do."""
         with self.session.transaction.hold_lock():
             snapshot = self.context.snapshot()
             plan = self.plan(snapshot, request)
@@ -310,8 +311,9 @@ class ClusterSession:
 
         Raises:
             InvalidInputError: no plan of this time is pending.
-            WriteConflictError: the plan runs already; or its files have changed since, and it was rolled back.
-            UnsupportedTableError: the plan needs an execution class that is not built.
+            WriteConflictError: another process is running the plan; or the plan's files have changed since it was made,
+                and the plan was rolled back.
+            UnsupportedTableError: the plan needs an execution class that lakeformat does not implement.
         """
         with ExitStack() as life:
             with (
@@ -332,9 +334,9 @@ class ClusterSession:
     def _claim_plan(
         self, snapshot: Snapshot, instant_time: str | None
     ) -> tuple[OpenCommit, tuple[ClusteringPlan, Ordering]] | None:
-        """Claim the plan of this time, or else the oldest that can be run.
+        """Claim and start the plan of this instant time; if it is None, the oldest plan that can be run.
 
-        Raise the oldest plan's error if none can.
+        If no plan can be run, raise the error of the oldest. Return None if no plan is pending.
         """
         pending = list_pending_clusterings(self.context.store, snapshot.timeline)
 
@@ -348,7 +350,7 @@ class ClusterSession:
         return self.service.claim_one(pending, instant_time, snapshot.timeline, check)
 
     def _check_live(self, instant: Instant, plan: ClusteringPlan, snapshot: Snapshot) -> None:
-        """Roll a plan back if its files are no longer those of the table.
+        """Check that the plan's files are still live. If not, roll the plan back and raise the error.
 
         Raises:
             WriteConflictError: another writer wrote to its file groups although it was pending.
@@ -383,7 +385,7 @@ class ClusterSession:
             replaced: dict[str, tuple[str, ...]] = {}
             for group in plan.file_groups:
                 replaced[group.partition_path] = (*replaced.get(group.partition_path, ()), group.file_id)
-            # A write that began before this one may have changed the columns meanwhile.
+            # Another write may have changed the columns since the plan's snapshot: commit the newest ones.
             now = self.context.snapshot()
             text, columns = find_newest_schema_text(self.context, now), now.columns(location)
             outcome = Outcome(
@@ -408,7 +410,7 @@ class ClusterSession:
         return replace(files, row_group_rows=_ORDERED_GROUP_ROWS)
 
     def cancel(self, instant_time: str) -> None:
-        """Remove a plan from the timeline.
+        """Remove a pending clustering plan from the timeline.
 
         Raises:
             InvalidInputError: no plan of this time is pending.

@@ -1,4 +1,4 @@
-"""Order of rows and settings of files: fixed once per plan and passed to every process that rewrites a group."""
+"""Settings of a clustering run: the order of rows and the files. Every process that rewrites a group gets them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ class Ordering:
 
     Attributes:
         columns: column names, fields of structs by path; if empty, rows keep their order.
-        sample_rows: most rows that a curve is fitted to.
+        strategy: by the columns themselves (LINEAR), or by a curve through their values.
+        build: how column values become coordinates of the curve.
+        sample_rows: maximum number of rows in the sample to which a curve is fitted.
     """
 
     columns: tuple[str, ...]
@@ -58,11 +60,11 @@ class Ordering:
 
     @property
     def is_curved(self) -> bool:
-        """Tell whether rows are ordered by places on a curve, not by the columns themselves."""
+        """Tell whether rows are ordered by their positions on a Z-order or Hilbert curve, not by the columns."""
         return bool(self.columns) and self.strategy is not CurveStrategy.LINEAR
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse columns that the table cannot be sorted by.
+        """Check that a table with this schema can be sorted by the columns.
 
         Raises:
             InvalidInputError, SchemaMismatchError: a column is missing, cannot be sorted, or is named twice.
@@ -71,13 +73,14 @@ class Ordering:
             self.fit_curve(schema.empty_table())
 
     def fit_curve(self, sample: pa.Table) -> Curve:
-        """Fit the curve to a sample of rows. The curve of LINEAR only divides rows into ranges."""
+        """Return the curve, fitted to a sample of rows. LINEAR uses it only to divide rows into ranges, not to sort."""
         return fit_curve(self.strategy, self.columns, sample, build=self.build)
 
     def order(self, rows: pa.Table) -> tuple[Ints, Positions | None] | None:
-        """Return the rows' order, and their places in that order if they are ordered by a curve.
+        """Return the row numbers in sorted order, and the curve positions of the sorted rows (None for LINEAR).
 
-        Return None if the rows keep their order. The order of ties is not defined. Memory: about 32 bytes per row.
+        Return None if there are no sort columns: rows keep their order. The order of ties is not defined. Memory: about
+        32 bytes per row.
         """
         if not self.columns:
             return None
@@ -91,23 +94,23 @@ class Ordering:
         return order, places[order]
 
     def by_columns(self, rows: pa.Table) -> Ints:
-        """Return the rows' order by the columns themselves: nulls first and NaN last, as on a curve."""
+        """Return the row numbers sorted by the columns themselves: nulls first and NaN last, as on a curve."""
         return sort_order(rows, self.columns, nulls_first=True)
 
     def top_columns(self, schema: pa.Schema) -> list[str]:
-        """Return the top-level columns that the order depends on."""
+        """Return the names of the sort columns; for a field of a struct, the name of the top-level column."""
         known = set(schema.names)
         return [*dict.fromkeys(n if n in known else n.partition(".")[0] for n in self.columns)]
 
     def keys(self, rows: pa.Table) -> pa.Table:
-        """Return the columns of the rows that `top_columns` names, with dictionaries decoded."""
+        """Return the sort columns of ``rows`` (those of `top_columns`), with dictionaries decoded."""
         columns = rows.select(self.top_columns(rows.schema))
         plain = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in columns.schema]
         return columns.cast(pa.schema(plain))
 
 
 def sample_positions(rows: int, most: int) -> Ints | None:
-    """Return positions of a random sample, equal in every run; None if there are at most ``most`` rows."""
+    """Return ``most`` random row numbers below ``rows``, the same in every run; None if ``rows`` is not greater."""
     if rows <= most:
         return None
     return np.sort(np.random.default_rng(rows).choice(rows, most, replace=False))
@@ -119,9 +122,9 @@ class RewriteSettings:
 
     Attributes:
         files: file settings, with the target size as ``max_file_bytes``.
-        folder: folder in which files wait to be published.
-        write_id: basis of the new file ids, so that a task that is repeated produces the same ids.
-        buffer_bytes: bytes in memory for rows, sorted and unsorted.
+        folder: staging folder of the new files, until they are published.
+        write_id: the new file ids are derived from it, so that a repeated task produces the same ids.
+        buffer_bytes: memory for rows in bytes, sorted and unsorted copies together.
     """
 
     instant_time: str
@@ -136,9 +139,11 @@ class RewriteSettings:
 def ordering_of_options(
     options: Options, by: Sequence[str] | None = None, curve: str | None = None, *, chosen: CurveStrategy | None = None
 ) -> Ordering:
-    """Return the ordering that arguments and options set.
+    """Return the ordering that arguments set; those that are None come from the options.
 
     Args:
+        by: sort columns.
+        curve: name of the strategy.
         chosen: the strategy if neither the argument nor the option is given; None means the option's default.
     """
     columns = tuple(by) if by is not None else options[SORT_COLUMNS]
@@ -149,9 +154,9 @@ def ordering_of_options(
 
 
 def plan_params(ordering: Ordering, target_file_bytes: int) -> Mapping[str, str]:
-    """Return the parameters stored in a plan.
+    """Return the parameters to store in a clustering plan, by Hudi's option names.
 
-    Hudi reads the columns from them, and the rest from its writer's options.
+    If Hudi runs the plan, it reads the sort columns from them; its own options set the rest.
     """
     params = {TARGET_FILE_BYTES: str(target_file_bytes)}
     if ordering.columns:
@@ -164,7 +169,7 @@ def ordering_of_plan(plan: ClusteringPlan, options: Options, name: str) -> Order
     """Return the ordering of a plan of any writer. The options set what the plan leaves open.
 
     Raises:
-        UnsupportedTableError: the plan needs another execution class, or rows with new meta columns.
+        UnsupportedTableError: the plan needs another execution class, or rows with new commit times.
         CorruptTableError: the plan names a file slice without files.
     """
     if plan.strategy_class and not plan.strategy_class.endswith(_EXECUTIONS):

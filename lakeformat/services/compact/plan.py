@@ -1,8 +1,8 @@
 """The choice of file slices to compact (Hudi: ``HoodieCompactionPlanGenerator`` and its strategies). Pure.
 
-Compaction without a request: a slice has outgrown its base file if it has many log files
-(`lakeformat.compact.auto.log.files`), or if they are larger than both the base file and 64 MB. The newest commit's
-stats decide whether to search for such slices, so that most commits need no listing of the table.
+Automatic compaction after a write chooses slices that have outgrown their base file: slices with at least
+`lakeformat.compact.auto.log.files` log files, or with log files larger than both the base file and 64 MB. The write
+stats of the newest commit decide whether to search for such slices, so that most commits need no listing of the table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lakeformat.model.service_plans import CompactionOperation, CompactionPlan
 __all__ = ["CompactLimits", "are_all_marked", "may_run", "may_show_outgrown", "plan_compaction"]
 
 _MEGABYTE: Final = 1 << 20
-#: Log files of a slice are large from this many bytes on, unless the base file is larger.
+#: Minimum bytes of a slice's log files to count as large. If the base file is larger, its size is the minimum.
 _LARGE_LOG_BYTES: Final = 64 << 20
 _LOG_FILES: Final = "TOTAL_LOG_FILES"
 _LOG_BYTES: Final = "TOTAL_LOG_FILES_SIZE"
@@ -41,13 +41,13 @@ _IO: Final = "TOTAL_IO_MB"
 
 @dataclass(frozen=True, slots=True)
 class CompactLimits:
-    """Limits of one plan.
+    """Limits of one compaction plan.
 
     Attributes:
         strategy: simple name of Hudi's strategy class.
-        target_io_mb: megabytes to read and write; the slice that reaches the limit is the last.
-        least_log_bytes, least_log_files: least log bytes and log files of a slice, for the strategies by size and by
-            number.
+        target_io_mb: megabytes that a plan reads and writes; the slice that reaches the limit is the last.
+        least_log_bytes: minimum bytes of a slice's log files, for the strategy by size.
+        least_log_files: minimum number of a slice's log files, for the strategies by number and by growth.
         days: number of days, for strategies by day.
         pattern: regular expression of partition paths, for the strategy by pattern; None for all.
         today: the current date in the table's time zone.
@@ -85,7 +85,7 @@ def plan_compaction(
 
     Args:
         slices: the newest file slice of each file group.
-        closed_groups: file groups of pending compactions, log compactions and clusterings.
+        closed_groups: file groups of pending compactions, log compactions and clusterings, which are left out.
     """
     operations = [_plan_operation(each, limits) for each in slices if each.logs and each.group not in closed_groups]
     chosen = _STRATEGIES[limits.strategy](operations, limits)
@@ -104,7 +104,7 @@ def _plan_operation(piece: FileSlice, limits: CompactLimits) -> CompactionOperat
 
 
 def _metrics(piece: FileSlice, file_bytes: int) -> Mapping[str, float]:
-    """Return the slice's metrics in whole megabytes, as Hudi counts (``FileSliceMetricUtils``)."""
+    """Return Hudi's metrics of a slice (``FileSliceMetricUtils``). Those with MB in the name are whole megabytes."""
     logs = sum(log.size_bytes for log in piece.logs)
     base = piece.base.size_bytes if piece.base else 0
     read, written = (base + logs) // _MEGABYTE, (base or file_bytes) // _MEGABYTE
@@ -146,7 +146,7 @@ def _choose_by_number(operations: _Operations, limits: CompactLimits) -> _Operat
 def _choose_outgrown(operations: _Operations, limits: CompactLimits) -> _Operations:
     """Choose slices with many or large log files.
 
-    If there are any, add those with half as many: they would be due soon.
+    If there are any, also choose slices with half as many log files, because these would be due soon.
     """
     if not any(_has_many(each, limits.least_log_files) or _has_large(each) for each in operations):
         return ()
@@ -161,7 +161,7 @@ def _has_many(operation: CompactionOperation, least: int) -> bool:
 
 
 def _has_large(operation: CompactionOperation) -> bool:
-    """Tell whether the log files are larger than the base file, and not small."""
+    """Tell whether the log files have at least the bytes of the base file and `_LARGE_LOG_BYTES`."""
     logs = operation.metrics[_LOG_BYTES]
     written = operation.metrics["TOTAL_IO_WRITE_MB"] * _MEGABYTE if operation.base_name else 0.0
     return logs >= max(written, _LARGE_LOG_BYTES)
@@ -174,13 +174,13 @@ def _choose_newest_days(operations: _Operations, limits: CompactLimits) -> _Oper
 
 
 def _choose_since_days(operations: _Operations, limits: CompactLimits) -> _Operations:
-    """Choose the partitions of the last days."""
+    """Choose the slices whose partition's date is at most ``limits.days`` days before today."""
     first = limits.today - timedelta(days=limits.days)
     return sorted((each for each in operations if _parse_day(each) >= first), key=_parse_day, reverse=True)
 
 
 def _choose_before_days(operations: _Operations, limits: CompactLimits) -> _Operations:
-    """Choose the partitions that `_choose_since_days` leaves out."""
+    """Choose the slices whose partition has an older date than `_choose_since_days` allows, or no date."""
     first = limits.today - timedelta(days=limits.days)
     return sorted((each for each in operations if _parse_day(each) < first), key=_parse_day, reverse=True)
 
@@ -188,7 +188,7 @@ def _choose_before_days(operations: _Operations, limits: CompactLimits) -> _Oper
 def _parse_day(operation: CompactionOperation) -> date:
     """Parse the date in a partition path (``2025/11/20``, ``2025-11-20``, either with ``name=`` before a part).
 
-    Return `date.min` if there is none.
+    Return `date.min` if the path contains no date.
     """
     values = [part.rpartition("=")[2] for part in operation.partition_path.split("/")]
     for form, count in (("%Y/%m/%d", 3), ("%Y-%m-%d", 1)):
@@ -232,10 +232,10 @@ def may_show_outgrown(commit: CommitMetadata, auto: AutoCompaction) -> bool:
 
 
 def may_run(pending: Iterable[tuple[Instant, CompactionPlan | None]]) -> bool:
-    """Tell whether nothing is pending except automatic compaction plans that are not running.
+    """Tell whether an automatic compaction may run: only automatic compaction plans are pending, and none is running.
 
     Args:
-        pending: actions that have not completed; each compaction with its plan.
+        pending: all pending instants; each compaction with its plan, any other with None.
     """
     return all(
         one.action is Action.COMPACTION and one.state is State.REQUESTED and plan is not None and plan.is_auto
@@ -247,6 +247,6 @@ def are_all_marked(commits: Iterable[CommitMetadata], mark: str) -> bool:
     """Tell whether lakeformat made all of the commits.
 
     Args:
-        mark: the metadata key that every commit of lakeformat has.
+        mark: the key in the extra metadata of every commit that lakeformat makes.
     """
     return all(mark in commit.extra for commit in commits)

@@ -1,7 +1,8 @@
 """Merging one file slice into a base file (Hudi: ``HoodieCompactor.compact``).
 
-Rows keep commit time, sequence number and key; the file name is new.
-Memory: one version of each record in the slice's log files, and two row groups; slices side by side share a buffer.
+Rows keep commit time, sequence number and key; their meta column for the file name changes.
+Memory: one version of each record in the slice's log files, and two row groups. Slices that are compacted in parallel
+share a memory buffer.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class SliceToCompact:
     """File slice of a plan, with what is needed to merge it. Picklable.
 
     Attributes:
-        number: position of the slice in its plan; part of the staged file's name.
+        number: position of the slice in its plan; part of the name of the new file until it is published.
+        merging: rules for merging the slice's log records.
     """
 
     number: int
@@ -56,9 +58,9 @@ class CompactSettings:
     """Settings shared by all slices of one run. Picklable.
 
     Attributes:
-        folder: folder in which the new files wait to be published.
+        folder: staging folder of the new files, until they are published.
         names_base: whether the write stats name the old base file.
-        buffer_bytes: bytes for log records, per core.
+        buffer_bytes: memory for log records in bytes, per core.
     """
 
     instant_time: str
@@ -69,18 +71,19 @@ class CompactSettings:
     write_token: str = "0-0-0"
 
 
-#: Compacts slices, in this or other processes, and returns their new base files in the settings' folder.
+#: Function that compacts slices, in this or other processes. It returns the new base files in the staging folder.
 Compactor: TypeAlias = Callable[[TableContext, Sequence[SliceToCompact], CompactSettings], Sequence[WrittenFile]]
 
 
 def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettings, *, threads: bool) -> WrittenFile:
-    """Write the slice's new base file to the settings' folder.
+    """Merge a slice and write its new base file to the staging folder.
 
     Args:
         threads: whether to decode columns in parallel.
 
     Raises:
-        CorruptTableError, UnsupportedTableError: a file is missing, damaged or of an unknown kind; names the file.
+        CorruptTableError, UnsupportedTableError: a file is missing, damaged or of an unknown kind. The message
+            names the file.
     """
     piece, group = one.file_slice, one.file_slice.group
     name = BaseFileName(group.file_id, settings.write_token, settings.instant_time)
@@ -119,7 +122,7 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
 
 
 def _inherit_keys(storage: Storage, piece: FileSlice, merged: MergedSlice) -> FilterAndRange | None:
-    """Return the old base file's filter and key range with the log files' keys; None if the keys must be read."""
+    """Return the old base file's filter and key range, to extend; None if the log files' keys do not fit into it."""
     if piece.base is None or merged.footer is None:
         return None
     return inherit_filter_and_range(storage, parse_key_footer(piece.base, merged.footer), merged.log_records)

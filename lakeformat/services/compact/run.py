@@ -1,7 +1,7 @@
 """Scheduling, running and cancelling compactions (Hudi: ``HoodieCompactor``, ``ScheduleCompactionActionExecutor``).
 
-The lock is held to plan and to publish, not while files are rewritten. Meanwhile others write to the slices that the
-plan has opened. A plan therefore stays on the timeline when its run fails.
+The lock is held to plan and to publish, not while files are rewritten. Meanwhile other writers append to the new slices
+that the plan has opened. These slices depend on the plan, so it stays on the timeline if its run fails.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = ["CompactSession", "check_late_files", "compact", "find_slice_to_merge
 
 
 def list_pending_compactions(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, CompactionPlan]]:
-    """Return instant time -> instant and plan of every pending compaction, requested or inflight, oldest first.
+    """Return a mapping of instant time to instant and plan, for every pending compaction, oldest first.
 
     Raises:
         CorruptTableError: a plan cannot be read.
@@ -76,7 +76,7 @@ def find_slice_to_merge(
     commit began before the plan was made and completed later. They would be lost with the old slice.
 
     Args:
-        live: the newest slice of each file group; for groups of pending compactions, the slice before.
+        live: the newest slice of each file group; if a pending compaction has opened a slice, the one before it.
         replaced: file groups that commits have replaced.
         instant_time: instant time of the plan.
         by_name: whether log files are named after their slice (timeline layout 1).
@@ -119,15 +119,15 @@ def check_late_files(
     *,
     by_name: bool,
 ) -> None:
-    """Refuse to publish base files that would hide files that others have added to the old slices since.
+    """Check that the new base files hide no file that another commit has added to the merged slices meanwhile.
 
     Args:
-        merged: the merged slices, by file group.
-        others: time and metadata of the commits completed since the run began.
-        by_name: see `find_slice_to_merge`.
+        merged: maps each file group of the plan to the slice that was merged.
+        others: instant time and metadata of the commits completed since the run began.
+        by_name: whether log files are named after their slice (timeline layout 1).
 
     Raises:
-        WriteConflictError: names the commit; the next run merges what it wrote.
+        WriteConflictError: a file would be hidden; the message names its commit. The next run merges the file.
     """
     for time, metadata in others:
         for stat in metadata.all_stats():
@@ -146,7 +146,7 @@ def _log_name(stat: WriteStat) -> LogFileName | None:
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 _NAME: Final = "compaction"
-#: The slices that a run merges, by file group.
+#: Maps each file group of a plan to the slice that the run merges.
 _Merged: TypeAlias = Mapping[FileGroupId, FileSlice]
 
 
@@ -164,7 +164,7 @@ class CompactSession:
         snapshot = context.snapshot(config=config)
         snapshot.check_writable(location)
         self.context, self._compactor = context, compactor or compact_in_process
-        # A batch id in the options belongs to the write before. With the id this commit would be skipped.
+        # A batch id in the options belongs to the preceding write. With it, this commit would be skipped as a repeat.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
         self._by_name = not context.store.layout.has_completion_times
         job = rewrite_job(snapshot, self.options, Operation.COMPACT, context.ids.token())
@@ -175,7 +175,7 @@ class CompactSession:
     # --- planning -------------------------------------------------------------------------------------
 
     def plan(self, snapshot: Snapshot) -> CompactionPlan | None:
-        """Return the plan that the options give for this snapshot; None if there is nothing to compact."""
+        """Plan a compaction of the snapshot by the options. Return None if there is nothing to compact."""
         now = self.context.clock.now_ms() // 1000
         limits = CompactLimits.of_options(self.options, datetime.fromtimestamp(now, snapshot.config.zone).date())
         return plan_compaction(
@@ -183,10 +183,10 @@ class CompactSession:
         )
 
     def schedule(self) -> str | None:
-        """Put a plan on the timeline for a later run. Return its instant time; None if there is nothing to do.
+        """Write a plan to the timeline for a later run. Return its instant time; None if there is nothing to do.
 
         Raises:
-            WriteConflictError: a write is running whose log files the plan could not include.
+            WriteConflictError: a running write may append log files that the plan would miss.
         """
         with self.transaction.hold_lock():
             opened = self._put_plan(self.context.snapshot())
@@ -208,19 +208,20 @@ class CompactSession:
         return commit, plan
 
     def _check_no_writer(self, timeline: Timeline, before: str | None) -> None:
-        """Refuse while a write may append to the slices to merge, if log files are named after their slice.
+        """Check, in timeline layout 1, that no pending write may append to the slices to merge.
 
-        In that layout the log files of a running write would be lost with the old slice.
+        In this layout log files are named after their slice, so those of a running write would be lost with the old
+        slice. In layout 2 nothing is checked.
 
         Args:
             before: check only writes that began before this instant time (later ones know the plan); None for all.
 
         Raises:
-            WriteConflictError: a write is pending; names it.
+            WriteConflictError: such a write is pending; the message names it.
         """
         if not self._by_name:
             return
-        # Clusterings write new file groups.
+        # Clusterings write new file groups, so they append to no existing slice.
         clusterings = frozenset(self.context.store.read_clustering_groups(timeline).values())
         for instant in timeline.pending_writes:
             appends = instant.action in COMMIT_ACTIONS and instant.time not in clusterings
@@ -236,12 +237,13 @@ class CompactSession:
         """Run a pending plan, made by this or another writer; by default the oldest that can be run.
 
         Args:
-            plans: make a plan if none is pending.
+            instant_time: instant time of the plan; None for the oldest pending plan that can be run.
+            plans: whether to make and run a new plan if none is pending.
 
         Raises:
             InvalidInputError: no such plan is pending.
-            WriteConflictError: the plan runs already, or others have written to the slices that it merges; the plan
-                stays.
+            WriteConflictError: another process is running the plan, or other writers have added files to the slices
+                that it merges; the plan stays.
             CorruptTableError: a file of the plan is missing.
         """
         with ExitStack() as life:
@@ -304,7 +306,7 @@ class CompactSession:
             with transaction.report.step("place") as counted:
                 placed = session.place_files(commit, written)
                 counted["files"] = len(placed)
-            # A write that began before this one may have changed the columns meanwhile.
+            # Another write may have changed the columns since the plan's snapshot: commit the newest ones.
             now = self.context.snapshot()
 
             def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
@@ -325,11 +327,11 @@ class CompactSession:
     # --- cancelling -----------------------------------------------------------------------------------
 
     def cancel(self, instant_time: str) -> None:
-        """Remove a plan from the timeline.
+        """Remove a pending compaction plan from the timeline.
 
         Raises:
             InvalidInputError: no plan of this time is pending.
-            WriteConflictError: the plan is running, or log files have been written to a slice that it has opened.
+            WriteConflictError: the plan is running, or log files exist in a slice that it opened (timeline layout 1).
         """
         store, storage = self.context.store, self.context.storage
         with self.transaction.hold_lock(kept_plan=instant_time):
@@ -352,7 +354,7 @@ def compact(session: Callable[[], CompactSession]) -> WriteResult:
     """Run the pending plans, then make and run another plan. Return the result of the last run that did something.
 
     Args:
-        session: makes a new session for each run.
+        session: returns a new session; called once for each run.
     """
     done = None
     while not (result := session().run()).skipped:
@@ -380,7 +382,8 @@ def _list_visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstan
     """Return the instants whose log blocks a plan's run merges: those that had completed when the plan was made.
 
     Args:
-        plan_time: instant time of the plan. None if log files are named after their slice: then all blocks are merged.
+        plan_time: instant time of the plan. None in timeline layout 1: then the blocks of all committed instants
+            are merged.
     """
     seen = timeline.visible(None)
     if plan_time is None:
@@ -390,6 +393,6 @@ def _list_visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstan
 
 
 def _find_log(context: TableContext, instant_time: str) -> str | None:
-    """Return the path of a log file in the slice that a plan of this time has opened; None if there is none."""
+    """Return the path of a log file in a slice that the plan of this instant time opened; None if there is none."""
     logs = (log.path for log in list_files(context.storage).logs if log.name.instant_time == instant_time)
     return next(logs, None)

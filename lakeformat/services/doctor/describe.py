@@ -1,4 +1,4 @@
-"""Description of a table and of the services it needs, as one value."""
+"""Description of a table: its kind, sizes, services and the next steps for its operator."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["Description", "describe"]
 
-#: Advice is given above these shares: small files of all files, log bytes of live bytes, dead bytes per live byte.
+#: Advice is given above these ratios: small files to live files; log bytes to live bytes; dead bytes to live bytes.
 _MANY_SMALL, _MUCH_LOGGED, _MUCH_DEAD = 0.5, 0.3, 2.0
 _FEW_FILES = 8
-#: How many footers are read at most to count rows.
+#: Maximum number of footers that are read to count rows.
 _FOOTERS = 256
 
 
@@ -44,7 +44,8 @@ class Description(OneLine):
         rows: number of rows that a reader gets; None if only reading could count them, as with log files.
         files, size_bytes: number and bytes of the base and log files that a reader opens.
         all_files, all_bytes: number and bytes of the files of all versions in the folders.
-        cleanable_bytes: bytes that `clean` would delete now; computed only if older versions take much space, else 0.
+        cleanable_bytes: bytes that `clean` would delete now; computed only if older versions take more than twice
+            the live bytes, else 0.
         small_files: number of live base files below ``small_limit`` bytes.
         log_bytes: bytes of the live log files.
         last_clean, last_archived, last_compaction, last_clustering: instant times; None if there was none.
@@ -81,7 +82,7 @@ class Description(OneLine):
 
     @property
     def log_share(self) -> float:
-        """Return the share of log files in the live bytes, 0 to 1."""
+        """Return the fraction of the live bytes that is in log files, 0 to 1."""
         return self.log_bytes / self.size_bytes if self.size_bytes else 0.0
 
     @property
@@ -129,7 +130,7 @@ class Description(OneLine):
 
 
 def describe(context: TableContext, options: Options) -> Description:
-    """Describe the table. Reads at most a few footers of data files. Memory: one object per file."""
+    """Describe the table. Reads at most `_FOOTERS` footers of data files. Memory: one object per file."""
     store, location = context.store, context.storage.location
     config = store.config()
     snapshot = context.snapshot(config=config)
@@ -170,7 +171,7 @@ def describe(context: TableContext, options: Options) -> Description:
 
 
 def _rows(context: TableContext, snapshot: Snapshot) -> int | None:
-    """Return the row count from the file index and from the footers of at most `_FOOTERS` other files; else None."""
+    """Count rows by the file index and by footers of other files; None if these are too many or cannot be read."""
     unknown = list_files_table(snapshot)["rows"].null_count
     if unknown > _FOOTERS:
         return None
@@ -216,7 +217,7 @@ def _last_commit(context: TableContext, timeline: Timeline, config: TableConfig,
 
 
 def _pending_text(instant: Instant, plans: frozenset[str]) -> str:
-    """Return an instant's text for `Description.pending`. A plan that waits to be run is called a plan."""
+    """Return a pending instant's text for `Description.pending`; if it waits to be run, the text calls it a plan."""
     if instant.state is State.REQUESTED and (instant.action in COMPLETES_AS or instant.time in plans):
         what = Action.CLUSTERING if instant.action is Action.REPLACE_COMMIT else instant.action
         return f"{what.value} plan {instant.time}"

@@ -1,6 +1,7 @@
-"""Checks of live files: keys, filters, key ranges, statistics, log blocks; and of the file index against them.
+"""Checks of the contents of live files, and of the file index against their footers.
 
-Readers skip files by the file index. Memory: the keys of one partition; of everything else, one batch of a file.
+The contents are keys, bloom filters, key ranges, statistics and log blocks. A wrong file index makes readers skip rows.
+Memory: the keys of one partition; of everything else, one batch of a file.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _ROWS: Final = 1 << 16
 _BYTES: Final = 64 << 20
 _BACK: Final = "restore it from a copy, or restore() to an earlier instant"
 _REWRITE: Final = "cluster() the partition: it writes its files again, with right filters, key ranges and statistics"
-#: Types whose statistics have the same meaning for all writers.
+#: Types whose statistics are compared with the values, because they have the same meaning for all writers.
 _COMPARED: Final = (pa.int32(), pa.int64(), pa.string(), pa.date32())
 
 
@@ -57,7 +58,7 @@ def check_partition(
     """Yield the findings inside the files of one partition.
 
     Args:
-        rows_of: filled with base file path -> number of rows.
+        rows_of: mapping that this function fills: path of a base file to the number of rows in its footer.
     """
     has_keys = not snapshot.config.has_virtual_keys
     keys_of_slices: list[tuple[FileSlice, pa.ChunkedArray]] = []
@@ -136,7 +137,7 @@ def _count_denied(bloom: BloomFilter | None, keys: pa.Array) -> int:
 
 
 def footer_key_range(metadata: Any) -> tuple[bytes | None, bytes | None]:
-    """Return the least and the greatest key that the footer records; None for each that is missing."""
+    """Return the smallest and the greatest key that the footer records; None for each that is missing."""
     entries = (metadata.metadata or {}) if metadata is not None else {}
     return entries.get(MIN_KEY), entries.get(MAX_KEY)
 
@@ -155,7 +156,7 @@ def _is_outside(stated: tuple[bytes | None, bytes | None], seen: KeyRange) -> bo
 def _count_outside_statistics(
     parquet: OpenParquet, group: int, batch: pa.RecordBatch, wrong_statistics: dict[str, int]
 ) -> None:
-    """Count the values outside the row group's statistics, and add the counts to ``wrong_statistics``, by column."""
+    """Count values outside the statistics of their row group. Add the counts to ``wrong_statistics``, by column."""
     row_group, read = parquet.metadata.row_group(group), set(batch.schema.names)
     for at in range(row_group.num_columns):
         chunk = row_group.column(at)
@@ -181,7 +182,7 @@ def _check_log(storage: Storage, log: LogFile) -> Iterator[Finding]:
 
 
 def _find_duplicates(keys_of_slices: Sequence[tuple[FileSlice, pa.ChunkedArray]]) -> Iterator[Finding]:
-    """Yield keys that occur more than once, in one file group or in two. `insert` allows such keys."""
+    """Yield a finding for each file group, or pair of groups, with keys that occur twice. `insert` allows such keys."""
     if not keys_of_slices:
         return
     keys = pa.chunked_array([chunk for _, column in keys_of_slices for chunk in column.chunks], pa.string())
@@ -205,12 +206,12 @@ def _find_duplicates(keys_of_slices: Sequence[tuple[FileSlice, pa.ChunkedArray]]
             yield Finding(Kind.KEY_IN_TWO_GROUPS, path, cure, extra, first.size_bytes)
 
 
-#: Footers held in memory at once.
+#: Maximum number of footers in memory at once.
 _AT_ONCE: Final = 1000
 
 
 def check_index_files(context: TableContext, files: frozenset[BaseFile]) -> Iterator[Finding]:
-    """Yield a finding if the index is in use and lists other files than the folders hold."""
+    """Yield a finding if the index is in use and does not list exactly the live files ``files`` of the folders."""
     try:
         live = _load_index_in_use(context)
         if live is None:
@@ -231,7 +232,7 @@ def check_index_bounds(context: TableContext) -> Iterator[Finding]:
     Reads the footers of all files that the index lists. Other checks report damaged and missing files. Memory: one
     shard of the index and a thousand footers.
     """
-    with suppress(LakeformatError):  # `check_index_files` reports it.
+    with suppress(LakeformatError):  # `check_index_files` reports such an error.
         live = _load_index_in_use(context)
         wrong = sum(_count_wrong_files(context.storage, live, part) for part in live.parts) if live is not None else 0
         if wrong:
@@ -240,7 +241,7 @@ def check_index_bounds(context: TableContext) -> Iterator[Finding]:
 
 
 def _load_index_in_use(context: TableContext) -> IndexedFiles | None:
-    """Return the files of the index; None if the table has no index or this engine does not use it."""
+    """Return the files of the index; None if there is no index, or the context does not use it."""
     if not context.use_index or not context.storage.list(FOLDER):
         return None
     live = context.snapshot().live
@@ -253,7 +254,7 @@ def _make_finding(why: str) -> Finding:
 
 
 def _count_wrong_files(storage: Storage, live: IndexedFiles, part: ShardPart) -> int:
-    """Count the files of one shard that the index describes wrongly."""
+    """Count the files of one shard whose row count or bounds in the index are wrong."""
     known = part.read(storage, live.schema, None)
     paths = indexed_paths(known.column_names)
     wrong = 0
@@ -278,7 +279,7 @@ def _count_wrong_files(storage: Storage, live: IndexedFiles, part: ShardPart) ->
 def _count_wrong_bounds(
     files: pa.Table, rows: pa.Array, indexed: Mapping[str, ColumnBounds], true: Mapping[str, ColumnBounds]
 ) -> int:
-    """Count the files that the index describes wrongly. Values that one side lacks are ignored; bounds may be wider."""
+    """Count files whose row count or bounds in the index are wrong. Wider bounds and missing ones are not wrong."""
     wrong = _flags(pc.not_equal(files.column("rows").combine_chunks(), rows))
     for path in indexed.keys() & true.keys():
         stated, actual = indexed[path], true[path]

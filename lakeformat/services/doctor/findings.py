@@ -1,4 +1,4 @@
-"""Value types for what a check finds."""
+"""Types for the problems that a check finds."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Finding:
         path: path of the file or folder, relative to the table.
         rows: number of rows affected; 0 if none are, or the number is unknown.
         size_bytes: size of the file, or of its damaged part.
-        cure: what to do about it.
-        mends: whether `repair` mends it.
+        cure: what to do about the problem.
+        mends: whether `repair` repairs it.
     """
 
     kind: Kind
@@ -75,10 +75,10 @@ class Finding:
 @public
 @dataclass(frozen=True, repr=False)
 class Findings(OneLine):
-    """Findings in order. Falsy if there are none.
+    """All findings of one check or repair. The value is falsy if there are none.
 
     Attributes:
-        action: what `repair` did to the findings, or would do; "" for a check.
+        action: text that says what `repair` did with the findings, or would do; "" for a check.
     """
 
     findings: tuple[Finding, ...] = ()

@@ -31,8 +31,10 @@ class Facts:
     """Facts about a table that the checks compare.
 
     Attributes:
+        listing: all base and log files in the folders.
         commits: instant and metadata of each completed commit of the active timeline, oldest first.
         slices: the live file slices.
+        replaced: file groups that active commits have replaced.
         saved: paths that savepoints name.
         archived: times of the commits in the archive.
         archive: the archive's folder.
@@ -57,7 +59,7 @@ class Facts:
 
 
 def find_orphans(facts: Facts) -> Iterator[Finding]:
-    """Yield data files whose instant is known, but whose instant did not write them.
+    """Yield data files that no commit wrote, although the instant time in their name is within the timeline.
 
     Files of an instant older than the timeline are skipped: nothing is known about that instant. Files of a pending
     instant, or of one later than the newest, are skipped: their writer may be running. Log files of timeline layout 1
@@ -84,7 +86,7 @@ def find_incomplete(facts: Facts, exists: Callable[[str], bool]) -> Iterator[Fin
     """Yield files of the newest slices that are missing, or whose size differs from the commit's.
 
     Args:
-        exists: returns whether a path exists, even in a folder that the listing skips.
+        exists: returns whether a path exists, even in a folder that the listing skips for lack of a partition marker.
     """
     live = {each.group: each for each in facts.slices}
     expected: dict[FileGroupId, tuple[str, str, int]] = {}
@@ -123,10 +125,12 @@ def _find_incomplete_logs(facts: Facts, live: Mapping[FileGroupId, FileSlice]) -
 
 
 def find_miscounts(facts: Facts) -> Iterator[Finding]:
-    """Yield files whose counts in the commit contradict each other, whatever the files hold.
+    """Yield files whose row counts in the commit contradict each other. The files themselves are not read.
 
-    A file has as many rows as were inserted, updated and carried over from the file before. A deleted key may not have
-    been in that file (Hudi: ``HoodieMergeHandle``, ``HoodieCreateHandle``, ``HoodieAppendHandle``).
+    A base file has as many rows as were inserted, updated and copied from the previous file of its group. A deleted key
+    need not have been in the previous file.
+
+    Source: Hudi's ``HoodieMergeHandle``, ``HoodieCreateHandle`` and ``HoodieAppendHandle``.
     """
     wrote: dict[tuple[FileGroupId, str], int] = {}
     for instant, stat in facts.stats():
@@ -148,7 +152,7 @@ def find_miscounts(facts: Facts) -> Iterator[Finding]:
 
 
 def find_gaps(facts: Facts) -> Iterator[Finding]:
-    """Yield instants that commits name as the one before, and that should be on the timeline but are not."""
+    """Yield instants that commits name as the previous commit of a file, but that are missing from the timeline."""
     timeline = facts.timeline
     seen: set[str] = set()
     for instant, stat in facts.stats():
@@ -162,7 +166,7 @@ def find_gaps(facts: Facts) -> Iterator[Finding]:
 
 
 def find_unarchived(facts: Facts) -> Iterator[Finding]:
-    """Yield instants older than the timeline that the archive does not hold: those that live files or commits name."""
+    """Yield instants older than the timeline that base files or commits name but that the archive lacks."""
     oldest = facts.timeline.oldest_write
     file_times = {file.name.instant_time for file in facts.listing.bases}
     before = {stat.prev_commit for _, stat in facts.stats() if stat.is_base}
@@ -179,7 +183,7 @@ def find_lost_saved_files(saved: Mapping[str, Iterable[str]], listing: Listing) 
     """Yield base files that savepoints name but that do not exist.
 
     Args:
-        saved: instant time of the savepoint -> paths.
+        saved: maps the instant time of each savepoint to the paths of its files.
     """
     present = {file.path for file in listing.bases}
     for time, paths in saved.items():
@@ -192,7 +196,7 @@ def find_row_mismatches(facts: Facts, rows_of: Mapping[str, int]) -> Iterator[Fi
     """Yield live base files whose row count differs from their commit's.
 
     Args:
-        rows_of: path -> number of rows in the file's footer.
+        rows_of: maps the path of a base file to the number of rows in its footer.
     """
     for _, stat in facts.stats():
         rows = rows_of.get(join_path(stat.partition_path, stat.path.rpartition("/")[2]))

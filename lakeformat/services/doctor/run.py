@@ -36,13 +36,13 @@ from lakeformat.transaction.rollback import recover
 __all__ = ["REMOVED", "DoctorSession"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
-#: Folder to which repairs move what they remove, one subfolder per repair, named by its time.
+#: Folder to which repairs move the files that they remove. Each repair makes a subfolder, named by its time.
 REMOVED: Final = own_path("removed")
 
 
 @dataclass(frozen=True)
 class _TableState:
-    """Result of listing and comparing a table, before its data files are opened."""
+    """Result of all checks that open no data file. ``facts`` is None if a commit cannot be read."""
 
     config: TableConfig
     timeline: Timeline
@@ -59,7 +59,7 @@ class DoctorSession:
         self.store, self.storage = context.store, context.storage
 
     def check(self, *, contents: bool = True) -> Findings:
-        """Return everything that is wrong with the table.
+        """Return findings for all problems of the table.
 
         Args:
             contents: whether to read the rows of all live files.
@@ -76,11 +76,11 @@ class DoctorSession:
         return Findings(tuple(findings))
 
     def repair(self, *, dry_run: bool, keep: bool) -> Findings:
-        """Repair what can be repaired without a guess.
+        """Repair damage that has exactly one safe repair.
 
         Args:
-            dry_run: only return what would be done.
-            keep: move files aside; if False, delete them, and also what earlier repairs moved aside.
+            dry_run: whether to change nothing and only return what would be repaired.
+            keep: whether to keep removed files in `REMOVED`; if False, delete them and all of `REMOVED`.
         """
         if dry_run:
             return Findings(self._list_repairable(), "would mend")
@@ -134,7 +134,7 @@ class DoctorSession:
         torn, archived, newest = timeline_checks.check_archive(self.store)
         findings = [*timeline_checks.check_instants(self.store, timeline), *torn]
         if any(each.kind is Kind.DAMAGED_INSTANT for each in findings):
-            return _TableState(config, timeline, tuple(findings))  # Files cannot be compared with unreadable commits.
+            return _TableState(config, timeline, tuple(findings))  # Other checks need all commits.
         facts = self._collect_facts(config, timeline, archived)
         saved = self._list_saved_files(timeline)
         findings += plan.find_incomplete(facts, lambda path: self.storage.info(path) is not None)
@@ -166,7 +166,7 @@ class DoctorSession:
         }
 
     def _collect_facts(self, config: TableConfig, timeline: Timeline, archived: frozenset[str]) -> plan.Facts:
-        """Collect the table's facts as `list_snapshot` does, but without its refusals. Memory: one object per file."""
+        """List the table as `list_snapshot` does, but accept a damaged table. Memory: one object per file."""
         commits = [(instant, self.store.read_commit(instant)) for instant in timeline.commits]
         replaced = frozenset(
             FileGroupId(path, file_id)

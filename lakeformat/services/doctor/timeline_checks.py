@@ -1,4 +1,4 @@
-"""Checks of everything except data files: timeline, archive, markers, metadata table, folders without partitions.
+"""Checks of everything except data files: timeline, archive, markers, metadata table, foreign folders.
 
 The module also finds rows that concurrent writers have lost: a commit hides a file that another commit wrote.
 """
@@ -42,16 +42,16 @@ __all__ = [
 
 _METADATA: Final = f"{HOODIE}/metadata"
 _MARKERS: Final = f"{HOODIE}/.temp"
-#: File name of a deltacommit of a metadata table, in timeline layout 1 or 2.
+#: File name of a deltacommit of the metadata table, in timeline layout 1 or 2.
 _APPLIED: Final = re.compile(r"(\d{17})(?:_\d{17})?\.deltacommit")
 #: Prefix of the times of deltacommits that initialised the metadata table from a listing.
 _INITIAL: Final = "0000"
 _BACK: Final = "restore it from a copy"
-#: How many archived commits are compared with those of the timeline.
+#: Number of the newest archived commits that the search for lost writes includes.
 _NEWEST: Final = 100
-#: Actions that recovery rolls back or finishes, whichever program began them.
+#: If an instant of these actions is dead, `recover` rolls it back or finishes it, whichever program began it.
 _RECOVERED: Final = COMMIT_ACTIONS | {Action.ROLLBACK, Action.SAVEPOINT}
-#: Actions that other verbs finish.
+#: Maps an action whose dead instants `recover` leaves alone to advice on finishing them.
 _FINISHED_BY: Final = {
     Action.CLEAN: "clean() finishes it",
     Action.RESTORE: "restore() to the same instant finishes it",
@@ -61,7 +61,7 @@ _FINISHED_BY: Final = {
 
 
 def check_instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
-    """Yield completed instants that cannot be read."""
+    """Yield a finding for each completed instant whose metadata cannot be read."""
     for instant in timeline.instants:
         if instant.state is not State.COMPLETED:
             continue
@@ -112,11 +112,11 @@ def _measure_whole_blocks(storage: Storage, entry: FileInfo) -> int:
     """Return how many bytes of an archive file of timeline layout 1 are whole blocks."""
     with storage.open_input(entry.path) as source, suppress(CorruptTableError):
         return sum(block.size_bytes for block in parse_blocks(source, entry.path, entry.size_bytes))
-    return entry.size_bytes  # `check_archive` has reported already that the file cannot be decoded.
+    return entry.size_bytes  # No bytes lost: `check_archive` reports the unreadable file.
 
 
 def check_markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
-    """Yield marker folders of instants that are over: their writer died after publishing, or was rolled back."""
+    """Yield a finding for each marker folder whose instant is no longer pending: its writer left the folder behind."""
     pending = {instant.time for instant in timeline.pending}
     newest = timeline.last_time or ""
     for entry in storage.list(_MARKERS):
@@ -125,7 +125,7 @@ def check_markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
 
 
 def find_dead_instants(context: TableContext, timeline: Timeline) -> Iterator[Finding]:
-    """Yield pending instants whose writers are dead. Plans that wait to be run are not reported."""
+    """Yield a finding for each pending instant whose writer is dead. Plans that wait to be run are not reported."""
     for instant in timeline.pending:
         if not _is_plan(context.store, instant) and _is_dead(context, instant):
             is_ours = claims.read_claim(context.storage, instant.time) is not None
@@ -170,7 +170,7 @@ def check_metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[F
 
 
 def find_foreign_folders(storage: Storage) -> Iterator[Finding]:
-    """Yield folders inside partitions: no reader looks into them. Links are not followed."""
+    """Yield a finding for each folder inside a partition: no reader looks into it. Links are not followed."""
     yield from _find_foreign_folders_in(storage, "")
 
 
@@ -189,17 +189,17 @@ def _find_foreign_folders_in(storage: Storage, folder: str) -> Iterator[Finding]
 
 
 _ROWS: Final = 1 << 16
-#: How many keys a finding names at most.
+#: Maximum number of keys that a finding names.
 _MAX_KEYS: Final = 5
 
 
 def find_table_lost_writes(
     store: TimelineStore, timeline: Timeline, commits: Sequence[tuple[Instant, CommitMetadata]]
 ) -> list[LostWrite]:
-    """Find the lost files where the losing or the hiding commit is on the timeline.
+    """Find files that a commit wrote and a concurrent commit hid, if one of these commits is on the timeline.
 
     Args:
-        commits: the commits of the timeline and the newest archived ones.
+        commits: instant and metadata of the timeline's commits and of the newest archived commits.
     """
     sources = read_plan_sources(store, timeline, timeline.commit_times)
     lost = find_lost_writes(commits, sources, by_name=not timeline.layout.has_completion_times)
@@ -207,10 +207,10 @@ def find_table_lost_writes(
 
 
 def describe_lost_writes(lost: Iterable[LostWrite], listing: Listing, storage: Storage | None) -> Iterator[Finding]:
-    """Yield a finding for each lost file that names the commit whose rows must be written again.
+    """Yield a finding for each hidden file; its cure names the commit whose rows must be written again.
 
     Args:
-        storage: used to read the keys in the files; None names no keys.
+        storage: storage to read the keys in the files; None to name no keys.
     """
     bases = {file.path: file for file in listing.bases}
     present = bases.keys() | {file.path for file in listing.logs}
@@ -231,7 +231,7 @@ def describe_lost_writes(lost: Iterable[LostWrite], listing: Listing, storage: S
 
 
 def _keys(storage: Storage, base: BaseFile, instant_time: str) -> str:
-    """Return text that names some keys that the commit wrote to its file; "" if the file cannot be read."""
+    """Return a text with up to `_MAX_KEYS` keys that the commit wrote to the file; "" if it cannot be read."""
     names: list[str] = []
     try:
         with open_base(storage, base) as source, open_parquet(source, base.path) as parquet:

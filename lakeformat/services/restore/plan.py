@@ -12,7 +12,7 @@ __all__ = ["check_not_saved", "find_last_commit", "find_target", "list_instants_
 
 
 def find_target(timeline: Timeline, instant_time: str, location: str, *, activity: str) -> Instant:
-    """Return the completed commit of an instant time.
+    """Return the completed commit with an instant time.
 
     Raises:
         InstantNotAvailableError: no such commit is on the active timeline.
@@ -32,13 +32,14 @@ def find_target(timeline: Timeline, instant_time: str, location: str, *, activit
 
 
 def list_instants_after(timeline: Timeline, target: Instant, plans: Iterable[str] = ()) -> tuple[Instant, ...]:
-    """Return the instants that a restore undoes: pending clusterings first, then the newest first.
+    """Return the instants after ``target``, in the order in which a restore undoes them.
 
+    These are pending clusterings, then other pending writes, then completed writes; within each, the newest first.
     Completed writes are ordered by completion time (in timeline layout 1, by instant time), pending ones by instant
     time (Hudi: ``RestorePlanActionExecutor``).
 
     Args:
-        plans: times of pending clustering plans.
+        plans: instant times of pending clusterings.
     """
     clustering = frozenset(plans)
     undone = [
@@ -60,15 +61,15 @@ def list_instants_after(timeline: Timeline, target: Instant, plans: Iterable[str
 
 
 def find_last_commit(timeline: Timeline) -> Instant | None:
-    """Return the commit that completed last; None in an empty table."""
+    """Return the commit that completed last; None if the timeline has no completed commit."""
     return max(timeline.commits, key=lambda i: (i.completed_at, i.time), default=None)
 
 
 def check_not_saved(timeline: Timeline, undone: Iterable[Instant], location: str) -> None:
-    """Refuse to undo a commit that a savepoint holds.
+    """Check that no savepoint keeps one of the commits to undo.
 
     Raises:
-        InvalidInputError: a savepoint holds one of the commits.
+        InvalidInputError: a savepoint keeps one of the commits.
     """
     saved = {i.time for i in timeline.of_action(Action.SAVEPOINT)}
     for instant in undone:

@@ -1,8 +1,8 @@
 """Restores and rollbacks (Hudi: ``BaseHoodieWriteClient.restoreToInstant``, ``rollback``).
 
-All checks come first: the resulting state, and whether all of its files exist. Hudi's own restore and rollback can fail
-half-way and leave a table that no process can write to. `lakeformat.transaction.undo` has the steps that follow and
-says how they are finished after a crash.
+Before anything changes, the state that will result is computed, and all of its files are checked to exist. Hudi's own
+restore and rollback can fail half-way and leave a table that no process can write to. After the checks,
+`lakeformat.transaction.undo` makes the changes; after a crash, the next writer finishes them.
 """
 
 from __future__ import annotations
@@ -36,16 +36,19 @@ __all__ = ["RestoreResult", "RestoreSession", "list_clustering_plans", "snapshot
 
 
 def list_clustering_plans(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
-    """Return the times of pending clustering plans."""
+    """Return the instant times of pending clusterings, running or not."""
     return frozenset(store.read_clustering_groups(timeline).values())
 
 
 def snapshot_at(
     context: TableContext, config: TableConfig, timeline: Timeline, target: Instant, *, activity: str
 ) -> Snapshot:
-    """Return the snapshot without all writes that came after a commit.
+    """Return the table's snapshot at a completed commit, without all later writes.
 
     Lists the table twice. Memory: one object per file.
+
+    Args:
+        activity: what the caller is about to do, for the error message.
 
     Raises:
         InstantNotAvailableError: files of that state have been cleaned, or commits after it have been archived.
@@ -65,7 +68,7 @@ def snapshot_at(
 def snapshot_before(
     context: TableContext, config: TableConfig, timeline: Timeline, undone: Sequence[Instant], *, activity: str
 ) -> Snapshot:
-    """Return the snapshot as it would be without the undone writes. Raise the errors of `snapshot_at`."""
+    """Return the snapshot as it would be without the writes ``undone``. Raise the errors of `snapshot_at`."""
     store, location = context.store, context.storage.location
     metadatas = [(instant, store.read_commit(instant)) for instant in undone if instant.state is State.COMPLETED]
     missing = find_missing_before(metadatas, list_files(context.storage), location)
@@ -76,7 +79,7 @@ def snapshot_before(
 
 
 _LOG: Final = logging.getLogger("lakeformat.services")
-#: Pending instants of these actions may delete files or bring rows back.
+#: A pending instant of these actions may delete files or bring rows back. While there is one, nothing is undone.
 _BLOCKING_ACTIONS: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.INDEXING})
 _PLANS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 
@@ -174,7 +177,7 @@ class RestoreSession:
                 with keep_alive(self.storage, rollback.time):
                     undoing.roll_back(rollback)
             except Exception:
-                with suppress(LakeformatError):  # If this fails, the next writer gives up the rollback.
+                with suppress(LakeformatError):  # If this fails too, the next writer does it.
                     if not undoing.has_begun(rollback):
                         undoing.give_up(rollback)
                 raise
@@ -208,9 +211,9 @@ class RestoreSession:
     # --- checks ---------------------------------------------------------------------------------------
 
     def _check_is_not_only_commit(self, timeline: Timeline, victim: Instant) -> None:
-        """Refuse to undo the only commit on the timeline if there are archived commits.
+        """Check that the commit is not the only one on the timeline of a table with archived commits.
 
-        Files of archived commits count only while the timeline has a commit (Hudi: ``isBeforeTimelineStarts``).
+        Readers ignore files of archived commits if the timeline has no commit (Hudi: ``isBeforeTimelineStarts``).
         """
         if len(timeline.commits) == 1 and self.store.read_archived().completed_in(""):
             raise InstantNotAvailableError(
@@ -220,7 +223,7 @@ class RestoreSession:
             )
 
     def _check_undo(self, timeline: Timeline, undone: Sequence[Instant], plans: frozenset[str]) -> None:
-        """Check that no process writes or deletes, and that no savepoint holds one of the commits."""
+        """Check that no process writes or deletes, and that no savepoint keeps one of the commits."""
         check_not_saved(timeline, undone, self.storage.location)
         for instant in timeline.pending:
             if instant.action in _BLOCKING_ACTIONS:
@@ -230,14 +233,14 @@ class RestoreSession:
                 )
         for instant in timeline.pending_writes:
             if instant.state is State.REQUESTED and (instant.time in plans or instant.action in _PLANS):
-                continue  # The plan is not running.
+                continue  # A plan that is not running writes nothing.
             raise WriteConflictError(
                 f"{self.store.path(instant)} is being written in {self.storage.location}; wait for it, or stop its "
                 "writer, then run this again"
             )
 
     def _check_plans_after(self, timeline: Timeline, victim: Instant) -> None:
-        """Check that no pending plan uses files of the commit. A restore undoes such plans."""
+        """Check that no pending plan is newer than the commit, since it may use the commit's files."""
         for instant in timeline.pending_writes:
             if instant.time > victim.time:
                 raise WriteConflictError(
@@ -248,7 +251,7 @@ class RestoreSession:
     def _check_savepoint(self, timeline: Timeline, target: Instant) -> None:
         """Check that every base file that a savepoint of the target names exists.
 
-        Hudi's cleaner may have deleted some.
+        Hudi's cleaner may have deleted such a file.
         """
         for instant in timeline.of_action(Action.SAVEPOINT):
             if instant.time != target.time or instant.state is not State.COMPLETED:

@@ -1,8 +1,8 @@
 """The files and properties of a table that moves to another version. Pure.
 
-Layout 1 stores no completion times. Hudi's upgrade uses the files' modification times, which a copy of the table has
-lost; log files of older slices then move to newer ones. Therefore completion times are chosen that are also earlier
-than the next instant.
+Timeline layout 2 needs completion times, which layout 1 does not store. Hudi's upgrade takes the modification times of
+the timeline's files. In a copy of a table these are too late, so that log files would move to newer slices. Therefore
+the completion times here are also limited to before the next instant.
 
 Source of the properties: Hudi's ``SixToEightUpgradeHandler``, ``EightToNineUpgradeHandler`` and their inverses, and
 tables that Hudi 1.2.0 has moved. Two things differ from Hudi: the types of a custom key generator and the payload class
@@ -33,7 +33,7 @@ __all__ = ["FileMove", "convert_properties", "list_moves", "make_completion_time
 
 @dataclass(frozen=True, slots=True)
 class FileMove:
-    """One file of the timeline, as an instant of the old layout and of the new one."""
+    """Move of one timeline file: its instant in the old layout and its instant in the new layout."""
 
     old: Instant
     new: Instant
@@ -46,12 +46,12 @@ def list_moves(
     clusterings: Collection[str] = (),
     completed_at: Mapping[str, str] | None = None,
 ) -> tuple[FileMove, ...]:
-    """Return the files in the order in which they must be written: requested and inflight files before completed ones.
+    """Return the moves in the order in which they must be made: of each instant, the completed file last.
 
     Args:
-        instants: one instant per file.
+        instants: one instant for each timeline file.
         clusterings: times of the replacecommits that were planned as clusterings.
-        completed_at: see `make_completion_times`; used only if the new layout stores completion times.
+        completed_at: maps instant time to completion time; used only if the new layout stores completion times.
     """
     all_moves = [FileMove(one, _moves_to_layout(one, to, clusterings, completed_at or {})) for one in instants]
     return tuple(sorted(all_moves, key=lambda move: (move.old.time, move.old.state, move.old.action.value)))
@@ -67,10 +67,11 @@ def _moves_to_layout(
 
 
 def make_completion_times(stamps: Mapping[str, str]) -> dict[str, str]:
-    """Return instant time -> completion time: after the instant, and before the next one began.
+    """Return a mapping of instant time to completion time, which is after the instant and before the next instant.
 
     Args:
-        stamps: instant time of each completed instant -> modification time of its file, in the same form.
+        stamps: maps the time of each completed instant to the modification time of its file, in the form of an instant
+            time.
     """
     times = sorted(stamps)
     ends: dict[str, str] = {}
@@ -84,13 +85,13 @@ def make_completion_times(stamps: Mapping[str, str]) -> dict[str, str]:
 
 
 def _subtract_millisecond(time: str) -> str:
-    """Return the time one millisecond earlier."""
+    """Return the instant time one millisecond before ``time``."""
     moment = datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
     moment += timedelta(milliseconds=int(time[14:] or 0) - 1)
     return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
 
 
-#: Properties that differ between versions.
+#: Properties that differ between table versions, so their old values are not copied.
 _REWRITTEN: Final = frozenset(
     {
         names.PAYLOAD,
@@ -105,7 +106,7 @@ _REWRITTEN: Final = frozenset(
         names.PARTITION_FIELDS,
     }
 )
-#: Properties that stay unchanged if the table has them: folders do not move.
+#: Properties that the table keeps if it has them, because its folders do not move.
 _KEPT: Final = frozenset({names.INITIAL_VERSION, names.TIMELINE_PATH, names.HISTORY_PATH, names.ARCHIVE_FOLDER})
 
 
@@ -115,7 +116,7 @@ def convert_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[
     Args:
         config: the table's present configuration.
         to: 6, 8 or 9.
-        keys: how its keys are generated, types of a custom generator included.
+        keys: how the table's keys are generated, with the field types of a custom key generator.
 
     Raises:
         UnsupportedTableError: the table's merge mode or payload class is not known.

@@ -1,11 +1,10 @@
 """Moving a table to another version (Hudi: ``UpgradeDowngrade``).
 
-The timeline is copied to the other layout's place, where no reader looks yet. Then one replacement of
+The timeline is copied to the folder of the new layout, where no reader looks yet. Then one replacement of
 ``hoodie.properties`` makes the copy the table's timeline. Then the old files are deleted. If the process dies, the
 table has the old version or the new one, and the next change of version cleans up. Everything happens under the table's
-lock, and only while no instant is pending. The two layouts name log files differently. A table that has some is
-therefore compacted before it moves, which is a commit of its own. Memory: one file of the timeline; for an archive that
-moves, 500 commits.
+lock, and only while no instant is pending. The two layouts name log files differently. Therefore a table with log files
+is compacted first, by a commit of its own. Memory: one file of the timeline; for an archive that moves, 500 commits.
 """
 
 from __future__ import annotations
@@ -40,12 +39,13 @@ __all__ = ["VERSIONS", "VersionChange", "VersionSession"]
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: Table versions that a table can be moved to.
 VERSIONS: Final = (6, 8, 9)
-#: Archived commits in memory at once, and per block of layout 1's archive.
+#: Maximum number of archived commits in memory.
 _AT_A_TIME: Final = 500
+#: Number of commits in one block of an archive of layout 1.
 _PER_BLOCK: Final = 10
 
 
-#: Attempts to move a table to which others keep appending log files.
+#: Maximum number of attempts to move a table while other writers keep appending log files.
 _TRIES: Final = 3
 
 
@@ -80,7 +80,7 @@ class VersionSession:
     """Moves one table between table versions.
 
     Args:
-        compact: runs the pending compactions and merges all log files.
+        compact: function that runs the pending compactions and merges all log files.
     """
 
     def __init__(self, context: TableContext, options: Options, compact: Callable[[], object]) -> None:
@@ -92,7 +92,7 @@ class VersionSession:
 
         Raises:
             InvalidInputError: the version does not exist, or lies in the other direction.
-            WriteConflictError: an instant is pending, or others keep appending log files.
+            WriteConflictError: an instant is pending, or other writers keep appending log files.
             UnsupportedTableError: the table cannot be moved to that version.
         """
         if to not in VERSIONS:
@@ -109,7 +109,7 @@ class VersionSession:
             self._compact()
 
     def _move_locked(self, to: int, *, is_upgrade: bool) -> VersionChange:
-        """Move the table. Call under the lock."""
+        """Do the work of `move` if log files do not prevent it. Call under the lock."""
         config = self.store.config()
         config.check_readable(self.storage.location)
         self._remove_old_layout(config)
@@ -134,9 +134,9 @@ class VersionSession:
     # --- before ---------------------------------------------------------------------------------------
 
     def _prepare(self, config: TableConfig, to: int) -> None:
-        """Undo the work of dead writers, refuse what cannot be moved, and drop the metadata table."""
+        """Undo the work of dead writers, check that the table can be moved, and drop the metadata table."""
         recover(self.store, config, self.context.clock)
-        # Compactions come last, because `move` can run only these.
+        # Compactions come last: if only compactions are pending, `move` runs them and tries again.
         pending = sorted(self.store.load().pending, key=lambda one: (one.action is Action.COMPACTION, one.time))
         if pending:
             kind = _UncompactedError if pending[0].action is Action.COMPACTION else WriteConflictError
@@ -166,7 +166,7 @@ class VersionSession:
     # --- the timeline ---------------------------------------------------------------------------------
 
     def _copy(self, config: TableConfig, moved: TableConfig) -> int:
-        """Write the timeline in the other layout. Return the number of files."""
+        """Write the timeline in the layout of ``moved``. Return the number of timeline files written."""
         old, new = _layout(config), _layout(moved)
         entries = [
             (one, entry)
@@ -175,7 +175,7 @@ class VersionSession:
         ]
         ends: dict[str, str] = {}
         if new.has_completion_times:
-            self.storage.delete_folder(new.folder)  # Files of another attempt, or of an earlier move.
+            self.storage.delete_folder(new.folder)  # Files of a failed attempt, or of an earlier move.
             done = ((one, entry) for one, entry in entries if one.state is State.COMPLETED)
             ends = make_completion_times({i.time: format_instant_time(e.modified_ms, config.zone) for i, e in done})
         self._copy_archive(config, moved)
@@ -192,13 +192,13 @@ class VersionSession:
                 replaces = move.old.action is Action.REPLACE_COMMIT and move.old.state is State.COMPLETED
                 data = recode(data, replace=replaces, name=f"{self.storage.location}/{path}")
             elif move.old.action is Action.CLEAN and not data and not new.has_completion_times:
-                # Hudi 0.15 archives the plan from both files.
+                # To archive a clean, Hudi 0.15 needs its plan in the inflight file too.
                 data = self.storage.read(old.path(move.old.at(State.REQUESTED)))
             self.storage.create(new.path(move.new), data)
         return len(planned_moves)
 
     def _copy_archive(self, config: TableConfig, moved: TableConfig) -> None:
-        """Copy the archived commits to the new layout's archive, except those there already from an earlier move."""
+        """Copy archived commits to the new layout's archive, except those that an earlier move left there."""
         old, new = (each.archive_folder for each in (config, moved))
         logs_to_history = config.layout_version == 1
         read, other = (
@@ -225,9 +225,9 @@ class VersionSession:
         return frozenset(time for time, request in requests if request is not None and request.plan is not None)
 
     def _remove_old_layout(self, config: TableConfig) -> None:
-        """Remove the timeline files of the layout that the table does not have.
+        """Remove the timeline files of the layout that the table does not use.
 
-        Readers that still look there find `MOVED`.
+        While files of layout 2 are removed, the file `MOVED` shows readers of that folder that the timeline has moved.
         """
         other = LAYOUT_1 if config.layout_version == 2 else LAYOUT_2
         if other.folder == config.timeline_folder:

@@ -1,1 +1,1 @@
-"""Reads under Spark."""
+"""Batch reads of tables as Spark DataFrames."""

@@ -1,4 +1,4 @@
-"""``read(spark, path)``: a table as a DataFrame, through Spark's own Parquet scan or through the data source."""
+"""``read(spark, path)``: a table as a DataFrame, read by Spark's own Parquet scan or by the data source."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ __all__ = ["NATIVE", "ReadFacts", "Way", "choose_way", "read", "read_rows", "rea
 _LOG: Final = logging.getLogger("lakeformat.spark")
 NATIVE: Final = "native"
 SOURCE: Final = "source"
-#: With more files, Spark's own scan, which opens all footers, is slower than a scan that skips files.
+#: If filters are pushed and a table has more files, the data source is used: it skips files by their statistics, while
+#: Spark's own scan opens the footer of every file.
 _MANY_FILES: Final = 10_000
-#: With more files, Spark's driver takes minutes to list them.
+#: If a table has more files, the data source is used in any case, because Spark's own scan takes minutes to plan them.
 _MOST_FILES: Final = 100_000
-#: Options that the source gets unchanged.
+#: Options of a read that the data source gets unchanged.
 _PASSED: Final = (
     BEGIN,
     END_COLUMNS,
@@ -56,14 +57,14 @@ _PASSED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReadFacts:
-    """The facts that `choose_way` decides by.
+    """The facts by which `choose_way` chooses between Spark's own scan and the data source.
 
     Attributes:
         files: number of files that the condition does not rule out.
-        unreadable: number of these files that Spark cannot read: they have log files, or types that Spark does not
-            convert to the table's types.
-        pushes: whether the session passes filters to Python sources.
-        requested_way: the way that the user chose; None if the user chose none.
+        unreadable: number of these files that Spark cannot read, because they have log files, or types that Spark does
+            not convert to the table's types.
+        pushes: whether the session passes filters to Python data sources.
+        requested_way: the user's choice, the argument ``via``; None if there is none.
     """
 
     files: int
@@ -74,20 +75,25 @@ class ReadFacts:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The way in which a table is read: ``native`` or ``source``, and the reason as text for the log."""
+    """The choice of how a table is read.
+
+    Attributes:
+        name: ``native`` for Spark's own scan, ``source`` for the data source.
+        why: the reason, as text for the log.
+    """
 
     name: str
     why: str
 
 
 def choose_way(known: ReadFacts) -> Way:
-    """Choose Spark's own scan or the data source.
+    """Choose whether Spark's own scan or the data source reads a table.
 
-    The data source takes about twice as long per row as Spark's own scan. It is chosen if the user wants it, if the
+    The data source takes about twice as long per row as Spark's own scan. It is chosen if the user requests it, if the
     table has very many files, or if Spark cannot read more than half of the files.
 
     Raises:
-        InvalidInputError: the user's choice is not a way.
+        InvalidInputError: the user's choice is not ``native``, ``source`` or None.
     """
     if known.requested_way is not None:
         if known.requested_way not in {NATIVE, SOURCE}:
@@ -118,27 +124,28 @@ def read(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Return the table at a path as a DataFrame. The frame always shows the table as it is at the time of this call.
+    """Return a DataFrame of a table as it is at the time of this call. To read later commits, call `read` again.
 
-    Filters, columns and counts of the frame cost what they cost in Spark's own Parquet tables: filters on partition
-    columns leave out folders, other filters leave out row groups, and only columns that a query needs are read.
-    ``count()`` of the frame itself comes from the file index. To see later commits, call `read` again.
+    Queries of the frame are as fast as on Spark's own Parquet tables: filters on partition columns skip folders, other
+    filters skip row groups, and only the columns that a query needs are read. ``count()`` of the frame itself needs no
+    Spark job if the table's file index has the number of rows.
 
     Args:
         spark: the session, of classic Spark or Spark Connect.
-        path: folder or URL, as executors see it too.
+        path: folder or URL of the table, valid on the executors too.
         columns, where, as_of, limit, meta_columns, verify, time_zone, via: as in
             `lakeformat.spark.LakehouseTable.read`.
-        storage_options: for fsspec, here and in tasks; never shown. Spark's own scan does not use them, but Hadoop's
-            configuration. Therefore a table with storage options is read through the source unless ``via`` is given.
+        storage_options: options for fsspec in this process and in tasks; their values never appear in messages. Spark's
+            own scan ignores them and uses Hadoop's configuration. Therefore a table with storage options is read by the
+            data source unless ``via`` is given.
         options: Hudi's read options or the short aliases, as for ``load()``.
 
     Raises:
         TableNotFoundError, UnsupportedTableError, CorruptTableError: the path holds no table that can be read.
-        InvalidInputError: an unknown column or way, or a condition that cannot be answered exactly.
+        InvalidInputError: an unknown column or value of ``via``, or a condition that cannot be evaluated exactly.
         InvalidOptionError: an option is unknown or bad.
-        InstantNotAvailableError: files of ``as_of`` are deleted.
-        SkippingError: with ``verify``, if skipping would have lost rows. The message names the files.
+        InstantNotAvailableError: files of the state at ``as_of`` have been deleted.
+        SkippingError: with ``verify``, skipping would lose rows. The message names the files.
     """
     use_this_python(spark)
     path = os.fspath(path)
@@ -159,7 +166,7 @@ def read_rows(
     limit: int | None,
     via: str | None,
 ) -> DataFrame:
-    """Read a table; see `read`. If the option ``meta_columns`` is not set, the frame has no meta columns."""
+    """Return a table as a DataFrame, as `read` does: without meta columns unless the option ``meta_columns`` is set."""
     check_limit(limit)
     if not options.is_set("meta_columns"):
         options = options.with_values(meta_columns=False)
@@ -177,12 +184,15 @@ def read_table(
     as_of: AsOf | None = None,
     via: str | None = None,
 ) -> DataFrame:
-    """Read a table; see `read`. If the option ``meta_columns`` is not set, the frame has the meta columns."""
+    """Return a table as a DataFrame; the arguments are those of `read`.
+
+    Unlike in `read`, the frame has the meta columns if the option ``meta_columns`` is not set.
+    """
     from pyspark.sql import Column
 
     columns = [columns] if isinstance(columns, str) else columns
 
-    choose_way(ReadFacts(0, requested_way=via))  # Refuse a wrong choice before planning.
+    choose_way(ReadFacts(0, requested_way=via))  # Only checks ``via``, before the table is opened.
     if not isinstance(where, str | Column | None):
         raise where_type_error(where, "Spark SQL text or a Spark column")
     options = in_session_zone(spark, options)
@@ -232,7 +242,7 @@ def _frame(
 
 
 def _time_options(snapshot: Snapshot) -> dict[str, str | None]:
-    """Return the options by which another read sees the same commits."""
+    """Return the options with which the data source reads this snapshot, whatever is committed later."""
     if snapshot.changes is None:
         return {"as.of.instant": snapshot.instant_time}
     return {END: snapshot.changes.until or None}

@@ -1,14 +1,14 @@
-"""Spark's own Parquet scan over the files that lakeformat's planning of a read has chosen.
+"""Reads by Spark's own Parquet scan. lakeformat chooses the files of a snapshot, and Spark reads them.
 
-The scan is vectorised, reads only the needed columns, and counts rows from footers. Spark gets a list of files, the
-table's columns as the schema, and the partition values of each folder, so that Spark's own filters can leave folders
-out. Hudi allows some changes of a column's type that Spark's reader does not support. Tasks of lakeformat read the
-files that were written before such a change.
+Spark's scan is vectorised, reads only the needed columns, and counts rows from footers. Spark gets a list of files, the
+table's columns as the schema, and the partition values of each folder, so that its filters can skip folders. Hudi
+allows some changes of a column's type that Spark's reader does not support. Files from before such a change, and file
+slices with log files, are read by Spark tasks that run lakeformat's own reader.
 
-Spark's public calls find partition columns only in Hive-style folder names, and look up every file first. Therefore
-this module makes Spark's internal relation through py4j, and passes it the partition columns and the files' sizes. The
-internal classes are the same in Spark 4.0 to 4.3. If they are out of reach (Spark Connect, a later Spark), the public
-call is used. Then filters leave out row groups only.
+Spark's public API finds partition columns only in Hive-style folder names, and asks the file system about every file
+first. Therefore this module creates Spark's internal relation through py4j, and passes it the partition columns and the
+files' sizes. The internal classes are the same in Spark 4.0 to 4.3. If they are not available (Spark Connect, a later
+Spark), the public API is used. Then filters skip only row groups, not folders.
 """
 
 from __future__ import annotations
@@ -56,19 +56,22 @@ if TYPE_CHECKING:
 __all__ = ["BOTH_ZEROS", "NativePlan", "check_skipping", "native_scan", "parquet_scan", "plan_native"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
+#: Options of Spark's Parquet reader that make it return the rows of the listed files exactly.
 _OPTIONS: Final = {
-    "recursiveFileLookup": "true",  # Folder names give no columns.
+    "recursiveFileLookup": "true",  # No columns are inferred from folder names.
     "mergeSchema": "false",
-    "__globPaths__": "false",  # Brackets and stars in folder names are plain characters.
+    "__globPaths__": "false",  # Brackets and stars in folder names are not wildcards.
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
-    "ignoreMissingFiles": "false",  # Rows are never left out silently, whatever the session's setting is.
+    "ignoreMissingFiles": "false",  # Overrides the session: a missing file must raise an error.
     "ignoreCorruptFiles": "false",
 }
-#: Options for files with a float column that may be zero. Parquet's reader looks the value of a condition up in a
-#: column's dictionary, which distinguishes -0.0 from 0.0. Spark does not, so ``x >= 0`` would lose row groups that hold
-#: only -0.0. Row groups are still skipped by their bounds, in which both zeros are equal.
+#: Options for files with a float column that may be zero: they switch off the dictionary filter of Parquet's reader. It
+#: looks for the value of a condition in a column's dictionary, where -0.0 differs from 0.0. For Spark both are
+#: equal, so for ``x >= 0`` the filter would wrongly skip row groups whose only value is -0.0. Row groups are still
+#: skipped by their bounds, in which both zeros are equal.
 BOTH_ZEROS: Final[Mapping[str, str]] = {"parquet.filter.dictionary.enabled": "false"}
+#: Block size in the file statuses that Spark gets, 128 MiB.
 _BLOCK_BYTES: Final = 128 << 20
 
 
@@ -80,26 +83,26 @@ def parquet_scan(
     folders: FolderValues,
     more: Mapping[str, str],
 ) -> DataFrame:
-    """Return the files' rows as Spark reads them.
+    """Return a DataFrame of the rows of these files, read by Spark's Parquet scan.
 
     Args:
         location: the table's folder or URL.
         files: the files to read.
         schema: the columns to read.
-        folders: partition values of the folder of each file. Columns with such values are not read from the files.
-        more: more options of Spark's reader and of Parquet's.
+        folders: the partition values of the files' folders. Spark does not read these columns from the files.
+        more: further options for Spark's reader and for Parquet's.
     """
     if context_of(spark) is not None:
         try:
             return _relation(spark, location, files, schema, folders, more)
-        except Exception as error:  # A later Spark may have other classes.
+        except Exception as error:  # E.g. a later Spark with other internal classes.
             _LOG.info("%s: Spark looks up each file, because its relation cannot take our list: %s", location, error)
     paths = [_uri(location, file.path) for file in files]
     return spark.read.schema(schema).options(**_OPTIONS, **more).parquet(*paths)
 
 
 def _uri(location: str, path: str) -> str:
-    """Return the URI for Hadoop's ``Path``, which takes the text after the scheme unchanged."""
+    """Return the URI of a file for Hadoop's ``Path``. The path is not escaped: ``Path`` does not unescape it."""
     return f"file:{location}/{path}" if location.startswith("/") else f"{location}/{path}"
 
 
@@ -118,7 +121,7 @@ def _relation(
     path_of, place_of = jvm.org.apache.hadoop.fs.Path, sources.PartitionPath
     of_folders = set(folders.values.column_names)
     known = [name for name in schema.names if name in of_folders]
-    # Spark refuses this option if partition values are given. If none are given, it keeps Spark from inferring them.
+    # Spark raises an error if both partition values and ``recursiveFileLookup`` are given.
     said = {key: value for key, value in _OPTIONS.items() if not (known and key == "recursiveFileLookup")}
     options = python.toScalaMap({**said, **more})
     partitions = StructType([schema[name] for name in known])
@@ -133,7 +136,7 @@ def _relation(
         session, python.toSeq(paths), options, option.apply(columns), cache, option.apply(spec), option.empty()
     )
     if known:
-        # If Spark writes a folder's name in another way, it drops the folder's files, and rows would be lost.
+        # Spark finds a folder's files by the folder's URI. If Spark spells it differently, rows would be missing.
         found, given_files = index.leafDirToChildrenFiles().keySet(), python.toSeq(places)
         if set(found.mkString("\n").split("\n")) != set(given_files.mkString("\n").split("\n")):
             raise ValueError("Spark writes a folder's name in another way")
@@ -145,12 +148,12 @@ def _relation(
 
 
 def _cache_statuses(spark: Any, cache: Any, location: str, files: Sequence[BaseFile]) -> list[Any]:
-    """Put the files' sizes into Spark's cache, and return the files' paths.
+    """Store the files' sizes and times in Spark's cache of file statuses, and return the files as Hadoop paths.
 
-    Spark looks up a file only after the cache has dropped it.
+    So Spark does not ask the file system about a file, unless the cache has evicted it.
     """
     hadoop, gateway = spark._jvm.org.apache.hadoop.fs, spark.sparkContext._gateway
-    path_of, status_of = hadoop.Path, hadoop.FileStatus  # Each look-up of a name is a call into the JVM.
+    path_of, status_of = hadoop.Path, hadoop.FileStatus  # Outside the loop: each attribute is a call into the JVM.
     paths = []
     for file in files:
         path = path_of(_uri(location, file.path))
@@ -162,12 +165,17 @@ def _cache_statuses(spark: Any, cache: Any, location: str, files: Sequence[BaseF
 
 
 def _written_ms(file: BaseFile) -> int:
-    """Return the time of the commit that wrote a file, to the second, as Unix milliseconds."""
+    """Return the modification time to tell Spark: that of the file's commit, to the second, as Unix milliseconds."""
     return int(datetime.strptime(file.name.instant_time[:14], "%Y%m%d%H%M%S").timestamp()) * 1000
 
 
 def _internal_rows(spark: Any, folders: FolderValues, names: Sequence[str], columns: Sequence[str]) -> Sequence[Any]:
-    """Return the folders' partition values as rows of Spark's internal class."""
+    """Return the partition values of folders as Spark's internal rows, one for each folder.
+
+    Args:
+        names: partition paths of the folders.
+        columns: names of the partition columns. Without columns the result is empty.
+    """
     if not columns:
         return []
     values = folders.values.select(columns).take([folders.rows[name] for name in names])
@@ -175,9 +183,11 @@ def _internal_rows(spark: Any, folders: FolderValues, names: Sequence[str], colu
     return list(frame._jdf.queryExecution().executedPlan().executeCollect())
 
 
+#: The setting with which Parquet's reader filters single rows, and not only row groups.
 _RECORD_FILTER: Final = "spark.sql.parquet.recordLevelFilter.enabled"
+#: Bytes of a split, so large that no file is divided: Spark divides the files itself.
 _UNCUT: Final = 1 << 62
-#: (stored, wanted) types that Spark's reader widens, also in nested columns.
+#: Pairs (type in the file, type in the table) that Spark's reader converts, also in nested columns.
 _WIDENED: Final = frozenset({
     (pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64()),
 })  # fmt: skip
@@ -186,17 +196,16 @@ _FLOATS: Final = (FloatType, DoubleType)
 
 @dataclass(frozen=True)
 class NativePlan:
-    """The files that Spark's own scan of a query reads.
+    """The files of a query, divided into those that Spark's own scan reads and those that lakeformat reads in tasks.
 
     Attributes:
-        snapshot: the table.
+        snapshot: the snapshot to read.
         query: the wanted columns and rows.
-        kept: path of each base file without log files -> the part of it to read.
-        slices: the parts to read of file slices with log files. Tasks of lakeformat merge them.
-        files: the files in ``kept``.
-        foreign: paths of the files in ``files`` that Spark cannot read with the table's types. Tasks of lakeformat read
-            them.
-        statistics: the statistics of the files in the file index.
+        kept: mapping of the path of each base file without log files to the part of it to read.
+        slices: the file slices with log files, which lakeformat merges.
+        files: the base files in ``kept``.
+        foreign: paths of those ``files`` that Spark cannot read with the table's types, so that lakeformat reads them.
+        statistics: the statistics of ``files``, from the file index.
     """
 
     snapshot: Snapshot
@@ -209,12 +218,15 @@ class NativePlan:
 
     @property
     def rows(self) -> int | None:
-        """Return the number of rows of the answer; None if the file index does not know it."""
+        """Return the number of rows that the query returns; None if the file index does not determine it."""
         return self.statistics.rows if self.query.predicate == Always(True) and not self.slices else None
 
 
 def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> NativePlan:
-    """Plan a read of whole files. Memory: an object and some bounds for each file."""
+    """Plan which files of a snapshot Spark's own scan reads for a query, and which files tasks of lakeformat read.
+
+    Memory: an object and some bounds for each file.
+    """
     storage, table = store.storage, snapshot.columns(store.storage.location)
     plan = plan_read(storage, snapshot, query, split_bytes=_UNCUT)
     parts = [part for split in plan.splits for part in split.parts]
@@ -232,12 +244,12 @@ def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> N
 
 
 def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, split_bytes: int) -> DataFrame:
-    """Return the query's rows as Spark reads them. The frame always reads the planned files, also after later commits.
+    """Return a DataFrame of the query's rows. It reads the planned files, even after later commits.
 
-    Memory: the names of the files, here and in Spark.
+    Memory: the names of the files, in this process and in Spark's driver.
 
     Args:
-        split_bytes: bytes of files that one task of lakeformat reads.
+        split_bytes: target bytes of the files that one task of lakeformat reads.
     """
     query, snapshot = plan.query, plan.snapshot
     table = snapshot.columns(storage.location)
@@ -261,20 +273,24 @@ def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, spli
         frame = frame.withColumns(guards)
     if query.predicate != Always(True):
         frame = frame.where(condition_of(query.predicate))
-    if query.schema.names != wanted.names:  # Each column costs a few calls into the JVM.
+    if query.schema.names != wanted.names:  # Skipped if nothing changes: each column costs calls into the JVM.
         frame = frame.select(*(column_of(column_path([name])) for name in query.schema.names))
     return frame if plan.rows is None else _with_known_count(frame, plan.rows)
 
 
 def _filters_records(spark: SparkSession) -> bool:
-    """Tell whether Parquet's reader selects rows. It distinguishes -0.0 from 0.0, so no float filter may reach it."""
+    """Tell whether Parquet's reader filters single rows. Then no filter on floats may reach it.
+
+    The reader distinguishes -0.0 from 0.0, and Spark does not, so the reader would drop rows.
+    """
     return str(spark.conf.get(_RECORD_FILTER, "false")).lower() == "true"
 
 
 def _with_known_count(frame: DataFrame, rows: int) -> DataFrame:
-    """Return the frame with a ``count()`` that needs no job, unless it has to fill a cache.
+    """Replace the frame's ``count()`` by one that returns ``rows`` without a Spark job.
 
-    Frames made from it count as usual.
+    If the frame is cached, ``count()`` runs as usual, because users call it to fill the cache. Frames derived from this
+    frame count as usual.
     """
     by_spark = frame.count
     frame.count = lambda: by_spark() if frame.is_cached else rows
@@ -282,7 +298,10 @@ def _with_known_count(frame: DataFrame, rows: int) -> DataFrame:
 
 
 def _by_folders(files: Sequence[BaseFile], folders: FolderValues) -> Iterator[tuple[Sequence[BaseFile], FolderValues]]:
-    """Yield two groups of files: those whose folder has known partition values, and those whose folder has none."""
+    """Divide the files by whether the partition values of their folder are known. Yield non-empty groups.
+
+    Each group comes with the partition values of its folders: ``folders``, or `NO_FOLDERS` if they are unknown.
+    """
     known = [file for file in files if file.partition_path in folders.rows]
     others = [file for file in files if file.partition_path not in folders.rows]
     if known:
@@ -292,7 +311,7 @@ def _by_folders(files: Sequence[BaseFile], folders: FolderValues) -> Iterator[tu
 
 
 def _floating_leaves(field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
-    """Yield path and type of each part of a column that may hold NaN: the column or a struct's floating fields."""
+    """Yield path and type of the floats in a column: the column itself, or the floating fields of its structs."""
     below: list[tuple[tuple[str, ...], pa.DataType]] = [((field.name,), field.type)]
     while below:
         path, of = below.pop()
@@ -303,12 +322,14 @@ def _floating_leaves(field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def _hide_nan(field: StructField, without_nan: Collection[str]) -> Column | None:
-    """Return an expression of the same value as the column, for a column that may hold NaN; else None.
+    """Wrap a column whose values may be NaN in an expression with the same values; return None for other columns.
 
-    Spark does not push a filter on the expression into the scan, so the filter skips no row group. Parquet's statistics
-    leave NaN out, but Spark orders NaN above all values. If Spark skipped by the statistics, ``x > 100`` would lose
-    NaN. Other structures in files of other writers, such as bloom filters that distinguish -0.0 from 0.0, lose no rows
-    either.
+    Spark does not push filters on an expression into the scan, so such filters skip no row group. Skipping would lose
+    rows: Parquet's bounds ignore NaN, but Spark orders NaN above all numbers, so ``x > 100`` selects NaN. For the same
+    reason bloom filters of other writers, which distinguish -0.0 from 0.0, cannot lose rows.
+
+    Args:
+        without_nan: paths of floats that have no NaN in any file, and need no wrapping.
     """
     if type(field.dataType) in _FLOATS:
         known = column_path([field.name]) in without_nan
@@ -327,7 +348,13 @@ def _unpushed(path: Sequence[str], of: DataType) -> Column:
 
 
 def _floats(of: DataType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], DataType]]:
-    """Yield path and type of the floating fields of a struct. Spark does not skip by fields of lists and maps."""
+    """Yield path and type of the floating fields of a struct, nested structs included.
+
+    Lists and maps are left out, because Spark never skips row groups by their elements.
+
+    Args:
+        above: path of the struct.
+    """
     for field in of if isinstance(of, StructType) else ():
         if type(field.dataType) in _FLOATS:
             yield (*above, field.name), field.dataType
@@ -337,11 +364,11 @@ def _floats(of: DataType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 def check_skipping(
     spark: SparkSession, location: str, snapshot: Snapshot, where: str | None, options: Mapping[str, str]
 ) -> None:
-    """Read the table through the data source, whose tasks compare a read with skipping and one without.
+    """Test that skipping by statistics loses no rows: tasks also read the files and row groups that would be skipped.
 
     Args:
         snapshot: the snapshot to read.
-        where: the condition. Without a condition nothing is read.
+        where: the condition. Without a condition nothing is skipped, so nothing is tested.
         options: the option for the condition's time zone, and the options of the file system.
 
     Raises:
@@ -359,7 +386,7 @@ def check_skipping(
 def _read_in_tasks(
     spark: SparkSession, storage: Storage, splits: Sequence[Split], query: ReadQuery, table: pa.Schema
 ) -> DataFrame:
-    """Return the rows of these splits. One task reads each split. Spark plans no read of its own for them."""
+    """Return a DataFrame of the rows of these splits. Each split is read in one task, by lakeformat's own reader."""
 
     def read(batches: Batches) -> Batches:
         with plain_errors():
@@ -372,9 +399,10 @@ def _read_in_tasks(
 def _unreadable_for_spark(
     store: TimelineStore, snapshot: Snapshot, files: Sequence[BaseFile], table: pa.Schema
 ) -> frozenset[str]:
-    """Return paths of the files with a column whose type Spark's reader does not widen to the table's.
+    """Return the paths of the files that have a column whose type Spark's reader does not convert to the table's type.
 
-    A file has the schema of its commit. A footer is opened only if the timeline has no commit with the file's schema.
+    The schema of a file is read from the metadata of its commit. If the timeline does not have this commit or its
+    schema, the schema is read from the file's footer.
     """
     instants = {instant.time: instant for instant in snapshot.timeline.commits}
     by_time: dict[str, list[BaseFile]] = {}
@@ -395,7 +423,10 @@ def _unreadable_for_spark(
 
 
 def _widens(stored: pa.Schema | pa.StructType, wanted: pa.Schema | pa.StructType) -> bool:
-    """Tell whether Spark can read the columns that both schemas have. Columns of one schema are null or left out."""
+    """Tell whether Spark can convert each column that both schemas have to its wanted type.
+
+    A column that only one schema has needs no conversion: it is null in the rows, or it is not read.
+    """
     have = {field.name: field.type for field in stored}
     return all(_widens_type(have[field.name], field.type) for field in wanted if field.name in have)
 
@@ -408,7 +439,7 @@ def _widens_type(stored: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_timestamp(stored) and pa.types.is_timestamp(wanted):
         return (stored.tz is None) == (wanted.tz is None)
     if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
-        # If Spark finds no field of a struct, the whole struct is null.
+        # The structs must share a field: otherwise Spark would read the whole struct as null.
         return _widens(stored, wanted) and not {f.name for f in stored}.isdisjoint(f.name for f in wanted)
     if pa.types.is_list(stored) and pa.types.is_list(wanted):
         return _widens_type(stored.value_type, wanted.value_type)

@@ -1,6 +1,6 @@
-"""Conversion of a bound predicate to a Spark column that selects the same rows.
+"""Conversion of a predicate of lakeformat to a Spark condition that selects the same rows.
 
-The column does not depend on the session's time zone, dialect or casts.
+The result does not depend on the session's settings for time zone, ANSI mode or casts.
 """
 
 from __future__ import annotations
@@ -47,17 +47,21 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 
 def column_of(path: str) -> Column:
-    """Return the Spark column of a path; the path may name a field of a struct."""
+    """Return the Spark column that a path such as ``a.b`` names; b may be a field of the struct a."""
     return functions.col(quoted(path))
 
 
 def quoted(path: str) -> str:
-    """Return a path as SQL text, its parts in backticks."""
+    """Return a column path as SQL text with each part in backticks."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in path_parts(path))
 
 
 def condition_of(predicate: Predicate) -> Column:
-    """Return the Spark column of a predicate that is bound to the columns of the DataFrame."""
+    """Convert a predicate, which must be bound to the DataFrame's columns, to a Spark condition.
+
+    Raises:
+        InvalidInputError: the predicate is a ``pyarrow.compute`` expression.
+    """
     match predicate:
         case And(operands):
             return reduce(lambda left, right: left & right, map(condition_of, operands), functions.lit(True))
@@ -89,17 +93,17 @@ def condition_of(predicate: Predicate) -> Column:
 
 
 def _membership(column: Column, values: pa.Array) -> Column:
-    if not len(values):  # No value can be equal, so the answer is false; for null it is null.
+    if not len(values):  # ``x in ()`` is false, but null if x is null, as in SQL.
         return functions.when(column.isNotNull(), functions.lit(False))
     wanted = [_literal(value) for value in values]
     if pa.types.is_floating(values.type) and any(value.is_valid and value.as_py() == 0 for value in values):
-        # Spark looks up values of long lists in a hash set, which distinguishes -0.0 from 0.0.
+        # For long lists Spark uses a hash set, which distinguishes -0.0 from 0.0, so both must be in the list.
         wanted += [_literal(pa.scalar(zero, values.type)) for zero in (0.0, -0.0)]
     return column.isin(*wanted)
 
 
 def _literal(value: pa.Scalar) -> Column:
-    """Return a literal of exactly the value's type that does not depend on the session's settings."""
+    """Return a Spark literal of exactly the value's type, whatever the session's time zone and casts are."""
     of = value.type
     if not value.is_valid:
         return functions.lit(None)

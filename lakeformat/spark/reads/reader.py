@@ -1,8 +1,9 @@
-"""The batch readers of the data source: the driver plans a read, and tasks read its splits.
+"""The batch readers of the data source: a process of the driver plans a read, and tasks read its splits.
 
-`LakehouseReader` reads rows. `ImageReader` reads change data, if ``hoodie.datasource.query.type=incremental`` and
-``hoodie.datasource.query.incremental.format=cdc`` are set. Change data has Hudi's columns op, ts_ms, before and after;
-before and after are rows as JSON. A task joins the slices of some file groups; see `lakeformat.read.cdc.images`.
+`LakehouseReader` reads rows. If ``hoodie.datasource.query.type=incremental`` and
+``hoodie.datasource.query.incremental.format=cdc`` are set, `ImageReader` reads change data instead: one row for each
+change, with Hudi's columns op, ts_ms, before and after. The last two are the images of a change: the row before and
+after it, as JSON text. `lakeformat.read.cdc.images` computes them from the slices of a file group.
 """
 
 from __future__ import annotations
@@ -77,12 +78,12 @@ _ARROW: Final = pa.schema([(field.name, pa.string()) for field in IMAGE_SCHEMA])
 
 
 class ImagePartition(InputPartition):
-    """The changes that one task reads.
+    """The part of the change data that one task reads.
 
     Attributes:
-        changes: the changes of some file groups; see `ChangePlan.pack`.
+        changes: tuples of file groups' changes; the changes of a tuple must be read together. See `ChangePlan.pack`.
         table: the table's columns.
-        columns: the columns of the images before and after a change.
+        columns: the columns that the images ``before`` and ``after`` have.
     """
 
     def __init__(self, changes: Sequence[tuple[GroupChange, ...]], table: pa.Schema, columns: pa.Schema) -> None:
@@ -97,7 +98,12 @@ def image_partitions(
     until: AsOf | None,
     relation: Relation | None = None,
 ) -> list[InputPartition]:
-    """Return the changes of a range, one partition for each task. For the bounds see `lakeformat.Table.changes`."""
+    """Plan a read of change data. Return one partition for each task.
+
+    Args:
+        since, until: bounds of the range of commits, as in `lakeformat.Table.changes`.
+        relation: the state of the table to read; None for the newest.
+    """
     check_image_options(options)
     config = context.store.config()
     known: dict[str, Any] = {} if relation is None else {"as_of": relation.as_of, "hidden_times": relation.hidden_times}
@@ -108,13 +114,13 @@ def image_partitions(
 
 
 def check_image_options(options: Options) -> None:
-    """Raise `InvalidOptionError` for options that a read of change data would ignore."""
+    """Raise `InvalidOptionError` if the options have a condition, which a read of change data would ignore."""
     if options.read.where:
         raise InvalidOptionError("where selects rows, and change data has images of them; filter the frame instead")
 
 
 def read_images(storage: Storage, partition: ImagePartition) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of one partition, in a task."""
+    """Read one partition of change data. Yield batches with the columns of `IMAGE_SCHEMA`."""
     with plain_errors(), reuse_memory():
         for item in partition.changes:
             for batch in read_changes(storage, item, partition.table, partition.columns):
@@ -123,14 +129,14 @@ def read_images(storage: Storage, partition: ImagePartition) -> Iterator[pa.Reco
 
 
 class ImageReader(DataSourceReader):
-    """A batch reader of change data."""
+    """The batch reader of change data."""
 
     def __init__(self, context: TableContext, options: Options, relation: Relation | None) -> None:
         self._storage, self._options, self._relation = context.storage, options, relation
         self._context: TableContext | None = context
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the portions of the range, at least one."""
+        """Plan the read. Return at least one partition, because Spark needs one."""
         if self._context is None:
             return []
         with plain_errors():
@@ -139,17 +145,17 @@ class ImageReader(DataSourceReader):
             return found or [ImagePartition((), pa.schema([]), pa.schema([]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the changes of one portion."""
-        assert isinstance(partition, ImagePartition)  # noqa: S101  Spark returns what `partitions` made.
+        """Read one partition in a task, and yield its changes."""
+        assert isinstance(partition, ImagePartition)  # noqa: S101  Made by `partitions`.
         return read_images(self._storage, partition)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for tasks. A task needs no table: its partition names the files."""
+        """Return the state to pickle for tasks, without the table: a task's partition names its files."""
         return {**self.__dict__, "_context": None}
 
 
 def make_image_reader(options: Mapping[str, str], schema: StructType, relation: Relation | None) -> ImageReader:
-    """Return a reader of change data. Raise `SchemaMismatchError` if the user gave another schema."""
+    """Return a reader of change data. Raise `SchemaMismatchError` if ``schema`` is not that of change data."""
     with plain_errors():
         context, parsed = requested_context(options, reads=True)
         check_image_schema(schema)
@@ -163,18 +169,19 @@ def check_image_schema(schema: StructType) -> None:
 
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: Small tables are divided into about this many tasks.
+#: Minimum number of tasks into which a read is divided, if the files can be divided into so many parts.
 _TASKS: Final = max(2, pa.cpu_count())
 
 
 class SplitPartition(InputPartition):
-    """The portion of one task.
+    """The part of a read that one task does.
 
     Attributes:
-        split: the files to read; None if the plan is empty.
-        of_pushed: whether the plan covers only the rows that pushed filters select, and not the whole table.
-        pushed: the predicate of these rows. None if it is the predicate that the reader had before it planned.
-        first: whether this is the first partition of the plan.
+        split: the files to read; None if there is nothing to read.
+        of_pushed: whether the plan covers only rows that pushed filters select, and not all rows of the read.
+        pushed: the predicate that the plan covers, if it differs from the one in the pickled reader; else None.
+        first: whether this is the first partition of the plan. Its task reads the whole table if the plan cannot be
+            used.
     """
 
     def __init__(
@@ -190,11 +197,11 @@ class SplitPartition(InputPartition):
 
 
 class _Pushdown:
-    """An object in the place of the method ``pushFilters``.
+    """A callable object that replaces the method ``pushFilters`` of a reader.
 
-    With the pushdown setting off, which is the default, Spark 4.1 and later refuse a reader that overrides
-    ``pushFilters``: they compare ``reader.pushFilters.__func__`` with their own function. With the setting on they call
-    the attribute.
+    If the pushdown setting is off, which is the default, Spark 4.1 and later raise an error for a reader that overrides
+    ``pushFilters``. They detect this by comparing ``reader.pushFilters.__func__`` with their own function, so this
+    object has that function as its ``__func__``. If the setting is on, they call the object.
     """
 
     def __init__(self, reader: LakehouseReader) -> None:
@@ -205,14 +212,14 @@ class _Pushdown:
         return getattr(DataSourceReader, "pushFilters", None)
 
     def __call__(self, filters: Iterable[Any]) -> Iterator[Any]:
-        """Use the filters to leave files out. Return all filters, so that Spark applies them to the rows too."""
+        """Pass the filters to the reader, which skips files by them. Return all of them: Spark must filter the rows."""
         pushed = list(filters)
         self._reader.add_filter(to_predicate(pushed))
         return iter(pushed)
 
 
 class LakehouseReader(DataSourceReader):
-    """A reader of one snapshot. It plans when Spark asks for partitions, after filters were pushed."""
+    """A reader of the rows of one snapshot. Spark pushes filters before it calls `partitions`, which plans the read."""
 
     def __init__(
         self,
@@ -226,20 +233,25 @@ class LakehouseReader(DataSourceReader):
         guarded: bool = False,
         again: Callable[[], LakehouseReader] | None = None,
     ) -> None:
-        """Make a reader for one plan.
+        """Create a reader for one scan.
 
         Args:
-            relation: the facts that all scans of the relation share.
-            zoned: the read's condition if its result depends on the session's time zone, which only tasks know. Then
-                the query has a wider condition, which holds for every row that ``zoned`` selects in any zone.
-            guarded: whether the relation has the column of `guarded_frame`.
-            again: a function that makes the same reader with a snapshot. A task calls it to read the whole table.
+            storage: the table's storage.
+            snapshot: the snapshot to read.
+            query: the wanted columns and rows.
+            options: the parsed options of the read.
+            relation: the facts that all scans of the relation share; None if there are none.
+            zoned: the read's condition if its result depends on the session's time zone, which only tasks know; else
+                None. The query then has a wider condition: it is true for every row that ``zoned`` selects in any zone.
+            guarded: whether the relation has the guard's column; see `guarded_frame`.
+            again: a function that creates the same reader with its snapshot. The reader in a task has no snapshot, so
+                the task calls this function to read the whole table.
         """
         self._storage, self._query = storage, query
         self._split_bytes = options.read.split_bytes
         self._verify = options.read.verify
         self._snapshot: Snapshot | None = snapshot
-        self._few = False  # Whether there are fewer splits than cores. If so, each task decodes columns in parallel.
+        self._few = False  # If there are fewer splits than cores, each task decodes columns in parallel.
         self._table = snapshot.columns(storage.location)
         self._log = relation.pushed if relation is not None else None
         self._guarded, self._again, self._zoned = guarded, again, zoned
@@ -247,13 +259,14 @@ class LakehouseReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> Any:  # noqa: N802  Spark's name.
-        """Return the object that Spark calls; see `_Pushdown`."""
+        """Return the object that Spark calls with the filters it pushes; see `_Pushdown` for why it is not a method."""
         return _Pushdown(self)
 
     def add_filter(self, pushed: Predicate) -> None:
-        """Narrow the query by Spark's filters that can be bound.
+        """Skip files by Spark's filters. Filters that cannot be bound to the table's columns are ignored.
 
-        If Spark keeps one plan for all scans, the filters go into the relation's log; see `lakeformat.spark.pushdown`.
+        If this Spark keeps a plan for each scan, the filters narrow the query. Otherwise they are added to the
+        relation's log; see `lakeformat.spark.pushdown`. Without a log they are ignored.
         """
         bound = bind_lenient(pushed, readable_schema(self._table, meta_columns=True))
         if keeps_plans_by_scan():
@@ -262,7 +275,7 @@ class LakehouseReader(DataSourceReader):
             self._asked = record_filter(self._log, bound)
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the read. Return one partition for each split; the splits are of about the same size."""
+        """Plan the read. Return one partition for each split; all splits have about the same size."""
         if self._snapshot is None:
             return []
         asked = self._asked
@@ -271,7 +284,8 @@ class LakehouseReader(DataSourceReader):
                 splits = self._plan(self._snapshot, self._narrow_query(asked.predicate))
                 now = confirm_plan(self._log, asked, len(splits))
                 if now.count == asked.count:
-                    # Spark pickled this reader before planning, so the partitions carry a predicate that is new.
+                    # Tasks get this reader as it was before planning. If the predicate has changed since, they get the
+                    # new one with their partition.
                     news = None if asked is self._asked else asked.predicate
                     return [
                         SplitPartition(split, of_pushed=True, pushed=news, first=not at)
@@ -281,7 +295,7 @@ class LakehouseReader(DataSourceReader):
             return [SplitPartition(split) for split in self._plan(self._snapshot, self._query)]
 
     def _plan(self, snapshot: Snapshot, query: ReadQuery) -> Sequence[Split | VerifiedSplit | None]:
-        """Plan the splits. Always return at least one; an empty plan is ``[None]``."""
+        """Plan the splits of the query. If there is nothing to read, return ``[None]``: Spark needs a partition."""
         storage, limit = self._storage, self._split_bytes
         splits: Sequence[Split | VerifiedSplit]
         if self._verify:
@@ -292,8 +306,8 @@ class LakehouseReader(DataSourceReader):
         return splits or [None]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one split as Arrow batches."""
-        assert isinstance(partition, SplitPartition)  # noqa: S101  Spark returns what `partitions` made.
+        """Read one split in a task, and yield its rows as Arrow batches."""
+        assert isinstance(partition, SplitPartition)  # noqa: S101  Made by `partitions`.
         batches = self._read(partition)
         return map(with_guard, batches) if self._guarded else batches
 
@@ -309,7 +323,10 @@ class LakehouseReader(DataSourceReader):
         return replace(self._query, predicate=And((self._query.predicate, wanted or Always(True))))
 
     def _read_whole_table(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
-        """Read the whole table in the first task: this scan pushed no filter and got the plan of other scans."""
+        """Read the whole table in the first task; other tasks read nothing.
+
+        It is called if this scan pushed no filter and Spark gave it the plan of other scans, which may lack rows.
+        """
         if partition.first and self._again is not None:
             _LOG.warning(
                 "%s: a query without pushed filters got a plan for pushed filters; one task reads the whole table",
@@ -332,12 +349,15 @@ class LakehouseReader(DataSourceReader):
                 yield from read_split(self._storage, split, query, self._table, threads=self._few)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for tasks. They need no snapshot: the splits name the files."""
+        """Return the state to pickle for tasks, without the snapshot: the splits name the files."""
         return {**self.__dict__, "_snapshot": None}
 
 
 def read_columns_schema(options: Mapping[str, str], relation: Relation | None = None) -> StructType:
-    """Return the columns of a read. An incremental query without a begin has a stream's columns: the newest."""
+    """Return the columns of a read for which the user gives no schema.
+
+    An incremental query without a start is that of a stream; its columns are the newest of the table.
+    """
     with plain_errors():
         context, resolved = requested_context(without_mark(options), reads=True)
         if wants_images(resolved):
@@ -353,10 +373,11 @@ def read_columns_schema(options: Mapping[str, str], relation: Relation | None = 
 
 
 def zoned_query(snapshot: Snapshot, location: str, options: Options) -> tuple[ReadQuery, ZonedCondition | None]:
-    """Return the query that the options make for a snapshot, and the condition that tasks must apply; None if none.
+    """Return the query of these options, and the condition that tasks must apply in the session's time zone, or None.
 
-    The driver does not know the session's time zone. If the result of the condition depends on the zone, the query has
-    a wider condition, which holds in every zone, and tasks apply the condition itself.
+    The process that plans does not know the session's time zone. If the result of the condition depends on the zone,
+    the query gets a wider condition, which is true for every row that the condition selects in any zone. Tasks know the
+    zone and apply the condition itself. Otherwise the query has the condition, and None is returned.
     """
     query, where = make_query(snapshot, location, options), options.read.where
     if options.read.time_zone is not None or where is None or not where.strip():
@@ -369,7 +390,11 @@ def zoned_query(snapshot: Snapshot, location: str, options: Options) -> tuple[Re
 
 
 def make_reader(options: Mapping[str, str], schema: StructType, relation: Relation | None = None) -> DataSourceReader:
-    """Return a reader whose rows have exactly ``schema``: the table's own, the user's, or that of change data."""
+    """Return the reader of a batch query, for rows or for change data, as the options request.
+
+    Args:
+        schema: the columns that the reader must return: those of `read_columns_schema`, or the user's.
+    """
     with plain_errors():
         if wants_images(requested_context(without_mark(options), reads=True)[1]):
             return make_image_reader(options, schema, relation)

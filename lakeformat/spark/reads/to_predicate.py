@@ -1,9 +1,10 @@
-"""Predicates from Spark columns and Spark's pushed filters. They may be wider than Spark's condition, never narrower.
+"""Conversion of Spark columns and of Spark's pushed filters to predicates by which files can be skipped.
 
-They leave files out and never select rows: Spark applies its own condition again.
+A predicate is true for every row that Spark's condition selects, and may be true for more rows. It only skips files;
+Spark applies its own condition to the rows.
 
-A Spark column is a tree of calls, names and literals, in PySpark's own classes under Spark Connect and in the JVM's
-otherwise. A part of the tree, or a pushed filter, that is not known is left out.
+A Spark column is a tree of calls, names and literals: objects of PySpark under Spark Connect, and of the JVM otherwise.
+If an operand of AND, or a pushed filter, has a part that this module does not know, it is left out.
 """
 
 from __future__ import annotations
@@ -60,10 +61,12 @@ class _Text:
     sql: str
 
 
-#: A node of the tree. None means that the node is not known.
+#: A node of a column's tree. None means a node that this module does not know.
 _Node = _Call | _Name | _Literal | _Text | None
 
+#: Mapping of Spark's names of functions to the names used here.
 _SPELT: Final = {"==": "=", "!": "not"}
+#: Mapping of each comparison to that with swapped operands, by which ``5 < x`` becomes ``x > 5``.
 _MIRRORED: Final[Mapping[str, str]] = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TEXTS: Final[Mapping[str, Callable[[str, str], Predicate]]] = {
     "startswith": StartsWith,
@@ -73,10 +76,14 @@ _TEXTS: Final[Mapping[str, Callable[[str, str], Predicate]]] = {
 
 
 def implied_predicate(column: Column, schema: pa.Schema) -> Predicate:
-    """Return a predicate, bound to the schema, that is true for every row for which the column is true.
+    """Convert a Spark condition to a predicate that is true for every row that the condition selects.
 
-    Only comparisons of a column with literals of the column's own type are understood: Spark converts other types by
-    rules that depend on the session. ``Always(True)`` is returned if nothing is understood.
+    Only comparisons of a column with literals of the column's own type are converted: Spark casts other types by rules
+    that depend on the session. Operands of AND that cannot be converted are left out; ``Always(True)`` is returned if
+    nothing can be converted.
+
+    Args:
+        schema: the columns to which the predicate is bound.
     """
     return _implied(_tree(column), schema)
 
@@ -89,7 +96,7 @@ def _implied(node: _Node, schema: pa.Schema) -> Predicate:
 
 
 def _exact_predicate(node: _Node, schema: pa.Schema) -> Predicate | None:
-    """Return the same condition as a predicate; None if any part of it is not understood."""
+    """Return a predicate that selects exactly the rows of this condition; None if any part cannot be converted."""
     if isinstance(node, _Text):
         try:
             parsed = parse_where(node.sql)
@@ -166,9 +173,9 @@ def _same_kind(value: Any, kind: pa.DataType) -> bool:
 
 
 def _tree(column: Column) -> _Node:
-    """Return the tree of a column; None for PySpark classes that are not known."""
+    """Return the tree of a Spark column; None if this release of PySpark has other classes."""
     try:
-        # Every attribute of a classic column is a column, so its class is looked at.
+        # A classic column returns a column for every attribute name, so ``hasattr`` cannot tell the classes apart.
         if type(column).__module__.startswith("pyspark.sql.connect."):
             return _of_connect(column._expr)
         return _of_jvm(column._jc.node())
@@ -245,6 +252,9 @@ def _one(pushed: Any) -> Predicate | None:
 
 
 def to_predicate(pushed: Iterable[Any]) -> Predicate:
-    """Return the conjunction of all filters that are known. It is never narrower than Spark's filters."""
+    """Convert Spark's pushed filters to one predicate, their conjunction.
+
+    Filters that cannot be converted are left out, so the predicate may select more rows than the filters, never fewer.
+    """
     known = [predicate for predicate in map(_one, pushed) if predicate is not None]
     return And(tuple(known))

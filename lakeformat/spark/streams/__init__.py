@@ -1,1 +1,1 @@
-"""Streams under Spark."""
+"""Tables as sources and sinks of Spark's streaming queries."""

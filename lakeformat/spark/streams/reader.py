@@ -1,7 +1,7 @@
 """A table as the source of a stream: ``spark.readStream.format("lakehouse").load(path)``.
 
-One process beside the driver asks a reader for offsets and partitions. Tasks read what partitions name, and plan
-nothing. An offset is ``{"instant": …}``, a position of `lakeformat.read.stream`.
+Spark runs one Python process beside the driver, in which a reader plans offsets and partitions. Tasks read the splits
+of the partitions. An offset is ``{"instant": …}``; `lakeformat.read.stream` defines the values.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Offset = Mapping[str, Any]
 
 
 class StreamPartition(InputPartition):
-    """The portion of a batch that one task reads, and the predicate of its rows."""
+    """The part of a batch that one task reads: a split, and the predicate that its rows must satisfy."""
 
     def __init__(self, split: Split, rows: Predicate) -> None:
         super().__init__(split)
@@ -72,11 +72,11 @@ class StreamPartition(InputPartition):
 
 
 class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The offsets, batches and rows of one stream.
+    """The reader of one streaming query: it plans offsets and batches, and reads the rows in tasks.
 
-    Spark 4.0 and 4.1 call `latestOffset` without the previous offset and without the trigger. There the reader uses the
-    end of the batch that it planned last as the previous offset. The limits then apply to every trigger, so a run of
-    ``availableNow`` is one batch.
+    Spark 4.0 and 4.1 call `latestOffset` without the previous offset and the limit of the trigger. In these releases
+    the end of the batch that was planned last serves as the previous offset. The limits of a batch apply to every
+    trigger, so a run of ``availableNow`` reads one batch.
     """
 
     def __init__(
@@ -89,21 +89,24 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         zoned: ZonedCondition | None = None,
         images: bool = False,
     ) -> None:
-        """Make a reader for one run of a query.
+        """Create a reader for one run of a streaming query.
 
         Args:
+            options: the options as Spark passed them; tasks open the table with them.
+            parsed: the parsed options.
             query: the wanted columns and rows of every batch.
-            table: the table's columns as the stream knows them.
-            zoned: as in `LakehouseReader`.
+            table: the table's columns at the start of the run.
+            zoned: the condition that tasks apply in the session's time zone, as in `LakehouseReader`; None if there is
+                none.
             images: whether the stream reads change data. If so, ``query`` and ``table`` are not used.
         """
         self._options, self._parsed, self._query, self._table = dict(options), parsed, query, table
         self._images, self._zoned = images, zoned
         self._limits = BatchLimits.of(parsed)
         self._context: TableContext | None = None
-        self._first: str | None = None  # The offset of the stream's start, once it is known.
-        self._reached: str | None = None  # The end of the last batch that was planned.
-        self._target: str | None = None  # The last offset of a run of availableNow.
+        self._first: str | None = None  # The offset at which the stream starts; None until Spark requests it.
+        self._reached: str | None = None  # The end of the batch that was planned last.
+        self._target: str | None = None  # Where a run of availableNow ends; None for other triggers.
 
     def _open_context(self) -> TableContext:
         if self._context is None:
@@ -119,9 +122,10 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name.
         """Return the offset at which a stream without a checkpoint begins.
 
-        Spark stores the offset with the first batch. If the stream begins at the newest commit, the offset has a mark
-        that makes it differ from the next offset. Therefore Spark runs a first batch at once, although it is empty.
-        Otherwise a stream that stops before its first batch would later skip the commits made in between.
+        Spark stores the offset in the checkpoint with the first batch. If the stream begins at the newest commit, the
+        offset has an extra entry, so that it differs from the next offset even if there is no new commit. Therefore
+        Spark runs an empty first batch at once and stores the offset. Otherwise a stream that is stopped before its
+        first batch would begin at a later commit after a restart, and skip the commits in between.
         """
         with plain_errors():
             if self._first is None:
@@ -129,36 +133,41 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return {_INSTANT: self._first, **({"begins": "now"} if self._positions.begins_now else {})}
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
-        """Return the offset at which the next batch ends; that of ``start`` if there are no new commits."""
+        """Return the offset at which the next batch ends. If there are no new commits, return that of ``start``.
+
+        Args:
+            start: the end of the previous batch; None if Spark does not pass it.
+            limit: Spark's limit for the batch; ``ReadAllAvailable`` switches the limits of the options off.
+        """
         with plain_errors():
             begin = str(start[_INSTANT]) if start else self._reached or self.initialOffset()[_INSTANT]
             limits = BatchLimits() if type(limit).__name__ == "ReadAllAvailable" else self._limits
             return {_INSTANT: self._positions.next(begin, limits, self._target)}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """Return the limit that Spark passes to `latestOffset`.
+        """Return the limit that Spark passes to `latestOffset`, except for a trigger that reads everything (``Once``).
 
-        For a trigger that reads everything (``Once``) Spark passes ``ReadAllAvailable`` in its place. The number of
-        files in the limit is not used; `BatchLimits` has the limits.
+        For such a trigger Spark passes ``ReadAllAvailable``. `latestOffset` only distinguishes the two cases; the
+        maximum size of a batch comes from the options, see `BatchLimits`.
         """
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
         return ReadMaxFiles(self._limits.files or 1) if self._limits.is_limited else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Set the end of the run: the commit that is the newest now."""
+        """End this run of ``availableNow`` at the commit that is the newest now."""
         with plain_errors():
             self._target = self._positions.newest()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the newest commit that can be read, for the query's progress."""
+        """Return the offset of the newest commit, which Spark shows in the query's progress."""
         with plain_errors():
             return {_INSTANT: self._positions.newest()}
 
     # --- batches --------------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return the splits of a batch: the rows that commits after ``start``, up to and including ``end``, wrote."""
+        """Plan a batch: the rows written by commits after ``start``, up to and including ``end``."""
         begin, last = str(start[_INSTANT]), str(end[_INSTANT])
         self._reached = last
         if begin == last:
@@ -175,10 +184,10 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return [StreamPartition(split, query.predicate) for split in plan.splits]
 
     def _with_stream_columns(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with the stream's columns. All columns that the stream reads must fit them.
+        """Return the snapshot with the columns that the table had when the stream started.
 
         Raises:
-            SchemaMismatchError: a column that the stream reads was added, or has another type now.
+            SchemaMismatchError: since then a column was added or its type was changed, and the stream reads the column.
         """
         if snapshot.schema is None or snapshot.schema.equals(self._table):
             return snapshot
@@ -196,29 +205,29 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return replace(snapshot, schema=self._table)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one portion, in a task."""
+        """Read one partition in a task, and yield its rows."""
         if isinstance(partition, ImagePartition):
             yield from read_images(self._open_context().storage, partition)
             return
-        assert isinstance(partition, StreamPartition)  # noqa: S101  Spark returns what `partitions` made.
+        assert isinstance(partition, StreamPartition)  # noqa: S101  Made by `partitions`.
         with plain_errors(), reuse_memory():
             exact = () if self._zoned is None else (self._zoned.bind_zone(task_zone()),)
             query = replace(self._query, predicate=And((partition.rows, *exact)))
             yield from read_split(self._open_context().storage, partition.split, query, self._table)
 
     def commit(self, end: Offset) -> None:
-        """Do nothing: the reader keeps nothing for finished batches."""
+        """Do nothing: the reader keeps no data of finished batches that it could delete."""
 
     def stop(self) -> None:
-        """Do nothing: the reader holds no resources."""
+        """Do nothing: the reader has no open files or threads that it could close."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for tasks, which open the table themselves."""
+        """Return the state to pickle for tasks, without the opened table: tasks open it themselves."""
         return {**self.__dict__, "_context": None}
 
 
 def _fits(known: pa.Schema, stored: pa.Schema) -> bool:
-    """Tell whether rows with the ``stored`` columns can be read with the ``known`` columns and types."""
+    """Tell whether files with the columns ``stored`` can be read as rows with the columns ``known``."""
     try:
         return bool(evolve(known, stored, fill_missing=True).equals(known))
     except SchemaMismatchError:
@@ -228,10 +237,11 @@ def _fits(known: pa.Schema, stored: pa.Schema) -> bool:
 def make_stream_reader(
     options: Mapping[str, str], schema: StructType, relation: Relation | None
 ) -> LakehouseStreamReader:
-    """Return a reader whose rows have exactly ``schema``: the table's own or the user's.
+    """Return the reader of a streaming query, for rows or for change data, as the options request.
 
     Args:
-        relation: the table as it was when Spark requested the columns; None for the newest commit.
+        schema: the columns that the reader must return: the table's own or the user's.
+        relation: the state of the table when Spark requested its columns; None for the newest commit.
     """
     with plain_errors():
         context, parsed = requested_context(options, reads=True)
@@ -245,8 +255,9 @@ def make_stream_reader(
             raise InvalidOptionError(
                 f"{FORMAT}=cdc is a format of incremental queries; set {QUERY_TYPE}=incremental, too"
             )
-        # If a clean has deleted files of the range while the stream was down, the rows in them were rewritten later. A
-        # later batch has these rows, so the missing files are not an error.
+        # While the stream was stopped, a clean may have deleted files of the range. Later commits have rewritten their
+        # rows, and a later batch reads these commits. So missing files raise no error, unless the user
+        # sets the option `FULL_SCAN`.
         whatever_is_there = {} if parsed.is_set(FULL_SCAN) else {FULL_SCAN: True}
         parsed = parsed.with_values(**{QUERY_TYPE: "snapshot", END_COLUMNS: True}, **whatever_is_there)
         snapshot = (

@@ -1,10 +1,11 @@
 """A table as the sink of a stream: ``df.writeStream.format("lakehouse").option("checkpointLocation", …).start(path)``.
 
-Tasks stage their rows. ``commit()``, which runs in a process of its own, writes them as `lakeformat.Table` does, in one
-commit that carries the query's id and the number of the batch. If Spark sends a batch again after a failure, it is
-skipped under the table's lock. Memory: that of the operation in plain Python.
+Each task writes its rows to a stage file. ``commit()``, which Spark runs in a Python process beside the driver, writes
+the staged rows to the table as `lakeformat.Table` does, in one commit that stores the query's id and the number of the
+batch. If Spark sends a batch again after a failure, the commit is found, and the batch is skipped. Memory: that of the
+operation in plain Python.
 
-`lakeformat.spark.each_batch` is for ``foreachBatch``, which has output modes that Spark does not offer to a sink.
+For output modes that Spark does not offer to a sink, use ``foreachBatch`` with `lakeformat.spark.each_batch`.
 """
 
 from __future__ import annotations
@@ -40,15 +41,24 @@ if TYPE_CHECKING:
 __all__ = ["SINK_CHECKPOINT", "STREAM_KEY", "LakehouseStreamWriter", "make_stream_writer"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: Keys of a commit's ``extraMetadata``: Hudi's, ``{identifier: batch id}``, and the query and batch that wrote it.
+#: Key of a commit's ``extraMetadata`` under which Hudi's sink stores the batch: ``{identifier: batch id}`` as JSON.
 SINK_CHECKPOINT: Final = "_hoodie_streaming_sink_checkpoint"
+#: Key of a commit's ``extraMetadata`` whose value is the query's id, name and batch number as JSON.
 STREAM_KEY: Final = "streaming.query"
 _OPERATION: Final = "hoodie.datasource.write.operation"
 
 
 @dataclass
 class _StreamMessage(WriterCommitMessage):
-    """The result of one task of a batch: its stage file ("" for no rows), and the query of the batch."""
+    """The result of one task of a batch.
+
+    Attributes:
+        folder: the stage folder.
+        path: the task's stage file; "" if it has no rows.
+        rows: number of rows.
+        task: number of the task, by which the stage files are ordered.
+        query: id of the streaming query.
+    """
 
     folder: str
     path: str
@@ -58,9 +68,9 @@ class _StreamMessage(WriterCommitMessage):
 
 
 class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
-    """The writer of the batches of one query. Spark makes one for a batch's tasks, and another for its commit.
+    """The writer of batches of one streaming query. Spark creates one for a batch's tasks, and another for its commit.
 
-    It is an Arrow writer too: this is how Spark 4.0 knows to send batches and not rows.
+    It inherits from Spark's Arrow writer too, so that Spark 4.0 passes Arrow batches to `write` instead of rows.
     """
 
     def __init__(
@@ -71,7 +81,7 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         self._folder = stage_folder(context.ids.token())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of a task to an Arrow file, in the task."""
+        """Write the rows of one task to a stage file. Spark calls this in the task."""
         task_context = TaskContext.get()
         query = task_context.getLocalProperty(QUERY_ID) if task_context else None
         if task_context is None or not query:
@@ -80,7 +90,13 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
             return self.stage(iterator, query, task_context.partitionId(), task_context.taskAttemptId())
 
     def stage(self, batches: Iterator[pa.RecordBatch], query: str, task: int, attempt: int) -> WriterCommitMessage:
-        """Write the rows of one attempt of a task to a separate file."""
+        """Write the rows of one task attempt to a stage file that no other attempt writes.
+
+        Args:
+            query: id of the streaming query.
+            task: number of the task in the batch.
+            attempt: number of the attempt, unique among all attempts.
+        """
         path, rows = f"{self._folder}/{task}-{attempt}.arrow", 0
         with ExitStack() as stack:
             writer: Any = None
@@ -95,9 +111,9 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         return _StreamMessage(self._folder, path if rows else "", rows, task, query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Write the batch in one commit, unless the table has the batch already.
+        """Write the staged rows of a batch to the table in one commit, unless a commit has this batch already.
 
-        Spark calls this in a process beside the driver.
+        Spark calls this in a Python process beside the driver.
         """
         tasks = sorted((m for m in messages if isinstance(m, _StreamMessage)), key=lambda m: m.task)
         with plain_errors():
@@ -131,9 +147,9 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         _LOG.info("batch %d of query %s: %s", batch_id, query, result)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Delete the stage. A published commit stays. Spark sends the batch again.
+        """Delete the stage files of a failed batch. If its commit was published already, the commit stays.
 
-        Spark calls this in a process beside the driver.
+        Spark calls this in a Python process beside the driver, and sends the batch again after a restart.
         """
         self._forget(messages)
 
@@ -144,19 +160,19 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
 
 
 def _read_staged(storage: Storage, paths: Sequence[str], stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of stage files. The files are memory-mapped until the stack is closed."""
+    """Read stage files and yield their batches. The files stay open until the stack is closed."""
     for path in paths:
         reader = pa.ipc.open_file(stack.enter_context(storage.open_input(path)))
         yield from (reader.get_batch(at) for at in range(reader.num_record_batches))
 
 
 def _with_schema(batches: Iterator[pa.RecordBatch], otherwise: pa.Schema) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema of the batches, and the batches.
+    """Return the schema of the first batch, and all batches.
 
-    Spark passes the exact schema only with the batches.
+    The schema that Spark passes to the writer can differ from that of the batches, so the batches decide.
 
     Args:
-        otherwise: the schema if there are no batches.
+        otherwise: the schema to return if there are no batches.
     """
     first = next(batches, None)
     if first is None:
@@ -170,7 +186,7 @@ def _with_schema(batches: Iterator[pa.RecordBatch], otherwise: pa.Schema) -> tup
 
 
 def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LakehouseStreamWriter:
-    """Return a writer for one batch. The options are checked here. The batch's commit checks everything else."""
+    """Check the options and the column types, and return a writer. The commit of a batch checks everything else."""
     with plain_errors():
         context, parsed = requested_context(options)
         arrow_schema(schema)

@@ -1,1 +1,1 @@
-"""Writes under Spark."""
+"""Batch writes of Spark DataFrames to tables."""

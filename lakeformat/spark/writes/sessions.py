@@ -1,8 +1,8 @@
 """Writes from any thread, and writes of a stream's batches by ``foreachBatch``.
 
-For a write by name, Spark (4.0 to 4.3) looks for Python sources in the session that is active in the calling thread.
-Only the main thread has an active session. In other threads ``df.write.format("lakehouse")`` fails with
-DATA_SOURCE_NOT_FOUND before Python is called. Spark Connect has no such problem.
+For ``df.write.format(name)``, Spark 4.0 to 4.3 look for Python data sources in the session that is active in the
+calling thread. Only the main thread has an active session. In other threads ``df.write.format("lakehouse")`` fails with
+DATA_SOURCE_NOT_FOUND before any Python code of the source runs. Over Spark Connect it works in all threads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
-    """Run ``df.write.format("lakehouse").options(**options).mode(mode).save(path)`` in any thread.
+    """Run ``df.write.format("lakehouse").options(**options).mode(mode).save(path)``, which works in any thread.
 
     Examples:
         >>> def save(name):
@@ -47,12 +47,14 @@ def write(
     Args:
         df: the rows, of classic Spark or Spark Connect.
         path: folder or URL of the table.
-        mode: ``append`` (the default) runs the operation, ``overwrite`` replaces the contents in one commit.
-        storage_options: for fsspec, in tasks too; never shown.
-        options: Hudi's option names or the short aliases. A value may be a list of names; None means not given.
+        mode: ``append`` (the default) runs the operation that the options name; ``overwrite`` replaces the contents of
+            the table in one commit.
+        storage_options: options for fsspec in this process and in tasks; their values never appear in messages.
+        options: Hudi's option names or the short aliases. A value may be a list of names. Options with the value None
+            are ignored.
 
     Raises:
-        LakeformatError: the same errors as in `lakeformat.Table`, not Spark's exception around them.
+        LakeformatError: as in the methods of `lakeformat.Table`; Spark's exception around the error is removed.
     """
     texts = {
         key: ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value for key, value in options.items()
@@ -68,7 +70,7 @@ def write(
 @spark_public
 @contextmanager
 def active_session(spark: SparkSession) -> Iterator[None]:
-    """Make the session the active one of this thread while the block, or the decorated function, runs.
+    """Make the session active in this thread during the ``with`` block or the decorated function.
 
     Examples:
         >>> @active_session(spark)
@@ -78,8 +80,9 @@ def active_session(spark: SparkSession) -> Iterator[None]:
         >>> with ThreadPoolExecutor() as pool:
         ...     done = list(pool.map(save, frames))
 
-    Afterwards the session that was active before is active again, or none. Over Spark Connect it does nothing, because
-    nothing is needed. A thread of Python must be a thread of the JVM too, as it is unless ``PYSPARK_PIN_THREAD=false``.
+    Then ``df.write.format("lakehouse")`` works in the thread. Afterwards the session that was active before is active
+    again, or none. Over Spark Connect nothing is needed, and nothing is done. ``PYSPARK_PIN_THREAD=false`` must not be
+    set, because without pinned threads a Python thread has no JVM thread of its own.
 
     Args:
         spark: the session.
@@ -104,7 +107,7 @@ def active_session(spark: SparkSession) -> Iterator[None]:
 def each_batch(
     path: str | os.PathLike[str], *, app: str | None = None, **options: Any
 ) -> Callable[[DataFrame, int], None]:
-    """Return a function for ``foreachBatch`` that writes each batch once, in every output mode.
+    """Return a function for ``foreachBatch`` that writes each batch of a stream exactly once, in every output mode.
 
     Examples:
         >>> save = lakeformat.spark.each_batch("/data/counts", recordkey="carrier")
@@ -114,12 +117,13 @@ def each_batch(
 
     Args:
         path: folder or URL of the table.
-        app: the name of the stream in the table; by default the query's id, which its checkpoint keeps. Spark Connect
-            does not give the id. There a name is required, and each checkpoint needs a different name.
+        app: the name of the stream in the table's commits, by which a repeated batch is recognized. By default the
+            query's id, which is stored in its checkpoint. Over Spark Connect the id is not available, so a name is
+            required; use a different name for each checkpoint.
         options: as in `lakeformat.spark.write`.
 
     Raises:
-        InvalidInputError: raised by the returned function if the stream has no name.
+        InvalidInputError: raised by the returned function if ``app`` is None and the query's id is not available.
     """
 
     def save(batch: DataFrame, batch_id: int) -> None:

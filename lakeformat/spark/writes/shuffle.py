@@ -1,8 +1,8 @@
-"""The shuffled write on executors: each step is one job of ``mapInArrow`` tasks that return small rows.
+"""The steps of a write on executors. Each step is one Spark job, whose tasks return small rows of JSON.
 
-Only the DataFrame API is used, so classic Spark and Spark Connect run the same code. A task's input is pickled with its
-function, and tasks return JSON. Spark returns the rows of one attempt per task, so the driver never learns of files
-that failed, slow or lost attempts wrote.
+The steps use only ``mapInArrow`` and other functions of the DataFrame API, so they run over Spark Connect too. The data
+that a task works on is pickled with its function. Spark returns the rows of one attempt per task, so the driver ignores
+files that other attempts wrote.
 """
 
 from __future__ import annotations
@@ -52,23 +52,26 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkShuffle"]
 
-#: Approximate number of rows that a task merges from sorted runs.
+#: Target number of rows that one task merges from sorted runs.
 _SORTED_ROWS: Final = 1_000_000
 
 
 class SparkShuffle:
-    """The steps of one write as Spark jobs; see `lakeformat.write.shuffled_session.TaskRunner`."""
+    """The runner of one write's steps as Spark jobs; see `lakeformat.write.shuffled_session.TaskRunner`."""
 
     def __init__(self, spark: SparkSession, context: TableContext, job: WriteJob) -> None:
         self._spark, self._context, self._job = spark, context, job
 
     @property
     def least_tasks(self) -> int:
-        """Return the least number of tasks of a step."""
+        """Return the minimum number of tasks of a step, if there is enough work: the number of cores."""
         return cores(self._spark)
 
     def stage(self, rows: DataFrame) -> list[StagedTask]:
-        """Evaluate and prepare the input, once. Each task writes one stage file."""
+        """Evaluate the input DataFrame, once. Each task prepares its rows and writes them to one stage file.
+
+        Return the description of each stage file, ordered by the number of the task.
+        """
         writer = StagedWriter(self._context, self._job, frozenset())
 
         def stage(batches: Batches) -> Any:
@@ -81,14 +84,16 @@ class SparkShuffle:
     def write_direct(
         self, rows: DataFrame, commit: OpenCommit, schema: pa.Schema, closed: Mapping[str, str]
     ) -> tuple[list[WrittenFile], list[StagedTask], int]:
-        """Write base files without a shuffle.
+        """Write base files without a shuffle: each task writes files of its own rows.
 
         Args:
-            closed: partition path -> why the partition takes no rows.
+            schema: the columns of the files.
+            closed: mapping of each partition path to which no rows may be written to the reason.
 
         Returns:
-            the files, the staged rows, and the number of rows of the input. If a layout goes across tasks, all rows
-            are staged as sorted runs. Otherwise only rows that are too few for a file are staged.
+            the written files, the stage files, and the number of input rows. If the write's layout arranges the rows
+            of all tasks together, all rows are in stage files, as sorted runs, and no base file is written. Otherwise
+            only the rows of a task that are too few to fill a file are in stage files.
         """
         writer = DirectSparkWriter(self._context, self._job, commit, schema, closed)
 
@@ -106,9 +111,14 @@ class SparkShuffle:
     def write_runs(
         self, runs: Sequence[StagedTask], commit: OpenCommit, schema: pa.Schema, layout: Layout
     ) -> list[WrittenFile]:
-        """Merge sorted runs into base files. One task merges all runs that have the same partition and file number.
+        """Merge sorted runs into base files. All runs of the same partition and file number are merged in one task.
 
-        Memory of a task: a block per run, and a row group.
+        Memory of a task: a block of rows of each run, and a row group.
+
+        Args:
+            runs: the stage files that contain the runs.
+            schema: the columns of the files.
+            layout: the order of the rows in the files.
         """
         weights: dict[tuple[str, int], int] = {}
         for one in (one for task in runs for one in task.runs):
@@ -152,10 +162,14 @@ class SparkShuffle:
         return self._collected(rows.mapInArrow(run, ANSWER), step)
 
     def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
-        """Search the keys of the units; see `TaskRunner`."""
+        """Find the stored rows of the incoming keys, unit by unit; see `TaskRunner`.
+
+        Args:
+            tasks: number of the task of each unit.
+        """
         groups = _groups(tasks)
         storage, index = self._context.storage, self._job.index_settings
-        # Tasks do not keep keys in memory, so they search the files' key columns.
+        # The index INMEMORY keeps all keys in one process. Tasks cannot share them, so they search the key columns.
         kind = "SIMPLE" if index.kind == "INMEMORY" else index.kind
         settings = TagSettings(kind, index.use_ranges, index.use_tree)
         folder = f"{stage_folder(self._job.write_id)}/tags"
@@ -173,7 +187,7 @@ class SparkShuffle:
         return [_tag_result(found[at]) for at in range(len(units))]
 
     def write(self, work: RouteTasks) -> list[WrittenFile]:
-        """Route the staged rows to their file groups and write the files; see `TaskRunner`."""
+        """Shuffle the staged rows so that each task gets the rows of its file groups, and write the files there."""
         storage, settings = self._context.storage, work.buckets
         count = max(work.tasks) + 1
         values = find_shuffle_values(count)
@@ -199,7 +213,12 @@ class SparkShuffle:
         return [parse_written_file(answer) for answer in self._collected(sorted_.mapInArrow(write, ANSWER), "write")]
 
     def rewrite(self, buckets: Sequence[Bucket], handles: HandleSettings) -> list[WrittenFile]:
-        """Write new versions of base files that get no incoming rows. A task writes several files."""
+        """Apply an update or delete by condition to file groups: write a log file or a new base file for each.
+
+        Args:
+            buckets: the file groups. A task handles several of them.
+            handles: settings of the written files.
+        """
         if not buckets:
             return []
         weights = [bucket.base.size_bytes if bucket.base else 0 for bucket in buckets]

@@ -1,4 +1,8 @@
-"""The writers of the data source: tasks stage rows or write base files; ``commit()`` merges, moves and publishes."""
+"""The batch writers of the data source, one class for each kind of operation.
+
+Spark calls ``write`` in tasks, which write stage files or data files, and then ``commit`` in a process of the driver,
+which completes the files and publishes the commit. If a task fails, Spark calls ``abort`` instead of ``commit``.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +43,21 @@ from lakeformat.write.workload.buckets import tail_bytes
 __all__ = ["AppendingWriter", "DirectSparkWriter", "PartitionDeleter", "SkippedWriter", "StagedWriter", "make_writer"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: If more rows are staged, a warning is logged, because one driver merges all of them.
+#: If more rows than this are staged, a warning is logged, because the driver merges all of them alone.
 _LARGE_STAGE_ROWS: Final = 50_000_000
 
 
 def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-    """Check everything that can be checked before a task runs, and return the writer for the operation."""
+    """Return the writer for the operation of these options, after all checks that need no rows.
+
+    Args:
+        overwrite: whether the mode is ``overwrite``.
+    """
     with plain_errors():
         context, resolved = requested_context(options)
         rows = arrow_schema(schema)
         removes_partitions = resolved["hoodie.datasource.write.operation"] == "delete_partition"
-        if removes_partitions:  # This makes no table, because the frame may have no rows and no columns.
+        if removes_partitions:  # Never creates a table: the frame may be empty.
             config = open_existing(context.store, resolved)
         else:
             config = open_or_create(context.store, resolved, incoming_schema(rows), context.clock)
@@ -80,27 +88,32 @@ class _StagedMessage(WriterCommitMessage):
 
 
 class SkippedWriter(DataSourceArrowWriter):
-    """The writer of a batch that the table has already. It reads and writes nothing."""
+    """The writer for a stream's batch that a commit of the table has already. It ignores the rows."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Do nothing, in a task."""
+        """Return an empty message without reading the rows."""
         return WriterCommitMessage()
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing, on the driver."""
+        """Do nothing: there is nothing to publish."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing, on the driver."""
+        """Do nothing: there is nothing to undo."""
 
 
 class StagedWriter(DataSourceArrowWriter):
-    """The writer of upsert and delete: tasks prepare and stage, ``commit()`` tags and merges on the driver's cores."""
+    """The writer for operations whose rows are merged in one process, such as upsert and delete.
+
+    That is needed to search stored keys, to combine rows of the same key, and to fill the buckets of a bucket index.
+
+    Tasks write prepared rows to stage files. ``commit`` tags these rows and merges them into files, in one process.
+    """
 
     def __init__(self, context: TableContext, job: WriteJob, known: frozenset[str]) -> None:
         self._context, self._job, self._known = context, job, known
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one stage file, in a task."""
+        """Prepare the rows of a task, and write them to a stage file."""
         with plain_errors(), reuse_memory():
             task, attempt = _task()
             path = f"{stage_folder(self._job.write_id)}/{task}-{attempt}.arrow"
@@ -112,7 +125,7 @@ class StagedWriter(DataSourceArrowWriter):
                 return _StagedMessage(task, stage.finish())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Merge and publish, on the driver."""
+        """Merge the staged rows into the table's file groups, and publish the commit."""
         with plain_errors(), reuse_memory():
             tasks = sorted((m for m in messages if isinstance(m, _StagedMessage)), key=lambda m: m.task)
             arrived = sum(m.staged.rows for m in tasks)
@@ -127,7 +140,7 @@ class StagedWriter(DataSourceArrowWriter):
             run_due_services(self._context, self._job.options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the stage, on the driver. A failed ``commit()`` has undone itself."""
+        """Delete the stage files. There is nothing else to undo: a ``commit`` that fails undoes its own changes."""
         WriteSession(self._context, self._job).transaction.delete_stage()
 
 
@@ -140,10 +153,14 @@ class _DirectMessage(WriterCommitMessage):
 
 
 class DirectSparkWriter(DataSourceArrowWriter):
-    """The writer of bulk_insert, insert and overwrites: tasks write base files, ``commit()`` packs the remaining rows.
+    """The writer for operations in which each task can write its own files, such as bulk_insert and insert.
 
-    If the layout goes across tasks, it needs a shuffle, which a writer does not have. Then tasks stage sorted runs, and
-    ``commit()`` merges the runs in the driver's process, in bounded memory.
+    Tasks write full base files, and stage the rows that are too few to fill a file. ``commit`` packs the staged rows
+    into files.
+
+    If the layout arranges the rows of all tasks together, that needs a shuffle, which a Spark writer cannot do. Then
+    tasks write all rows to stage files as sorted runs, and ``commit`` merges the runs into base files in one process,
+    in bounded memory.
     """
 
     def __init__(
@@ -157,7 +174,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
         self._context, self._job, self._commit, self._schema, self._closed = context, job, commit, schema, closed
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write base files into the stage folder, and a stage file for the rest, in a task."""
+        """Write base files to the stage folder, and rows that are too few to fill a file to a stage file."""
         alive = HeartbeatThread(self._context.storage, self._commit.time)
         with plain_errors(), reuse_memory(), alive, ThreadPoolExecutor(1) as pool:
             task, attempt = _task()
@@ -186,7 +203,13 @@ class DirectSparkWriter(DataSourceArrowWriter):
             return _DirectMessage(task, writer.rows, written, staged)
 
     def settings(self, folder: str, task: int, write_token: str) -> DirectSettings:
-        """Return how one task writes its base files."""
+        """Return the settings with which one task writes its base files.
+
+        Args:
+            folder: where the task writes.
+            task: number of the task.
+            write_token: part of the file names, unique for each attempt.
+        """
         job = self._job
         return DirectSettings(
             folder=folder,
@@ -200,11 +223,11 @@ class DirectSparkWriter(DataSourceArrowWriter):
         )
 
     def writer(self, settings: DirectSettings, pool: Executor) -> DirectWriter:
-        """Return the writer of a task's base files."""
+        """Return a writer of base files for one task, which uses threads of ``pool``."""
         return DirectWriter(self._context.storage, self._job.prepare, self._job.files(self._schema), settings, pool)
 
     def _merge_runs(self, runs: Sequence[StagedTask], layout: Layout) -> tuple[WrittenFile, ...]:
-        """Merge the runs of all tasks into base files. Memory: a block per run, and a row group."""
+        """Merge the sorted runs of all tasks into base files. Memory: a block of rows of each run, and a row group."""
         rows = sum(task.rows for task in runs)
         if rows > _LARGE_STAGE_ROWS:
             _LOG.warning("%d rows are sorted by one driver; LakehouseTable.bulk_insert spreads the work", rows)
@@ -219,7 +242,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
                 raise
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Pack or merge, move and publish, on the driver."""
+        """Write the staged rows to base files, move all files to their partitions, and publish the commit."""
         with plain_errors(), reuse_memory():
             done = sorted((m for m in messages if isinstance(m, _DirectMessage)), key=lambda m: m.task)
             claims.renew_heartbeat(self._context.storage, self._commit.time)
@@ -228,7 +251,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
             written = [file for m in done for file in m.written]
             arrived = sum(m.rows for m in done)
             layout = self._job.layout
-            waiting = HeartbeatThread(self._context.storage, self._commit.time)  # Others may hold the lock for long.
+            waiting = HeartbeatThread(self._context.storage, self._commit.time)  # The lock may take long.
             with waiting, session.transaction.hold_lock(), session.transaction.run_under_lock(self._commit):
                 if layout is not None and layout.across_tasks:
                     with session.transaction.report.step("sort") as counted:
@@ -240,7 +263,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
             run_due_services(self._context, self._job.options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Undo, on the driver, unless the timeline has the completed commit."""
+        """Undo the commit and delete the stage files, unless the timeline has the completed commit."""
         _undo(self._context, self._job, self._commit)
 
 
@@ -252,7 +275,10 @@ class _AppendedMessage(WriterCommitMessage):
 
 
 def _appending_writer(context: TableContext, job: WriteJob) -> AppendingWriter | None:
-    """Return the writer for tables in which tasks may append to log files themselves; None for other tables."""
+    """Return the writer in whose tasks rows are appended to log files; None if the table does not allow this.
+
+    Tasks can do so only in a merge-on-read table with a bucket index, where the key of a row determines its file group.
+    """
     if not (job.config.takes_logs and job.index_settings.has_buckets):
         return None
     session = WriteSession(context, job)
@@ -267,10 +293,10 @@ def _appending_writer(context: TableContext, job: WriteJob) -> AppendingWriter |
 
 
 class AppendingWriter(DataSourceArrowWriter):
-    """The writer of buckets that take log files: tasks append, ``commit()`` only publishes (upsert, insert, delete).
+    """The writer of upsert, insert and delete for merge-on-read tables with a bucket index.
 
-    The files of a task are in the stage folder until ``commit()`` names them. Files of lost attempts are deleted with
-    it.
+    Tasks write log files to the stage folder. ``commit`` moves the log files of successful attempts to their partitions
+    and publishes the commit. Files of other attempts are deleted with the stage folder.
     """
 
     def __init__(
@@ -279,7 +305,7 @@ class AppendingWriter(DataSourceArrowWriter):
         self._context, self._job, self._commit, self._schema, self._places = context, job, commit, schema, places
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write a log file for each bucket that has rows in the task."""
+        """Write a log file for each bucket to which rows of the task belong."""
         with plain_errors(), reuse_memory(), HeartbeatThread(self._context.storage, self._commit.time):
             task, attempt = _task()
             handles = HandleSettings.of(self._job, self._commit.time, self._schema)
@@ -289,20 +315,20 @@ class AppendingWriter(DataSourceArrowWriter):
             return _AppendedMessage(task, *done)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Move and publish, on the driver."""
+        """Move the log files to their partitions, and publish the commit."""
         with plain_errors():
             done = sorted((m for m in messages if isinstance(m, _AppendedMessage)), key=lambda m: m.task)
             claims.renew_heartbeat(self._context.storage, self._commit.time)
             session = WriteSession(self._context, self._job)
             written = [file for m in done for file in m.written]
             arrived = sum(m.rows for m in done)
-            waiting = HeartbeatThread(self._context.storage, self._commit.time)  # Others may hold the lock for long.
+            waiting = HeartbeatThread(self._context.storage, self._commit.time)  # The lock may take long.
             with waiting, session.transaction.hold_lock(), session.transaction.run_under_lock(self._commit):
                 publish_appended(session, self._commit, self._schema, self._places, written, arrived)
             run_due_services(self._context, self._job.options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Undo, on the driver, unless the timeline has the completed commit."""
+        """Undo the commit and delete the stage files, unless the timeline has the completed commit."""
         _undo(self._context, self._job, self._commit)
 
 
@@ -324,20 +350,23 @@ class _PartitionsMessage(WriterCommitMessage):
 
 
 class PartitionDeleter(DataSourceArrowWriter):
-    """The writer of delete_partition: ``commit()`` hides partitions, and tasks name them if the options do not."""
+    """The writer of delete_partition: ``commit`` publishes a commit that replaces all file groups of the partitions.
+
+    The options name the partitions. If they do not, the partitions are those to which the rows belong.
+    """
 
     def __init__(self, context: TableContext, job: WriteJob) -> None:
         self._context, self._job = context, job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Return the distinct partition paths of a task's rows. If the options name partitions, only count the rows."""
+        """Find the partition paths of a task's rows. If the options name the partitions, only count the rows."""
         with plain_errors():
             if self._job.named_partitions:
                 return _PartitionsMessage(frozenset(), sum(batch.num_rows for batch in iterator))
             return _PartitionsMessage(*distinct_partitions(iterator, self._job.prepare.keys))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publish one commit that replaces file groups and writes none, on the driver."""
+        """Publish a commit that replaces the file groups of the partitions and writes no files."""
         with plain_errors():
             done = [m for m in messages if isinstance(m, _PartitionsMessage)]
             of_rows = frozenset(path for m in done for path in m.partitions)
@@ -345,10 +374,10 @@ class PartitionDeleter(DataSourceArrowWriter):
             run_due_services(self._context, self._job.options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing, on the driver: no commit has begun."""
+        """Do nothing: before ``commit`` no instant has been created that could be undone."""
 
 
 def _task() -> tuple[int, int]:
-    """Return the number of the task, the same for every attempt, and that of the attempt, which is never used twice."""
+    """Return the number of the task, which all its attempts share, and the unique number of this attempt."""
     task_context = TaskContext.get()
     return (task_context.partitionId(), task_context.taskAttemptId()) if task_context else (0, 0)

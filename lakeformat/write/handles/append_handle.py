@@ -1,4 +1,4 @@
-"""Append handle: one bucket becomes one log file of a file slice (Hudi: ``HoodieAppendHandle``).
+"""The append handle: it writes one bucket to one log file of a file slice (Hudi: ``HoodieAppendHandle``).
 
 Rows go into Parquet blocks; keys to delete go into a block after them. Memory: the bucket's keys, and one block of at
 most `ROW_GROUP_ROWS` rows and ``row_group_bytes``, with its Parquet file.
@@ -47,17 +47,17 @@ __all__ = ["append", "log_file_name"]
 
 Ints = npt.NDArray[np.int64]
 
-#: For a smaller block the codec is not tested on a sample: writing the block takes less time. A batch may leave a small
-#: block in each of many buckets.
+#: Minimum bytes of a block for which a sample is tested, to see which columns compress. A smaller block takes less time
+#: to write than to test, and one input batch may write a small block to each of many buckets.
 _LEAST_SAMPLED_BYTES: Final = 64 << 10
-#: Rows of a larger block that are sampled. More care is not worth it, because compaction rewrites the rows.
+#: Number of rows in that sample. A larger sample is not worth its time, because compaction rewrites the rows.
 _SAMPLE_ROWS: Final = 1024
-#: Hudi's readers store the row numbers of a base file in 31 bits.
+#: Maximum row number of a base file that a block may store, because Hudi's readers use 31 bits for it.
 _LAST_ROW: Final = (1 << 31) - 1
 
 
 def log_file_name(bucket: Bucket, place: LogPlace, task: int, settings: HandleSettings) -> str:
-    """Return the bare name of a bucket's log file."""
+    """Return the name of a bucket's log file, without a folder."""
     return str(log_name(place, bucket.file_id, settings.instant_time, settings.token(task)))
 
 
@@ -66,8 +66,8 @@ def append(
 ) -> WrittenFile | None:
     """Write the bucket's rows to the next log file of a slice, or to the first of a new file group.
 
-    If readers of log files would not see the change, write a base file instead; see
-    `lakeformat.write.handles.slice_changes`. If nothing changes, return None and leave no file.
+    If readers of log files would not see the change (`lakeformat.write.handles.slice_changes` explains when), write a
+    base file instead. If nothing changes, return None and leave no file.
 
     Raises:
         WriteConflictError: if a base file is necessary but a pending compaction will write it.
@@ -100,12 +100,12 @@ def append(
 def _drop_late_deletes(
     storage: Storage, bucket: Bucket, place: LogPlace, incoming: Incoming, deletes: Ints, settings: HandleSettings
 ) -> Ints:
-    """Return the rows that delete, without the late deletes.
+    """Return the positions of the deletes to write, without those that must have no effect.
 
-    A delete is late if the stored row is newer. Readers of log files would apply a late delete.
+    A delete must have no effect if the stored row is newer, but readers of log files would apply it.
 
     Raises:
-        NotAppendableError: see `mask_late_deletes`.
+        NotAppendableError: if the slice holds a key several times, and the delete wins over only some of its rows.
     """
     if place.merging is None or not settings.rule.keeps_whole_rows or settings.is_delete:
         return deletes
@@ -129,7 +129,11 @@ def _append_rows(
     task: int,
     settings: HandleSettings,
 ) -> WrittenFile | None:
-    """Append the rows unchanged: first the rows to keep, then the keys to delete."""
+    """Write a log file of the incoming rows, unmerged: first blocks of rows, then a block of the keys to delete.
+
+    Args:
+        rows: positions of the rows to store, and positions of the deletes.
+    """
     kept_rows, deletes = rows
     if not len(kept_rows) and not len(deletes):
         return None
@@ -148,22 +152,23 @@ def _append_rows(
 
 
 def _sort_in_base_order(rows: Ints, bucket: Bucket) -> Ints:
-    """Return rows of a bucket in the order of their records in the base file; unchanged if that order is not fully
-    known.
-    """
+    """Sort positions of rows by the rows' numbers in the base file. If a number is unknown, keep the order."""
     if bucket.base_rows is None or (rows >= bucket.lookups).any():
         return rows
     return rows[np.argsort(bucket.base_rows[rows], kind="stable")]
 
 
 def _base_rows(rows: Ints, bucket: Bucket, place: LogPlace) -> BaseRows | None:
-    """Return the row numbers in the base file that a block of these rows may store; None if they are not all known."""
+    """Return the row numbers in the base file of the rows of a block; None if the block must not store row numbers.
+
+    With row numbers, readers need not compare keys. The numbers must be ascending, and belong to the slice's base file.
+    """
     base = place.file_slice.base if place.file_slice is not None else None
     if base is None or base != bucket.base or bucket.base_rows is None or (rows >= bucket.lookups).any():
         return None
     instant = base.name.instant_time
     if place.named_after not in {None, instant}:
-        return None  # The slice belongs to a pending compaction, so its base file will be another one.
+        return None  # The slice belongs to a pending compaction, so a new base file will replace this one.
     numbers = bucket.base_rows[rows]
     if not len(numbers) or numbers[0] < 0 or (np.diff(numbers) <= 0).any() or numbers[-1] > _LAST_ROW:
         return None
@@ -173,8 +178,10 @@ def _base_rows(rows: Ints, bucket: Bucket, place: LogPlace) -> BaseRows | None:
 def _append_changes(
     storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
 ) -> WrittenFile | None:
-    """Append the rows that the merger makes. Raise `NotAppendableError`, and leave no file, if readers would not see
-    them.
+    """Write a log file of the rows that the merger changes, deletes or adds. If nothing changes, return None.
+
+    Raises:
+        NotAppendableError: if readers of log files would not see a change. No file is left.
     """
     with (
         open_changed_rows(storage, bucket, place, source, task, settings) as changed,
@@ -204,7 +211,7 @@ class _LogFile:
         self._put(_data_block(rows, self._bucket, self._settings, base_rows))
 
     def delete(self, keys: pa.Array, ordering: Sequence[pa.Array], base_rows: BaseRows | None = None) -> None:
-        """Write a block of deletes."""
+        """Write a block of deletes: record keys, and arrays of their ordering values."""
         settings = self._settings
         block = encode_delete_block(
             keys,
@@ -250,7 +257,7 @@ def _log_file(
 
 
 def _data_block(rows: pa.Table, bucket: Bucket, settings: HandleSettings, base_rows: BaseRows | None) -> bytes:
-    """Return a block of rows. Their file name column holds the file id, as in Hudi's log files."""
+    """Return an encoded block of rows. Their file name column holds the file id, as in Hudi's log files."""
     schema = stored_schema(settings.files.schema)
     columns = {
         PARTITION_PATH: constant_column(bucket.partition_path, rows.num_rows),
@@ -273,14 +280,12 @@ def _parquet_block(rows: pa.Table, files: FileSettings, instant_time: str, base_
 def _keys_to_delete(
     incoming: Incoming, deletes: Ints, bucket: Bucket, settings: HandleSettings
 ) -> tuple[pa.Array, Sequence[pa.Array]]:
-    """Return the keys to delete, and the ordering values of their deletes. A delete takes the ordering value of its
-    row.
-    """
+    """Return the keys to delete, and a list with the array of their ordering values; empty if deletes have none."""
     keys = gather_column(_column(incoming, RECORD_KEY, bucket), deletes).combine_chunks()
     if not settings.rule.keeps_whole_rows or settings.is_delete:
-        return keys, []  # If the rule fills nulls, a delete removes any version.
+        return keys, []  # Without an ordering value, a delete removes every version of its row.
     column = _ordering_values(incoming, deletes, settings)
-    # A row that moves to another partition leaves no version behind, whatever its ordering value.
+    # The delete of a row that moves to another partition gets a null, so that it removes every version of the row.
     return keys, [pc.if_else(pa.array(deletes < bucket.moved_rows), pa.scalar(None, column.type), column)]
 
 

@@ -1,8 +1,10 @@
-"""Merge and create handles: one bucket becomes one base file (Hudi: ``HoodieMergeHandle``, ``HoodieCreateHandle``).
+"""The merge and create handles: each writes one bucket to one base file.
 
-Memory: one row group of the base file, and as many bytes of the bucket's rows, which are taken from the source when
-they are needed. Merges also hold the bucket's keys, and a few copies of the footer's filter, of about three bytes per
-row of the file.
+Hudi calls them ``HoodieMergeHandle`` and ``HoodieCreateHandle``.
+
+Memory: one row group of the base file, and as many bytes of the bucket's rows, which are copied from the source when
+they are needed. Merges also keep the bucket's keys and a few copies of the footer's bloom filter, which has about three
+bytes per row of the file.
 """
 
 from __future__ import annotations
@@ -78,11 +80,11 @@ def replace_rows(
     where, new_columns = pa.array(mask), set(rows.schema.names)
     columns = []
     for field in table.schema:
-        old = table.column(field.name).chunk(0)  # The table is one record batch.
+        old = table.column(field.name).chunk(0)  # The table is one record batch, so it has one chunk.
         if field.name == COMMIT_TIME:
             columns.append(_stamp(old, mask, instant))
             continue
-        if field.name == RECORD_KEY or field.name not in new_columns:  # Keys that matched are equal.
+        if field.name == RECORD_KEY or field.name not in new_columns:  # Matched rows have equal keys.
             columns.append(old)
             continue
         new = rows.column(field.name).combine_chunks()
@@ -117,10 +119,10 @@ class HandleSettings:
         mark: digits in the token that is made if ``write_token`` is None. They keep two writers from using the same log
             file name; "0" if a lock excludes other writers.
         idle_cores: whether there are fewer buckets than cores, so that a merge may decode and encode on two cores.
-        make_merger: makes the merger that changes the rows of base files; None for upserts and deletes by key.
+        make_merger: function that creates the merger of a bucket; None uses `KeyMerger` (upserts and deletes by key).
         ordering: the column by which readers of log files choose between versions; None if they take the last version.
-        fills_nulls: whether readers of log files fill nulls of the newer version.
-        change_log: how changes of base files are logged; None if they are not.
+        fills_nulls: whether readers of log files fill nulls of a row's newer version from the older version.
+        change_log: settings of the change data files; None if the table has none.
     """
 
     instant_time: str
@@ -164,7 +166,7 @@ class HandleSettings:
         return join_path(bucket.partition_path if self.folder is None else self.folder, str(name))
 
     def change_data_path(self, bucket: Bucket, task: int) -> str | None:
-        """Return the path of the change data of a bucket's base file; None if changes are not logged."""
+        """Return the path of the change data file beside a bucket's base file; None if changes are not logged."""
         if self.change_log is None:
             return None
         return self.path_of(bucket, LogFileName(bucket.file_id, self.instant_time, 1, self.token(task), is_cdc=True))
@@ -200,11 +202,10 @@ def create(
 def merge(
     storage: Storage, bucket: Bucket, base: BaseFile, source: pa.Table, task: int, settings: HandleSettings
 ) -> WrittenFile | None:
-    """Write the next base file of a file group, from its ``base`` and the bucket's rows. If nothing changes, return
-    None and leave no file.
+    """Write the next base file of a file group, from the base file ``base`` and the bucket's rows.
 
-    Source: Hudi's ``HoodieMergeHandle``. An updated row keeps its position; inserts follow. A row that is only copied
-    keeps its meta columns, except the file name.
+    If nothing changes, return None and leave no file. An updated row keeps its position; inserts follow. A row that is
+    only copied keeps its meta columns, except the file name. Source: Hudi's ``HoodieMergeHandle``.
     """
     name = settings.file_name(bucket, task)
     path, target = join_path(bucket.partition_path, str(name)), settings.path_of(bucket, name)
@@ -252,7 +253,7 @@ def merge(
 def open_merger(
     storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings
 ) -> Iterator[tuple[HandleMerger, ChangeLog | None]]:
-    """Yield the merger of a bucket's base file, and its change log or None. The log is complete after the block."""
+    """Yield the merger of a bucket's base file, and its change log or None. The log is complete when the block ends."""
     merger = (settings.make_merger or KeyMerger)(bucket, source, task, settings)
     target = settings.change_data_path(bucket, task)
     if settings.change_log is None or target is None:
@@ -263,7 +264,7 @@ def open_merger(
 
 
 def decode_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same batches; each is decoded while the one before is in use."""
+    """Yield the batches unchanged. A second thread decodes the next batch while the caller uses the current one."""
     with ThreadPoolExecutor(1) as reader:
         following = reader.submit(next, batches, None)
         while (batch := following.result()) is not None:
@@ -272,7 +273,7 @@ def decode_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class KeyMerger:
-    """A merger that applies a bucket's rows to the base file's batches by key. It remembers the rows that matched."""
+    """A merger that applies a bucket's rows to the base file's batches by key. Rows that never match are inserts."""
 
     def __init__(self, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> None:
         self.incoming = Incoming(source, bucket.rows, settings.files.row_group_bytes)
@@ -289,11 +290,11 @@ class KeyMerger:
 
     @property
     def unmatched_lookups(self) -> int:
-        """Return the number of looked-up rows that no batch so far held; see `HandleMerger.unmatched_lookups`."""
+        """Return the number of rows that the index located in this file, but that were in no batch so far."""
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Yield the batch with matched rows updated or dropped; see `HandleMerger.apply`."""
+        """Yield the stored batch with matched rows updated or dropped."""
         if not len(self._keys):
             yield pa.Table.from_batches([batch])
             return
@@ -333,7 +334,7 @@ class KeyMerger:
         taken: pa.Table,
         stored_is_newer: npt.NDArray[np.bool_],
     ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-        """Return the rows that replace the stored rows under the mask, and a mask of those to drop."""
+        """Return the rows that replace the stored rows under the mask, and a mask of the returned rows to drop."""
         rule, names = self.settings.rule, self.settings.files.schema.names
         if not rule.makes_rows:
             # Stored and incoming row have the same key, so the columns that hold copies of the key are equal, too.
@@ -361,7 +362,7 @@ class KeyMerger:
         return is_repeat
 
     def _take_rows(self, rows: npt.NDArray[np.int64], is_repeat: npt.NDArray[np.bool_]) -> pa.Table:
-        """Return incoming rows with meta columns. A row that is written once more gets a new sequence number."""
+        """Return incoming rows with meta columns. If a row is returned again, it gets a new sequence number."""
         taken = self._stamp_rows(rows)
         copies = int(is_repeat.sum())
         if not copies:
@@ -408,11 +409,12 @@ def mask_of_deletes(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.
 
 
 def check_inserts(rows: pa.Table, settings: HandleSettings) -> pa.Table:
-    """Return the new rows. Refuse them if the input lacks a column that must not be null: no stored row supplies its
-    value.
+    """Return the new rows unchanged, after a check of the columns that must not be null.
+
+    If the input lacks such a column, a new row has no stored row that could supply its value.
 
     Raises:
-        SchemaMismatchError: names the column.
+        SchemaMismatchError: if such a column is null; the message names the column.
     """
     for field in settings.files.schema if settings.rule.columns is not None else ():
         missing = rows.column(field.name).null_count if not field.nullable else 0
@@ -434,7 +436,7 @@ def _open_for_merge(source: Any, path: str, settings: HandleSettings) -> Iterato
 
 
 def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
-    """Return the text columns that may stay dictionary-encoded.
+    """Return the text columns that may stay dictionary-encoded during a merge.
 
     The ordering column is never returned, because its values are compared. If the merge reads stored values, no column
     is returned.

@@ -1,13 +1,13 @@
 """The tasks of a shuffled write: rows are routed to buckets (step 5), then buckets are written to files (step 6).
 
-Between the two sides Spark moves the rows. Memory: on the first side a stage file's record batch (`StageWriter`'s
-buffer, mapped on local disks); on the second side one bucket's rows and a row group of its base file.
+Between the two steps, Spark shuffles the rows by bucket. Memory: for routing, a stage file's record batch
+(`StageWriter`'s buffer, mapped on local disks); for writing, one bucket's rows and a row group of its base file.
 
 With a bucket index, tasks may append rows without a shuffle or a lookup, because a hash gives the file group. When the
-write begins, the driver makes one value with all that a task must know: the slices of the buckets, and the places of
-their next log files. Several tasks may append to one bucket. Each task writes its own file, and readers read these
-files in the order of the tasks' numbers, which are part of the files' names. Memory: the write buffer, and what
-`append` needs for one bucket's rows.
+write begins, the driver creates a `BucketPlaces` value with all that a task must know: the slices of the buckets, and
+the names of their next log files. Several tasks may append to one bucket. Each task writes its own file, and readers
+read these files in the order of the tasks' numbers, which are part of the files' names. Memory: the write buffer, and
+the memory of `append` for one bucket's rows.
 """
 
 from __future__ import annotations
@@ -61,11 +61,13 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
-#: Routing columns of each row: the value that Spark hashes to find the task, the bucket's number, whether the row is in
-#: the bucket's base file, and its place in the input.
+#: Name of the routing column with the value that Spark hashes to find the task of a row.
 TASK: Final = "_lakeformat_task"
+#: Name of the routing column with the number of the row's bucket.
 BUCKET: Final = "_lakeformat_bucket"
+#: Name of the routing column that says whether the row was found in the bucket's file slice.
 LOOKUP: Final = "_lakeformat_lookup"
+#: Name of the routing column with the row's position in the input, by which a task restores the input order.
 ARRIVAL: Final = "_lakeformat_arrival"
 _ROUTING: Final = (
     pa.field(TASK, pa.int32()),
@@ -73,10 +75,11 @@ _ROUTING: Final = (
     pa.field(LOOKUP, pa.bool_()),
     pa.field(ARRIVAL, pa.int64()),
 )
-#: Most rows of a stage file that the values of ``arrival`` can number.
+#: Maximum number of rows in a stage file. A row's `ARRIVAL` is the stage file's number times this, plus its position.
 _STAGE_ROWS: Final = 1 << 40
-#: Most rows, and bytes, that are passed to Spark at a time.
+#: Maximum number of rows in one batch that is passed to Spark.
 _BATCH_ROWS: Final = 16_384
+#: Maximum bytes of one batch that is passed to Spark.
 _BATCH_BYTES: Final = 16 << 20
 
 
@@ -94,12 +97,13 @@ def route_rows(
     task_values: Sequence[int],
     settings: PrepareSettings,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield one stage file's rows, each with its bucket. A row that several files hold is yielded once for each.
+    """Yield one stage file's rows with routing columns. A row that is in several file slices is yielded once for each.
 
     Args:
         stage: the stage file's number.
-        tag_files: the hits of the tag step in this stage file.
-        task_values: for each bucket the value of the `TASK` column.
+        tag_files: the tag files that name the file slices in which this stage file's rows were found.
+        routes: for each partition path, the rule that assigns its rows to buckets.
+        task_values: for each bucket, the value of the `TASK` column.
     """
     hits = read_hits(storage, tag_files)
     values = np.asarray(task_values, np.int32)
@@ -126,10 +130,9 @@ def route_rows(
 def _choose_slices(
     storage: Storage, staged: StagedTask, source: str, pairs: tuple[Ints, Ints], route: PartitionRoute
 ) -> tuple[Ints, Ints]:
-    """Return the (row, slice) pairs. For a row found in several slices keep only the pair that `select_one_place`
-    chooses.
+    """Drop (row, slice) pairs if the slice's log files have deleted the row. Keep at least one pair for each row.
 
-    Memory: the keys of such rows.
+    Only rows that were found in several slices are checked. Memory: the keys of these rows.
     """
     rows, files = pairs
     several = np.flatnonzero(np.bincount(rows, minlength=1)[rows] > 1)
@@ -144,7 +147,7 @@ def _choose_slices(
 
 
 def _take_keys(batches: Iterable[pa.RecordBatch], rows: Ints) -> pa.ChunkedArray:
-    """Return the record keys of these rows of all batches, ascending."""
+    """Return the record keys at these positions, which are ascending and count the rows of all batches."""
     first, parts = 0, []
     for batch in batches:
         low, high = np.searchsorted(rows, [first, first + batch.num_rows])
@@ -159,7 +162,12 @@ def _route(
     hits_of: Mapping[str, tuple[Ints, Ints] | None],
     routes: Mapping[str, PartitionRoute],
 ) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Return the positions of rows, their buckets, and whether the rows are in the bucket's base file."""
+    """Return positions of rows in the batch, and for each its bucket, and whether it was found in the bucket's slice.
+
+    Args:
+        first: position of the batch's first row among the rows of the partition.
+        hits_of: for each partition path, the (row, slice) pairs that the tag step found; None if it found none.
+    """
     positions: list[Ints] = []
     buckets: list[Ints] = []
     is_new = np.ones(rows.num_rows, bool)
@@ -184,15 +192,15 @@ def _route(
 def _buckets_of_files(files: Ints, by_file: Mapping[int, int]) -> Ints:
     known = np.asarray(list(by_file), np.int64)
     numbers = np.asarray(list(by_file.values()), np.int64)
-    return numbers[np.searchsorted(known, files)]  # The files of a route are in ascending order.
+    return numbers[np.searchsorted(known, files)]  # ``by_file`` is in ascending order.
 
 
 def _buckets_of_new_keys(keys: pa.Array, route: PartitionRoute) -> Ints:
-    """Return the buckets of new keys. A key's bucket is the number of cuts that are not above the key."""
+    """Return the buckets of new keys. A key goes to ``inserts[n]`` if n cuts are less than or equal to it."""
     if not route.cuts or not len(keys):
         return np.full(len(keys), route.inserts[0], np.int64)
     cuts = pa.array(route.cuts, keys.type)
-    # A stable sort puts cuts before equal keys.
+    # The sort is stable, so a cut comes before an equal key and is counted for it.
     order = np.asarray(pc.sort_indices(pa.concat_arrays([cuts, keys])))
     is_key = order >= len(cuts)
     below = np.empty(len(keys), np.int64)
@@ -205,13 +213,13 @@ def _buckets_of_new_keys(keys: pa.Array, route: PartitionRoute) -> Ints:
 
 @dataclass(frozen=True)
 class BucketSettings:
-    """Settings that all tasks share that write buckets.
+    """Settings that are the same for all tasks that write buckets.
 
     Attributes:
         buckets: all buckets of the write, by number.
         needs_combining: whether the rows are reduced to one per key, across stage files.
         handles: settings of the handles, with the stage folder as ``folder``.
-        first_task: added to a bucket's number in sequence numbers.
+        first_task: number that is added to a bucket's number to get the task number in sequence numbers.
     """
 
     buckets: tuple[RoutedBucket, ...]
@@ -285,11 +293,11 @@ def _make_bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings
 
 @dataclass(frozen=True)
 class BucketPlaces:
-    """The places where the rows of each bucket are appended. Picklable.
+    """The log files to which tasks append the rows of each bucket of a bucket index. The value can be pickled.
 
     Attributes:
-        groups: (partition path, bucket) -> (file id, place) of existing buckets.
-        rule: how keys are hashed.
+        groups: for the partition path and number of each existing bucket, its file id and log file.
+        rule: how the hashed fields are read from a record key.
     """
 
     groups: Mapping[tuple[str, int], tuple[str, LogPlace]]
@@ -297,7 +305,7 @@ class BucketPlaces:
 
     @classmethod
     def of(cls, snapshot: Snapshot, append_rules: AppendRules, rule: FieldRule) -> BucketPlaces:
-        """Return the places of a table with a bucket index."""
+        """Return the next log file of each bucket that has a file slice in the snapshot."""
         groups = {
             (piece.group.partition_path, bucket_of(piece.group.file_id) or 0): (
                 piece.group.file_id,
@@ -315,7 +323,7 @@ def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, append_rules: AppendR
         return False
     if append_rules.reads_stored or rule.fills_nulls or prepare_settings.keys.generates_keys:
         return False
-    # An old version may outlive its delete, so a write that brings a newer version must read stored rows.
+    # A version that a log file deletes may win over a later row, so a write of rows would have to read stored rows.
     return job.operation is Operation.DELETE or not any(
         append_rules.place(piece).deleting_logs for piece in snapshot.each_slice()
     )
@@ -330,7 +338,7 @@ def append_in_task(
     task: int,
     attempt: int,
 ) -> tuple[int, tuple[WrittenFile, ...]]:
-    """Write rows to log files in the handles' folder. Return the number of rows taken, and the files.
+    """Write rows to log files in the handles' folder. Return the number of rows read, and the files.
 
     Args:
         task: the task's number; rows of a task with a higher number are later rows.
@@ -349,7 +357,7 @@ def append_in_task(
 
 
 def _group_into_buffers(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
-    """Yield the batches as tables of about ``most_bytes``."""
+    """Concatenate the batches into tables of about ``most_bytes`` each."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -399,5 +407,5 @@ def _log_version(place: LogPlace) -> tuple[str | None, int]:
 
 
 def task_folder(job: WriteJob) -> str:
-    """Return the folder for the tasks' log files. It is deleted with the files of lost attempts."""
+    """Return the stage folder for the tasks' log files. It is deleted with all files that failed task attempts left."""
     return f"{stage_folder(job.write_id)}/files"

@@ -1,8 +1,10 @@
-"""Change data files beside rewritten base files (Hudi: ``HoodieMergeHandleWithChangeLog``, ``HoodieCDCLogger``).
+"""Change data files: they are written beside rewritten base files and list the changed rows.
 
-The log compares a merger's input and output batch by batch. Rows with the new commit's time are updates, keys that are
-missing are deletes, rows after the last batch are inserts. Memory: the rows before and after, up to a row group's
-bytes, until they are written as a block of the file; and the keys of the batch.
+Source: Hudi's ``HoodieMergeHandleWithChangeLog`` and ``HoodieCDCLogger``.
+
+To find the changes, each batch of stored rows is compared with the rows that the merger makes of it. Rows with the new
+commit's time are updates, keys that are missing are deletes, and rows after the last batch are inserts. Memory: the
+rows before and after their changes, up to a row group's bytes, and the keys of the batch.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _TEXT: Final = ["null", "string"]
 
 
 class HandleMerger(Protocol):
-    """The change of one base file's rows: it replaces and drops rows batch by batch, and then adds rows."""
+    """An object that changes the rows of one base file: it replaces and drops rows batch by batch, then adds rows."""
 
     @property
     def updates(self) -> int:
@@ -44,11 +46,10 @@ class HandleMerger(Protocol):
 
     @property
     def unmatched_lookups(self) -> int:
-        """Return the number of looked-up rows that no batch so far held."""
+        """Return the number of rows that the index located in this file, but that were in no batch so far."""
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Yield the batch with changed rows replaced and deleted rows dropped, with the columns that `stored_batches`
-        gives.
+        """Yield a batch of stored rows with changed rows replaced and deleted rows dropped.
 
         If the new rows are large, the batch is yielded in several parts.
         """
@@ -59,13 +60,13 @@ class HandleMerger(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChangeLogSettings:
-    """How changes are logged. Picklable.
+    """Settings of the change data files. They can be pickled.
 
     Attributes:
-        mode: which images are stored.
+        mode: whether a change is stored as key only, with the row before it, or with the rows before and after it.
         columns: the table's columns, without meta columns.
         schema: Avro schema of a change record, as text.
-        block_bytes: bytes of rows in memory that make a block.
+        block_bytes: bytes of logged changes in memory at which they are written as a block.
     """
 
     mode: ChangeLogging
@@ -75,8 +76,9 @@ class ChangeLogSettings:
 
     @classmethod
     def of(cls, mode: ChangeLogging, columns: pa.Schema, table_name: str, block_bytes: int) -> ChangeLogSettings:
-        """Return the settings for a table with these columns (Hudi:
-        ``HoodieCDCUtils.schemaBySupplementalLoggingMode``).
+        """Return the settings for a table with these columns.
+
+        Source of the schema: Hudi's ``HoodieCDCUtils.schemaBySupplementalLoggingMode``.
         """
         image = json.loads(to_avro(columns, table_name=table_name))
         space = image.pop("namespace")
@@ -112,17 +114,18 @@ class ChangeLog:
         self._held_bytes = self.size_bytes = 0
 
     def stats(self, partition_path: str) -> tuple[tuple[str, int], ...]:
-        """Return the file's final path and its bytes, as a write stat holds them; empty if there is no file."""
+        """Return the pair of final path and size in bytes for the write statistics; empty if there is no file."""
         path = join_path(partition_path, self._target.rpartition("/")[2])
         return ((path, self.size_bytes),) if self.size_bytes else ()
 
     def add(self, op: str, keys: pa.Array, before: Any, after: Any) -> None:
-        """Log changes of one kind.
+        """Log inserts, updates or deletes.
 
         Args:
-            op: ``i``, ``u`` or ``d``.
+            op: the kind of the changes: ``i``, ``u`` or ``d``.
             keys: the record keys of the changed rows.
-            before, after: batches or tables with one row per key, in the same order; None for no images.
+            before: the rows before the change, one per key, in the same order; None for inserts.
+            after: the rows after the change, one per key, in the same order; None for deletes.
         """
         count = len(keys)
         if not count:
@@ -144,7 +147,7 @@ class ChangeLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write the waiting changes as a block."""
+        """Write the logged changes in memory as a block."""
         if not self._held:
             return
         if self._sink is None:
@@ -166,7 +169,7 @@ class ChangeLog:
 
 
 class _LoggingMerger:
-    """A merger that logs the changes of another merger."""
+    """A merger that passes batches to another merger, and logs that merger's changes."""
 
     def __init__(self, merger: HandleMerger, log: ChangeLog, instant_time: str) -> None:
         self._merger, self._log, self._time = merger, log, instant_time
@@ -233,6 +236,7 @@ def log_changes(
     """Yield a merger that logs its changes, and the log. The file is complete when the ``with`` block ends.
 
     Args:
+        merger: the merger whose changes are logged.
         target: path of the change data file.
     """
     with ExitStack() as files:

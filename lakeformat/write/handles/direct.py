@@ -1,7 +1,7 @@
-"""Direct writing (step 6 without step 4): base files are written as rows come in (bulk_insert, inserts, overwrites).
+"""Direct writing of base files, without a key lookup: step 6 without step 4 (bulk_insert, inserts, overwrites).
 
-Such rows need not be tagged or combined. The files are written into the stage folder; ``commit()`` moves the files that
-it is given into their partitions. So readers never see the files of failed, repeated or slow task attempts.
+The rows need not be tagged or combined. The files are written into the stage folder; ``commit()`` moves only the files
+of successful tasks into their partitions. So readers never see the files of failed, repeated or slow task attempts.
 
 Sorted runs on storage are merged into one sorted stream per file group, batch by batch. Memory: one block of about
 `BLOCK_BYTES` per run of a partition, and a copy of the blocks that a merge step uses. A task's input has one run per
@@ -9,8 +9,8 @@ Sorted runs on storage are merged into one sorted stream per file group, batch b
 
 An ``insert`` repacks: small files that tasks have just written are merged with the table's small files. A task divides
 its rows over files without knowing the table's small files, which could take the rows. Without this step a thousand
-inserts of half a row group would leave a thousand files. Memory: the rows of at most the wanted bytes of Parquet, and
-of at most `_MOST_EXPANSION` times as many decoded.
+inserts of half a row group would leave a thousand files. Memory: the decoded rows of the merged files, at most
+`_MOST_EXPANSION` times the limit ``at_most_bytes`` of `choose_small_files`.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ __all__ = [
 ]
 
 _MAX_OPEN_FILES: Final = 16
-#: Rows that are split by partition at a time. More rows cost less per row, fewer rows wait less.
+#: Number of buffered rows at which they are split by partition. More rows cost less per row, but must wait longer.
 _ENOUGH_ROWS: Final = 262_144
-#: A file is closed at this share of its size limit, because the remaining room would make a tiny row group.
+#: Fraction of its size limit at which a file is closed, because the rest would hold only a tiny row group.
 _FULL_SHARE: Final = 0.9
 
 
@@ -72,9 +72,9 @@ class DirectSettings:
         folder: stage folder of this task attempt.
         task: number of the task, the same in every attempt; it is part of the names of its files.
         write_token: a token that is unique to the attempt.
-        tail_bytes: if a partition's remaining rows have fewer bytes of Arrow, they are returned, not written.
-        buffer_bytes: memory for rows that wait for a file.
-        closed_partitions: partitions that take no rows -> the reason.
+        tail_bytes: if the last rows of a partition have fewer bytes in Arrow, they are returned, not written.
+        buffer_bytes: maximum bytes of buffered rows.
+        closed_partitions: for each partition path that must get no rows, the reason as a text.
     """
 
     folder: str
@@ -99,7 +99,7 @@ class _OpenFile:
 
 @dataclass
 class _Partition:
-    """The rows of one partition that wait for a file, and the file if one is open."""
+    """The buffered rows of one partition, and the base file to which its rows are being written, if one is open."""
 
     waiting: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
@@ -139,7 +139,7 @@ class DirectWriter:
         self._new_keys = GeneratedKeys(settings.instant_time, settings.task) if generated else None
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Take one batch of the input."""
+        """Add one batch of input rows to the buffer. When the buffer is full, split it by partition and write rows."""
         self.rows += batch.num_rows
         enough = max(self.settings.buffer_bytes // 2, 1)
         for part in split_rows(batch, _ENOUGH_ROWS, enough):
@@ -150,7 +150,7 @@ class DirectWriter:
                 self._distribute()
 
     def _distribute(self) -> None:
-        """Prepare the waiting input, and start to write each partition that has enough rows for a row group."""
+        """Prepare the buffered input. Start to write each partition that has enough rows for a row group."""
         if not self._incoming:
             return
         rows = pa.Table.from_batches(self._incoming)
@@ -172,9 +172,12 @@ class DirectWriter:
             self._start(path, self._partitions[path])
 
     def append_group(self, path: str, tables: Iterable[pa.Table]) -> None:
-        """Write all prepared rows of one file group, in order. No other rows of the partition go into its files.
+        """Write all prepared rows of one output file number, in order, to files that get no other rows.
 
         Memory: two row groups and one table.
+
+        Args:
+            path: partition path of the rows.
         """
         partition = self._partitions.setdefault(path, _Partition())
         waiting = size = 0
@@ -194,7 +197,7 @@ class DirectWriter:
         self._close(partition)
 
     def _start(self, path: str, partition: _Partition, count: int | None = None) -> None:
-        """Start to write the first ``count`` waiting rows, or all."""
+        """Start to write the first ``count`` buffered rows of a partition in the pool; None writes all."""
         self._wait(partition)
         waiting = pa.concat_tables(partition.waiting)
         rows = waiting.slice(0, count)
@@ -208,7 +211,7 @@ class DirectWriter:
         partition.job = self.pool.submit(self._write, path, partition, rows, first)
 
     def _make_room(self) -> None:
-        """Close the open file with most bytes, if too many files are open."""
+        """If `_MAX_OPEN_FILES` files are open, close the largest of them."""
         opened = {path: p for path, p in self._partitions.items() if p.open is not None}
         if len(opened) >= _MAX_OPEN_FILES:
             for partition in opened.values():
@@ -234,7 +237,7 @@ class DirectWriter:
         return _OpenFile(writer, stack, name, path)
 
     def _write(self, path: str, partition: _Partition, rows: pa.Table, first: int) -> None:
-        """Write rows of one partition. It runs in the pool, never twice at the same time for one partition."""
+        """Write rows of one partition. It runs in a thread of the pool, but only once at a time per partition."""
         rows = rows.filter(pa.array(~deleted_rows_of(rows)))
         stamped_rows = stamp_rows(rows, self.files.schema, self.settings.instant_time, self.settings.task, first)
         start = 0
@@ -248,7 +251,7 @@ class DirectWriter:
                 self._close(partition)
 
     def _rows_that_fit(self, writer: BaseFileWriter, rows: pa.Table) -> int:
-        """Return the number of rows of the next row group.
+        """Return the number of rows for the next row group: as many as fit into the file, at most `ROW_GROUP_ROWS`.
 
         For a new file the estimate uses the rows' size in memory, which is larger than on disk.
         """
@@ -278,7 +281,7 @@ class DirectWriter:
         self._written.append(WrittenFile(opened.path, stat, writer.facts, decoded_bytes=writer.decoded_bytes))
 
     def finish(self) -> tuple[tuple[WrittenFile, ...], Mapping[str, pa.Table]]:
-        """Close all files. Return them, and the remaining rows by partition that were too few for a file."""
+        """Close all files. Return them, and for each partition path the last rows if they were too few for a file."""
         self._distribute()
         tails: dict[str, pa.Table] = {}
         for path, partition in self._partitions.items():
@@ -298,7 +301,7 @@ class DirectWriter:
         return tuple(sorted(self._written, key=lambda w: w.staged_path)), tails
 
     def abandon(self) -> None:
-        """Drop open files after a failure. The stage folder is deleted later."""
+        """Discard the open files after a failure. The caller deletes the stage folder."""
         for partition in self._partitions.values():
             if partition.job is not None:
                 partition.job.exception()
@@ -308,14 +311,12 @@ class DirectWriter:
                 partition.open = None
 
 
-#: A function that returns the positions that sort the rows; the sort is stable.
+#: A function that takes rows and returns the positions that sort them; the sort must be stable.
 Order: TypeAlias = Callable[[pa.Table], np.ndarray]
 
 
 def write_rows(writer: DirectWriter, batches: Iterable[pa.RecordBatch], layout: Layout | None) -> None:
-    """Write a stream of rows to base files, in the order that the layout defines. Without a layout, keep the input
-    order.
-    """
+    """Write a stream of rows to base files, in the order of the layout; None keeps the input order."""
     if layout is None:
         for batch in batches:
             writer.append(batch)
@@ -335,9 +336,9 @@ def stage_runs(
     batches: Iterable[pa.RecordBatch],
     layout: Layout,
 ) -> StagedTask:
-    """Write a stream of rows as sorted runs into one stage file. Memory: the settings' buffer."""
+    """Write a stream of rows as sorted runs into one stage file. Memory: ``settings.buffer_bytes``."""
     keys = GeneratedKeys(settings.instant_time, settings.task) if prepared.keys.generates_keys else None
-    half = settings.buffer_bytes // 2  # The sorted copy of a run is in memory together with the run.
+    half = settings.buffer_bytes // 2  # A run and its sorted copy are in memory together.
     with StageWriter(storage, path, prepared, combined=False, buffer_bytes=half, layout=layout, new_keys=keys) as stage:
         for batch in batches:
             stage.append(batch)
@@ -345,16 +346,16 @@ def stage_runs(
 
 
 def write_runs(writer: DirectWriter, tasks: Iterable[StagedTask], layout: Layout) -> None:
-    """Merge runs into base files, file group by file group."""
+    """Merge the runs of all stage files, and write the sorted rows of each partition and file number to base files."""
     for partition, rows in merge_runs(writer.storage, tasks, layout.columns):
         writer.append_group(partition, rows)
 
 
 class RunCursor:
-    """A position in one run of a stage file; the run is read block by block.
+    """A reader of one run of a stage file, block by block.
 
     Attributes:
-        head: the next rows, in memory; empty at the end of the run.
+        head: the rows of the present block that are not yet used; empty at the end of the run.
     """
 
     def __init__(self, reader: Any, run: Run) -> None:
@@ -363,7 +364,7 @@ class RunCursor:
         self.advance(0)
 
     def advance(self, rows: int) -> None:
-        """Move past the first rows of the head."""
+        """Drop the first ``rows`` rows of the head. When the head is empty, read the next block."""
         self.head = self.head.slice(rows)
         while not self.head.num_rows and self._next < self._last:
             self.head = pa.Table.from_batches([self._reader.get_batch(self._next)])
@@ -373,9 +374,10 @@ class RunCursor:
 def merge_runs(
     storage: Storage, tasks: Iterable[StagedTask], columns: tuple[str, ...]
 ) -> Iterator[tuple[str, Iterator[pa.Table]]]:
-    """Yield (partition path, its rows of one file number in order) for each group of runs.
+    """Merge the runs of each partition path and output file number. Yield the partition path and the sorted rows.
 
-    Groups are ordered by partition path and number. A group must be consumed before the next one is requested.
+    The pairs are ordered by partition path and file number. The rows of a pair must be consumed before the next pair is
+    requested.
 
     Args:
         tasks: stage files whose runs are sorted by ``columns``.
@@ -402,10 +404,11 @@ def _group_rows(runs: Sequence[tuple[Any, Run]], columns: tuple[str, ...]) -> It
 
 
 def merge_sorted(cursors: Iterable[RunCursor], order: Order) -> Iterator[pa.Table]:
-    """Merge runs that are sorted by this order.
+    """Merge runs, each sorted by ``order``, into one sorted stream of tables.
 
-    Each step finds the head that ends first. No run has a row left that sorts before that end, so all heads' rows up to
-    it are yielded. Heads that begin later take no part, so runs that do not overlap are passed on without a sort.
+    Each step finds the head (a run's rows in memory) whose last row sorts first. No row outside the heads sorts before
+    that last row, so the rows of all heads up to it are yielded. Heads that begin after it are not touched, so runs
+    that do not overlap are yielded without a sort.
     """
     alive = [cursor for cursor in cursors if cursor.head.num_rows]
     while alive:
@@ -419,17 +422,17 @@ def merge_sorted(cursors: Iterable[RunCursor], order: Order) -> Iterator[pa.Tabl
 
 
 def _find_first_end(cursors: Sequence[RunCursor], order: Order) -> tuple[int, list[int]]:
-    """Return the head whose last row comes first, and all heads that begin before that row, including itself."""
+    """Find the run whose rows in memory end first. Return its index, and those of all runs that begin before that."""
     ends = [cursor.head.slice(cursor.head.num_rows - 1) for cursor in cursors]
     starts = [cursor.head.slice(0, 1) for cursor in cursors]
-    order_of_rows = order(pa.concat_tables([*ends, *starts]))  # Stable: ends sort before equal starts.
+    order_of_rows = order(pa.concat_tables([*ends, *starts]))  # The sort is stable: an end comes before an equal start.
     at = int(np.argmax(order_of_rows < len(cursors)))
     first_end = int(order_of_rows[at])
     return first_end, sorted({first_end, *(order_of_rows[:at] - len(cursors)).tolist()})
 
 
 def _merge_step(cursors: Sequence[RunCursor], first_end: int, order: Order) -> pa.Table:
-    """Return all rows of the heads up to the last row of one of them, sorted. Move the heads past these rows."""
+    """Return, sorted, the rows of all heads up to the last row of head ``first_end``. Advance the cursors past them."""
     lengths = [cursor.head.num_rows for cursor in cursors]
     rows = combine_table(pa.concat_tables([cursor.head for cursor in cursors]))
     positions = order(rows)
@@ -441,7 +444,7 @@ def _merge_step(cursors: Sequence[RunCursor], first_end: int, order: Order) -> p
     return gather(rows, chosen)
 
 
-#: When small files are packed again: most bytes of decoded rows per byte of Parquet.
+#: Maximum bytes of decoded rows per byte of ``at_most_bytes``, when small files are packed again. It bounds the memory.
 _MOST_EXPANSION: Final = 4
 
 
@@ -453,15 +456,15 @@ def choose_small_files(
     small_bytes: int,
     at_most_bytes: int,
 ) -> tuple[WrittenFile, ...]:
-    """Return the new small files to pack again, smallest first.
+    """Choose the new small files whose rows are read back and written again into larger files, smallest file first.
 
-    A file is worth packing if its partition has another small file, or remaining rows.
+    A file is only chosen if its partition has another small file, or rows that are not yet in a file.
 
     Args:
         written: files that tasks have just written.
-        tails: remaining rows of each partition, which will be packed in any case.
-        small_bytes: smaller files count as small.
-        at_most_bytes: limit of the chosen files' bytes together. Later writes fill the small files that are not chosen.
+        tails: for each partition path, the rows that are not yet in a file.
+        small_bytes: files of fewer bytes count as small.
+        at_most_bytes: maximum total bytes of the chosen files. Later writes fill the small files that are not chosen.
     """
     small = [file for file in written if file.stat.size_bytes < small_bytes]
     mates = Counter(file.stat.partition_path for file in small)
@@ -483,7 +486,12 @@ def choose_small_files(
 def read_files_back(
     storage: Storage, chosen: Sequence[WrittenFile], tails: Mapping[str, pa.Table], prepared: pa.Schema
 ) -> Mapping[str, pa.Table]:
-    """Return partition path -> the rows of the chosen files, followed by the remaining rows, in the prepared schema."""
+    """Read the files that `choose_small_files` chose. Return for each partition path their rows, then its ``tails``.
+
+    Args:
+        tails: for each partition path, the rows that are not yet in a file.
+        prepared: the schema of the returned rows.
+    """
     parts: dict[str, list[pa.Table]] = {}
     for file in sorted(chosen, key=lambda file: file.staged_path):
         with storage.open_input(file.staged_path) as source, open_parquet(source, file.staged_path) as parquet:

@@ -1,10 +1,10 @@
 """Changes of a file slice's rows before they are appended, and rewrites of slices that cannot be appended to.
 
-Readers of log files apply only the table's merge rule. If a write uses another rule (named columns, a merger, clauses,
-a condition), the rule is applied here to the stored rows, and the resulting rows are appended whole. Readers with an
-ordering column would ignore a result whose ordering value is less than that of the version before, and a log file
-cannot remove that version. In this case the slice gets a base file. (Hudi also rewrites small file groups in a
-deltacommit.)
+Readers of log files apply only the table's merge rule. If a write uses another rule (only some columns, a merger,
+MERGE clauses, a condition), the rule is applied here to the stored rows, and the resulting rows are appended whole.
+Readers with an ordering column would ignore a resulting row whose ordering value is less than that of the stored row,
+and a log file cannot remove the stored row. In this case the slice is rewritten to a base file. (Hudi also rewrites
+small file groups in a deltacommit.)
 
 The rule for deletes is that of copy-on-write tables. A delete loses only to a stored row whose ordering value is
 greater; a null is less than every value; a deleted version has no effect on later ones. Log files express the same only
@@ -14,7 +14,7 @@ if the writer reads stored rows first:
   row is newer (`mask_late_deletes`).
 - If the log files have deleted a key, readers would merge a new row of that key with the deleted row of the base file.
   The deleted row would win if its ordering value is greater, and in tables that fill nulls its values would fill the
-  nulls of the new row. So the slice gets a base file (`logs_delete_any`).
+  nulls of the new row. So the slice is rewritten to a base file (`logs_delete_any`).
 
 Memory: the contents of the log files, one batch of stored rows, and the rows changed in it.
 """
@@ -68,7 +68,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class NotAppendableError(Exception):
-    """Raised if readers of log files would not see the change."""
+    """Raised if rows cannot be appended to a log file, because readers would not see the change."""
 
 
 class ChangedRows:
@@ -76,7 +76,7 @@ class ChangedRows:
 
     Attributes:
         merger: the merger that changes the rows, and counts updates and deletes.
-        deleted: keys of deleted rows; complete when ``rows`` is exhausted.
+        deleted: keys of deleted rows; complete when the iterator of ``rows`` is exhausted.
         inserts: number of new rows so far.
     """
 
@@ -138,7 +138,7 @@ class ChangedRows:
 def open_changed_rows(
     storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
 ) -> Iterator[ChangedRows]:
-    """Yield the rows that a bucket's rows, or the settings' merger, change in the slice."""
+    """Apply a bucket's rows, or the merger of the settings, to the slice. Yield the changed rows."""
     with _open_merged(storage, place, settings) as merged:
         merger = (settings.make_merger or KeyMerger)(bucket, source, task, settings)
         yield ChangedRows(
@@ -240,8 +240,11 @@ def _loses_to_hidden_version(storage: Storage, place: LogPlace, rows: pa.Table, 
 
 
 def _has_newer_stored(before: Any, at: Any, rows: pa.Table, ordering: str) -> bool:
-    """Tell whether a stored ordering value is greater than that of the row at its position. A null position means no
-    row.
+    """Tell whether any stored ordering value is greater than that of the incoming row with the same key.
+
+    Args:
+        before: ordering values of stored rows.
+        at: for each stored row, the position in ``rows`` of the incoming row with its key; null if there is none.
     """
     hit, after = pc.is_valid(at), field_column(rows, ordering, "ordering")
     return bool(
@@ -254,7 +257,7 @@ def _has_newer_stored(before: Any, at: Any, rows: pa.Table, ordering: str) -> bo
 def rewrite_slice(
     storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
 ) -> WrittenFile | None:
-    """Write a base file of all the slice's rows after the change. If nothing changes, return None and leave no file.
+    """Write all rows of the slice, after the change, to a base file. If nothing changes, return None and leave no file.
 
     Raises:
         WriteConflictError: if a pending compaction will write that file.
@@ -313,7 +316,7 @@ def _open_merged(
 
 
 def _stored_batches(merged: MergedSlice, settings: HandleSettings) -> Iterator[pa.RecordBatch]:
-    """Yield stored rows in the columns that mergers take, with the name of the file that each row is stored under."""
+    """Yield stored rows in the columns that mergers expect, each with the name of the file that stores it."""
     shape = stored_schema(settings.files.schema)
     wanted = pa.schema([field for field in shape if field.name != PARTITION_PATH])
     for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):

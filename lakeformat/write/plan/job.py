@@ -1,6 +1,6 @@
-"""Step 1 of a write: a `WriteJob`, made from the options, the table's config and the input's columns.
+"""Step 1 of a write: plan a `WriteJob` from the options, the table's config and the input's columns.
 
-The index comes from the options and, for ``AUTO``, from the table's files.
+The options name the type of the index; ``AUTO`` chooses the type by the table's files.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
 
 
 def index_settings(config: TableConfig, options: Options) -> IndexSettings:
-    """Return the index settings that the options name."""
+    """Return the index settings from the options and the table's config."""
     write_options = options.write
     return IndexSettings(
         write_options.index,
@@ -72,7 +72,7 @@ def index_settings(config: TableConfig, options: Options) -> IndexSettings:
 
 
 def check_index(index: IndexSettings, config: TableConfig, rule: MergeRule) -> None:
-    """Refuse options that the index does not support.
+    """Raise an error if the options select something that the index does not support.
 
     Raises:
         InvalidOptionError: if a global index would have to move rows whose partition a merger decides, or if a hash
@@ -99,13 +99,14 @@ _RECONCILE: Final = "hoodie.datasource.write.reconcile.schema"
 
 @dataclass(frozen=True)
 class WriteJob:
-    """A planned write. Picklable.
+    """A planned write. It can be pickled for Spark tasks.
 
     Attributes:
         needs_combining: whether the input is reduced to one row per key.
-        prepare: how input rows become prepared rows.
-        write_id: the name of the stage folder, the seed of the file ids and the commit's token.
-        layout: how bulk_insert orders rows and files; None keeps the input order.
+        prepare: settings by which input rows get their keys and partition paths.
+        write_id: a text that is unique to the write: the name of its stage folder, the seed of its file ids and the
+            token of its commit.
+        layout: how bulk_insert sorts rows and divides them over files; None keeps the input order.
     """
 
     operation: Operation
@@ -118,14 +119,12 @@ class WriteJob:
 
     @property
     def named_partitions(self) -> tuple[str, ...]:
-        """Return the partitions that ``delete_partition`` names in the options. If empty, the partitions of the rows
-        are deleted.
-        """
+        """Return the partition paths that the options name for ``delete_partition``; empty if the rows name them."""
         return self.options.write.partitions if self.operation is Operation.DELETE_PARTITION else ()
 
     @property
     def dup_policy(self) -> str:
-        """Return ``drop`` or ``fail`` if an insert must look up keys that the table already holds, else ``none``."""
+        """Return what an insert does with rows whose keys are stored: ``drop`` or ``fail``, else ``none``."""
         return self.options.write.dup_policy if self.operation is Operation.INSERT else "none"
 
     @property
@@ -135,21 +134,22 @@ class WriteJob:
 
     @property
     def needs_staging(self) -> bool:
-        """Tell whether the rows must be brought together before files are written: to tag, combine or bucket them."""
+        """Tell whether all rows must be staged before files are written, in order to tag, combine or bucket them."""
         return self.needs_tagging or self.needs_combining or self.index_settings.has_buckets
 
     @property
     def uses_existing_groups(self) -> bool:
         """Tell whether rows may go into existing file groups. If not, the write only opens new ones."""
         if self.operation is Operation.BULK_INSERT:
-            return self.index_settings.has_buckets  # A bucket has one file group at most.
+            return self.index_settings.has_buckets  # A bucket may have only one file group.
         return self.operation.uses_existing_groups
 
     @property
     def index_settings(self) -> IndexSettings:
         """Return the settings of the index that the write uses."""
         settings = index_settings(self.config, self.options)
-        # If no merge follows that would detect a false positive of the index, the lookup must be exact.
+        # An index lookup may return false positives. Only a merge of base files would find them, so other writes need
+        # an exact lookup.
         finds_deleted = self.dup_policy != "none"
         exact = finds_deleted or (self.config.takes_logs and not settings.has_buckets)
         return replace(settings, exact=exact, finds_deleted=finds_deleted)
@@ -166,7 +166,7 @@ class WriteJob:
 
     @property
     def transaction_settings(self) -> TransactionSettings:
-        """Return the part of the job that its transaction needs."""
+        """Return the settings of the job's transaction."""
         return make_transaction_settings(self.operation, self.config, self.options, self.write_id)
 
     def final_schema(self, snapshot: Snapshot) -> pa.Schema:
@@ -202,9 +202,7 @@ class WriteJob:
         )
 
     def _key_copy(self, schema: pa.Schema) -> tuple[str, ...]:
-        """Return the name of the column that holds the same texts as the record key, or an empty tuple if there is
-        none.
-        """
+        """Return a tuple of the text column whose values equal the record keys; empty if there is no such column."""
         fields = self.prepare.keys.record_fields
         is_copy = len(fields) == 1 and fields[0] in schema.names and pa.types.is_string(schema.field(fields[0]).type)
         return fields if is_copy else ()
@@ -226,7 +224,7 @@ def _replacement_schema(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
 def check_unpartitioned(snapshot: Snapshot, location: str) -> None:
     """Refuse a table without partition fields that has files in a partition.
 
-    If ``hoodie.properties`` lost its partition fields, a write would store every row a second time, in the root folder.
+    If ``hoodie.properties`` has lost its partition fields, a write would store each row again, in the root folder.
     """
     folder = next((path for path in snapshot.slices if path), None)
     if folder is not None:
@@ -274,12 +272,12 @@ def choose_operation(named: str | None, options: Options, *, has_key: bool, over
 
 
 def drops_stored_keys(operation: Operation, options: Options) -> bool:
-    """Tell whether an insert leaves out rows whose keys the table holds."""
+    """Tell whether an insert drops rows whose keys are already in the table."""
     return operation is Operation.INSERT and options.write.dup_policy == "drop"
 
 
 def input_schema(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys: KeySettings) -> pa.Schema:
-    """Return the schema that the input brings; it is empty if the operation removes rows."""
+    """Return the input's columns as they are stored; empty if the operation removes rows, which needs only keys."""
     schema = pa.schema([]) if operation.has_no_rows else incoming_schema(rows)
     if snapshot.schema is not None and operation is not Operation.INSERT_OVERWRITE_TABLE:
         check_key_types(snapshot.schema, rows, columns_stored_as_text(keys))
@@ -290,7 +288,7 @@ def input_schema(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys
 
 
 def check_operation(operation: Operation, config: TableConfig, options: Options, location: str) -> None:
-    """Refuse an operation that the options or the table's config rule out."""
+    """Raise an error if the options or the table's config do not allow the operation."""
     if operation is Operation.DELETE_PARTITION and not config.partition_fields:
         raise InvalidOptionError(
             f"operation delete_partition, but {location} has no partitions; overwrite it with no rows to empty it"

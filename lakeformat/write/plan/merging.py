@@ -95,7 +95,7 @@ def merge_rule(
 
 
 def _columns_to_write(partial: tuple[str, ...], rows: pa.Schema, ordering: str | None) -> frozenset[str]:
-    """Return the columns to write. They include the ordering column; without it an older row could win later."""
+    """Return the columns to write. They include the ordering column: without it, an older row could win later."""
     known = frozenset(rows.names)
     if partial == ("*",):
         return known
@@ -116,7 +116,7 @@ def upsert_options(
     """Return the option values for the arguments ``partial_update`` and ``merger`` of an upsert.
 
     Raises:
-        InvalidOptionError: a bad value.
+        InvalidOptionError: if a value is not valid.
     """
     options = resolve({"partial_update": partial_update}).values
     if merger is None:

@@ -1,4 +1,4 @@
-"""The settings of a table: made from options at creation, compared with the options at every later write."""
+"""The settings of a table: options become settings at creation, and later writes are checked against them."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
     """Return the ``hoodie.properties`` of a new table.
 
     Args:
-        schema: the columns of the first rows.
-        location: the table's path; its last part is the table's name if the options give none.
+        schema: the columns of the first input.
+        location: the table's path. If the options give no table name, the last part of the path is the name.
 
     Raises:
         InvalidOptionError: if options contradict each other or need a record key that is not given.
-        SchemaMismatchError: if a named column is not in the schema or has an unsuitable type.
+        SchemaMismatchError: if a column that the options name is not in the schema or has an unsuitable type.
     """
     record_fields: tuple[str, ...] = options[_RECORD]
     partitions = tuple(PartitionField.parse(text) for text in options[_PARTITION])
@@ -118,7 +118,7 @@ def _flags(options: Options) -> Mapping[str, str]:
 def _stored_marker(version: int, options: Options) -> Mapping[str, str]:
     """Return the table properties for the delete marker.
 
-    The table stores the marker from version 8 on, if its payload class uses a marker. In other cases, return an empty
+    A table stores the marker from table version 8 on if its payload class uses a marker. Otherwise, return an empty
     mapping.
     """
     given = {key: options[key] for key in _MARKS_DELETES}
@@ -143,7 +143,7 @@ def _check_roles(
     partitions: Sequence[PartitionField],
     ordering: str | None,
 ) -> None:
-    """Check that every named column exists and has a type that suits its role."""
+    """Check that the key, partition and ordering columns exist and have suitable types."""
     texts = [("record key", f) for f in record_fields] + [("partition", p.name) for p in partitions]
     for role, name in [*texts, *([("ordering", ordering)] if ordering else [])]:
         kind = field_type(schema, name)
@@ -177,7 +177,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
     """Refuse options that contradict the table's settings.
 
     Raises:
-        InvalidOptionError: names both values and the file that stores the table's one.
+        InvalidOptionError: if an option differs from the table's value; the message names both values.
     """
     parsed = tuple(PartitionField.parse(text).name for text in options[_PARTITION])
     given = {
@@ -235,7 +235,7 @@ def key_settings(config: TableConfig, options: Options) -> KeySettings:
 
     Raises:
         InvalidOptionError: if the key generator is timestamp-based or custom and neither the table nor the options give
-            its types.
+            the types of its fields.
     """
     fields, typed = config.partition_fields, config.typed_partition_fields
     kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, fields)

@@ -1,1 +1,1 @@
-"""Step 2 of a write: rows are taken from the user, given their keys and partition paths, and staged."""
+"""Step 2 of a write: read the user's rows, add their record keys and partition paths, and stage them."""

@@ -1,4 +1,4 @@
-"""Input rows: Arrow tables, batches, readers, and frames that export Arrow streams."""
+"""Input rows: conversion of frames, Arrow data and Python data to streams of Arrow batches."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ def python_table(rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], like: pa
     """Return the rows as an Arrow table. A key that a dict lacks is null in its row. Memory: the rows twice.
 
     Args:
-        like: the table's columns. Values of these columns are read as their types; Arrow infers the other types.
+        like: the table's columns; None if there is no table. Values of these columns are converted to the columns'
+            types; Arrow infers the types of other columns.
 
     Raises:
-        SchemaMismatchError: if a value does not fit the column's type; names the column.
+        SchemaMismatchError: if a value does not fit the column's type; the message names the column.
         InvalidInputError: if columns have different lengths, or a row is not a dict.
     """
     if isinstance(rows, Mapping):
@@ -88,7 +89,7 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 
 @public
 class ArrowStream(Protocol):
-    """Anything that exports an Arrow stream by the PyCapsule protocol: frames of pandas, polars and duckdb, tables."""
+    """An object that exports an Arrow stream by the PyCapsule protocol: a pandas, polars or duckdb frame, a table."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the rows as a PyCapsule named ``arrow_array_stream``."""
@@ -96,10 +97,10 @@ class ArrowStream(Protocol):
 
 @public
 class LazyRows(Protocol):
-    """A lazy frame of polars: `collect` gives its rows."""
+    """A lazy frame of polars, whose rows are computed by `collect`."""
 
     def collect(self) -> ArrowStream:
-        """Return the rows."""
+        """Compute the rows, and return them as a frame."""
 
 
 @public
@@ -120,10 +121,10 @@ Rows: TypeAlias = (
 def arrow_reader(rows: Rows, like: pa.Schema | None = None) -> pa.RecordBatchReader:
     """Return the rows as a stream of batches.
 
-    Memory: one batch; Python's own data and lazy frames are gathered whole.
+    Memory: one batch; lists, dicts and lazy frames are converted whole.
 
     Args:
-        like: the table's columns; values of lists and dicts are read as their types.
+        like: the table's columns. Values in lists and dicts are converted to their types; None infers the types.
 
     Raises:
         InvalidInputError: if the rows are not Arrow data.
@@ -138,7 +139,10 @@ def arrow_reader(rows: Rows, like: pa.Schema | None = None) -> pa.RecordBatchRea
 
 
 def schema_of(columns: Any) -> pa.Schema:
-    """Return the columns of a new table, from a schema, fields or pairs of name and type, a dict of them, or rows.
+    """Return the columns of a new table as an Arrow schema.
+
+    Args:
+        columns: a schema, a list of fields or (name, type) pairs, a dict of names and types, or rows.
 
     Raises:
         InvalidInputError: if the argument is none of these.
@@ -175,7 +179,7 @@ def _row_count(rows: Any) -> int | None:
 
 
 def check_insert_allowed(store: TimelineStore, *, has_rows: bool) -> None:
-    """Refuse ``insert=True`` without rows, and for a table with commits: a second run would insert the rows twice.
+    """Refuse ``insert=True`` without rows, or for a table with commits: a second run would insert the rows again.
 
     Raises:
         InvalidInputError: if there are no rows, or the table has commits.
@@ -190,7 +194,7 @@ def check_insert_allowed(store: TimelineStore, *, has_rows: bool) -> None:
 
 
 def warn_of_ignored_rows(location: str, rows: Any) -> None:
-    """Warn that a new table does not hold the rows from which its columns were taken, if there are any."""
+    """Warn that a new table took only the columns of these rows, and not the rows; no warning if there are none."""
     count = _row_count(rows)
     if count != 0:
         given = "the rows" if count is None else f"{count:,} row{'s' * (count != 1)}"
@@ -209,13 +213,13 @@ def _schema(columns: Any) -> pa.Schema:
 
 
 def fit_to_table(rows: pa.RecordBatchReader, table: pa.Schema | None) -> pa.RecordBatchReader:
-    """Return the rows; columns without a type (all values null) get the type of the table's column.
+    """Return the rows; columns of Arrow's null type (all values null) get the type of the table's column.
 
-    If the table does not have such a column, it is dropped with a warning. The index of a pandas frame is dropped
-    silently, unless the table has a column of its name; ``reset_index()`` makes it a column.
+    A column of the null type that the table does not have is dropped with a warning. The index of a pandas frame is
+    dropped silently, unless the table has a column of its name; ``reset_index()`` makes it a column.
 
     Args:
-        table: the table's columns; None if there are none yet.
+        table: the table's columns; None for a new table.
     """
     table = table if table is not None else pa.schema([])
     fields: list[pa.Field] = []
@@ -247,7 +251,7 @@ def drop_index_columns(schema: pa.Schema, wanted: Collection[str]) -> pa.Schema:
 
 
 def _fill_null_types(kind: pa.DataType, table: pa.DataType | None) -> pa.DataType:
-    """Return the type; null types, also nested ones, are replaced by the types that the table has there."""
+    """Return the type ``kind`` with each null type in it replaced by the type at the same position of ``table``."""
     if table is None:
         return kind
     if pa.types.is_null(kind):
@@ -267,7 +271,7 @@ def _fill_null_types(kind: pa.DataType, table: pa.DataType | None) -> pa.DataTyp
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
-    """Return the field with a plain type if it is a dictionary of views, as polars' categories are."""
+    """Return the field; a dictionary of string views, as in polars' categories, becomes its plain value type."""
     plain = VIEWS.get(field.type.value_type) if pa.types.is_dictionary(field.type) else None
     return field if plain is None else field.with_type(plain)
 

@@ -15,8 +15,9 @@ __all__ = ["reuse_memory"]
 
 @dataclass
 class _Pool:
-    """The state of the process's default pool. Several writes may overlap: the first sets the pool, the last
-    restores it.
+    """The state of the process's default pool.
+
+    If several writes overlap, the first sets the pool, and the last restores it.
     """
 
     users: int = 0
@@ -46,8 +47,8 @@ def reuse_memory() -> Iterator[None]:
 
     A write allocates and frees buffers of many megabytes all the time. Arrow's default pool returns each to the kernel,
     which clears it for the next use. Measurements show that this takes up to a third of a load's time. The system's
-    allocator keeps freed buffers. Blocks may overlap, in threads. When the last block ends, the process has the pool
-    from before the first.
+    allocator reuses freed buffers. The blocks of several threads may overlap. When the last block ends, the pool from
+    before the first block is restored.
     """
     _POOL.enter()
     try:

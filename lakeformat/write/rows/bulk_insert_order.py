@@ -1,4 +1,4 @@
-"""The order of rows, and their files, in a bulk_insert (Hudi: ``BulkInsertPartitioner``)."""
+"""The order of rows in a bulk_insert, and their division over files (Hudi: ``BulkInsertPartitioner``)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Partitioner = Callable[[pa.Table], Any]
 
 
 class SortMode(enum.Enum):
-    """Hudi's ``BulkInsertSortMode``. A task is a Spark task, or the whole write in plain Python."""
+    """The order in which bulk_insert writes rows (Hudi: ``BulkInsertSortMode``)."""
 
     NONE = "NONE"
     GLOBAL_SORT = "GLOBAL_SORT"
@@ -50,12 +50,13 @@ class SortMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A layout that changes the order of rows or their files. Picklable if the partitioner is.
+    """The order of a bulk_insert's rows and their division over files. It can be pickled if the partitioner can.
 
     Attributes:
         columns: the columns that sort the rows of a partition, nulls last; empty keeps the input order.
         partitioner: a callable, or ``package.module:function``; None for one sequence of files per partition.
-        across_tasks: whether the rows of all tasks are laid out together. If not, each task lays out its own rows.
+        across_tasks: whether the rows of all tasks are sorted and divided together. If not, each task sorts and divides
+            only its own rows. In plain Python, the whole write is one task.
     """
 
     columns: tuple[str, ...]
@@ -63,7 +64,7 @@ class Layout:
     across_tasks: bool
 
     def arrange(self, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        """Yield prepared rows of one partition as ``(file number, rows in order)``.
+        """Divide prepared rows of one partition by output file. Yield pairs of the file's number and its sorted rows.
 
         Raises:
             InvalidInputError: if the partitioner does not return a number for each row.
@@ -84,7 +85,7 @@ def plan_layout(options: Options, schema: pa.Schema, *, combine: bool) -> Layout
     """Return the layout that the options select; None if rows keep the input order.
 
     Args:
-        schema: the columns that are stored.
+        schema: the columns to be stored.
         combine: whether the rows are combined by key, which sorts them by key.
 
     Raises:
@@ -126,10 +127,10 @@ def _check_order(schema: pa.Schema, name: str) -> None:
 def sort_order(rows: pa.Table, columns: tuple[str, ...], *, nulls_first: bool = False) -> np.ndarray:
     """Return the positions that sort the rows by these columns (``a.b`` for a struct's field).
 
-    The sort is stable. NaN comes after all numbers, and nulls come last.
+    The sort is stable. NaN comes after all numbers.
 
     Args:
-        nulls_first: whether nulls sort before all values.
+        nulls_first: whether nulls come before all values; if not, they come last.
     """
     values = [field_column(rows, name, "sort") for name in columns]
     if nulls_first:

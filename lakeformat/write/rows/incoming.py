@@ -1,6 +1,6 @@
-"""The incoming rows of one bucket, taken from their source when the merge needs them.
+"""The incoming rows of one bucket, copied from their source when the merge needs them.
 
-Memory: the bucket's rows if they have few bytes, else as many bytes at a time.
+Memory: the bucket's rows if they have at most ``most_bytes``; otherwise ``most_bytes`` at a time.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Ints = npt.NDArray[np.int64]
 
 
 class Incoming:
-    """Some rows of a table, by position.
+    """Selected rows of a table, which are copied all at once, or in parts when they are needed.
 
     Args:
         source: prepared rows, in memory or memory-mapped.
         at: positions of the rows in the source.
-        most_bytes: if the rows have at most this many bytes, they are gathered at once; else parts of this size are
-            gathered when they are needed.
+        most_bytes: if the rows have at most this many bytes, they are all copied at once. Otherwise, parts of at most
+            this size are copied when they are needed.
     """
 
     def __init__(self, source: pa.Table, at: Ints, most_bytes: int) -> None:
@@ -48,18 +48,18 @@ class Incoming:
         self.rows = source
 
     def column(self, name: str, count: int) -> pa.ChunkedArray | pa.Array:
-        """Return the first ``count`` values of a column; they are gathered at once, so they should be small."""
+        """Return the first ``count`` values of a column. All are copied, so they should be small."""
         column = self.rows.column(name)
         column = combine_column(column.slice(0, count) if self._at is None else gather_column(column, self._at[:count]))
         return column.chunk(0) if column.num_chunks == 1 else column
 
     def take(self, at: Ints, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows at these positions, with all columns or some."""
+        """Return the rows at these positions; ``columns`` selects some columns, None returns all."""
         rows = self.rows if columns is None else self.rows.select(columns)
         return gather(rows, at if self._at is None else self._at[at])
 
     def split_into_runs(self, at: Ints, most_rows: int) -> Iterator[Ints]:
-        """Split the positions into runs that may be gathered at once."""
+        """Split the positions into runs of at most ``most_rows`` whose rows are small enough to be copied at once."""
         if self._at is None:
             yield from (at[start : start + most_rows] for start in range(0, len(at), most_rows))
             return
@@ -69,11 +69,12 @@ class Incoming:
             start += len(run)
 
     def split_batch(self, batch: pa.RecordBatch, matches: pa.Array) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-        """Yield the batch of stored rows and their matches in parts; the matching rows of a part may be gathered at
-        once.
+        """Split a batch of stored rows into parts whose matching incoming rows are small enough to be copied at once.
+
+        Yield each part with its part of ``matches``.
 
         Args:
-            matches: for each stored row the position of an incoming row, or null.
+            matches: for each stored row, the position of the incoming row with its key, or null.
         """
         if self._at is None:
             yield batch, matches
@@ -93,10 +94,9 @@ class Incoming:
 def slice_batches(
     storage: Storage, snapshot: Snapshot, piece: FileSlice, columns: pa.Schema, most_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches with the record keys and some of the table's columns. Columns that the files lack are left out or
-    null.
+    """Yield a slice's rows in batches, with the record key and ``columns``.
 
-    Memory: a batch; for a slice with log files the memory of `read_slice`.
+    Columns that the files lack are missing or null. Memory: a batch; for a slice with log files, that of `read_slice`.
     """
     if piece.base is not None and not piece.logs:
         where = f"{storage.location}/{piece.base.path}"

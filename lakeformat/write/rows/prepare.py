@@ -36,25 +36,25 @@ __all__ = [
 
 _FIELD: Final = "hoodie.payload.delete.field"
 _MARKER: Final = "hoodie.payload.delete.marker"
-#: Types whose text is the same in Avro, which Hudi compares, and in Java. Dates are not among them: Avro stores them as
-#: numbers.
+#: Types that the column of a delete marker may have. Hudi compares the text of the Avro value. For these types it
+#: equals the text in Java; for dates it does not, because Avro stores them as numbers.
 _PLAIN: Final = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteMarker:
-    """A rule that makes rows deletes if the text of ``field`` equals ``marker``.
+    """A rule by which a row is a delete if the text of its value in ``field`` equals ``marker``.
 
     Attributes:
-        field: a column of the input.
-        marker: the value as Java writes it: ``D``, ``1``, ``true``, ``0.5``.
+        field: the name of an input column.
+        marker: the text of the value as Java writes it: ``D``, ``1``, ``true``, ``0.5``.
     """
 
     field: str
     marker: str
 
     def flag(self, rows: pa.Table) -> pa.Table:
-        """Return the rows with ``_hoodie_is_deleted`` true in marked rows. Other rows keep their flag, or get null."""
+        """Return the rows with ``_hoodie_is_deleted`` true in marked rows. Other rows keep their flag, else null."""
         marked = marked_rows(rows.column(self.field), self.marker)
         if IS_DELETED in rows.schema.names:
             at = rows.schema.get_field_index(IS_DELETED)
@@ -110,22 +110,23 @@ def deleted_rows_of(rows: pa.Table) -> npt.NDArray[np.bool_]:
     return flag_deleted_rows(rows.column(IS_DELETED) if IS_DELETED in rows.schema.names else None, rows.num_rows)
 
 
-#: Partition path of rows that may be in any partition, so that all partitions are searched.
+#: Mapping key, instead of a partition path, for rows that are looked up in all partitions.
 ANY_PARTITION = "\0"
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareSettings:
-    """Settings by which the input rows of one write become prepared rows.
+    """Settings for the preparation of a write's input rows: their record keys, partition paths and columns.
 
     Attributes:
         schema: the columns to store, from `incoming_schema`; empty for deletes, which need only keys.
-        keys: how keys and partition paths are made.
+        keys: settings by which record keys and partition paths are made.
         rule: how rows with the same key are merged.
-        searches_all_partitions: whether the rows name no partition (deletes without partition columns).
+        searches_all_partitions: whether the rows are looked up in all partitions, because they are deletes without
+            partition columns.
         marker: a column value that marks a row as a delete; marked rows are flagged in ``_hoodie_is_deleted``.
-        is_global: whether the key alone identifies a row (global indexes). Then rows of all partitions stay together
-            under `ANY_PARTITION`, in order of arrival, and carry their partition path as a column.
+        is_global: whether the key alone identifies a row (global indexes). If so, the rows of all partitions stay in
+            one table under `ANY_PARTITION`, in order of arrival, with their partition path as a column.
     """
 
     schema: pa.Schema
@@ -139,8 +140,8 @@ class PrepareSettings:
     def prepared_schema(self) -> pa.Schema:
         """Return the columns of prepared rows.
 
-        They are the record key, the partition path if rows carry it, the stored columns, and the delete flag if a
-        marker adds it.
+        They are the record key, the partition path if rows have it as a column, the columns to store, and
+        ``_hoodie_is_deleted`` if a marker adds it.
         """
         flag = [pa.field(IS_DELETED, pa.bool_())] if self.marker and IS_DELETED not in self.schema.names else []
         path = [pa.field(PARTITION_PATH, pa.string())] if self.is_global and not self.searches_all_partitions else []
@@ -148,10 +149,10 @@ class PrepareSettings:
 
 
 def prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | None = None) -> Mapping[str, pa.Table]:
-    """Return partition path -> its rows in order of arrival, with the record key as first column.
+    """Return a mapping of partition path to its rows in order of arrival, with the record key as first column.
 
     Args:
-        generated: the keys of the rows, if the table has no record key fields.
+        generated: the record keys of the rows, if the table has no record key fields; else None.
 
     Raises:
         SchemaMismatchError: if a key, partition or ordering column is missing, or a value does not fit its type.
@@ -194,9 +195,7 @@ def _check_columns(schema: pa.Schema, settings: PrepareSettings) -> None:
 
 
 def _check_values(rows: pa.Table) -> None:
-    """Refuse columns with invalid UTF-8 or broken offsets: they would be stored unchanged, and no reader could
-    read them.
-    """
+    """Refuse columns with invalid UTF-8 or broken offsets, which would be stored unchanged and could not be read."""
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         try:
             column.validate(full=True)
@@ -213,7 +212,7 @@ def _check_nulls(rows: pa.Table) -> None:
 
 
 def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[str, pa.Table]:
-    """Return the rows of each partition, in order of arrival; partitions are sorted by name."""
+    """Return a mapping of partition path to its rows, in order of arrival. Partition paths are in ascending order."""
     if not table.num_rows:
         return {}
     names = paths.dictionary.to_pylist()
@@ -225,8 +224,8 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     starts = ends - np.diff(ends, prepend=0)
-    # A gather from one chunk is several times faster than from many. Each partition gets its own gather instead of a
-    # slice of a common one, because a partition that waits long must not keep the others' rows in memory.
+    # Copying from one chunk is several times faster than from many. Each partition's rows are copied for themselves. If
+    # they were slices of one sorted table, one partition that is written late would keep all rows in memory.
     whole = combine_table(table)
     return {
         name: gather(whole, order[start:end])
@@ -238,9 +237,8 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
 def combine(rows: pa.Table, rule: MergeRule) -> pa.Table:
     """Return one row per key: the row with the greatest ordering value, or the later row on a tie.
 
-    Hudi calls this "combine before write".
-
-    If the rule folds rows, nulls of that row are filled from the others.
+    Hudi calls this "combine before write". If the rule folds rows (partial updates), nulls of that row are filled from
+    the other rows.
     """
     if rule.folds:
         return fold_rows(rows, RECORD_KEY, _ordering(rows, rule))
@@ -249,7 +247,7 @@ def combine(rows: pa.Table, rule: MergeRule) -> pa.Table:
 
 
 def winning_rows(rows: pa.Table, rule: MergeRule) -> npt.NDArray[np.int64] | None:
-    """Return the positions of the rows that `combine` keeps if the rule does not fold rows; None if it keeps all."""
+    """Return the positions of the rows that `combine` returns if the rule does not fold rows; None for all rows."""
     return latest_rows(rows.column(RECORD_KEY), _ordering(rows, rule))
 
 

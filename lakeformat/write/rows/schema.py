@@ -23,7 +23,7 @@ __all__ = [
     "mark_required",
 ]
 
-#: Name of the column that pandas makes of an index without a name.
+#: Pattern of the name that pandas gives the column of an index without a name.
 _ROW_NUMBERS = re.compile(r"__index_level_\d+__")
 _INTEGERS = (pa.int32(), pa.int64())
 _RANK = {pa.int32(): 0, pa.int64(): 1, pa.float32(): 2, pa.float64(): 3}
@@ -32,8 +32,8 @@ _RANK = {pa.int32(): 0, pa.int64(): 1, pa.float32(): 2, pa.float64(): 3}
 def incoming_schema(schema: pa.Schema) -> pa.Schema:
     """Return the input's columns that are stored, with their stored types, all nullable, including nested ones.
 
-    Meta columns, as in rows read from a Hudi table, are dropped; ``_hoodie_is_deleted`` is the user's own and remains.
-    Row numbers that pandas adds to a frame that has lost rows are dropped too.
+    Meta columns, which rows read from a Hudi table have, are dropped, but ``_hoodie_is_deleted`` is kept, because users
+    set it. The row numbers that pandas adds to a filtered frame are dropped too.
 
     Raises:
         SchemaMismatchError: if a type cannot be stored, or if two names are equal apart from their letter case.
@@ -119,7 +119,7 @@ def check_log_ordering(schema: pa.Schema, name: str) -> None:
 
 
 def check_key_types(table: pa.Schema, given: pa.Schema, names: Iterable[str]) -> None:
-    """Refuse key and partition columns that would spell a stored value differently as text: 1 is not 1.0.
+    """Refuse key and partition columns of a type that spells stored values differently as text: 1.0 instead of 1.
 
     Args:
         table: the table's columns.
@@ -128,7 +128,7 @@ def check_key_types(table: pa.Schema, given: pa.Schema, names: Iterable[str]) ->
             always passes.
 
     Raises:
-        SchemaMismatchError: names the column and both types.
+        SchemaMismatchError: if a column's type is refused; the message names the column and both types.
     """
     for name in names:
         stored, incoming = field_type(table, name), field_type(given, name)
@@ -143,7 +143,7 @@ def check_key_types(table: pa.Schema, given: pa.Schema, names: Iterable[str]) ->
 
 
 def _spelling(kind: pa.DataType) -> str:
-    """Return a name that is equal for types that write equal values as equal texts."""
+    """Return the name of a group of types. All types of a group give equal values the same text."""
     if pa.types.is_decimal(kind):
         return f"decimal of scale {kind.scale}"
     if pa.types.is_timestamp(kind):
@@ -169,13 +169,14 @@ def evolve(
 
     Args:
         table: the table's present schema; None for a new table.
-        incoming: from `incoming_schema`.
-        fill_missing: whether columns that the input lacks become null.
+        incoming: the input's columns, as `incoming_schema` returns them.
+        fill_missing: whether columns that the input lacks are filled with nulls.
         optional: columns that the input may lack in any case.
         partial: whether columns that the input lacks keep their stored values.
 
     Raises:
-        SchemaMismatchError: if the input lacks a column, or a type change would lose data; names the column.
+        SchemaMismatchError: if the input lacks a column, or a type change would lose data; the message names the
+            column.
     """
     if table is None:
         return incoming
@@ -204,10 +205,10 @@ def evolve(
 
 
 def _merge(stored: pa.DataType, incoming: pa.DataType, column: str, fill_missing: bool) -> pa.DataType:
-    """Return the type that holds the values of both types, if neither loses a value.
+    """Return a type that holds all values of both types. Raise an error if a value could be lost.
 
-    Hudi widens int to long to float to double. Here int to float and long to double are refused, because not every
-    value has an exact form.
+    Hudi widens int to long to float to double. lakeformat refuses int to float and long to double, because some
+    integers have no exact float.
     """
     if stored.equals(incoming):
         return stored
@@ -238,7 +239,7 @@ def _merge(stored: pa.DataType, incoming: pa.DataType, column: str, fill_missing
 
 
 def _merge_fields(stored: pa.StructType, incoming: pa.StructType, column: str, fill_missing: bool) -> list[pa.Field]:
-    """Return the table's fields in their order, then new ones, by the same rules as for columns."""
+    """Return a struct's fields after a write, by the rules of `evolve`: the table's in their order, then new ones."""
     names = {field.name.lower(): field for field in incoming}
     merged: list[pa.Field] = []
     for field in stored:

@@ -1,7 +1,7 @@
 """Staged rows: rows that Spark tasks have prepared, on storage until ``commit()`` merges them into the table.
 
 Each task attempt writes one Arrow file of runs. A run holds one partition's rows in order of arrival. The reader maps
-the file, so rows only need memory while they are taken.
+the file, so rows only need memory while they are read.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ __all__ = [
 ]
 
 
-#: Bytes of a block of a sorted run. The merge of runs holds one block per run in memory.
+#: Maximum bytes of a record batch (block) of a sorted run. The merge of runs has one block per run in memory.
 BLOCK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Record batches ``first`` to ``last`` (exclusive) of a stage file: one partition's rows, ``rows`` of them.
+    """Some rows of one partition in a stage file: the record batches from ``first`` to ``last``, exclusive.
 
-    ``number`` is the number of the output file that the layout has chosen.
+    Attributes:
+        rows: number of rows.
+        number: number of the output file that the layout has chosen for the rows.
     """
 
     partition_path: str
@@ -61,7 +63,7 @@ class StagedTask:
 
 
 def rows_by_partition(tasks: Iterable[StagedTask]) -> dict[str, int]:
-    """Return partition path -> number of staged rows, not combined across tasks."""
+    """Return a mapping of partition path to its number of staged rows. Rows of equal keys are counted separately."""
     counts: dict[str, int] = {}
     for task in tasks:
         for run in task.runs:
@@ -73,10 +75,10 @@ class StageWriter:
     """A writer that collects batches, prepares them, and writes runs when its buffer is full.
 
     Args:
-        layout: sorts each run, and splits it by file number.
-        new_keys: makes the keys of rows in a table without record key fields.
+        layout: the order of the rows of a run, and their division over output files; None keeps the input order.
+        new_keys: generator of record keys, for a table without record key fields; else None.
 
-    Memory: ``buffer_bytes`` of input, twice while a run is written.
+    Memory: ``buffer_bytes`` of input rows, twice that while a run is written.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class StageWriter:
         self._stack.__exit__(kind, error, trace)
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Take one batch of the input."""
+        """Add one batch of input rows to the buffer. When the buffer is full, write its rows as a run per partition."""
         self._rows += batch.num_rows
         for part in split_rows(batch, max(batch.num_rows, 1), max(self._limit, BLOCK_BYTES)):
             self._buffer.append(part)
@@ -118,7 +120,7 @@ class StageWriter:
                 self._flush()
 
     def append_prepared(self, rows: Mapping[str, pa.Table]) -> None:
-        """Write rows that are already prepared."""
+        """Write rows that are already prepared, as one run per partition."""
         for partition, table in rows.items():
             self._write(partition, table)
             self._rows += table.num_rows
@@ -147,14 +149,14 @@ class StageWriter:
         self._batches += len(batches)
 
     def finish(self) -> StagedTask:
-        """Write the remaining rows and close the file. Without rows no file is made."""
+        """Write the buffered rows and close the file. If there were no rows, no file is created."""
         self._flush()
         self._stack.close()
         return StagedTask(self.path if self._writer is not None else "", tuple(self._runs), self._rows)
 
 
 def split_into_blocks(rows: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
-    """Return the rows in batches of at most this many bytes; a larger row gets a batch of its own."""
+    """Split the rows into batches of at most ``most_bytes``; a larger row gets a batch of its own."""
     blocks = [
         batch for part in combine_table(rows).to_batches() for batch in split_rows(part, part.num_rows, most_bytes)
     ]
@@ -184,7 +186,7 @@ class StageReader:
         self._stack.close()
 
     def read_partitions(self) -> Mapping[str, pa.Table]:
-        """Return partition path -> its rows, in order of task and arrival, not combined across tasks."""
+        """Return a mapping of partition path to the rows of all tasks, in order of task and arrival."""
         schema = self._settings.prepared_schema
         parts: Sequence[tuple[str, list[pa.RecordBatch]]] = sorted(self._parts.items())
         return {partition: pa.Table.from_batches(batches, schema) for partition, batches in parts}

@@ -1,1 +1,1 @@
-"""UPDATE, DELETE and MERGE by condition: their clauses and assignments, and the mergers that apply them (step 6)."""
+"""The statements UPDATE, DELETE and MERGE: their clauses and assignments, and the mergers that apply them (step 6)."""

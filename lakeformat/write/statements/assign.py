@@ -1,7 +1,7 @@
 """The values that updates set columns to: literals and functions of the rows, checked against the columns' types.
 
-A value is either stored unchanged or refused: it is never cut, wrapped or turned into text. Only floats are rounded to
-what a float column can hold, as everywhere.
+A value is either stored unchanged or refused: it is never truncated, wrapped or converted to text. Only floats are
+rounded to the precision of their column, as in every write.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from lakeformat.write.rows.schema import evolve
 
 __all__ = ["Assignment", "Computed", "check_type", "find_settable", "fit_to_column", "plan_assignments"]
 
-#: Advice for a text that may be meant as an expression.
+#: Advice in the error for a text value that may be meant as an expression: it shows how to use SQL.
 _BY_SQL: Final = 'write lakeformat.sql("update t set v = v + 1", t=table)'
 _COMPUTED: Final = f", a function of the rows, such as lambda rows: pc.add(rows['v'], 1), or {_BY_SQL}"
-#: A function from rows to an array with one value per row.
+#: A function that takes rows and returns an array with one value per row.
 Computed: TypeAlias = Callable[[pa.RecordBatch], Any]
 
 
@@ -41,14 +41,14 @@ class Assignment:
 
     @property
     def literal_bytes(self) -> int:
-        """Return the bytes of a literal value in one row; 0 if a function computes the values."""
+        """Return the size in bytes of a literal value; 0 if a function computes the values."""
         return int(pa.repeat(self.value, 1).nbytes) if isinstance(self.value, pa.Scalar) else 0
 
     def values(self, rows: pa.RecordBatch) -> pa.Array:
         """Return the column's new values, one per row.
 
         Args:
-            rows: the argument of a function.
+            rows: the rows for which a function computes the values.
 
         Raises:
             InvalidInputError: if the function fails, or does not return one value per row.
@@ -75,13 +75,15 @@ class Assignment:
 
 
 def plan_assignments(new_values: Mapping[str, Any], schema: pa.Schema, config: TableConfig) -> tuple[Assignment, ...]:
-    """Check a ``set`` against the table: column -> Python value, Arrow scalar or function.
+    """Check the new values of an update against the table, and return them as assignments.
 
     Args:
+        new_values: for each column name, a Python value, an Arrow scalar or a function of the rows.
         schema: the table's columns, without meta columns.
 
     Raises:
-        SchemaMismatchError: if a column is unknown or must not be set, or a value does not fit it; names the column.
+        SchemaMismatchError: if a column is unknown or must not be set, or a value does not fit it; the
+            message names the column.
         InvalidInputError: if there is nothing to set, or one column is set twice.
     """
     if isinstance(new_values, str):
@@ -126,7 +128,7 @@ def find_settable(name: str, schema: pa.Schema, config: TableConfig) -> pa.Field
 
 
 def _literal(value: Any, field: pa.Field) -> pa.Scalar:
-    """Convert a Python value to a scalar of the column's type; refuse it if it would not keep its value."""
+    """Convert a Python value to a scalar of the column's type; refuse it if the conversion would change the value."""
     if isinstance(value, pc.Expression):
         raise InvalidInputError(f"column {field.name!r} is set to an expression; give a value{_COMPUTED}")
     if isinstance(value, pa.Scalar):
@@ -136,7 +138,7 @@ def _literal(value: Any, field: pa.Field) -> pa.Scalar:
         return pa.scalar(None, field.type)
     kind = field.type
     if isinstance(value, datetime) and value.tzinfo is None and pa.types.is_timestamp(kind) and kind.tz:
-        value = value.replace(tzinfo=timezone.utc)  # Filters do the same.
+        value = value.replace(tzinfo=timezone.utc)  # As in filters, a naive time is taken as UTC.
     if isinstance(value, dict) and pa.types.is_map(kind):
         value = list(value.items())
     try:
@@ -161,7 +163,7 @@ def _is_same(stored: Any, new: Any, kind: pa.DataType) -> bool:
             return math.isnan(stored) == math.isnan(wide) and (math.isnan(wide) or stored == wide)
         if math.isinf(stored):
             return False
-        # An integer must be hit exactly; a float is rounded to the column's width.
+        # An integer must be exactly equal; a float may be rounded to the precision of the column.
         return isinstance(new, float) or bool(stored == new)
     return bool(stored == new)
 
@@ -175,7 +177,7 @@ def fit_to_column(values: pa.Array, field: pa.Field) -> pa.Array:
     """Convert an array to the column's type without losing a value.
 
     Raises:
-        SchemaMismatchError: if a value does not fit; names the column.
+        SchemaMismatchError: if a value does not fit; the message names the column.
         InvalidInputError: if the array is damaged, or has nulls for a required column.
     """
     try:
@@ -188,9 +190,9 @@ def fit_to_column(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _convert(values: pa.Array, field: pa.Field) -> pa.Array:
-    """Convert like `fit_to_column`, without the check for nulls.
+    """Convert an array to the column's type without losing a value. Nulls are not checked.
 
-    Numbers may narrow if every value allows it; other types only widen.
+    Numbers may be converted to a narrower type if every value fits; other types only to a wider one.
     """
     kind = field.type
     given = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
@@ -212,10 +214,10 @@ def _convert(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def check_type(given: pa.DataType, field: pa.Field) -> None:
-    """Refuse values of a type that the column cannot hold. Numbers may narrow if each value allows it.
+    """Refuse a type whose values the column cannot hold. Wider number types pass if each value can be checked later.
 
     Raises:
-        SchemaMismatchError: names the column.
+        SchemaMismatchError: if the type is refused; the message names the column.
     """
     kind = field.type
     if given.equals(kind) or pa.types.is_null(given) or _narrows(given, kind):
@@ -229,9 +231,9 @@ def check_type(given: pa.DataType, field: pa.Field) -> None:
 
 
 def _narrows(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Tell whether Arrow's safe cast checks every number.
+    """Tell whether Arrow's safe cast between two number types raises an error for each number that does not fit.
 
-    It does not if floats become decimals: their digits are cut silently.
+    A cast of floats to decimals does not: it drops digits silently.
     """
     numbers = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_decimal(k) for k in (given, kind))
     return numbers and not (pa.types.is_floating(given) and pa.types.is_decimal(kind))

@@ -1,6 +1,4 @@
-"""The clauses of a merge: how users write them, and how they are checked against the source's and the table's
-columns.
-"""
+"""The clauses of a merge: how users write them, and how they are checked against the columns of source and table."""
 
 from __future__ import annotations
 
@@ -41,8 +39,9 @@ from lakeformat.write.statements.assign import Assignment, find_settable, plan_a
 
 __all__ = ["SOURCE", "TARGET", "BoundClause", "Clause", "Kind", "Merge", "bind_clauses", "columns_used"]
 
-#: Prefixes of the columns of the two sides in pairs of rows.
+#: Prefix of the source's columns in a table of matched pairs (a source row and the stored row with its key).
 SOURCE: Final = "source."
+#: Prefix of the stored row's columns in a table of matched pairs.
 TARGET: Final = "target."
 
 
@@ -56,7 +55,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Clause:
-    """One clause as the user wrote it. ``columns`` are the columns that an update sets; see `lakeformat.Merge`."""
+    """One clause as the user wrote it. ``columns`` are the columns that an update sets."""
 
     kind: Kind
     where: Where | None = None
@@ -74,7 +73,7 @@ class BoundClause:
 
 @dataclass(frozen=True)
 class _FromSource:
-    """A function of the pairs that returns a column of the source."""
+    """A function that takes matched pairs and returns the source's column ``column``."""
 
     column: str
 
@@ -87,7 +86,7 @@ class _FromSource:
 class Merge:
     """A merge that is not yet run: add clauses, then call `execute`. Each call returns a new value.
 
-    A row of the source is matched if the table holds its record key, in the row's partition unless the index is global.
+    A source row is matched if the table has a row with its key, in the same partition unless the index is global.
     Conditions are Spark SQL, or ``pyarrow.compute`` expressions, over ``source.x`` and ``target.x`` (the stored row);
     they may compare both. A bare ``x`` is a column of the source, and is refused if both sides have it. The first
     clause whose condition is true decides. If a condition is null or false, the next clause is tried. If no clause
@@ -100,7 +99,7 @@ class Merge:
     run: Callable[[tuple[Clause, ...]], WriteResult] = field(repr=False)
     clauses: tuple[Clause, ...] = ()
 
-    if not TYPE_CHECKING:  # Type checkers must still report unknown names.
+    if not TYPE_CHECKING:  # Type checkers would accept every name if they saw ``__getattr__``.
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(unknown_clause(name, [known for known in dir(type(self)) if known[0] != "_"]))
@@ -115,16 +114,20 @@ class Merge:
         """Set columns of the stored row.
 
         Args:
-            columns: names of columns to take from the source; or column -> a Python value, an Arrow scalar or a
-                function. The function gets the matched pairs (a ``pa.RecordBatch`` with columns named ``source.x`` and
-                ``target.x``, a part of the pairs at a time) and returns an Arrow array with one value per row. None
-                takes every column that both sides have, except record key and partition columns.
-            where: condition on the pairs; None takes all pairs that are left.
+            columns: names of columns to set to the source's values; or a mapping of column name to a Python value, an
+                Arrow scalar or a function. The function gets the matched pairs (a ``pa.RecordBatch`` with columns named
+                ``source.x`` and ``target.x``, a part of the pairs at a time) and returns an Arrow array with one value
+                per row. None sets every column that both sides have, except record key and partition columns.
+            where: condition on the pairs; None selects all pairs that no earlier clause has selected.
         """
         return self._add_clause(Clause(Kind.UPDATE, where, columns))
 
     def when_matched_delete(self, where: Where | None = None) -> Merge:
-        """Delete the stored row. ``where`` is a condition on the pairs; None takes all pairs that are left."""
+        """Delete the stored row.
+
+        Args:
+            where: condition on the pairs; None selects all pairs that no earlier clause has selected.
+        """
         return self._add_clause(Clause(Kind.DELETE, where))
 
     def when_not_matched_insert(self, where: Where | None = None) -> Merge:
@@ -191,7 +194,7 @@ def columns_used(clauses: Collection[BoundClause], side: str, every: Sequence[st
 
     Args:
         side: `SOURCE` or `TARGET`.
-        every: the side's columns.
+        every: all columns of that side.
     """
     names: set[str] = set()
     for clause in clauses:
@@ -245,13 +248,13 @@ def _condition(
 
 
 def _split_side(parts: tuple[str, ...], sides: Mapping[str, pa.Schema]) -> str:
-    """Return the column path, with a side in the first part split off: ``"source.x"`` means ``"source", "x"``."""
+    """Return a column path as one text. A first part such as ``"source.x"`` is split into side and column."""
     side, dot, name = parts[0].partition(".")
     return column_path([side, name, *parts[1:]] if dot and side.lower() in sides else parts)
 
 
 def _qualify(predicate: Predicate, visible: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> Predicate:
-    """Return the same condition with every column named by side."""
+    """Return the condition with every column name prefixed by its side."""
     match predicate:
         case And(operands) | Or(operands):
             return type(predicate)(tuple(_qualify(operand, visible, sides) for operand in operands))

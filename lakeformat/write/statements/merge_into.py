@@ -1,8 +1,9 @@
 """Merge a source into the table by record key, with clauses (Hudi: SQL ``MERGE INTO``).
 
-A source row is matched if the table holds its key, in the row's partition unless the index is global. The first clause
-whose condition holds decides. If no clause applies to a row, the stored row does not change, and the source row is not
-inserted. Only the clauses decide: the event-time rule is not applied, and a source that has a key twice is refused.
+A source row is matched if the table has a row with its key, in the same partition unless the index is global. The first
+clause whose condition is true decides. If no clause applies to a row, the stored row does not change, and the source
+row is not inserted. Only the clauses decide: the event-time rule is not applied, and a source that has a key twice is
+refused.
 
 Memory: the source, plus per thread one row group of a base file.
 """
@@ -55,7 +56,7 @@ from lakeformat.write.workload.profile import count_false_positives, workload_pr
 
 __all__ = ["STORED_KEY", "MergePlan", "check_distinct", "merge_into", "plan_merge"]
 
-#: A column of the source with the stored record key of each row, for tables whose keys are generated.
+#: Name of a source column with the stored record key of each row, for tables whose record keys are generated.
 STORED_KEY: Final = "lakeformat_stored_key"
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -69,7 +70,8 @@ class MergePlan:
         schema: the table's columns when it was planned.
         matched: the clauses for matched rows, in order.
         unmatched: the clauses that select source rows to insert.
-        source_columns, target_columns: the columns that conditions and functions use.
+        source_columns: the source's columns that conditions and functions use.
+        target_columns: the stored row's columns that conditions and functions use.
         is_global: whether the key alone identifies a row, whatever its partition.
         requires_one_match: whether each source row must change exactly one row of the table.
     """
@@ -84,17 +86,17 @@ class MergePlan:
 
     @property
     def changes_every_match(self) -> bool:
-        """Tell whether every matched stored row is changed or deleted."""
+        """Tell whether every matched row is updated or deleted, because a clause without a condition exists."""
         return any(clause.where == Always(True) for clause in self.matched)
 
     def source(self, rows: pa.Table) -> pa.Table:
-        """Return the source's columns that clauses use, with the record key, named ``source.x``."""
+        """Return the record key and the source's columns that clauses use, with names of the form ``source.x``."""
         chosen = rows.select([RECORD_KEY, *self.source_columns])
         read: pa.Table = conform(chosen, reader_schema(chosen.schema))
         return read.rename_columns([SOURCE + name for name in read.schema.names])
 
     def filter_inserts(self, rows: pa.Table) -> Flags:
-        """Return a mask of the source rows that are inserted if their keys are new."""
+        """Return a mask of the source rows that an insert clause selects; they are inserted if their keys are new."""
         is_inserted = np.zeros(rows.num_rows, bool)
         if self.unmatched and rows.num_rows:
             scope = self.source(rows)
@@ -114,16 +116,17 @@ def plan_merge(
     *,
     requires_one_match: bool = False,
 ) -> tuple[WriteJob, MergePlan]:
-    """Plan a merge (step 1). Refuse a merge that its columns or settings do not allow, before rows are read.
+    """Plan a merge. Refuse a merge that its columns or settings do not allow, before rows are read.
 
     Args:
-        source: the source's columns, before any conversion. Columns that the table has must fit its types; others serve
-            conditions and functions. If `STORED_KEY` is among them, rows of a table without a record key are matched by
-            it; rows to insert need a value there that no other row has.
-        requires_one_match: see `MergePlan`.
+        source: the source's columns, before any conversion. Columns that the table has must fit its types; others are
+            used in conditions and functions. If `STORED_KEY` is among them, rows of a table without a record key are
+            matched by it; rows to insert need a value there that no other row has.
+        requires_one_match: whether each source row must change exactly one row of the table.
 
     Raises:
-        InvalidInputError, SchemaMismatchError, UnsupportedTableError: with the reason. Nothing was written.
+        InvalidInputError, SchemaMismatchError, UnsupportedTableError: if the merge is not allowed. Nothing was
+            written.
     """
     config, location = snapshot.config, store.storage.location
     table = snapshot.columns(location)
@@ -182,12 +185,13 @@ def check_distinct(
     """Refuse a source that has a key twice, because it is undefined which of the rows would apply.
 
     Args:
-        rows: partition path -> prepared rows.
-        is_global: whether a key must not be in two partitions either.
-        source_snapshot: the snapshot that the rows were computed from; None if the user supplied the rows.
+        rows: for each partition path, its prepared rows.
+        is_global: whether a key in two partitions is refused, too.
+        source_snapshot: the snapshot from which the rows were computed; None if the user supplied the rows.
 
     Raises:
-        InvalidInputError: names such a key, and whether the source or the table has it more than once.
+        InvalidInputError: if the source has a key twice. The message names the key, and says whether the table has it
+            twice, too.
     """
     columns = [table.column(RECORD_KEY) for table in rows.values()]
     if is_global and columns:
@@ -205,7 +209,7 @@ def check_distinct(
 
 
 def _check_stored_once(context: TableContext, source_snapshot: Snapshot, key: str) -> None:
-    """Refuse a key that the table itself has more than once, since its rows cannot be distinguished."""
+    """Raise an error if the table itself has the key more than once, because its rows cannot be distinguished."""
     stored = TableView(context.storage, source_snapshot).to_arrow([PARTITION_PATH], where=pc.field(RECORD_KEY) == key)
     if stored.num_rows > 1:
         paths = sorted({path for path in stored.column(0).to_pylist() if path})
@@ -224,13 +228,13 @@ def merge_into(
     input_rows: int,
     source_snapshot: Snapshot | None = None,
 ) -> WriteResult:
-    """Run a merge as one commit (steps 3 to 8).
+    """Run a planned merge as one commit.
 
     Args:
-        rows: partition path -> prepared rows of the source, each key once.
+        rows: for each partition path, prepared rows of the source, each key once.
         input_rows: number of source rows, for the report.
-        source_snapshot: the snapshot that the source was computed from. A commit that has touched the same files since
-            is a conflict.
+        source_snapshot: the snapshot from which the source was computed; a commit that has changed the same files since
+            then is a conflict. None if the user supplied the rows.
 
     Raises:
         InvalidInputError: if a function returns values that its column cannot hold. Nothing was published.
@@ -303,7 +307,7 @@ def _mask_matches(clause: BoundClause, scope: pa.Table) -> Flags:
 
 
 class _ClauseMerger:
-    """The merger of a merge: it applies the clauses to pairs of a stored row and a source row."""
+    """The merger of MERGE: it applies the clauses to pairs of a stored row and the source row with its key."""
 
     def __init__(
         self,
@@ -359,7 +363,12 @@ class _ClauseMerger:
         return drop_rows(table, dropped)
 
     def _pairs(self, batch: pa.RecordBatch, hit: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> pa.Table:
-        """Return the columns that clauses use, one row per match."""
+        """Return the matched pairs: one row per match, with the columns of both sides that clauses use.
+
+        Args:
+            hit: positions of the matched stored rows in the batch.
+            rows: positions of their source rows.
+        """
         stored = pa.table(convert_for_readers(batch.take(pa.array(hit)), self.bucket, self._target))
         pairs = self.plan.source(self._rows.take(rows))
         names = [*pairs.schema.names, *(TARGET + name for name in stored.schema.names)]

@@ -1,9 +1,9 @@
-"""Update and delete by predicate: file slices that hold a match are changed; other files are not touched.
+"""Update and delete by condition: file slices with a matching row are changed; other files are not touched.
 
-Source: the files that Hudi's SQL ``UPDATE`` and ``DELETE`` write. The commit's operation is UPSERT or DELETE. Unchanged
-rows keep their meta columns, except the file name. A file that loses all its rows is written without rows. Rows are
-changed in place, so the event-time rule, which decides between two rows of one key, is not applied. Memory: per thread
-one row group of a base file.
+The files are those that Hudi's SQL ``UPDATE`` and ``DELETE`` write. The commit's operation is UPSERT or DELETE.
+Unchanged rows keep their meta columns, except the file name. A file that loses all its rows is written without rows.
+Rows are changed in place, so the event-time rule, which decides between two rows of one key, is not applied. Memory:
+per thread one row group of a base file.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Rewrite:
     """One planned update or delete.
 
     Attributes:
-        schema: the table's columns when it was planned.
-        predicate: the condition, bound to the meta columns and `schema`, as readers see them.
+        schema: the table's columns when the statement was planned.
+        predicate: the condition on the meta columns and the columns of ``schema``, with the types that readers get.
         assignments: the new values of matching rows; if empty, matching rows are deleted.
     """
 
@@ -71,11 +71,12 @@ def rewrite(
     find: Callable[[Snapshot], Matches],
     bucket_writer: BucketWriter | None = None,
 ) -> WriteResult:
-    """Run an update or delete as one commit (steps 3 to 8).
+    """Run a planned update or delete as one commit.
 
     Args:
-        find: returns the file slices with a match; called under the lock.
-        bucket_writer: writes the new files in other processes; called under the lock. None writes them in this process.
+        find: function that returns the file slices with a matching row; called under the lock.
+        bucket_writer: function that writes the new files in other processes; called under the lock. None writes them in
+            this process.
 
     Raises:
         InvalidInputError: if a function of the assignments returns values that its column cannot hold. Nothing was
@@ -130,7 +131,7 @@ def _attempt(
 
 
 def rewrite_bucket(storage: Storage, bucket: Bucket, task: int, handles: HandleSettings) -> Iterator[WrittenFile]:
-    """Write a slice's changes to the handles' folder: a log file or the next base file; nothing if no row matches."""
+    """Write a slice's changes to ``handles.folder``, as a log file or a base file. If no row matches, write no file."""
     if handles.folder is None:
         return
     written: WrittenFile | None = None
@@ -143,7 +144,7 @@ def rewrite_bucket(storage: Storage, bucket: Bucket, task: int, handles: HandleS
 
 
 def check_columns(snapshot: Snapshot, planned_schema: pa.Schema) -> None:
-    """Refuse a plan that was made for other columns than the table has now.
+    """Refuse to run a plan if the table's columns have changed since it was made.
 
     Raises:
         WriteConflictError: if another writer has changed the table's columns.
@@ -157,10 +158,10 @@ def check_columns(snapshot: Snapshot, planned_schema: pa.Schema) -> None:
 
 
 def convert_for_readers(batch: pa.RecordBatch, bucket: Bucket, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a merge's batch with the types that readers get, and with its partition path and file name.
+    """Convert a batch of stored rows to the types that readers get, and add partition path and file name if missing.
 
     Args:
-        schema: the wanted columns, from the meta columns and the table's columns, with the types that readers get.
+        schema: the columns to return, with the types that readers get.
     """
     missing = set(schema.names).difference(batch.schema.names)
     for name, value in ((PARTITION_PATH, bucket.partition_path), (FILE_NAME, bucket.file_name)):
@@ -176,13 +177,13 @@ def reader_columns(schema: pa.Schema) -> pa.Schema:
 
 
 class _RewriteMerger:
-    """The merger of an update or delete: it changes the matching rows of one base file."""
+    """The merger of an update or delete: it changes or drops the matching rows of one file slice."""
 
     def __init__(self, change: Rewrite, bucket: Bucket, task: int, settings: HandleSettings) -> None:
         self.change, self.bucket, self.task, self.settings = change, bucket, task, settings
         self.updates = self.deletes = self.unmatched_lookups = 0
         self._readable = reader_columns(change.schema)
-        wanted = {RECORD_KEY, *columns_of(change.predicate)}  # Without a column, a batch would lose its row count.
+        wanted = {RECORD_KEY, *columns_of(change.predicate)}  # A batch needs a column to keep its row count.
         self._filtered = pa.schema([field for field in self._readable if field.name in wanted])
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:

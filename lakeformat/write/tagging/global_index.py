@@ -1,4 +1,4 @@
-"""Routing of rows for a global index, in step 4: each row goes to the files that hold its key, or to its own partition.
+"""Step 4 for global indexes: each row goes to the file that holds its key in any partition, or to its own partition.
 
 Source: Hudi's ``HoodieIndexUtils.tagGlobalLocationBackToRecords`` and ``mergeForPartitionUpdatesIfNeeded``. If a row
 changes its partition, it is deleted from the old one, merged with the stored row, and inserted into the new one.
@@ -43,9 +43,10 @@ class RoutingSettings:
 
     Attributes:
         schema: the table's columns after this write.
-        rule: the merge rule; it decides whether a newer stored row keeps its place.
-        partition_fields: the columns that make the partition path.
-        follows_input: whether a row goes to the partition that it names. If not, it goes where its key is stored.
+        rule: the merge rule; it decides whether a newer stored row prevents the move of its key.
+        partition_fields: the columns from which the partition path is made.
+        follows_input: whether a row goes to its own partition even if its key is stored in another one. If not, it goes
+            to the partition where its key is stored.
     """
 
     schema: pa.Schema
@@ -55,7 +56,12 @@ class RoutingSettings:
 
     @classmethod
     def of(cls, job: WriteJob, schema: pa.Schema, *, may_move: bool) -> RoutingSettings:
-        """Return the settings of a write to a table with this schema."""
+        """Return the settings of a write.
+
+        Args:
+            schema: the table's columns after this write.
+            may_move: whether rows may move to another partition, if the options also allow it.
+        """
         moves = may_move and job.index_settings.update_partition
         return cls(schema, job.rule, job.config.partition_fields, moves)
 
@@ -71,9 +77,9 @@ class GlobalTagger(PartitionTagger):
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
     def tag(self, rows: Mapping[str, pa.Table], report: Report) -> TaggedRows:
-        """Tag rows in the whole table, then route each row to a partition.
+        """Look up the rows' keys in all partitions, then assign each row to a partition.
 
-        If the operation does not look keys up, the rows are only divided over their own partitions.
+        If the operation looks up no keys, each row goes to its own partition.
         """
         rows, winners = combine_rows(self.job, rows, report)
         is_routed = ANY_PARTITION in rows
@@ -93,22 +99,22 @@ class GlobalTagger(PartitionTagger):
 
 
 def split_by_own_partition(rows: pa.Table) -> Mapping[str, pa.Table]:
-    """Split rows of all partitions by the partition path that they carry."""
+    """Return a mapping of partition path to the rows with this value in the partition path column."""
     return split_by_partition(rows, _partition_paths(rows))
 
 
 def route_to_partitions(
     storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, settings: RoutingSettings
 ) -> tuple[pa.Table, Mapping[str, Tagged]]:
-    """Return the rows to write, and partition path -> the locations of the rows that go there.
+    """Assign rows to partitions. Return the rows, and for each partition path the locations of the rows that go there.
 
-    Memory: a few integers a row. If a row moves and the rule compares stored rows, also their key and ordering column,
-    or all their columns if the rule combines both rows.
+    Memory: a few integers per row. If rows move and the rule compares them with the stored rows, also the key and
+    ordering column of those stored rows, or all their columns if the rule combines both rows.
 
     Args:
-        snapshot: the table.
-        rows: combined rows of all partitions, each with its partition path. Without that column no row is new.
-        tagged: exact locations in the whole table.
+        snapshot: the table's present state.
+        rows: rows of all partitions, one per key. If they have no partition path column (deletes), no row is new.
+        tagged: the exact locations of the rows' keys in the whole table.
     """
     owners = [piece.group.partition_path for piece in tagged.searched]
     has_paths = PARTITION_PATH in rows.schema.names
@@ -145,7 +151,7 @@ def _partition_paths(rows: pa.Table) -> pa.DictionaryArray:
 def _mask_movable(rows: pa.Table, settings: RoutingSettings) -> Bools:
     """Return a mask of the rows that may move to another partition.
 
-    Deletes do not move. A row does not move either if merging keeps the stored value of a partition field.
+    Deletes do not move. If merging keeps the stored value of a partition field, the row does not move either.
     """
     may: Bools = ~deleted_rows_of(rows)
     rule = settings.rule
@@ -160,10 +166,8 @@ def _mask_movable(rows: pa.Table, settings: RoutingSettings) -> Bools:
 def _drop_deleted(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
     """Drop (row, slice) pairs if the slice's log files have deleted the row.
 
-    Pairs with a slice in the row's own partition are kept.
-
-    In its own partition, the new version goes to the slice of the deleted version, so that no index finds the key in
-    two places.
+    If such a slice is in the row's own partition, and no other slice holds the row, the pair remains: the new version
+    of the row goes to the slice of the deleted version, so that no index finds the key in two slices.
     """
     if tagged.is_deleted is None:
         return tagged
@@ -180,11 +184,10 @@ def _drop_deleted(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
 def _merge_moving(
     storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, is_leaving: Bools, settings: RoutingSettings
 ) -> tuple[pa.Table, Bools]:
-    """Merge the rows that move with the stored ones. Return all rows, and a mask of the pairs that still leave their
-    file.
+    """Merge the rows that move to another partition with their stored rows.
 
-    If the stored row is newer, the row does not move: its file gets the incoming row like any other, and the merge
-    handle decides.
+    Return all rows, and a mask of the (row, slice) pairs whose rows still move. If the stored row is newer, the row
+    does not move: its slice gets the incoming row, and the merge handle keeps the stored one.
     """
     rule = settings.rule
     makes_rows = rule.makes_rows or rule.columns is not None
@@ -209,7 +212,7 @@ def _ordering_schema(schema: pa.Schema, column: str | None) -> pa.Schema:
 
 
 def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: RoutingSettings) -> pa.Table:
-    """Return the rows in all of the table's columns, with the rows at ``at`` merged with the stored ones."""
+    """Return the rows with all of the table's columns. The rows at positions ``at`` are merged with ``stored``."""
     rule, schema = settings.rule, settings.schema
     optional = pa.schema([field.with_nullable(True) for field in schema])
     whole = conform(rows, optional)
@@ -232,7 +235,7 @@ def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: Routin
 def _read_stored_rows(
     storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, is_leaving: Bools, columns: pa.Schema
 ) -> tuple[Ints, pa.Table]:
-    """Read the stored rows of the pairs that leave. Return the position of each incoming row, and the stored row."""
+    """Read the stored rows of the pairs that move. Return positions of incoming rows, and the stored row of each."""
     keys = rows.column(RECORD_KEY)
     files = np.unique(tagged.files[is_leaving]).tolist()
 
@@ -261,7 +264,7 @@ def _read_rows(
 def _group_by_partition(
     names: Sequence[str], tagged: Tagged, codes: Ints, is_leaving: Bools, new: Ints, new_codes: Ints
 ) -> Mapping[str, Tagged]:
-    """Group pairs and new rows by partition; files are numbered within their partition."""
+    """Return a mapping of partition path to its (row, slice) pairs and new rows; slices are numbered per partition."""
     slices: dict[str, list[FileSlice]] = {name: [] for name in names}
     within = np.empty(len(tagged.searched), np.int64)
     for at, piece in enumerate(tagged.searched):

@@ -1,12 +1,12 @@
-"""Checks of new keys: for other commits right before publishing (step 7), and for other partitions after it (step 8).
+"""Checks whether new keys are also in other commits, before publishing (step 7), or in other partitions (step 8).
 
 Before publishing, the checks look for keys or buckets that another commit has added since the write began. The conflict
 check by file groups does not find them, because the other commit uses other file groups.
 
-After the commit, an upsert that gives a key a second row, in another partition, logs a warning. Without a global index
-a row is identified by its key within its partition (Hudi allows a key in each partition). Such an upsert is therefore
-not an error, but it often is a mistake. To find every case, all files of the table would have to be searched. So only
-cheap cases are searched: the new keys of the batch, and tables with few, small files.
+After the commit, an upsert that has inserted a row whose key is also in another partition logs a warning. Without a
+global index, the key identifies a row only within its partition, so such an upsert is not an error, but it often is a
+mistake. To find every case, all files of the table would have to be searched. So only cheap cases are searched: the
+new keys of the batch, and tables with few, small files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["make_bucket_check", "make_commit_check", "make_new_file_check", "war
 
 
 def make_commit_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck | None:
-    """Return the check for new keys or buckets that another writer may also have added; None if none is necessary."""
+    """Return the check that no other commit has added the same keys or buckets; None if the write needs no check."""
     if job.index_settings.has_buckets:
         return make_bucket_check(FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.opened_at is None)
     if not job.needs_tagging or job.operation is Operation.DELETE:
@@ -49,7 +49,7 @@ def make_commit_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewK
 
 
 def make_bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
-    """Return a check that no other commit opened one of these buckets.
+    """Return a check that no other commit has created one of the buckets to which these file groups belong.
 
     Source: Hudi's ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``.
     """
@@ -88,10 +88,10 @@ def _make_new_key_check(storage: Storage, plan: BucketPlan, *, is_global: bool) 
 
 
 def make_new_file_check(storage: Storage, written: Sequence[WrittenFile]) -> NewKeyCheck:
-    """Return the check of `_make_new_key_check` for files that are written already; it reads them one by one.
+    """Return a check that no other commit inserted a key of these new files. The check reads the keys from the files.
 
-    Memory: the keys of one written file. A key that was in two file groups before is also taken for a conflict. That is
-    rare, and running the write again is always right.
+    Memory: the keys of one file. A key that was in two file groups before also counts as a conflict. That is rare, and
+    running the write again is always correct.
     """
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
@@ -108,7 +108,7 @@ def make_new_file_check(storage: Storage, written: Sequence[WrittenFile]) -> New
 
 
 def _refuse_shared_keys(storage: Storage, keys: pa.ChunkedArray, time: str, stats: Iterable[WriteStat]) -> None:
-    """Raise `WriteConflictError` if a file of this commit holds one of our new keys."""
+    """Raise `WriteConflictError` if a file of the other commit ``time`` holds one of this write's keys."""
     written = [stat for stat in stats if stat.path and stat.num_writes]
     files = [stat.base_file for stat in written if not _log_file_of(stat)]
     with ThreadPoolExecutor(1) as pool:
@@ -133,13 +133,15 @@ def _log_file_of(stat: WriteStat) -> LogFile | None:
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _INDEXES: Final = frozenset({"AUTO", "BLOOM", "SIMPLE"})
-#: Limits of a table that is searched: number of base files, and their bytes in all.
+#: Maximum number of base files, and maximum of their total bytes, of a table in which moved keys are searched.
 _FILES, _BYTES = 32, 64 << 20
-#: Limits of the new keys that are searched: per partition, and per batch.
+#: Maximum number of new keys of a partition that are searched in the files of other partitions.
 _KEYS: Final = 1_000
+#: Maximum number of new keys of a batch that are compared with each other.
 _BATCH_KEYS: Final = 100_000
-#: Table -> number of this process's writes that were searched. From `_MAX_CHECKS` on, writes are not searched.
+#: For each table location, the number of this process's writes that were searched for moved keys.
 _CHECK_COUNTS: Final[dict[str, int]] = {}
+#: Maximum number of writes per table that are searched for moved keys.
 _MAX_CHECKS: Final = 10
 _MAX_TABLES: Final = 10_000
 
@@ -159,7 +161,7 @@ def warn_of_moved_keys(storage: Storage, job: WriteJob, plan: BucketPlan, snapsh
     if len(_CHECK_COUNTS) >= _MAX_TABLES:
         _CHECK_COUNTS.clear()
     _CHECK_COUNTS[storage.location] = checks + 1
-    with suppress(LakeformatError, OSError):  # The write is done; the next read reports a broken file.
+    with suppress(LakeformatError, OSError):  # The commit is complete, so it must not fail here.
         found = _find_moved_key_in_batch(plan) or _find_moved_key_in_files(storage, plan, snapshot)
         if found is not None:
             _CHECK_COUNTS[storage.location] = _MAX_CHECKS
@@ -176,7 +178,7 @@ def warn_of_moved_keys(storage: Storage, job: WriteJob, plan: BucketPlan, snapsh
 
 
 def _find_moved_key_in_batch(plan: BucketPlan) -> tuple[str, str, str] | None:
-    """Return a new key that the batch has in two partitions, with both partitions; None if there is none."""
+    """Find a new key that the batch has in two partitions. Return the key and both partition paths, or None."""
     paths = [path for path, new in plan.new.items() if len(new)]
     if len(paths) < 2 or sum(len(plan.new[path]) for path in paths) > _BATCH_KEYS:
         return None
@@ -197,7 +199,7 @@ def _find_moved_key_in_batch(plan: BucketPlan) -> tuple[str, str, str] | None:
 
 
 def _find_moved_key_in_files(storage: Storage, plan: BucketPlan, snapshot: Snapshot) -> tuple[str, str, str] | None:
-    """Return a new key that a base file of another partition holds, with both partitions; None if there is none."""
+    """Find a new key that is in a base file of another partition. Return the key and both partition paths, or None."""
     if snapshot.live.count > _FILES or snapshot.live.size_bytes > _BYTES:
         return None
     bases = [piece.base for piece in snapshot.each_slice() if piece.base is not None]

@@ -1,4 +1,4 @@
-"""Steps 4 and 5 of a write together: tag the rows, then put them into buckets."""
+"""Steps 4 and 5 of a write in one function: tag the rows, then assign them to buckets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["check_new_partitions", "make_tagger", "plan_buckets"]
 def make_tagger(
     storage: Storage, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, insert_filter: InsertFilter | None
 ) -> Tagger:
-    """Return the tagger that the job's index needs; arguments as in `plan_buckets`."""
+    """Return the tagger for the job's index. The arguments are those of `plan_buckets`."""
     if job.prepare.is_global:
         return GlobalTagger(storage, job, snapshot, insert_filter, schema)
     return PartitionTagger(storage, job, snapshot, insert_filter)
@@ -41,14 +41,14 @@ def plan_buckets(
     *,
     insert_filter: InsertFilter | None = None,
 ) -> BucketPlan:
-    """Decide which file group each row goes to.
+    """Look up the keys of the rows, and decide which file group each row goes to.
 
     Args:
-        rows: partition path -> prepared rows, not combined.
-        snapshot: the table.
+        rows: for each partition path, its prepared rows; a key may occur several times.
+        snapshot: the table's present state.
         schema: the table's columns after this write.
-        report: takes the counts and seconds of each step.
-        insert_filter: returns a mask of the rows that may be inserted; None allows all rows.
+        report: the report to which the counts and seconds of each step are added.
+        insert_filter: function that returns a mask of the rows that may be inserted; None allows all rows.
 
     Raises:
         DuplicateKeyError: if the job's duplicate policy refuses a key.
@@ -78,10 +78,10 @@ def check_new_partitions(
     """Refuse new partitions whose folders lie in another partition's folder, or contain one.
 
     Args:
-        written: files that tasks have written already.
+        written: files that tasks have already written.
 
     Raises:
-        InvalidInputError: names the two folders; see `check_new_folders`.
+        InvalidInputError: if there is such a partition; the message names the two folders.
     """
     opened = {bucket.partition_path for bucket in buckets if bucket.opened_at is None}
     check_new_folders(storage, snapshot, opened.union(file.stat.partition_path for file in written))

@@ -1,8 +1,8 @@
 """Step 4 of a shuffled write, in tasks: look up a partition's staged keys in some of its file slices.
 
-A unit holds one block of keys (`_BLOCK_BYTES`) in memory with what tagging needs for the block, whatever the size of
-the table or the input. It also holds the keys of log files that may have keys which the base file lacks. The key
-columns of the files are read once per block.
+The keys are looked up in blocks of `_BLOCK_BYTES`. Memory: one block with its lookup results, whatever the size of the
+table or the input, and the keys of log files that may hold keys which the base file lacks. The key columns of the files
+are read once per block.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ __all__ = ["TagFile", "read_hits", "tag_unit"]
 
 Ints = npt.NDArray[np.int64]
 
-#: Size of a block of keys that are tagged together, in bytes of text.
+#: Maximum bytes of a block of keys that are looked up together.
 _BLOCK_BYTES: Final = 64 << 20
 _SCHEMA: Final = pa.schema([("row", pa.int64()), ("file", pa.int64())])
 
 
 @dataclass(frozen=True)
 class _KeyRun:
-    """Consecutive keys of one stage file. ``first`` is the position of the first key among the partition's rows in that
-    file.
+    """Consecutive record keys of one partition in one stage file.
+
+    Attributes:
+        stage: number of the stage file.
+        first: position of the first key among the partition's rows in the stage file.
     """
 
     stage: int
@@ -48,12 +51,12 @@ class _KeyRun:
 
 @dataclass(frozen=True)
 class TagFile:
-    """The part of one unit's tag file that points into one stage file.
+    """The record batches of one tag file that locate rows of one stage file.
 
     Attributes:
         path: path of the tag file.
-        partition_path: partition of the base files.
-        batches: the numbers of the tag file's record batches that point into the stage file.
+        partition_path: partition path of the file slices that hold the rows.
+        batches: the numbers of these record batches in the tag file.
     """
 
     path: str
@@ -69,12 +72,12 @@ def tag_unit(
     path: str,
     pool: Executor,
 ) -> TagResult:
-    """Look up the unit's staged keys in its files.
+    """Look up the unit's staged keys in its file slices, and write the locations to a tag file.
 
     Args:
         staged: all stage files of the write. A row is identified by the number of its stage file and its position
             there.
-        path: where to write the tag file. No file is written if no key is found.
+        path: path of the tag file to write. No file is written if no key is found.
     """
     with ExitStack() as stack:
         collector = _TagCollector(storage, unit, path, stack)
@@ -105,7 +108,7 @@ def _read_blocks(storage: Storage, source: str, staged: Sequence[StagedTask]) ->
 
 @dataclass
 class _TagCollector:
-    """A collector of the tagging results of a unit's blocks."""
+    """The state of one unit's key lookup: it counts the rows that each block finds, and writes them to the tag file."""
 
     storage: Storage
     unit: TagUnit
@@ -124,7 +127,7 @@ class _TagCollector:
         self.hits = np.zeros(len(self.unit.slices), np.int64)
 
     def add(self, block: Sequence[_KeyRun], settings: TagSettings, pool: Executor) -> None:
-        """Tag one block and write the rows that were found, one stage file after the other."""
+        """Look up one block of keys. Write the (row, slice) pairs that were found, one record batch per stage file."""
         keys = pa.concat_arrays([piece.keys for piece in block])
         rows, files = _locate(self.storage, self.unit, keys, settings, pool, self.counts)
         self.hits += np.bincount(files, minlength=len(self.hits))
@@ -142,8 +145,9 @@ class _TagCollector:
         self.rows += len(keys)
 
     def _sample(self, keys: pa.Array, is_hit: npt.NDArray[np.bool_]) -> None:
-        """Sample every n-th key. All units of a partition read the same keys in the same order, so they sample the same
-        keys.
+        """Sample every n-th key, where n is ``sample_step``.
+
+        All units of a partition read the same keys in the same order, so they sample the same keys.
         """
         step = self.unit.sample_step
         if not step:
@@ -178,8 +182,9 @@ class _TagCollector:
 def _locate(
     storage: Storage, unit: TagUnit, keys: pa.Array, settings: TagSettings, pool: Executor, counts: TagCounts
 ) -> tuple[Ints, Ints]:
-    """Return (row, slice) pairs, ascending by row. Several stage files may hold the same key; the index looks it up
-    once.
+    """Look up the keys in the unit's slices. Return the (row, slice) pairs that were found, ascending by row.
+
+    A key that several rows have is looked up once.
     """
     nothing = np.empty(0, np.int64)
     if not unit.slices:
@@ -198,7 +203,12 @@ def _locate(
 
 
 def _expand_to_rows(codes: npt.NDArray[np.int32], distinct: int, keys: Ints, files: Ints) -> tuple[Ints, Ints]:
-    """Turn pairs of distinct keys into pairs of all rows that have these keys."""
+    """Convert (distinct key, slice) pairs to (row, slice) pairs of all rows that have these keys.
+
+    Args:
+        codes: for each row, the number of its key among the distinct keys.
+        distinct: number of distinct keys.
+    """
     order = np.argsort(codes, kind="stable").astype(np.int64)
     times = np.bincount(codes, minlength=distinct)
     first = np.cumsum(times) - times
@@ -208,7 +218,10 @@ def _expand_to_rows(codes: npt.NDArray[np.int32], distinct: int, keys: Ints, fil
 
 
 def read_hits(storage: Storage, tags: Sequence[TagFile]) -> Mapping[str, tuple[Ints, Ints]]:
-    """Read one stage file's tags: partition of the base files -> (row, file) pairs, ascending by row."""
+    """Read the locations of one stage file's rows from its tag files.
+
+    Return a mapping of the slices' partition path to (row, slice) pairs, ascending by row.
+    """
     found: dict[str, list[pa.RecordBatch]] = {}
     for tag in tags:
         with storage.open_input(tag.path) as source:

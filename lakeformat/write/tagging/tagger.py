@@ -1,8 +1,8 @@
 """The tagger of a write: combine the rows of each partition, then find the file groups of their keys.
 
 Source: Hudi's ``HoodieIndex.tagLocation``. `lakeformat.write.tagging.global_index` has the tagger of global indexes.
-Insert's duplicate policy is applied here, too (Hudi: ``DataSourceUtils.resolveDuplicates``). Memory: the keys of the
-input.
+The duplicate policy of an insert is applied here, too (Hudi: ``DataSourceUtils.resolveDuplicates``). Memory: the keys
+of the input.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def refuse_repeated_keys(rows: Mapping[str, pa.Table]) -> None:
     """Refuse a batch that holds a key twice in one partition.
 
     Args:
-        rows: partition path -> prepared rows.
+        rows: for each partition path, its prepared rows.
 
     Raises:
-        DuplicateKeyError: names such a key.
+        DuplicateKeyError: if a partition has a key twice; the message names the key.
     """
     for partition, table in rows.items():
         repeated = find_repeated_keys(table.column(RECORD_KEY))
@@ -67,17 +67,18 @@ def refuse_repeated_keys(rows: Mapping[str, pa.Table]) -> None:
 
 
 def drop_stored_rows(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *, fail: bool) -> dict[str, Tagged]:
-    """Drop rows whose keys are stored.
+    """Drop the locations of rows whose keys are stored, so that an insert does not write these rows.
 
-    If log files have deleted the stored version, the key is not stored, and its row goes to the slice of that version.
+    If log files have deleted the stored version, the key does not count as stored, and its new row goes to the slice of
+    the deleted version.
 
     Args:
-        rows: partition path -> prepared rows.
-        tagged: exact locations of all rows.
+        rows: for each partition path, its prepared rows.
+        tagged: for each partition path, the exact locations of its rows.
         fail: whether a stored key raises an error. If not, its row is dropped.
 
     Raises:
-        DuplicateKeyError: names a key that is stored.
+        DuplicateKeyError: if ``fail`` and a key is stored; the message names the key.
     """
     stored = {path: keys for path, found in tagged.items() if len(keys := find_stored_keys(found))}
     if fail and stored:
@@ -97,7 +98,7 @@ def find_stored_keys(tagged: Tagged) -> Ints:
 
 
 def _drop_keys(tagged: Tagged, stored: Ints) -> Tagged:
-    """Return the location without the pairs of the stored keys. Each other key keeps one pair."""
+    """Return the locations without the (row, slice) pairs of stored keys, and with one pair of each other key."""
     kept_pairs = np.flatnonzero(~np.isin(tagged.keys, stored))
     kept_pairs = kept_pairs[np.unique(tagged.keys[kept_pairs], return_index=True)[1]]
     kept_gone = None if tagged.is_deleted is None else tagged.is_deleted[kept_pairs]
@@ -110,18 +111,18 @@ def _partition_text(partition: str) -> str:
     return "" if partition == ANY_PARTITION else f" in partition {partition!r}"
 
 
-#: A function that returns a mask of the rows that may be inserted.
+#: A function that takes rows and returns a mask of those that may be inserted.
 InsertFilter: TypeAlias = Callable[[pa.Table], npt.NDArray[np.bool_]]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class TaggedRows:
-    """Combined rows and the locations of their keys.
+    """Rows and the locations of their keys.
 
     Attributes:
-        rows: partition path -> combined rows.
-        tagged: partition path -> their locations; positions are those of ``rows``.
+        rows: for each partition path, its rows; rows that another row has replaced may be among them.
+        tagged: for each partition path, the locations of the remaining rows, by their positions in ``rows``.
     """
 
     rows: Mapping[str, pa.Table]
@@ -129,7 +130,7 @@ class TaggedRows:
 
 
 class Tagger(Protocol):
-    """Step 4 of a write. The index decides which tagger a write uses."""
+    """The interface of step 4 of a write. The index decides which tagger a write uses."""
 
     def tag(self, rows: Mapping[str, pa.Table], report: Report) -> TaggedRows:
         """Combine prepared rows, given by partition path, and find the file groups of their keys.
@@ -149,7 +150,7 @@ class PartitionTagger:
     insert_filter: InsertFilter | None = None
 
     def tag(self, rows: Mapping[str, pa.Table], report: Report) -> TaggedRows:
-        """Tag each partition's rows. Rows without a partition (deletes) are looked up in every partition."""
+        """Look up each partition's rows in that partition, and rows without partition (deletes) in every partition."""
         rows, winners = combine_rows(self.job, rows, report)
         rows = _copy_to_all_partitions(rows, self.snapshot)
         winners = _copy_to_all_partitions(winners, self.snapshot)
@@ -164,9 +165,9 @@ def locate_rows(
     """Find the files of all keys. Apply the duplicate policy and the filter of insertable rows.
 
     Args:
-        rows: partition path -> combined rows.
-        winners: partition path -> the positions of the rows that remain; None is all.
-        counted: takes the counts of the step.
+        rows: for each partition path, its rows.
+        winners: for each partition path, the positions of the rows that remain after combining; None for all rows.
+        counted: the mapping to which the counts of the step are added.
     """
     job = tagger.job
     keyed = {path: _key_column(table, winners[path]) for path, table in rows.items()}
@@ -188,9 +189,10 @@ def locate_rows(
 def combine_rows(
     job: WriteJob, rows: Mapping[str, pa.Table], report: Report
 ) -> tuple[Mapping[str, pa.Table], Mapping[str, Ints | None]]:
-    """Combine rows of the same key. Return the rows, and the positions of those that remain per partition; None is all.
+    """Combine rows with the same key in each partition.
 
-    If the rule only chooses a row, the rows are not copied. If it makes a row of several, new rows are returned.
+    If the rule only chooses one of the rows, nothing is copied: return all rows, and the positions of the chosen rows.
+    If the rule makes one row of several, return the new rows, with None for the positions.
     """
     rule = job.prepare.rule
     with report.step("combine") as counted:
@@ -209,12 +211,12 @@ def _key_column(rows: pa.Table, winners: Ints | None) -> pa.Table:
 
 
 def _restore_positions(tagged: Tagged, winners: Ints | None) -> Tagged:
-    """Turn positions among the rows that remain into positions among all rows."""
+    """Convert positions among the rows that remain after combining to positions among all rows."""
     return tagged if winners is None else replace(tagged, keys=winners[tagged.keys], new=winners[tagged.new])
 
 
 def _copy_to_all_partitions(rows: Mapping[str, T], snapshot: Snapshot) -> Mapping[str, T]:
-    """Copy the entry of rows without a partition (deletes) to every partition."""
+    """Return the mapping. If its rows have no partition path (deletes), every partition gets them."""
     if ANY_PARTITION not in rows:
         return rows
     return dict.fromkeys(snapshot.slices, rows[ANY_PARTITION])

@@ -2,8 +2,8 @@
 
 File sizes: a sample of the rows is encoded and measured. Hudi takes ``averageBytesPerRecord`` from earlier commits, or
 ``hoodie.copyonwrite.record.size.estimate``. Neither fits rows that are wider or narrower than the earlier ones. Here
-the writer of base files writes a run of the new rows into memory, with the meta columns, filter, footer, codec and
-dictionaries of a real file. Memory: the rows of half a row group, and the same rows encoded.
+the writer of base files writes a sample of the new rows to memory, with the meta columns, bloom filter, footer, codec
+and dictionaries of a real file. Memory: the rows of half a row group, and the same rows encoded.
 
 Log files (Hudi: ``BaseSparkDeltaCommitActionExecutor``): rows for a file slice are appended to it; new rows open file
 groups with a base file. New rows may also go into a small slice without log files. Then its base file is rewritten, so
@@ -72,11 +72,11 @@ class FileSizing:
     """The target sizes of files.
 
     Attributes:
-        row_bytes: measured bytes of one more row.
-        max_file_bytes: the size limit of a file.
-        small_file_bytes: smaller files take inserts.
+        row_bytes: bytes that one more row adds to a file.
+        max_file_bytes: maximum size of a file.
+        small_file_bytes: existing files of fewer bytes take inserts.
         empty_bytes: bytes of a file without rows: footer and schema.
-        rows_per_new_file: a fixed number of rows for new files, if the user sets one.
+        rows_per_new_file: the number of rows of each new file, if the user sets it; None derives it from the sizes.
     """
 
     row_bytes: float
@@ -91,13 +91,13 @@ class FileSizing:
 
     @property
     def rows_of_new_file(self) -> int:
-        """Return how many rows a new file takes: at least one, even if a row is larger than a file may be."""
+        """Return how many rows go into a new file: at least one, even if a row is larger than a file may be."""
         return self.rows_per_new_file or max(1, self.rows_that_fit(self.empty_bytes))
 
 
 @dataclass(frozen=True, slots=True)
 class InsertShare:
-    """Some inserts for one file: a small one, or a new one (``small`` is None)."""
+    """A number of inserts that go into one file: an existing small file, or a new file if ``small`` is None."""
 
     small: SmallFile | None
     rows: int
@@ -105,14 +105,14 @@ class InsertShare:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """The place where a bucket's rows are appended: the next log file of a file slice, or the first of a new slice.
+    """The log file to which a bucket's rows are appended: the next one of a file slice, or the first of a new slice.
 
     Attributes:
         named_after: the instant in the log file's name; None for the commit's instant.
         version: the version number in the log file's name.
         opened_at: the instant that opened the slice; None if this commit opens it.
         file_slice: the slice; None if this commit opens it.
-        merging: how the slice's files are merged into rows; None if the write does not read stored rows.
+        merging: the rules by which readers merge the slice's files; None if the write does not read stored rows.
         deleting_logs: the slice's log files that may delete rows.
         is_compacting: whether a pending compaction will write the slice's base file.
     """
@@ -151,27 +151,27 @@ class BucketLoad(Protocol):
 
     @property
     def opened_at(self) -> str | None:
-        """Return the instant that opened the slice which takes the rows; None for a new file group."""
+        """Return the instant that opened the file slice to which the rows go; None for a new file group."""
 
     @property
     def updates(self) -> int:
-        """Return the number of rows that may be in the base file."""
+        """Return the number of rows whose keys may be in the base file."""
 
     @property
     def inserts(self) -> int:
-        """Return the number of rows that no file holds."""
+        """Return the number of rows whose keys are in no file."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Work for one file group.
+    """The rows that a write brings to one file group.
 
     Attributes:
         base: base file of the slice that takes the rows; None for a slice without one, and for a new file group.
-        rows: positions of its rows among the partition's rows; the first ``lookups`` rows may be in the base file.
-        lookups: the number of rows that may be in the base file.
+        rows: positions of its rows among the partition's rows. The rows that may be in the base file come first.
+        lookups: the number of rows whose keys may be in the base file.
         moved_rows: the number of rows that move to another partition; they come first, and are deletes in this bucket.
-        log_place: where the rows are appended; None writes a base file.
+        log_place: the log file to which the rows are appended; None if they go into a base file.
         base_rows: for each of the first ``lookups`` rows its row number in the base file, -1 if unknown; None if no
             number is known.
     """
@@ -187,29 +187,27 @@ class Bucket:
 
     @property
     def opened_at(self) -> str | None:
-        """Return the instant that opened the slice which takes the rows; None for a new file group."""
+        """Return the instant that opened the file slice to which the rows go; None for a new file group."""
         return opening_instant(self.base, self.log_place)
 
     @property
     def file_name(self) -> str:
-        """Return what the meta column for file names holds in stored rows of the slice: the base file's name, else the
-        file id.
-        """
+        """Return the value of the file name meta column in stored rows: the base file's name, or else the file id."""
         return str(self.base.name) if self.base is not None else self.file_id
 
     @property
     def updates(self) -> int:
-        """Return the number of rows that may be in the base file."""
+        """Return the number of rows whose keys may be in the base file."""
         return self.lookups
 
     @property
     def inserts(self) -> int:
-        """Return the number of rows that no file holds."""
+        """Return the number of rows whose keys are in no file."""
         return len(self.rows) - self.lookups
 
 
 def opening_instant(base: BaseFile | None, log_place: LogPlace | None) -> str | None:
-    """Return the instant that opened the slice which a bucket goes into; None if the bucket opens the slice."""
+    """Return the instant that opened the file slice of a bucket; None if the bucket opens the slice itself."""
     if log_place is not None:
         return log_place.opened_at
     return base.name.instant_time if base is not None else None
@@ -227,7 +225,7 @@ def spread_inserts(rows: int, small_files: Sequence[SmallFile], sizing: FileSizi
 
 
 def split_evenly(rows: int, most: int) -> list[int]:
-    """Return parts of nearly equal size that add up to ``rows``; no part exceeds ``most``."""
+    """Divide a number of rows into nearly equal numbers. None of the returned numbers exceeds ``most``."""
     parts = -(-rows // most)
     return [rows // parts + (part < rows % parts) for part in range(parts)]
 
@@ -244,15 +242,15 @@ def assign_to_files(
     is_leaving: npt.NDArray[np.bool_] | None = None,
     base_rows: Ints | None = None,
 ) -> tuple[Bucket, ...]:
-    """Make one bucket per file that holds keys; small files also take inserts. Make buckets of new files for the other
-    inserts.
+    """Return the buckets of one partition: one per existing file that takes rows, and one per new file.
 
     Args:
-        located: (row, file) pairs from tagging.
-        new: rows that no file holds, in key order. Each file gets consecutive rows, so that key ranges stay narrow.
+        located: positions of rows, and for each of them the position of a file that may hold its key.
+        new: rows that no file holds, in key order. They fill small files first, then new files. Each file gets
+            consecutive rows, so that key ranges stay narrow.
         closed_groups: file groups that take no inserts.
-        is_leaving: for each pair whether the row moves to another partition; None if no row moves.
-        base_rows: for each pair the number of the row in the base file; see `Tagged`.
+        is_leaving: for each pair in ``located``, whether the row moves to another partition; None if no row moves.
+        base_rows: for each pair the row number in the base file, -1 if unknown; None if no number is known.
     """
     rows, owners = located
     if is_leaving is None:
@@ -302,11 +300,12 @@ def assign_to_buckets(
     new_buckets: Ints,
     next_file_id: Callable[[], str],
 ) -> tuple[Bucket, ...]:
-    """Make the buckets of a table with a bucket index (Hudi: ``SparkBucketIndexPartitioner``). File sizes are not used.
+    """Return the buckets of one partition by the rows' bucket numbers (Hudi: ``SparkBucketIndexPartitioner``).
 
     Args:
         files: the live slices, at most one per bucket.
-        located, new: as for `assign_to_files`.
+        located: positions of rows, and for each of them the position of a file that may hold its key.
+        new: positions of the rows that no file holds.
         new_buckets: the bucket number of each new row.
     """
     file_at = {bucket_of(piece.group.file_id): at for at, piece in enumerate(files)}
@@ -329,21 +328,21 @@ def assign_to_buckets(
 
 
 def _group_by_owner(rows: Ints, owners: Ints) -> dict[int, Ints]:
-    """Group the rows: owner -> its rows, in order."""
+    """Return a mapping of each owner (a file or bucket number) to its rows, in their given order."""
     order = np.argsort(owners, kind="stable")
     known, starts = np.unique(owners[order], return_index=True)
     return dict(zip(known.tolist(), np.split(rows[order], starts[1:]), strict=True)) if len(rows) else {}
 
 
-#: Bits that make the first digit of an id one of a, b, e and f.
+#: Bits set in the hash of a file id, so that its first hexadecimal digit is a letter (a, b, e or f).
 _LETTER_FIRST: Final = 0xA << 124
 
 
 def derive_file_id(write_id: str, task: int, index: int) -> str:
-    """Return the same file id for the same work, so that a repeated task uses the same file names.
+    """Return a file id that depends only on the arguments, so that a repeated task writes to the same file groups.
 
-    The id begins with a letter. If it began with eight digits, it would name a bucket's file
-    (`lakeformat.index.bucket.bucket_of`).
+    The id begins with a letter. If it began with eight digits, `lakeformat.index.bucket.bucket_of` would read them as
+    the number of a bucket.
 
     >>> derive_file_id("w", 0, 1) == derive_file_id("w", 0, 1)
     True
@@ -353,20 +352,20 @@ def derive_file_id(write_id: str, task: int, index: int) -> str:
 
 
 _NAME: Final = BaseFileName("00000000-0000-0000-0000-000000000000-0", "0-0-0", "20000101000000000")
-#: Number of runs measured if runs are short; the widest run counts.
+#: Number of samples to encode if a sample has fewer rows than the maximum. The largest measured row size is used.
 _RUNS: Final = 3
-#: Most rows in a measured run; more rows hardly change the result.
+#: Maximum number of rows in an encoded sample; more rows hardly change the result.
 _MOST_ROWS: Final = ROW_GROUP_ROWS // 2
-#: Least rows in a measured run; a shorter run does not represent the other rows.
+#: Minimum number of rows in an encoded sample; a shorter sample does not represent the other rows.
 _LEAST_ROWS: Final = 64
-#: Upper bound of the bytes of a row's meta columns, filter and levels, without the key.
+#: Upper bound of the bytes that a row adds to a file besides its columns: meta columns, bloom filter, Parquet levels.
 _META_BYTES: Final = 128
 #: Upper bound of the bytes of a column's footer entries.
 _COLUMN_BYTES: Final = 1024
 
 
 def file_sizing(options: Options, row_bytes: float, empty_bytes: int = 0) -> FileSizing:
-    """Return the target sizes by which inserts are divided over files.
+    """Return the target file sizes from the options and the measured sizes.
 
     Args:
         row_bytes: bytes of one more row in a file.
@@ -380,8 +379,9 @@ def file_sizing(options: Options, row_bytes: float, empty_bytes: int = 0) -> Fil
 
 
 def encoded_bytes(rows: pa.Table, files: FileSettings) -> int:
-    """Return the size in bytes of a base file with exactly these prepared rows. Columns that the rows lack are null,
-    even required ones.
+    """Return the size in bytes of a base file with exactly these prepared rows.
+
+    Columns that the rows lack are filled with nulls, even required columns.
     """
     files = replace(files, schema=pa.schema([field.with_nullable(True) for field in files.schema]))
     sink = pa.BufferOutputStream()
@@ -393,13 +393,13 @@ def encoded_bytes(rows: pa.Table, files: FileSettings) -> int:
 
 
 def max_encoded_bytes(rows: pa.Table, count: int, columns: int) -> float:
-    """Return an upper bound of the bytes that ``count`` of these rows take in a file, without encoding them."""
+    """Estimate, without encoding, the maximum size of a file with ``count`` of these rows and ``columns`` columns."""
     share = count / max(rows.num_rows, 1)
     return float(2 * rows.nbytes * share + _META_BYTES * count + _COLUMN_BYTES * columns)
 
 
 def measure_row_bytes(rows: pa.Table, new: npt.NDArray[np.int64], files: FileSettings) -> float:
-    """Return the bytes of one more row in a file of the target size, without the constant bytes of a file.
+    """Return the average bytes that one row adds to a file of the target size; footer and schema are not counted.
 
     Savings by dictionaries and codecs depend on the number of rows. So as many rows are encoded as a file will hold,
     but at most half a row group.
@@ -422,19 +422,18 @@ def measure_row_bytes(rows: pa.Table, new: npt.NDArray[np.int64], files: FileSet
         run = min(max(fitting, _LEAST_ROWS), most)
 
 
-#: Limit, in bytes, for the remaining rows of a task that are packed with the remaining rows of other tasks. Only the
-#: driver packs them, so it must not get many rows.
+#: Maximum bytes of the last rows of a partition that a task sends to the driver instead of writing a small file. The
+#: driver gets such rows from every task, so the limit is low.
 _DRIVER_BYTES: Final = 8 << 20
 
 
 def tail_bytes(job: WriteJob, *, tasks: bool) -> int:
-    """Return the limit for remaining rows, in bytes of Arrow. Smaller remainders are packed when the write is
-    published.
+    """Return the size in Arrow bytes below which a direct write leaves the last rows of a partition to the driver.
 
-    If a layout has ordered the rows, or if a single task writes and the operation is not ``insert``, the limit is 0:
-    the remainder becomes a file. An ``insert`` fills the table's small files, so its limit is
-    ``hoodie.parquet.small.file.limit``. Other operations can only pack remainders of several tasks; their limit is the
-    same option, but at most 8 MiB.
+    The driver packs these rows into files when the write is published. If the limit is 0, a task writes its last rows
+    to a file of its own. The limit is 0 if a layout has ordered the rows, or if a single task writes and the operation
+    is not ``insert``. An ``insert`` fills the table's small files, so its limit is ``hoodie.parquet.small.file.limit``.
+    Other operations can only pack the last rows of several tasks; their limit is the same option, but at most 8 MiB.
 
     Args:
         tasks: whether several tasks write the rows.
@@ -447,11 +446,12 @@ def tail_bytes(job: WriteJob, *, tasks: bool) -> int:
     return min(small, _DRIVER_BYTES) if tasks else 0
 
 
-#: Default of Hudi's ``hoodie.merge.small.file.group.candidates.limit``: base files of a partition that take new rows.
+#: Maximum number of base files of a partition that take new rows if other rows are appended to log files: the default
+#: of Hudi's ``hoodie.merge.small.file.group.candidates.limit``.
 _FILES_TO_FILL: Final = 1
-#: A base file up to this many bytes is rewritten for any new row. A larger one is rewritten if it has at most `_GROWTH`
-#: times the bytes of the new rows.
+#: A base file of fewer bytes may be rewritten to add any number of new rows.
 _ALWAYS_SMALL: Final = 1 << 20
+#: A larger base file may be rewritten only if it has fewer than this many times the bytes of the new rows.
 _GROWTH: Final = 16
 
 
@@ -462,22 +462,22 @@ def log_name(place: LogPlace, file_id: str, instant_time: str, write_token: str)
 
 @dataclass(frozen=True)
 class AppendRules:
-    """How one write treats the slices of a table.
+    """The rules by which one write appends rows to log files or rewrites base files.
 
     Attributes:
         takes_logs: whether the table takes log files at all.
         has_buckets: whether a bucket index decides the file group.
         opens_logs: whether new file groups begin with a log file.
         by_commit: whether log files are named by the commit that writes them, as from table version 8 on.
-        compaction_instants: file groups for which a pending compaction has opened a new slice -> the compaction's
-            instant.
+        compaction_instants: for each file group in a pending compaction, the instant of the compaction, which has
+            opened a new slice.
         reads_stored: whether stored rows are read before anything is appended.
-        orders_versions: whether an ordering column decides between versions, so that an old version may outlive its
-            delete.
+        orders_versions: whether readers choose between the versions of a row by an ordering column. If so, a deleted
+            version may win over a later one.
         fills_nulls: whether readers fill nulls of the newer version from the older one, even if the older one was
             deleted.
-        upserting: paths of log files that delete nothing, according to their commits.
-        merging_of: returns how a slice's files are merged into rows.
+        upserting: paths of log files whose commits have recorded no deletes in them.
+        merging_of: function that returns the rules by which readers merge the files of a slice.
     """
 
     takes_logs: bool = False
@@ -494,13 +494,13 @@ class AppendRules:
     def closed_groups(
         self, slices: Sequence[FileSlice], small_bytes: int, added_bytes: float
     ) -> frozenset[FileGroupId]:
-        """Return the slices that take no new rows.
+        """Return the file groups that take no new rows.
 
-        At most `_FILES_TO_FILL` small slices without log files take new rows; all other slices are closed. If nothing
-        is appended, or the table has a bucket index, no slice is closed.
+        At most `_FILES_TO_FILL` small slices without log files take new rows; the file groups of all other slices are
+        returned. If the table takes no log files, or has a bucket index, no file group is returned.
 
         Args:
-            small_bytes: smaller base files may take new rows.
+            small_bytes: base files of fewer bytes may take new rows.
             added_bytes: estimated bytes of the new rows. A base file that is many times larger is not rewritten for
                 them.
         """
@@ -513,7 +513,7 @@ class AppendRules:
         return frozenset({each.group for each in slices} - {each.group for each in small[:_FILES_TO_FILL]})
 
     def place_buckets(self, buckets: Iterable[Bucket], slices: Sequence[FileSlice]) -> tuple[Bucket, ...]:
-        """Return the buckets of one partition; those that append rows have the place of their log file."""
+        """Return the buckets of one partition, with ``log_place`` set in each bucket whose rows are appended."""
         if not self.takes_logs:
             return tuple(buckets)
         of_group = {each.group.file_id: each for each in slices}
@@ -525,14 +525,19 @@ class AppendRules:
         return replace(bucket, log_place=self.place(piece))
 
     def appends_to(self, piece: FileSlice, *, inserts: int) -> bool:
-        """Tell whether rows for a slice are appended to it.
+        """Tell whether a bucket's rows are appended to a log file of the slice. If not, its base file is rewritten.
 
-        If not, the slice has no log files, and its base file is rewritten.
+        Args:
+            inserts: number of new rows in the bucket.
         """
         return self.takes_logs and (self.has_buckets or not inserts or bool(piece.logs))
 
     def place(self, piece: FileSlice | None) -> LogPlace:
-        """Return the place of the slice's next log file; for a new file group (None) the place of its first."""
+        """Return the next log file to write for a slice, or the first one of a new file group.
+
+        Args:
+            piece: the slice; None for a new file group.
+        """
         if piece is None:
             return LogPlace()
         compacting = self.compaction_instants.get(piece.group, "")

@@ -46,13 +46,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BucketPlan:
-    """Buckets of all partitions.
+    """The buckets of all partitions, with the rows to which they refer by position.
 
     Attributes:
-        rows: partition path -> the rows that buckets point into. No bucket points to a row that another row of its key
-            has replaced.
-        new: partition path -> positions of the rows whose keys no file holds.
-        sizing: partition path -> the sizes by which inserts were divided over files.
+        rows: for each partition path, the rows to which its buckets refer. A row that another row of its key has
+            replaced is in no bucket.
+        new: for each partition path, the positions of the rows whose keys are in no file.
+        sizing: for each partition path, the target file sizes by which its inserts were divided.
     """
 
     rows: Mapping[str, pa.Table]
@@ -75,12 +75,12 @@ def assign_buckets(
     """Decide which file group each tagged row goes to.
 
     Args:
-        rows: partition path -> combined rows.
-        tagged: partition path -> the locations of these rows.
-        snapshot: the table.
+        rows: for each partition path, its rows, one per key if the write combines rows.
+        tagged: for each partition path, the locations that the index has found for these rows.
+        snapshot: the table's present state.
         schema: the table's columns after this write.
-        report: takes the counts and seconds of the step.
-        append_rules: how the write treats the slices; see `make_append_rules`.
+        report: the report to which the counts and seconds of the step are added.
+        append_rules: the rules by which rows are appended to slices, or base files are rewritten.
         closed_groups: file groups that a pending clustering will replace; they take no inserts.
     """
     with report.step("profile") as counted:
@@ -113,11 +113,11 @@ def _drop_deletes_of_new(job: WriteJob, rows: pa.Table, tagged: Tagged) -> Tagge
 def make_append_rules(
     job: WriteJob, snapshot: Snapshot, compacting: Mapping[FileGroupId, str], *, reads_stored: bool = False
 ) -> AppendRules:
-    """Return how a write treats the slices of this table.
+    """Return the rules by which this write appends rows to slices or rewrites base files.
 
     Args:
-        compacting: file groups of pending compactions -> the compaction's instant.
-        reads_stored: whether stored rows are read, whatever the job's rule.
+        compacting: for each file group in a pending compaction, the compaction's instant.
+        reads_stored: whether the write reads stored rows even if its merge rule does not need them.
     """
     if not job.config.takes_logs:
         return AppendRules()
@@ -142,22 +142,21 @@ def make_append_rules(
 def _may_delete_late(job: WriteJob) -> bool:
     """Tell whether the input may hold a delete that readers of log files would let win over a newer row.
 
-    Such readers take an ordering value of null or the int 0 for "delete any version"; see
-    `lakeformat.write.handles.slice_changes`.
+    Such readers apply a delete whose ordering value is null or the int 0 to every version, even to a newer one.
     """
     columns, ordering = job.prepare.prepared_schema, job.rule.ordering
     if not job.rule.keeps_whole_rows or ordering is None or IS_DELETED not in columns.names:
         return False
     if ordering not in columns.names:
-        return True  # A field of a struct.
+        return True  # The ordering column is a field of a struct, which may be null.
     field = columns.field(ordering)
-    return bool(field.nullable or field.type in {pa.int32(), pa.date32()})  # A date is stored as an int.
+    return bool(field.nullable or field.type in {pa.int32(), pa.date32()})  # A date is stored as an int, maybe 0.
 
 
 def _open_files(
     job: WriteJob, snapshot: Snapshot, path: str, closed_groups: frozenset[FileGroupId], append_rules: AppendRules
 ) -> tuple[FileSlice, ...]:
-    """Return the slices of a partition that may take inserts. A pending clustering will replace the others."""
+    """Return the slices of a partition that may take inserts."""
     slices = snapshot.slices.get(path, ()) if job.uses_existing_groups else ()
     closed_groups |= append_rules.closed_groups(slices, job.options.write.small_bytes, float("inf"))
     return tuple(piece for piece in slices if piece.group not in closed_groups)
@@ -166,8 +165,9 @@ def _open_files(
 def _sizing(
     job: WriteJob, rows: pa.Table, new: np.ndarray, files: Sequence[FileSlice], settings: FileSettings
 ) -> FileSizing:
-    """Return how the inserts of a partition are divided. If the rows fit into one file in any case, they are not
-    measured.
+    """Return the target file sizes for the inserts of a partition.
+
+    If the inserts surely fit into one file, no rows are encoded to measure them.
     """
     small, most = job.options.write.small_bytes, job.options.write.file_bytes
     smallest = min((file.size_bytes for file in files if file.size_bytes < small), default=0)
@@ -178,7 +178,7 @@ def _sizing(
         row_bytes = measure_row_bytes(rows, new, settings)
     except (
         SchemaMismatchError
-    ):  # The source of a MERGE may hold values that fit only after its clauses have changed them.
+    ):  # The source of a MERGE may hold values that fit the table only after its clauses have changed them.
         row_bytes = at_most / len(new) / 2
     return file_sizing(job.options, row_bytes, encoded_bytes(rows.slice(0, 0), settings))
 
@@ -227,7 +227,10 @@ def _buckets(
 
 
 def count_false_positives(job: WriteJob, written: Iterable[WrittenFile]) -> Mapping[str, int]:
-    """Return the count of keys that filters let through and merges did not find; empty if no filter is used."""
+    """Return the number of rows that the index located in files which do not hold them, as a count for the report.
+
+    Return an empty mapping if the write looks up no keys, or has a bucket index.
+    """
     asks = job.needs_tagging and not job.index_settings.has_buckets
     return {"false_positives": sum(file.unmatched_lookups for file in written)} if asks else {}
 
@@ -237,10 +240,10 @@ def workload_profile(
 ) -> CommitMetadata:
     """Return the profile that an inflight file holds (Hudi: ``saveWorkloadProfileMetadataToInflight``).
 
-    It has one entry per file group to update, and one with an empty file id for the inserts of a partition.
+    The profile has one entry per file group to update, and per partition one entry with an empty file id for inserts.
 
     Args:
-        written: new files that tasks have made already.
+        written: write statistics of new files that tasks have already written.
     """
     updates: dict[str, list[WriteStat]] = {}
     inserts: dict[str, int] = {stat.partition_path: 0 for stat in written}

@@ -1,7 +1,7 @@
-"""Steps 4 and 5 of a shuffled write, planned from counts: which unit looks up which keys, which bucket takes which row.
+"""The driver's plan of steps 4 and 5 of a shuffled write: the units of key lookup, and the buckets of the rows.
 
-All functions are pure and never see a row. Per write, the driver holds one line per base file that is touched, one per
-stage file, and `_SAMPLES` keys per new file. The effects are in `tag_units` and `bucket_tasks`.
+All functions are pure and see only numbers of rows and sampled keys. Memory: one record per touched base file and per
+stage file, and `_SAMPLES` keys per new file. `tag_units` and `bucket_tasks` carry out the plan in tasks.
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ __all__ = [
 ]
 
 _NO_APPENDS: Final = AppendRules()
-#: Sampled keys per file that the incoming rows could fill, and the least number per partition.
+#: Number of keys to sample for each file that the incoming rows could fill.
 _SAMPLES: Final = 64
+#: Minimum number of keys to sample per partition.
 _LEAST_SAMPLE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class TagUnit:
-    """A task of tagging: some file slices of one partition, and the staged rows to look up in them.
+    """A unit of key lookup: some file slices of one partition, and the staged rows whose keys are looked up in them.
 
     Attributes:
         source: the partition under which the rows are staged: that of the slices, or `ANY_PARTITION`.
         first_slice: position of ``slices[0]`` among the partition's slices.
-        sample_step: every n-th staged key is reported as a sample; 0 for no sample.
+        sample_step: if n, every n-th staged key is returned as a sample; 0 for no sample.
         exact: whether every hit must be checked in the key columns. It must if the partition has other units, because a
             false positive could contradict their result, or if the table takes log files.
-        logs: position among ``slices`` -> log files that may hold keys which the base file lacks.
+        logs: for positions in ``slices``, the log files of the slice that may hold keys which its base file lacks.
     """
 
     partition_path: str
@@ -80,12 +81,12 @@ class TagUnit:
 
 @dataclass(frozen=True)
 class TagResult:
-    """The counts of a unit's hits. The hits themselves are in the unit's tag file.
+    """The result of a unit: how many rows were found. The (row, slice) pairs themselves are in the unit's tag file.
 
     Attributes:
         path: the tag file; ``""`` if no key was found.
         stages: for each record batch of the tag file, the number of the stage file that it points into.
-        hits: position of a slice among the partition's slices -> number of rows that are in the slice.
+        hits: for positions of slices among the partition's slices, the number of rows that are in the slice.
         located: number of rows that are in at least one of the unit's slices.
         sample: the sampled keys; only the first unit of a partition returns them.
         sample_hits: positions of the sampled keys that are in one of the unit's slices.
@@ -102,7 +103,7 @@ class TagResult:
 
 @dataclass(frozen=True, slots=True)
 class RoutedBucket:
-    """Work for one file group. ``updates`` and ``inserts`` are numbers of rows; ``inserts`` is an estimate."""
+    """The rows that a shuffled write brings to one file group, as numbers of rows; ``inserts`` is an estimate."""
 
     partition_path: str
     file_id: str
@@ -113,19 +114,20 @@ class RoutedBucket:
 
     @property
     def opened_at(self) -> str | None:
-        """Return the instant that opened the slice which takes the rows; None for a new file group."""
+        """Return the instant that opened the file slice to which the rows go; None for a new file group."""
         return opening_instant(self.base, self.log_place)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRoute:
-    """The bucket of each row of one partition.
+    """The rule by which a task assigns the rows of one partition to buckets.
 
     Attributes:
-        by_file: position of a slice among the partition's slices -> number of the bucket.
-        cuts: ascending keys; new keys below the first cut go to the first of ``inserts``, and so on.
-        inserts: buckets for new keys, one more than ``cuts``; empty if new keys are dropped (deletes).
-        deleting: position -> slice whose log files may have deleted rows.
+        by_file: for positions of slices among the partition's slices, the number of the slice's bucket.
+        cuts: ascending keys that divide the new keys into ranges; keys below the first cut go to the first bucket of
+            ``inserts``, and so on.
+        inserts: numbers of the buckets for new keys, one more than ``cuts``; empty if new keys are dropped (deletes).
+        deleting: for positions of slices, the slice if its log files may have deleted rows.
     """
 
     by_file: Mapping[int, int]
@@ -136,7 +138,7 @@ class PartitionRoute:
 
 @dataclass(frozen=True)
 class RoutePlan:
-    """All buckets of a write, and partition path -> route of its rows."""
+    """All buckets of a write, and for each partition path the rule that assigns its rows to them."""
 
     buckets: tuple[RoutedBucket, ...]
     routes: Mapping[str, PartitionRoute]
@@ -156,17 +158,17 @@ def plan_units(
     append_rules: AppendRules = _NO_APPENDS,
     logs_of: Callable[[FileSlice], LogsWithKeys | None] = lambda _: None,
 ) -> tuple[TagUnit, ...]:
-    """Divide the lookup into units of bounded size.
+    """Divide the key lookup into units of at most ``unit_bytes``, so that several tasks can share it.
 
     Args:
-        incoming: partition path of staged rows -> number of rows.
-        slices: partition path -> live slices.
+        incoming: for each partition path, the number of staged rows.
+        slices: for each partition path, its live file slices.
         looks_up_keys: whether keys are looked up. If not, the units only sample.
-        sizing: how new files are cut; None if there are no inserts.
+        sizing: target file sizes; None if there are no inserts.
         closed_groups: file groups that take no inserts.
-        unit_bytes: most bytes of files in a unit.
-        append_rules: how slices are treated. If rows are appended, the lookup must be exact.
-        logs_of: returns the log files of a slice that may hold keys of their own.
+        unit_bytes: maximum bytes of the file slices in a unit; a larger slice gets its own unit.
+        append_rules: the rules by which rows are appended to slices. If rows are appended, the lookup must be exact.
+        logs_of: function that returns the log files of a slice that may hold keys which its base file lacks.
     """
     units: list[TagUnit] = []
     for source, rows in sorted(incoming.items()):
@@ -204,7 +206,7 @@ def _small_files(
     closed_groups: frozenset[FileGroupId],
     append_rules: AppendRules,
 ) -> list[SmallFile]:
-    """Return the slices that may take some of this many new rows."""
+    """Return the small file slices that may take inserts, if the partition has ``rows`` new rows."""
     closed_groups |= append_rules.closed_groups(slices, sizing.small_file_bytes, rows * sizing.row_bytes)
     return [
         SmallFile(at, piece.group.file_id, piece.size_bytes)
@@ -214,7 +216,7 @@ def _small_files(
 
 
 def _sample_step(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> int:
-    """Return n, where every n-th key must be sampled to cut new files evenly; 0 if all inserts fit into one file."""
+    """Return n if every n-th key must be sampled to divide inserts evenly by key; 0 if they all fit into one file."""
     shares = len(spread_inserts(rows, small_files, sizing))
     return 0 if shares <= 1 else max(1, rows // max(_LEAST_SAMPLE, _SAMPLES * shares))
 
@@ -233,14 +235,14 @@ def plan_routes(
     append_rules: AppendRules = _NO_APPENDS,
     deleting_of: Callable[[Sequence[FileSlice]], Mapping[int, DeletingSlice]] = lambda _: {},
 ) -> RoutePlan:
-    """Plan the buckets: one per file group that holds keys. New keys fill small files, then open file groups by key
-    range.
+    """Plan one bucket per file group, and the rules by which rows go to buckets. New keys fill small files first.
 
     Args:
-        slices: partition path -> live slices that rows may go into.
-        sizing: None if new keys are dropped.
+        incoming: for each partition path, the number of staged rows.
+        slices: for each partition path, its live file slices that may take rows.
+        sizing: target file sizes; None if new keys are dropped.
         closed_groups: file groups that take no inserts.
-        deleting_of: returns the slices whose log files may have deleted rows, by position.
+        deleting_of: function that returns, by position, the slices whose log files may have deleted rows.
     """
     found: dict[str, list[TagResult]] = {}
     for unit, result in zip(units, results, strict=True):
@@ -263,7 +265,7 @@ def plan_routes(
                 else []
             )
         cuts = cut_key_ranges(_sample_new_keys(tagged), [share.rows for share in shares])
-        if shares and not cuts:  # The new keys fit into one file, or none is in the sample.
+        if shares and not cuts:  # There are no key ranges, so all new keys go to one file.
             shares = [max(shares, key=lambda share: share.rows)]
         tops = {share.small.at: share.rows for share in shares if share.small is not None}
         by_file: dict[int, int] = {}
@@ -285,7 +287,7 @@ def plan_routes(
 
 
 def _sample_new_keys(results: Sequence[TagResult]) -> pa.Array:
-    """Return the sampled keys that no unit located, ascending."""
+    """Return, in ascending order, the sampled keys that no unit has found in a file."""
     keys = pa.array([key for result in results for key in result.sample], pa.string())
     is_new = np.ones(len(keys), bool)
     for result in results:
@@ -295,7 +297,9 @@ def _sample_new_keys(results: Sequence[TagResult]) -> pa.Array:
 
 
 def cut_key_ranges(sample: pa.Array, rows: Sequence[int]) -> tuple[str, ...]:
-    """Return the keys that cut all keys into runs of about these numbers of rows, estimated from an ascending sample.
+    """Return the keys that divide all sorted keys into ranges of about the given numbers of rows.
+
+    The cuts are estimated from an ascending sample of the keys. Each cut is the first key of its range.
 
     >>> cut_key_ranges(pa.array(["a", "b", "c", "d"]), [10, 10])
     ('c',)
@@ -313,7 +317,7 @@ def assign_to_tasks(weights: Sequence[int], *, task_weight: int, at_least: int) 
     """Assign each piece of work to a task, so that the tasks' weights are about equal and near ``task_weight``.
 
     Returns:
-        the task of each piece; tasks are numbered from 0 without gaps.
+        the number of each piece's task; tasks are numbered from 0 without gaps.
     """
     tasks = min(len(weights), max(at_least, -(-sum(weights) // task_weight)))
     loads = [(0, task) for task in range(tasks)]
