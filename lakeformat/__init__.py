@@ -220,7 +220,8 @@ _OPENS: Final = {
     "read_table",
     "scan_delta",
 }
-#: Functions of these libraries that create or write a table. The error for such a name suggests `create`.
+#: Functions of delta-rs, polars and other libraries that create or write a table. The error for such a name suggests
+#: `create`.
 _WRITES: Final = {"create_table", "write_delta", "write_deltalake", "write_table"}
 
 

@@ -44,7 +44,8 @@ __all__ = [
     "sources_of",
 ]
 
-#: Maps names of folders that mark another format to what the folder is. Only that format knows which files are valid.
+#: Maps the name of a folder that only another program writes to a text for the error message. Only that program knows
+#: which files are valid, so the table folder is refused.
 _OWNERS: Final[Mapping[str, str]] = {
     "_delta_log": "a Delta table",
     "_spark_metadata": "written by a stream, which lists the files that count",
@@ -76,7 +77,7 @@ class SourceFile:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the columns that its folders name."""
+        """Return the names of the columns whose values are in the file's folder names."""
         return tuple(name for name, _ in self.values)
 
 
@@ -101,7 +102,7 @@ def refuse_entry(path: str, location: str, *, is_folder: bool) -> InvalidInputEr
 
 
 def sources_of(files: Iterable[SourceFile], location: str) -> tuple[SourceFile, ...]:
-    """Return the files sorted by path.
+    """Check that the files can form one table. Return them sorted by path.
 
     Raises:
         InvalidInputError: there are no files, or their partition folders differ.
@@ -166,7 +167,7 @@ def join_schemas(
 
 
 _LOG: Final = logging.getLogger("lakeformat.adopt")
-#: File that records an adoption in progress: token of the commit, and the source files.
+#: File that records an adoption in progress: the token in the commit's metadata, and the source files.
 _NOTE: Final = own_path("adopting")
 _ADOPTED: Final = "lakeformat_adopted"
 _HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
@@ -273,7 +274,7 @@ def _list_sources(storage: Storage, folder: str = "") -> Iterator[SourceFile]:
             continue
         if entry.is_folder:
             yield from _list_sources(storage, entry.path)
-        elif BaseFileName.match(entry.name) is None:  # Base files come from an earlier attempt, which is rolled back.
+        elif BaseFileName.match(entry.name) is None:  # Skip base files: they are from a failed attempt.
             yield SourceFile.of(entry.path, entry.size_bytes, entry.modified_ms)
 
 

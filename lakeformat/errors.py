@@ -74,7 +74,7 @@ class SchemaMismatchError(InvalidInputError):
 
 @public
 class DuplicateKeyError(InvalidInputError):
-    """An insert without duplicates got a key that is already in the table or occurs twice in the input.
+    """An insert that forbids duplicates got a key that is already in the table or occurs twice in the input.
 
     Hudi: ``HoodieDuplicateKeyException``. Nothing was published.
     """

@@ -24,7 +24,7 @@ def public(exported: _Exported) -> _Exported:
 
 
 def public_as(name: str) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Return a decorator that does what `public` does and also gives the function the name it is exported by."""
+    """Return a decorator that sets ``__name__`` to ``name`` and, as `public` does, ``__module__`` to ``lakeformat``."""
 
     def rename(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
         function.__name__ = function.__qualname__ = name
@@ -34,7 +34,7 @@ def public_as(name: str) -> Callable[[Callable[_Arguments, _Result]], Callable[_
 
 
 def spark_public(exported: _Exported) -> _Exported:
-    """Set ``__module__`` to ``lakeformat.spark``, for the reasons given in `public`."""
+    """Set ``__module__`` to ``lakeformat.spark``, so that ``help()`` shows ``lakeformat.spark.LakehouseTable``."""
     exported.__module__ = "lakeformat.spark"
     return exported
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Runner", "bind_condition", "delete_where", "merge_rows", "update"]
 
-#: A function that gets a write's job and returns the function that writes its files in other processes (Spark tasks).
+#: A function that gets the `WriteJob` of a write and returns a function that writes the files of given buckets in Spark
+#: tasks.
 Runner: TypeAlias = Callable[[WriteJob], BucketWriter]
 
 
@@ -48,7 +49,7 @@ def update(
     """Set columns of the rows that a condition selects; see `lakeformat.Table.update`.
 
     Args:
-        runner: returns the function that writes the files in other processes; None writes them in this process.
+        runner: makes the function that writes the files in Spark tasks; None writes the files in this process.
     """
     snapshot = context.writable_snapshot()
     schema = snapshot.columns(context.storage.location)
@@ -68,7 +69,7 @@ def delete_where(
     runner: Runner | None = None,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
-    """Delete the rows that a condition selects; see `lakeformat.Table.delete`. For ``runner`` see `update`."""
+    """Delete the rows that a condition selects; see `lakeformat.Table.delete`. ``runner`` is as in `update`."""
     snapshot = context.writable_snapshot()
     schema = snapshot.columns(context.storage.location)
     change = Rewrite(schema, bind_condition(where, schema, options))
@@ -106,10 +107,12 @@ def merge_rows(
 
 
 def bind_condition(where: Where | None, schema: pa.Schema, options: Options) -> Predicate:
-    """Return the condition as a predicate on the table's columns, the meta columns included. None matches every row.
+    """Return a condition as a predicate on the table's columns and meta columns; a condition None matches every row.
 
     Args:
-        options: their time zone, or UTC if they have none, is that of times without a zone.
+        where: the condition.
+        schema: the table's columns.
+        options: their time zone, or UTC if they have none, is the zone of times in the condition without a zone.
     """
     if where is None:
         return Always(True)

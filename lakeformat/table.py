@@ -217,7 +217,7 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Maintenanc
         return self._run_services(update(self.context, options, values, where, **hooks))
 
     def _merge(self, rows: Rows, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments) -> WriteResult:
-        # Dicts and lists have no column types, so the values are converted to the table's types.
+        # Dicts and lists have no column types, so their values are converted to the types of the table's columns.
         schema = self.context.snapshot().schema if is_python_data(rows) else None
         return self._run_services(merge_rows(self.context, options, arrow_reader(rows, schema), clauses, **hooks))
 
@@ -225,7 +225,7 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Maintenanc
         return rows
 
     def _run_services(self, result: WriteResult) -> WriteResult:
-        """Run the table services that are due after a write. Return the result, completed by what they did."""
+        """Run the table services that are due after a write. Return the write's result with their results added."""
         return run_services_after_write(result, self.context, self.options)
 
     def _write(

@@ -59,11 +59,11 @@ class WriteVerbs(Generic[RowsT]):
 
     context: TableContext
     options: Options
-    #: End of the error message about an unknown argument: it says which call accepts options.
+    #: Last part of the error message about an unknown argument: it says which call accepts options.
     _options_are_given: ClassVar[str]
 
     def _options_in(self, time_zone: str | None) -> Options:
-        """Return the options with this time zone for conditions. None means the default zone of the subclass."""
+        """Return the table's options with a time zone for conditions; None means the default zone of the subclass."""
         raise NotImplementedError
 
     def _write(

@@ -65,13 +65,14 @@ def source_files(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def write_jar(jar: Path, entries: Iterator[tuple[str, bytes]]) -> None:
-    """Write a zip whose bytes depend only on ``entries``, not on the clock, file modes or the host system."""
+    """Write a zip whose content depends only on ``entries``, not on the clock, file modes or the host system."""
     with zipfile.ZipFile(jar, "w") as archive:
         for name, content in entries:
             entry = zipfile.ZipInfo(name, ENTRY_TIME)
-            entry.create_system = 3  # Unix; by default it depends on the machine.
+            entry.create_system = 3  # 3 is Unix. The default depends on the machine, so builds would differ.
             entry.external_attr = FILE_MODE << 16
-            archive.writestr(entry, content, zipfile.ZIP_STORED)  # Compressed bytes differ between zlib versions.
+            # Not compressed, because compressed bytes differ between zlib versions, so builds would differ.
+            archive.writestr(entry, content, zipfile.ZIP_STORED)
 
 
 def version_of(root: Path) -> str:

@@ -100,7 +100,7 @@ def exported(module: Module) -> list[str] | None:
 
 
 def wrong_exports(module: Module, used: frozenset[str]) -> Iterator[str]:
-    """Yield a message for each problem of the module's ``__all__``: names in it that are not defined, or missing names.
+    """Yield a message for each problem of the module's ``__all__``: names that are not defined, or names it lacks.
 
     Args:
         used: names that other modules import from this one.

@@ -25,7 +25,7 @@ HUDI_PAGE: Final = ROOT / "docs" / "reference" / "hudi-options.md"
 RELEASES: Final = ("1.2.0", "0.15.0")
 #: Hudi's class of option definitions.
 PROPERTY: Final = "org.apache.hudi.common.config.ConfigProperty"
-#: First line of the list: the names of its columns.
+#: First line of ``hudi_options.tsv``: the names of its columns.
 HEADER: Final = "option\tdefault\tother names\tlast release"
 
 
@@ -83,7 +83,7 @@ def _static(jvm: Any, field: Any) -> bool:
 
 
 def _holder(jvm: Any, field: Any) -> Any:
-    """Return the object whose field is read: None for a static field, else the Scala object that has the field."""
+    """Return the Scala object that has this field; None for a static field, which is read without an object."""
     return None if _static(jvm, field) else field.getDeclaringClass().getField("MODULE$").get(None)
 
 

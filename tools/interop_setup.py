@@ -30,9 +30,10 @@ JARS: Final = ROOT / ".cache" / "jars"
 IVY: Final = ROOT / ".cache" / "ivy"
 STAMP: Final = VENV / "interop-stamp.json"
 
-#: Hudi's last release that writes table version 6 by default, and a 1.x release that can write it by an option.
+#: Hudi versions of the interop tests: the last that writes table version 6 by default, and a 1.x version that can write
+#: table version 6 if an option says so.
 HUDI_VERSIONS: Final = ("0.15.0", "1.2.0")
-#: Further releases, with which the nightly tests create tables.
+#: Hudi versions with which only the nightly tests create tables.
 NIGHTLY_VERSIONS: Final = ("1.1.1",)
 GROUP: Final = "org.apache.hudi"
 BUNDLE: Final = "hudi-spark3.5-bundle_2.12"
@@ -119,7 +120,7 @@ def resolve_with_spark(hudi_version: str, into: Path) -> None:
             ],
             {
                 "SPARK_SUBMIT_OPTS": jvm_options("SPARK_SUBMIT_OPTS"),
-                "SPARK_HOME": str(spark_home),  # Otherwise the user's own Spark would run.
+                "SPARK_HOME": str(spark_home),  # So the user's own Spark does not run.
                 "PYSPARK_PYTHON": str(VENV / "bin" / "python"),
             },
         )

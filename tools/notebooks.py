@@ -28,7 +28,7 @@ def code_digest(document: dict[str, Any]) -> str:
 
 
 def tidy(document: dict[str, Any], folder: str) -> dict[str, Any]:
-    """Return the notebook as it is stored: without what differs between runs, and with the digest of its code.
+    """Return the notebook as it is stored: with the digest of its code, without output that differs between runs.
 
     Standard error, the metadata of cells and the path of the temporary folder are removed.
 

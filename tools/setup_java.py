@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-#: Minimum major version.
+#: Minimum major version of Java.
 OLDEST: Final = 17
 #: Debian packages to install, in order of preference. Java 17 is first because the interop tests run Spark 3.5 on it.
 APT_PACKAGES: Final = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
@@ -66,7 +66,7 @@ def chosen_homes(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def usual_homes(places: Iterable[str]) -> Iterator[Path]:
-    """Yield the directories that match the absolute glob patterns ``places``, sorted within each pattern."""
+    """Yield the directories that match these absolute glob patterns, pattern by pattern, each pattern's sorted."""
     for place in places:
         yield from sorted(Path("/").glob(place.lstrip("/")))
 
@@ -96,7 +96,8 @@ def install_with_apt() -> bool:
         return finished.returncode == 0
 
     print(f"no Java {OLDEST} found, installing OpenJDK with apt-get", file=sys.stderr)
-    Path("/usr/share/man/man1").mkdir(parents=True, exist_ok=True)  # The package needs it; slim images lack it.
+    # The OpenJDK package cannot be installed without this folder, which slim images lack.
+    Path("/usr/share/man/man1").mkdir(parents=True, exist_ok=True)
     apt_get("update")  # A failure is ignored: an old package list may suffice for the install.
     return any(apt_get("install", "--no-install-recommends", package) for package in APT_PACKAGES)
 

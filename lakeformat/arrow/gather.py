@@ -37,10 +37,11 @@ _LARGE_VALUE: Final = 1024
 
 
 def gather(rows: pa.Table, at: Ints) -> pa.Table:
-    """Return the rows at the positions ``at``, like `pa.Table.take`. Columns that share memory share it in the result.
+    """Return the rows at the positions ``at``, like `pa.Table.take`.
 
-    A column of one chunk is gathered several times faster than a column of several chunks. Memory: the result, or
-    twice the result if ``at`` returns to an earlier chunk; the source is never copied.
+    If columns of ``rows`` share memory, the columns of the result share memory too. A column of one chunk is gathered
+    several times faster than a column of several chunks. Memory: the result, or twice the result if ``at`` does not
+    visit the chunks in their order; ``rows`` is never copied.
     """
     spots: dict[tuple[int, ...], _ChunkPositions] = {}
     cache: dict[Any, pa.ChunkedArray] = {}
@@ -62,7 +63,7 @@ def keep_rows(columns: list[pa.ChunkedArray], at: Ints | None) -> list[pa.Chunke
     """Return each column with only the rows at the positions ``at``. Empty the list ``columns`` to free memory.
 
     Each new column has one chunk. A column of large values (`_LARGE_VALUE`) keeps its chunks instead, and a chunk that
-    loses no row is not copied. Columns that share memory share it in the result.
+    loses no row is not copied. If columns share memory, the columns of the result share memory too.
 
     Memory: the columns, and a copy of the column in progress; for a column of large values, a copy of one chunk.
 
@@ -91,7 +92,7 @@ def keep_rows(columns: list[pa.ChunkedArray], at: Ints | None) -> list[pa.Chunke
 
 
 def _gather_chunks(chunks: list[pa.Array], at: Ints) -> Iterator[pa.Array]:
-    """Yield the rows of each chunk that are in ``at``. Release each chunk after use to free its memory."""
+    """Yield from each chunk the rows at ``at``, positions in the whole column. Release each chunk after use."""
     first, chunks = 0, chunks[::-1]
     while chunks:
         chunk = chunks.pop()
@@ -109,8 +110,8 @@ class _ChunkPositions:
 
     Attributes:
         parts: Pairs of a chunk's index and the positions within that chunk, in the order of the chunks.
-        back: Positions that bring the concatenated values of ``parts`` into the requested order; None if they already
-            are in that order.
+        back: Indices that bring the concatenated values of ``parts`` into the requested order; None if the values
+            already are in that order.
     """
 
     parts: Sequence[tuple[int, pa.Array]]
@@ -169,7 +170,8 @@ def _unify_dictionaries(parts: list[pa.Array]) -> list[pa.Array]:
 def combine_table(rows: pa.Table) -> pa.Table:
     """Return the table with one chunk per column, like `pa.Table.combine_chunks`.
 
-    Columns that share memory share it in the result. A column that is too large for one array keeps its chunks.
+    If columns share memory, the columns of the result share memory too. A column that is too large for one array keeps
+    its chunks.
     """
     cache: dict[Any, pa.ChunkedArray] = {}
     columns = []
@@ -200,7 +202,7 @@ def gather_array(values: pa.Array, places: pa.Array) -> pa.Array:
 
 
 def replace_values(old: pa.Array, mask: pa.Array, new: pa.Array) -> pa.Array:
-    """Return ``old`` with the values where ``mask`` is true replaced by ``new`` in order (`pc.replace_with_mask`)."""
+    """Replace the values of ``old`` where ``mask`` is true by those of ``new``, in order (`pc.replace_with_mask`)."""
     if pa.types.is_primitive(old.type):
         return pc.replace_with_mask(old, mask, new)
     width = _width(old)
@@ -209,7 +211,7 @@ def replace_values(old: pa.Array, mask: pa.Array, new: pa.Array) -> pa.Array:
     hit = np.asarray(mask)
     place = np.arange(len(hit))
     place[hit] = len(hit) + np.arange(len(new))
-    return pa.concat_arrays([old, new]).take(pa.array(place))  # On texts three times faster than replace_with_mask.
+    return pa.concat_arrays([old, new]).take(pa.array(place))  # For strings 3 times faster than replace_with_mask.
 
 
 def replace_and_take(old: pa.Array, at: Ints, new: pa.Array, selected: pa.Array, among: Ints) -> pa.Array:
@@ -238,7 +240,7 @@ def _raw(values: pa.Array, width: int) -> npt.NDArray[np.void]:
 
 
 def _memory_identity(values: pa.Array) -> Any:
-    """Return a value that is equal for arrays on the same buffers. It is unique for nested and dictionary arrays."""
+    """Return a value that is equal for arrays that share memory, but always unique for nested and dictionary arrays."""
     if pa.types.is_nested(values.type) or pa.types.is_dictionary(values.type):
         return object()
     addresses = [0 if buffer is None else buffer.address for buffer in values.buffers()]

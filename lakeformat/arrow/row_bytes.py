@@ -13,15 +13,16 @@ __all__ = ["decoded_bytes", "row_sizes", "split_positions", "split_rows", "value
 
 Ints = npt.NDArray[np.int64]
 
-#: If the longest value times the number of rows is at most this, that product is the size of a dictionary column. Only
-#: larger columns are summed value by value.
+#: Limit in bytes up to which the size of a dictionary column is estimated as the longest value times the number of
+#: rows. If this product is larger, the column is summed value by value.
 _LITTLE_BYTES: Final = 4 << 20
 
 
 def decoded_bytes(rows: pa.Table | pa.RecordBatch) -> int:
-    """Return the bytes that the rows take with dictionaries decoded. Only rows inside a slice count.
+    """Return the size of the rows in bytes, as if dictionaries were decoded.
 
-    The result is an upper bound, and close to the exact number.
+    If ``rows`` is a part of larger Arrow arrays, only this part counts. The result is an upper bound, and close to the
+    exact number.
     """
     return sum(_bytes(chunk) for column in rows.columns for chunk in getattr(column, "chunks", (column,)))
 
@@ -81,9 +82,9 @@ def _to_ends(lengths: Ints) -> Ints:
 
 
 def split_rows(rows: Any, most_rows: int, most_bytes: int) -> Iterator[Any]:
-    """Yield slices of a table or batch with at most ``most_rows`` rows and ``most_bytes`` bytes.
+    """Yield consecutive parts of a table or batch, each of at most ``most_rows`` rows and ``most_bytes`` bytes.
 
-    A row of more than ``most_bytes`` bytes becomes a slice of its own.
+    A row of more than ``most_bytes`` bytes becomes a part of its own.
     """
     for start in range(0, rows.num_rows, most_rows):
         yield from _halve(rows.slice(start, most_rows) if rows.num_rows > most_rows else rows, most_bytes)
@@ -99,7 +100,7 @@ def _halve(rows: Any, most_bytes: int) -> Iterator[Any]:
 
 
 def split_positions(rows: pa.Table, at: Ints, most_rows: int, most_bytes: int) -> Iterator[Ints]:
-    """Split the positions ``at`` and yield the parts: each selects at most ``most_rows`` rows and ``most_bytes`` bytes.
+    """Split the row positions ``at`` into parts that each select at most ``most_rows`` rows and ``most_bytes`` bytes.
 
     A row of more than ``most_bytes`` bytes becomes a part of its own.
     """

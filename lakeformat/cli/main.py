@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     try:
         return int(app(given, prog_name="lakeformat", standalone_mode=False) or 0)
-    except BrokenPipeError:  # The reader of stdout, such as ``head``, has closed it.
+    except BrokenPipeError:  # A reader such as ``head`` has closed stdout: this is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -42,7 +42,7 @@ def _report_error(error: Exception, arguments: Sequence[str]) -> int:
     if kind == "NoArgsIsHelpError":
         print(getattr(error, "message", "") or "see lakeformat --help", file=sys.stderr)
         return USAGE
-    if hasattr(error, "format_message"):  # A usage error of typer.
+    if hasattr(error, "format_message"):  # typer found a wrong command or argument.
         text = error.format_message().rstrip(".?")
         usage = f"{text}; see lakeformat {'' if text.startswith('No such command') else _command(arguments)}--help"
         return _print_error(usage, "UsageError", USAGE, arguments)

@@ -32,7 +32,7 @@ def options_group() -> typer.Typer:
 
 
 def _options(context: typer.Context, as_json: AsJson = False) -> None:
-    """List every option that is obeyed. For a job's options, Hudi's others included, use options check."""
+    """List every option that is obeyed. Use options check for a job's options, including other options of Hudi."""
     if context.invoked_subcommand is not None:
         return
     from lakeformat.config.registry import OPTIONS

@@ -95,9 +95,9 @@ def check(
     option: OptionPairs = None,
     storage_option: StorageOptionPairs = None,
 ) -> None:
-    """Check for damage: files, keys, statistics, timeline, archive, index.
+    """Check for damage: files, keys, column statistics, timeline, archive, index.
 
-    Exit code 5 if anything is wrong; 11 if only keys come twice, which inserts allow.
+    Exit code 5 if anything is wrong; 11 if the only findings are duplicate keys, which inserts allow.
 
     [bold]lakeformat check /data/flights[/bold]
     """

@@ -87,7 +87,7 @@ def clean(
     option: OptionPairs = None,
     storage_option: StorageOptionPairs = None,
 ) -> None:
-    """Delete files that only older versions of the table need.
+    """Delete files that are needed only to read older commits.
 
     [bold]lakeformat clean /data/flights --commits 10 --dry-run[/bold]
     """

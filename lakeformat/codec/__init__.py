@@ -1,1 +1,1 @@
-"""Conversion between the contents of files (bytes or text) and model values. No module here reads or writes files."""
+"""Conversion between the contents of files and the classes of `lakeformat.model`. No module here opens a file."""

@@ -54,7 +54,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def hash_chain(keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray, rounds: int) -> UInt32s:
-    """Return the hash ``|h_r|`` of every key for rounds ``1..rounds``, as an array of shape ``(rounds, len(keys))``.
+    """Return the hash of every key in each round of the hash chain, as an array of shape ``(rounds, len(keys))``.
 
     Raises:
         InvalidInputError: A key is null or empty, or ``keys`` is not a column of strings.
@@ -157,21 +157,22 @@ def _chain_of_equal_lengths(raw: UInt8s, chain: UInt32s) -> None:
 def _chain_of_any_lengths(data: UInt8s, starts: Int64s, lengths: Int64s, chain: UInt32s) -> None:
     """Compute the hash chains of keys of any lengths in ``data`` into ``chain``, of shape (rounds, keys).
 
-    The keys are sorted by length, longest first. Then the keys that have an n-th word are the first ones of the block.
+    Keys are hashed longest first, so that the keys that have an n-th 4-byte word are the first keys.
     """
     whole = lengths // 4
     most = whole.max()
-    order = np.argsort((most - whole).astype(np.min_scalar_type(most)), kind="stable")  # Narrow types sort faster.
+    order = np.argsort((most - whole).astype(np.min_scalar_type(most)), kind="stable")  # Narrow ints sort faster.
     starts, lengths, whole = starts[order], lengths[order], whole[order]
     # The 4-byte word that starts at each byte. The last 3 bytes start none, so that no word passes the end of the data.
     at_byte = np.ndarray((max(len(data) - 3, 0),), "<u4", data, strides=(1,))
     words: list[UInt32s] = []
-    longer = np.searchsorted(-whole, -np.arange(1, most + 1), side="right")  # Number of keys with >= 1, 2, ... words.
+    # Number of keys with at least 1, 2, ... 4-byte words.
+    longer = np.searchsorted(-whole, -np.arange(1, most + 1), side="right")
     for index, count in enumerate(longer.tolist()):
         words.append(_mix(at_byte[starts[:count] + 4 * index]))
     rest = lengths % 4
     tail = np.zeros(len(lengths), np.int32)
-    for back in range(1, 4):  # Adds the last, second and third last byte, if they are in no word.
+    for back in range(1, 4):  # Add the last 1 to 3 bytes of a key, which do not fill a 4-byte word.
         has = np.flatnonzero(rest >= back)
         byte = data[starts[has] + lengths[has] - back].view(np.int8)
         tail[has] ^= byte.astype(np.int32) << np.int32(8 * (back - 1))
@@ -306,7 +307,7 @@ class BloomFilter:
             InvalidInputError: A key is null or empty. The filter is unchanged.
         """
         row = self.rows[-1]
-        if len(keys) * self.hashes < len(row):  # Setting bits one by one is cheaper.
+        if len(keys) * self.hashes < len(row):  # For few keys it is faster to set bits one by one.
             chains = hash_chain_blocks(keys, self.hashes)
             for positions in [self._positions(hashes) for _, chain in chains for hashes in chain]:
                 np.bitwise_or.at(row, positions >> 3, np.uint8(1) << (positions & 7).astype(np.uint8))
@@ -314,7 +315,7 @@ class BloomFilter:
             flags = np.zeros(8 * len(row), np.bool_)
             for _, chain in hash_chain_blocks(keys, self.hashes):
                 for hashes in chain:
-                    indices = self._positions(hashes).astype(np.int64)  # Indexing by other types is slower.
+                    indices = self._positions(hashes).astype(np.int64)  # numpy indexes fastest by int64.
                     flags[indices] = True
             row |= np.packbits(flags, bitorder="little")
         if self.keys_per_row is not None:
@@ -325,7 +326,7 @@ class BloomFilter:
 
         Args:
             chain: The result of `hash_chain` for all keys, with at least ``self.hashes`` rounds.
-            among: Positions of the keys to test; None for all keys.
+            among: Indices of the keys to test; None for all keys.
 
         Returns:
             One flag per key, or per entry of ``among``.
@@ -346,7 +347,7 @@ class BloomFilter:
         return may_be_in
 
     def _positions(self, hashes: UInt32s) -> UInt32s:
-        """Return ``hashes % bits``, computed by a division: numpy's remainder is much slower."""
+        """Return the bit that each hash sets, ``hashes % bits``, computed by a division since ``%`` is much slower."""
         bits = np.uint32(self.bits)
         quotient = hashes // bits
         quotient *= bits

@@ -45,7 +45,7 @@ class InternalSchema:
 
 
 def decode_internal_schema(data: bytes, *, name: str) -> InternalSchema | None:
-    """Decode one schema from JSON. Return None if it has no fields.
+    """Decode one schema with column ids from JSON. Return None if the JSON has no fields.
 
     Raises:
         CorruptTableError: The text is not a schema; the message names its file.
@@ -54,7 +54,7 @@ def decode_internal_schema(data: bytes, *, name: str) -> InternalSchema | None:
 
 
 def decode_history(data: bytes, *, name: str) -> tuple[InternalSchema, ...]:
-    """Decode all schemas of a ``.schemacommit`` file. Raise the errors of `decode_internal_schema`."""
+    """Decode all schemas of a ``.schemacommit`` file, in its order. Raise the errors of `decode_internal_schema`."""
     schemas = decode_json(data, name=name).get("schemas")
     if not isinstance(schemas, list):
         raise _corrupt(name, "no list of schemas")

@@ -3,9 +3,9 @@
 - Text: ``String.valueOf`` as Hudi's key generators apply it to stored values, without a Python loop over the values. A
   timestamp becomes the number of microseconds that Hudi stores.
 - Hash codes: the bucket index hashes the fields of record keys. ``String.hashCode`` is a polynomial in 31 over UTF-16
-  units, ``List.hashCode`` is a polynomial in 31 over the hashes of its items, and both are modulo 2^32. With prefix
-  sums weighted by powers of 31, the hash of any range of text is computed from two entries of the sums. So no loop over
-  keys is needed. Memory: about 30 bytes per byte of a block of 16,384 keys.
+  code units, ``List.hashCode`` is a polynomial in 31 over the hashes of its items, and both are modulo 2^32. With
+  prefix sums weighted by powers of 31, the hash of any range of text is computed from two entries of the sums. So no
+  loop over keys is needed. Memory: about 30 bytes per byte of a block of 16,384 keys.
 - Date patterns, which Hudi parses by Joda-Time, limited to what partition paths need. A pattern may have the letters
   ``yyyy MM dd HH mm ss SSS``, quoted literals (``'T'``, ``''``) and any separators. A pattern with any other letter is
   refused; the error names the letter.
@@ -40,9 +40,9 @@ __all__ = [
     "parse_millis",
 ]
 
-#: Absolute value from which Java writes a number without an exponent.
+#: Below this absolute value, Java writes a floating-point number with an exponent.
 _PLAIN_FROM: Final = 1e-3
-#: Absolute value from which Java writes a number with an exponent again.
+#: From this absolute value on, Java writes a floating-point number with an exponent.
 _PLAIN_BELOW: Final = 1e7
 
 _DECIMAL_PARTS: Final = r"^(?P<sign>-?)(?P<whole>\d+)(?:\.(?P<fraction>\d+))?(?:e(?P<power>[+-]?\d+))?$"
@@ -150,7 +150,7 @@ def _format_exponential(array: pa.Array) -> pa.StringArray:
 def _write_two_digits_for_smallest(
     array: pa.Array, digits: pa.Array, mantissa: pa.Array, exponent: pa.Array
 ) -> tuple[pa.Array, pa.Array]:
-    """Write numbers whose shortest text has one digit with the closest two digits, as Java does.
+    """Replace the digits of numbers whose shortest text has one digit by the closest two digits, as Java does.
 
     So the smallest double is ``4.9E-324`` and not ``5E-324``. This changes only the smallest subnormal numbers: for all
     others, the second digit is 0.
@@ -236,7 +236,7 @@ def _hash_block(keys: pa.LargeStringArray, fields: Sequence[str], rule: FieldRul
 
 
 class _Sums:
-    """Weighted prefix sums of numbers (UTF-16 units or hashes), to compute Java's hash of any range of them."""
+    """Weighted prefix sums of UTF-16 code units or of hashes, to compute Java's hash of any range of them."""
 
     def __init__(self, units: UInt32s) -> None:
         self._sums = np.zeros(len(units) + 1, np.uint32)
@@ -257,7 +257,7 @@ class _Texts:
         units: npt.NDArray[np.unsignedinteger] = data
         if (data >= 0x80).any():
             units = np.frombuffer(data.tobytes().decode().encode("utf-16-le"), "<u2")
-            # Number of UTF-16 units of the character that starts at each byte: 2 if it has four bytes in UTF-8, else 1.
+            # Number of UTF-16 code units of the character that starts at each byte: 2 for four bytes of UTF-8, else 1.
             unit_counts = ((data & 0xC0) != 0x80).astype(np.int64) + (data >= 0xF0)
             self._places = np.concatenate([[0], np.cumsum(unit_counts)])
         self._sums = _Sums(units.astype(np.uint32))
@@ -278,6 +278,14 @@ def _powers(base: int, count: int) -> UInt32s:
 
 def _find_values(data: UInt8s, bounds: Ints, fields: Sequence[bytes], rule: FieldRule) -> tuple[Ints, Ints, Ints]:
     """Find the values of ``fields`` in all keys.
+
+    If a key is not split, or with `FieldRule.HUDI_1` has none of the fields, the whole key is its value.
+
+    Args:
+        data: The UTF-8 bytes of all keys, one after another.
+        bounds: Start of each key in ``data``, and the end of the last key.
+        fields: Names of the key fields.
+        rule: How the keys are split into fields.
 
     Returns:
         Three arrays with an entry for each value: the index of its key, and its start and end in ``data``. Values are
@@ -311,11 +319,17 @@ def _find_values(data: UInt8s, bounds: Ints, fields: Sequence[bytes], rule: Fiel
 
 
 def _pieces(bounds: Ints, commas: Ints, colons: Ints, is_cut: Bools) -> tuple[Ints, Ints, Ints, Ints]:
-    """Split the keys selected by ``is_cut`` at commas.
+    """Split keys at commas.
+
+    Args:
+        bounds: Byte offset at which each key starts, and the end of the last key.
+        commas: Byte offsets of all commas.
+        colons: Byte offsets of all colons.
+        is_cut: For each key, whether it is split. Other keys are left out.
 
     Returns:
-        Four arrays with an entry for each part of a key: the index of its key, and its start, its end and its first
-        colon (-1 if it has none) in ``data``.
+        Four arrays with an entry for each part of a key: the index of its key, and the byte offsets of its start, its
+        end and its first colon (-1 if it has none).
     """
     comma_owners = np.searchsorted(bounds, commas, side="right") - 1
     inner = is_cut[comma_owners]
@@ -332,7 +346,10 @@ def _pieces(bounds: Ints, commas: Ints, colons: Ints, is_cut: Bools) -> tuple[In
 
 
 def _cut_at_commas(owners: Ints, starts: Ints, ends: Ints, names_end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Remove the empty parts at the end of each key, as Java's ``String.split`` does. Return the other parts."""
+    """Remove the empty parts at the end of each key, as Java's ``String.split`` does.
+
+    Arguments and result are the four arrays that `_pieces` returns.
+    """
     filled = np.flatnonzero(ends > starts)
     last = np.full(int(owners.max()) + 1, -1)
     last[owners[filled]] = filled
@@ -341,9 +358,10 @@ def _cut_at_commas(owners: Ints, starts: Ints, ends: Ints, names_end: Ints) -> t
 
 
 def _cut_before_names(owners: Ints, starts: Ints, ends: Ints, names_end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Append each part without a colon to the preceding part with a colon, since its comma belongs to that value.
+    """Join each part of a key that has no colon to the part before it: the comma between them belongs to a value.
 
-    At the start of a key there is no preceding part: then it is joined to the following part.
+    At the start of a key, such parts are joined to the first part that has a colon. Arguments and result are the four
+    arrays that `_pieces` returns.
     """
     named = np.flatnonzero(names_end >= 0)
     named_owners = owners[named]
@@ -370,7 +388,7 @@ _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
-#: Maps each pattern field to a length in milliseconds: within each interval of that length its text is the same.
+#: Maps each pattern field, such as ``HH``, to the length in milliseconds of intervals in which its text never changes.
 _STEP: Final = {"yyyy": _DAY, "MM": _DAY, "dd": _DAY, "HH": _HOUR, "mm": _MINUTE, "ss": _SECOND, "SSS": 1}
 _DEFAULTS: Final = {"yyyy": 2000, "MM": 1, "dd": 1, "HH": 0, "mm": 0, "ss": 0, "SSS": 0}  # As in Joda-Time.
 _LIMITS: Final = {"yyyy": 9999, "MM": 12, "dd": 31, "HH": 23, "mm": 59, "ss": 59, "SSS": 999}
@@ -382,7 +400,7 @@ _OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2}):?(\d{2})?")
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 #: The first supported moment, 0001-01-01, in milliseconds since the epoch.
 FIRST_MILLI: Final = -62_135_596_800_000
-#: The first moment that is too late, 10000-01-01, in milliseconds since the epoch.
+#: The first moment after the supported range, 10000-01-01, in milliseconds since the epoch.
 END_MILLI: Final = 253_402_300_800_000
 
 
@@ -446,7 +464,7 @@ class JavaPattern:
 
     @property
     def regex(self) -> str:
-        """Return a regex for the texts that Joda-Time parses by the pattern. A field at token n is group ``fn``."""
+        """Return a regex for the texts that Joda-Time parses by the pattern. Group ``fn`` is the field at token n."""
         pieces = ["^"]
         for index, (is_field, part) in enumerate(self.tokens):
             if not is_field:
@@ -472,7 +490,7 @@ def arrow_zone(name: str) -> str:
         return f"{offset[1]}{int(offset[2]):02}:{offset[3] or '00'}"
     try:
         zoneinfo.ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError.
+    except (KeyError, ValueError, OSError):  # KeyError includes ZoneInfoNotFoundError.
         raise InvalidOptionError(f"no time zone {name!r}; use such as UTC, Europe/Paris or GMT+8:00") from None
     return name
 

@@ -105,7 +105,7 @@ class LogBlock:
         size_bytes: Size of the whole block.
         content_offset: Byte position of the content in the file.
         content_bytes: Size of the content.
-        header: Maps each header key of the block to its text.
+        header: Maps each key in the block's header to its value as text.
     """
 
     path: str
@@ -138,7 +138,7 @@ class LogBlock:
         return tuple(time.strip() for time in times.split(",") if time.strip())
 
     def require(self, key: HeaderKey) -> str:
-        """Return the text of a header key. Raise `CorruptTableError` if the block's header lacks the key."""
+        """Return the value of a header key as text. Raise `CorruptTableError` if the block's header lacks the key."""
         text = self.header.get(key)
         if text is None:
             raise CorruptTableError(f"{self.name} has no {key.name}; restore the file")
@@ -341,8 +341,8 @@ class Positions:
 
     Attributes:
         rows: Ascending row numbers.
-        by_lakeformat: Whether lakeformat wrote them. Then they refer to the base file of the block's slice. Row numbers
-            of other writers may refer to an older base file.
+        by_lakeformat: Whether lakeformat wrote the row numbers. If so, they refer to the base file of the block's file
+            slice. Row numbers of other writers may refer to an older base file.
     """
 
     rows: Ints

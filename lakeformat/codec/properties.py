@@ -18,7 +18,7 @@ __all__ = ["decode", "encode"]
 _BLANKS: Final = " \t\f"
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _TRAILING_BACKSLASHES: Final = re.compile(r"\\*\Z")
-#: One line: the key, then blanks with at most one ``=`` or ``:`` among them, then the value up to the end.
+#: Pattern of one line: the key, then blanks with at most one ``=`` or ``:`` among them, then the value up to the end.
 _ENTRY: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _LETTER_ESCAPES: Final = {"t": "\t", "r": "\r", "n": "\n", "f": "\f"}
@@ -81,7 +81,7 @@ def _logical_lines(text: str) -> Iterator[str]:
             if joined := "".join(pending):
                 yield joined
             pending = []
-    if joined := "".join(pending):  # The last line ends in a backslash.
+    if joined := "".join(pending):  # If the last line ends in a backslash, it is still pending.
         yield joined
 
 
@@ -106,7 +106,7 @@ def _unescape(text: str, name: str) -> str:
 
 
 def _escape(text: str, *, is_key: bool) -> str:
-    """Escape like ``Properties.saveConvert``: of spaces, all those in a key, but only a leading one in a value."""
+    """Escape a key or value like ``Properties.saveConvert``: all spaces in a key, but only the first one in a value."""
     escaped = _NEEDS_ESCAPE.sub(lambda match: _STORED_ESCAPES.get(match[0]) or _utf16_escape(match[0]), text)
     if is_key:
         return escaped.replace(" ", "\\ ")
@@ -114,7 +114,7 @@ def _escape(text: str, *, is_key: bool) -> str:
 
 
 def _write_comment(text: str) -> str:
-    """Return a comment as ``Properties.writeComments`` does: ``#`` before each line, and only latin-1."""
+    """Return a comment as ``Properties.writeComments`` does: ``#`` before each line, and only latin-1 unescaped."""
     lines = _LINE_END.split(_NOT_FOR_COMMENTS.sub(lambda match: _utf16_escape(match[0]), text))
     return "".join(f"#{line}\n" for line in lines)
 

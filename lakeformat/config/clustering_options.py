@@ -1,4 +1,4 @@
-"""The options of clustering: when it runs, which files it rewrites together, and in what order of rows."""
+"""The options of clustering: when it runs, which file slices it rewrites together, and in what order of rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
     "ClusteringOptions",
 ]
 
-#: Prefix of the options that choose the files of a clustering. Hudi stores options with this prefix in the plan.
+#: Prefix of the options that choose the file slices to cluster. Hudi stores options with this prefix in the plan.
 STRATEGY: Final = "hoodie.clustering.plan.strategy."
 INLINE: Final = "hoodie.clustering.inline"
 INLINE_COMMITS: Final = "hoodie.clustering.inline.max.commits"
@@ -187,7 +187,7 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
 )
 
 
-#: Target file size that no file reaches, so that each group of files becomes one file.
+#: Target file size that no file reaches, so that each group of file slices becomes one file.
 UNLIMITED_BYTES: Final = 1 << 62
 #: Maps Hudi's older plan strategies, which only choose partitions, to the filter mode that means the same.
 _MODE_OF_CLASS: Final[Mapping[str, str]] = {
@@ -200,14 +200,14 @@ _ONE_FILE_EACH: Final = "SingleFileSortExecutionStrategy"
 
 @dataclass(frozen=True, slots=True)
 class ClusteringOptions:
-    """The typed options of clustering: which files are clustered, and in what groups.
+    """The typed options of clustering: which file slices are clustered, and in what groups.
 
     Attributes:
         target_file_bytes: Size in bytes of the files that a clustering writes.
-        group_bytes: Maximum total size in bytes of the files that are rewritten together; 0 rewrites each file alone.
-        groups: Maximum number of groups of files in a plan.
-        small_file_bytes: Only files below this size in bytes are rewritten.
-        rewrites_single_files: Whether a group that consists of one file is rewritten.
+        group_bytes: Maximum total size in bytes of the file slices in one group; 0 rewrites each file slice alone.
+        groups: Maximum number of groups of file slices in a plan. A group is rewritten together.
+        small_file_bytes: Only file slices whose base file is below this size in bytes are rewritten.
+        rewrites_single_files: Whether a group that consists of one file slice is rewritten.
         selected_partitions: Paths of the partitions to cluster; empty for all.
         partition_pattern: Regular expression that matches the whole paths of the partitions to cluster; None for all.
         filter_mode: How partitions are filtered: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``.

@@ -85,7 +85,7 @@ class AutoCompaction:
     """The typed options of automatic compaction.
 
     Attributes:
-        is_on: Whether automatic compaction is switched on, and the user set none of `_HUDIS_RULE`.
+        is_on: Whether automatic compaction is on, and the user set no option of Hudi that decides when to compact.
         log_files: Number of log files from which a file slice is compacted.
         megabytes: Limit of one automatic compaction, in megabytes read and written.
     """

@@ -192,7 +192,7 @@ _OWN_CALLS: Final[Mapping[str, str]] = {
     "z_order": 'cluster(by=..., curve="z-order")',
     "zorder": 'cluster(by=..., curve="z-order")',
 }
-#: Replaces entries of `_OWN_CALLS` for `LakehouseTable`, the table class for Spark.
+#: Maps methods of other libraries to those of `LakehouseTable`, the table class for Spark. Overrides `_OWN_CALLS`.
 _UNDER_SPARK: Final[Mapping[str, str]] = {
     "collect": "read().collect()",
     "createIfNotExists": "LakehouseTable.create(spark, path, schema)",
@@ -268,7 +268,7 @@ def _find_clause(name: str) -> str | None:
 
 @public
 class _Hints(type):
-    """A metaclass, so that unknown attributes of the class itself, such as ``Table.forName``, get the same messages."""
+    """A metaclass that raises the error of `unknown_name` for attributes of the class, such as ``Table.forName``."""
 
     if not TYPE_CHECKING:
 

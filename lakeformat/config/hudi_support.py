@@ -143,7 +143,11 @@ def find_answer(name: str) -> Answer | None:
 
 
 def describe_open_families() -> list[tuple[str, Answer]]:
-    """Return pairs of a name or pattern in `OPEN` and the answer to the matching names that Hudi does not list."""
+    """Return what lakeformat does with options that are known, although they are not in the list of Hudi's options.
+
+    Each pair is a name or pattern of such options, and what lakeformat does with them. Names without an entry in the
+    tables of unsupported options are left out.
+    """
     answers = ((family, find_answer(family.replace("*", "..."))) for family in sorted(OPEN.split()))
     return [(family, answer) for family, answer in answers if answer]
 

@@ -1,6 +1,6 @@
 """The class `Option`, and the parsers of option values.
 
-An option whose value is a function of the user has the text ``package.module:function``.
+If the value of an option is a Python function of the user, it is written as ``package.module:function``.
 """
 
 from __future__ import annotations
@@ -144,13 +144,13 @@ def parse_partial_columns(text: str) -> tuple[str, ...]:
     if lowered in {"true", "*"}:
         return ("*",)
     names = parse_names(text)
-    if not names:  # `()` would mean false: all columns would be overwritten.
+    if not names:  # An empty tuple would mean false, which overwrites all columns.
         raise ValueError("write true, false or the names of columns")
     return () if lowered == "false" else names
 
 
 def parse_dup_policy(text: str) -> str:
-    """Parse the policy for inserted keys that exist: ``none``, ``drop`` or ``fail``.
+    """Parse the policy for inserted rows whose keys the table already has: ``none``, ``drop`` or ``fail``.
 
     The values of Hudi's older options are accepted too: ``true`` means drop, ``false`` and ``insert`` mean none.
     """
@@ -181,7 +181,8 @@ def parse_merge_strategy(text: str) -> str:
     """Return the merge mode that belongs to the id of a merge strategy; "" if the id does not determine the mode."""
     ids = {
         "ce9acb64-bde0-424c-9b91-f6ebba25356d": "COMMIT_TIME_ORDERING",
-        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": "",  # Hudi 0.x stores it even without an ordering column.
+        # The id of event time. Hudi 0.x stores it even without an ordering column, so it does not determine the mode.
+        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": "",
         "00000000-0000-0000-0000-000000000000": "",
         "": "",
     }
@@ -208,7 +209,7 @@ def parse_mergers(text: str) -> tuple[str, ...]:
 
 
 def parse_plan_strategy(text: str) -> str:
-    """Parse the class name of a plan strategy, which chooses the files of a clustering. Return its short name."""
+    """Parse the class name of a plan strategy, which chooses file slices to cluster. Return its short name."""
     return _parse_strategy(text, _PLAN_STRATEGIES, "plan")
 
 
@@ -281,7 +282,7 @@ def import_callable(target: Any) -> Callable[..., Any]:
         module, _, name = target.partition(":")
         try:
             value = attrgetter(name)(importlib.import_module(module))
-        except Exception as error:  # Code of the user may raise anything.
+        except Exception as error:  # The user's module may raise any error.
             raise ImportError(f"{type(error).__name__}: {error}") from error
     if not callable(value):
         raise TypeError(type(value).__name__)

@@ -164,12 +164,12 @@ class ReadOptions:
         time_zone: Name of the zone of texts and naive times in the filter; None is UTC, under Spark the session's zone.
         columns: Names of the columns to read; None for all.
         meta_columns: Whether the result begins with the five meta columns.
-        skipping: Whether files and row groups are skipped if their statistics show that no row matches the filter.
+        skipping: Whether files and row groups are skipped if column statistics show that no row matches the filter.
         verify: Whether skipped files and row groups are read too, to fail if one of their rows matches.
         split_bytes: Number of compressed bytes that one Spark task reads.
         batch_commits: Maximum number of commits in a batch of a stream; None for no limit.
         batch_files: Maximum number of files that the commits of a batch wrote; None for no limit.
-        batch_bytes: Maximum number of bytes of these files; None for no limit.
+        batch_bytes: Maximum total size in bytes of the files that the commits of a batch wrote; None for no limit.
         start: Start of a stream without a checkpoint, as text: ``earliest``, ``latest`` or an instant.
     """
 

@@ -28,7 +28,7 @@ _LOG: Final = logging.getLogger("lakeformat.config")
 
 #: Pairs (table, topic of a warning) that this process has already logged.
 _WARNED: Final[set[tuple[str, str]]] = set()
-#: Number of pairs at which the set is emptied, to limit its memory.
+#: Maximum size of the set of logged warnings. A full set is emptied, to limit its memory.
 _MOST_WARNED: Final = 10_000
 
 
@@ -97,7 +97,7 @@ def resolve(
 
     Args:
         raw: Maps the given names to values.
-        effects: The actions to parse options for. Options with another effect are skipped.
+        effects: The actions to parse options for. Options that affect only other actions are skipped.
         table: The table's path. Each warning is logged once per table and process.
         reads: Whether the options are for a read alone. Then warnings that an option has no effect are not logged.
 

@@ -171,7 +171,7 @@ def judge(raw: Mapping[str, Any], *, effects: frozenset[Effect] = frozenset(Effe
 
     Args:
         raw: Maps the names of options to their values, as the user gave them.
-        effects: The actions to judge options for. Options of lakeformat with another effect are skipped.
+        effects: The actions to judge options for. Options of lakeformat that affect other actions are skipped.
     """
     judgement, first_given, other_options = Judgement(), dict[str, tuple[str, str]](), list[tuple[str, str]]()
     given = [(str(name), value) for name, value in raw.items() if value is not None]
@@ -199,7 +199,7 @@ def _judge_known(
 ) -> Verdict:
     """Decide about an option of lakeformat. If it is obeyed, store its value in ``judgement``."""
     lower, text = name.lower(), _format_text(value)
-    if option.key == "where" and not isinstance(value, str):  # Its text is not SQL.
+    if option.key == "where" and not isinstance(value, str):  # Text made from another type is not a SQL condition.
         error = f"option where is of type {type(value).__name__}; write text, or give it to the read"
         return Verdict(name, text, OptionOutcome.REFUSED, "the value is not a text", "write text", error=error)
     try:
@@ -312,7 +312,7 @@ def _format_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     if isinstance(value, datetime):
-        # Always write microseconds: as an instant, a text without them means the end of its second.
+        # Write microseconds even if they are 0: `parse_as_of` reads a time without a fraction as the end of its second.
         return value.isoformat(" ", "microseconds")
     return str(value)
 

@@ -435,8 +435,8 @@ class WriteOptions:
     Attributes:
         operation: Name of the operation; None for the table's default.
         partitions: Partition paths to delete, with ``*`` for any text.
-        dup_policy: What an insert does with rows whose keys exist: ``none`` writes them without a check, ``drop``
-            leaves them out, ``fail`` raises an error.
+        dup_policy: What an insert does with rows whose keys the table already has: ``none`` writes them without a
+            check, ``drop`` leaves them out, ``fail`` raises an error.
         dynamic: Whether Spark's save mode overwrite replaces only the partitions of the new rows, not the whole table.
         combine: Whether insert and bulk_insert write only one row per key.
         fill_missing: Whether columns of the table that the input lacks are written as null. If not, the write fails.

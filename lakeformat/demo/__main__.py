@@ -73,7 +73,7 @@ def format_value(value: object) -> str:
 
 
 def report_text(report: Mapping[str, Any]) -> str:
-    """Format a write's report of any shape: its plain values in one line, then each nested part.
+    """Format the report of a write: its plain values in one line, then each nested value.
 
     A mapping of plain values takes one line. A list of mappings becomes a table: keys that all of them have are
     columns, each mapping's other keys are in the last column.

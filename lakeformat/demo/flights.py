@@ -29,7 +29,7 @@ REVISED_DAY: Final = (7, 1)
 REVISION_MINUTES: Final = 15
 #: Maximum number of flights that the upsert adds.
 MOST_NEW_FLIGHTS: Final = 100
-#: Added to flight numbers to get new keys: greater than every flight number of 2013 (at most 8500).
+#: Number added to flight numbers to make new keys. It is greater than every flight number of 2013 (at most 8500).
 NEW_FLIGHT_OFFSET: Final = 10_000
 
 

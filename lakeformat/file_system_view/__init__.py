@@ -1,1 +1,1 @@
-"""The state of a table at an instant: its schema, its live files, and their statistics."""
+"""The state of a table at an instant: its schema, its live files, and the column statistics of these files."""

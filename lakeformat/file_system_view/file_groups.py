@@ -37,7 +37,7 @@ class Listing:
     """The base files and log files found in the partition folders, committed or not.
 
     Attributes:
-        change_data: log files of change data (``.cdc``). They hold no rows of the table, so they are not in ``logs``.
+        change_data: CDC log files (``.cdc``). They hold no rows of the table, so they are not in ``logs``.
     """
 
     bases: tuple[BaseFile, ...]
@@ -101,8 +101,9 @@ def visible_files(
         listed: all base files found.
         timeline: the timeline up to the wanted instant.
         replaced: file groups that replacecommits of the timeline hide.
-        file_names: returns for the time of an active commit a mapping of file group to the file name in the commit's
-            statistics. A file that the statistics do not name is skipped: a failed task attempt or writer left it.
+        file_names: a function of an active commit's time. It returns a mapping of file group to the name of the file
+            that the commit wrote, from its write stats. A file that is not named there is skipped: a failed task
+            attempt or a failed writer left it.
     """
     active = timeline.commit_times
     newest: dict[FileGroupId, BaseFile] = {}
@@ -167,8 +168,8 @@ def find_missing_before(
 ) -> str | None:
     """Return the reason why the state before some commits cannot be read any more; None if it can be read.
 
-    It can be read if the earlier versions of all file groups that the commits rewrote or replaced still exist. The
-    other file groups need no check, because they have not changed.
+    It can be read if, for all file groups that the commits rewrote or replaced, the base files from before the commits
+    still exist. The other file groups need no check, because they have not changed.
     """
     times = {instant.time for instant, _ in undone}
     bases = {(file.group, file.name.instant_time) for file in listing.bases}

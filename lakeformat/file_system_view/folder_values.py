@@ -3,9 +3,10 @@
 Nearly always the rows of a folder have the partition values in its name. The exception is a global index that does not
 move rows (``…update.partition.path=false``). An update then keeps its row's folder, but stores its own partition value.
 lakeformat does so, and so does Apache Hudi (0.15.0 to 1.2.0; its Spark reader then shows the folder's value, hudi-rs
-the stored one). No table property shows whether this happened. The proofs, in this order: the bounds of the partition
-columns in the file index; a commit of lakeformat, which measures them; a commit of Hudi that only inserted into a new
-file, because an insert goes to the folder of its own partition value.
+the stored one). No table property shows whether this happened. These prove, in this order, that the rows of a file have
+the partition values of its folder: the bounds of the partition columns in the file index; a commit of lakeformat, which
+lists its files with other values; a commit of Hudi that only inserted into a new file, because an inserted row goes to
+the folder of its own partition value.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def reading_key_settings(config: TableConfig) -> KeySettings:
 
 
 def partition_column_values(paths: Sequence[str], keys: KeySettings, schema: pa.Schema) -> Mapping[str, pa.Array]:
-    """Return a mapping of partition column to its value in each path, as an array; null if a path does not give it.
+    """Parse partition paths. Return a mapping of partition column to an array with its value for each path.
+
+    The value is null if a path does not give it.
 
     Args:
         schema: the stored columns, which give the types.
@@ -166,7 +169,7 @@ def find_folder_proven_files(metadata: CommitMetadata) -> frozenset[str]:
     if listed_paths is not None:
         try:
             return frozenset(stat.path for stat in metadata.all_stats()).difference(json.loads(listed_paths))
-        except (ValueError, TypeError):  # It is not lakeformat's JSON, so it proves nothing.
+        except (ValueError, TypeError):  # Lakeformat did not write this value, so it proves nothing.
             return frozenset()
     if metadata.operation not in _INSERTING:
         return frozenset()
@@ -174,10 +177,10 @@ def find_folder_proven_files(metadata: CommitMetadata) -> frozenset[str]:
 
 
 def find_folder_proven_logs(metadata: CommitMetadata) -> Mapping[str, int | None]:
-    """Return a mapping of the commit's log files to their size in bytes, or to None if nothing is proven.
+    """Find the log files of a commit whose rows are proven to have the partition values of their folder.
 
-    A size means: the new rows in the log file are proven to have the partition values of their folder. Only inserts
-    are known to lie in the folder of their own values, and deletes bring no rows.
+    Return a mapping of the path of each log file of the commit to its size in bytes if that is proven, else to None. It
+    is proven for log files with only inserts, which are written to the folder of their own values, or deletes.
     """
     logs = (stat for stat in metadata.all_stats() if LogFileName.match(stat.path.rpartition("/")[2]))
     inserts = metadata.operation in _INSERTING or metadata.operation in _DELETING

@@ -84,10 +84,10 @@ class LiveFiles(Protocol):
         """Return the partition paths that have files, sorted."""
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
-        """Return the base files of one partition, by file id."""
+        """Return the base files of one partition, sorted by file id."""
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
-        """Return the bounds of a column, an entry per file in the order of `of_partition`; None if not known."""
+        """Return the bounds of a column in a partition, an entry per file as in `of_partition`; None if not known."""
 
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
         """Yield all files in portions.
@@ -158,7 +158,7 @@ class ListedFiles:
         return tuple(self._by_partition)
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
-        """Return the files of one partition, by file id."""
+        """Return the files of one partition, sorted by file id."""
         return self._by_partition.get(partition_path, ())
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
@@ -177,8 +177,8 @@ class ListedSlices:
     Memory: one object per file.
 
     Attributes:
-        updating: paths of the log files that, by their commits' statistics, hold only keys of their base file.
-        upserting: paths of the log files that, by their commits' statistics, delete nothing.
+        updating: paths of the log files that, by the write stats of their commits, hold only keys of their base file.
+        upserting: paths of the log files that, by the write stats of their commits, delete nothing.
     """
 
     slices: tuple[FileSlice, ...]
@@ -210,7 +210,7 @@ class ListedSlices:
         return tuple(dict.fromkeys(each.group.partition_path for each in self.slices))
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
-        """Return the base files of one partition, by file id."""
+        """Return the base files of one partition, sorted by file id."""
         return self.bases.of_partition(partition_path)
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:

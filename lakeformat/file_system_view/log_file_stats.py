@@ -1,6 +1,6 @@
 """Facts about log files from commits: whether a log file holds only updates, and whether it deletes.
 
-The statistics of a commit give these facts for the files that it wrote. But a commit may be archived before a
+The write stats of a commit give these facts for the files that it wrote. But a commit may be archived before a
 compaction merges its log files. So a commit of lakeformat also copies the known facts about the earlier log files of
 the slices that it wrote to.
 """
@@ -20,13 +20,15 @@ __all__ = ["EARLIER_LOGS", "add_log_facts", "earlier_log_facts"]
 #: Key of ``extraMetadata``: known facts about the earlier log files of the slices that the commit wrote to.
 EARLIER_LOGS: Final = "lakeformat.earlier.logs"
 _UPDATING, _UPSERTING = "updating", "upserting"
-#: A fact with this value, instead of a list of file ids, holds for all slices that the commit wrote to.
+#: Value of a fact in `EARLIER_LOGS`, in place of a list of file ids. The fact then holds for all slices that the commit
+#: wrote to.
 _ALL: Final = "*"
-#: Operation of a commit that merges log blocks. Its counts are not used, because merged blocks may have added new keys.
+#: Operation of a commit that merges log blocks into one. Its counts of inserts and updates are not used, because the
+#: merged blocks may contain inserts.
 _LOG_COMPACTION: Final = "LOG_COMPACT"
 
-#: A function of a commit's time and a log file that the commit wrote. It returns whether the commit saw the base file
-#: that the slice has now.
+#: A function of a commit's time and the write stat of one of its log files. It returns whether the file slice had its
+#: present base file when the commit wrote.
 SawBaseFile = Callable[[str, WriteStat], bool]
 
 
@@ -35,11 +37,11 @@ def add_log_facts(
     commits: Sequence[tuple[str, CommitMetadata]],
     completion_time: Callable[[str], str | None] | None,
 ) -> ListedSlices:
-    """Return slices with the facts about their log files from the commits on the timeline.
+    """Find out which log files hold only updates or no deletes, from the commits on the timeline.
 
-    A commit counts a key as an update if the base file that the commit saw holds the key. If the slice has another base
-    file now, this count is not used: a compaction may have removed deleted keys, and for these keys the update is an
-    insert.
+    Return the slices with these facts. A commit counts a key as an update if the slice's base file at that time has the
+    key. If the slice has another base file now, this count is not used: a compaction may have removed deleted keys, and
+    for these keys the update is an insert.
 
     Args:
         commits: visible commits, the later ones last.
@@ -57,7 +59,7 @@ def add_log_facts(
                 if not stat.num_inserts and saw_base_file(time, stat):
                     known[_UPDATING].add(stat.path)
         for stat, name in _copied_facts(metadata):
-            # Only the newest valid copy for a slice is needed, because it includes all older copies.
+            # Commits copy the facts about earlier log files. The newest valid copy of a slice includes all older ones.
             if (stat.file_id, name) not in through and (name == _UPSERTING or saw_base_file(time, stat)):
                 through.add((stat.file_id, name))
                 known[name].update(_earlier_paths(stat))
@@ -81,7 +83,7 @@ def earlier_log_facts(stats: Sequence[WriteStat], live: LiveFiles) -> Mapping[st
     """Return the extra metadata entry with the known facts about earlier log files; empty if none are known.
 
     Args:
-        stats: statistics of the files that the commit wrote.
+        stats: write stats of the commit.
         live: the live files as the write saw them.
     """
     written = [stat for stat in stats if stat.log_names[:-1]]
@@ -96,20 +98,24 @@ def earlier_log_facts(stats: Sequence[WriteStat], live: LiveFiles) -> Mapping[st
 
 
 def _copied_facts(metadata: CommitMetadata) -> Iterator[tuple[WriteStat, str]]:
-    """Yield pairs of a log file that a commit wrote and a fact that holds for all earlier log files of its slice."""
+    """Read the facts about earlier log files that a commit of lakeformat has copied into its metadata.
+
+    Yield pairs: the write stat of a log file that the commit wrote, and the name of a fact that holds for all earlier
+    log files of the same slice.
+    """
     text = metadata.extra.get(EARLIER_LOGS)
     if text is None:
         return
     try:
         facts = {name: frozenset(ids) for name, ids in json.loads(text).items() if name in {_UPDATING, _UPSERTING}}
     except (ValueError, TypeError, AttributeError):
-        return  # It is not lakeformat's JSON, so no fact is known.
+        return  # Lakeformat did not write this value, so no fact is known.
     for stat in metadata.all_stats():
         if stat.log_names:
             yield from ((stat, name) for name, ids in facts.items() if _ALL in ids or stat.file_id in ids)
 
 
 def _earlier_paths(stat: WriteStat) -> Iterator[str]:
-    """Yield the paths of the log files that the slice had before this log file was written."""
+    """Yield the paths of the other log files that the slice had when the log file of a write stat was written."""
     own = stat.path.rpartition("/")[2]
     return (join_path(stat.partition_path, name) for name in stat.log_names if name != own)

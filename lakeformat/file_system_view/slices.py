@@ -1,6 +1,6 @@
 """Assembly of a snapshot's file slices from base files and log files (Hudi: ``AbstractTableFileSystemView``).
 
-A log file belongs to a base file if it was written for that version of the file group or a later one. Up to table
+A log file belongs to a base file if it was written for this base file or a later one of the file group. Up to table
 version 6, the log file's name holds the instant of the base file, or of a pending compaction. From version 8 on, the
 name holds the instant that wrote the log file, and the log file belongs to the newest base file begun before that
 instant completed. In both cases a pending compaction needs no extra rule: until it completes, its log files belong to
@@ -29,10 +29,10 @@ def build_slices(
     replaced: Collection[FileGroupId],
     latest_base: LatestBase,
 ) -> tuple[FileSlice, ...]:
-    """Return the newest slice of each file group, by partition and file id.
+    """Return the newest slice of each file group, sorted by partition and file id.
 
     Args:
-        bases: the newest committed version of each file group.
+        bases: the newest committed base file of each file group.
         logs: all log files found.
         replaced: file groups that replacecommits hide.
         latest_base: returns the greatest instant of a base file that a log file may belong to (`LatestBase`).

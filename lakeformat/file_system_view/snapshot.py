@@ -55,8 +55,8 @@ __all__ = [
 ]
 
 _AT_A_TIME: Final = 1024
-#: In copy-on-write tables of this version, the schema in commits is complete. So no file is opened to find the
-#: operation column.
+#: The table version in whose copy-on-write tables the schema in commits is complete. So no file of such a table is
+#: opened to find out whether it has the operation column.
 _WE_WRITE: Final = 6
 
 
@@ -104,7 +104,7 @@ class Snapshot:
 
     @cached_property
     def files(self) -> tuple[BaseFile, ...]:
-        """Return the live base files by partition path and file id. Memory: one object per file."""
+        """Return the live base files, sorted by partition path and file id. Memory: one object per file."""
         if isinstance(self.live, ListedSlices):
             return self.live.bases.files
         if isinstance(self.live, ListedFiles):
@@ -143,7 +143,10 @@ class Snapshot:
         return SliceMergeRules(self._rule, self._visible.since(piece.earliest), shape, only)
 
     def shape(self, file: BaseFile) -> StoredShape | None:
-        """Return the conversion of a base file's columns into the table's, if it is read alone; None if equal."""
+        """Return the conversion of a base file's columns into the table's, for a base file without log files.
+
+        Return None if the file has the table's columns.
+        """
         if not self._is_shaped:
             return None
         shape = self._shapes[file.partition_path]
@@ -162,10 +165,11 @@ class Snapshot:
         return _Shapes(self)
 
     def check_writable(self, location: str) -> None:
-        """Refuse to write a table that lakeformat can only read. No table property shows the two reasons below.
+        """Refuse to write to a table that lakeformat can only read, in two cases that no table property shows.
 
         Raises:
-            UnsupportedTableError: its columns are identified by ids, or its rows hold their operation.
+            UnsupportedTableError: the table's columns are identified by ids, or its rows store their operation in a
+                column.
         """
         if self.versions:
             raise UnsupportedTableError(
@@ -180,12 +184,12 @@ class Snapshot:
 
     @cached_property
     def by_partition(self) -> Mapping[str, tuple[BaseFile, ...]]:
-        """Return the live base files by partition path."""
+        """Return a mapping of partition path to its live base files."""
         return FilesByPartition(self.live)
 
     @cached_property
     def slices(self) -> Mapping[str, tuple[FileSlice, ...]]:
-        """Return the live file slices by partition path."""
+        """Return a mapping of partition path to its live file slices."""
         return SlicesByPartition(self.live)
 
     def each_slice(self) -> Iterator[FileSlice]:
@@ -203,7 +207,10 @@ class Snapshot:
 
 
 class _Shapes(dict[str, StoredShape]):
-    """A mapping of partition path to the rules for reading its files. A look-up creates the entry."""
+    """A mapping of partition path to the conversion of its files' columns into the table's.
+
+    The first look-up of a partition path creates its entry.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
@@ -295,8 +302,9 @@ def make_latest_base(store: TimelineStore, timeline: Timeline, logs: Iterable[Lo
     """
     times = {log.name.instant_time for log in logs}
     if timeline.layout.has_completion_times:
-        # Table version 6 named log files by the instant of a pending compaction, and an upgrade keeps these names. Hudi
-        # does not read such files after the upgrade.
+        # In table version 6, log files written during a pending compaction are named by its instant, and an upgrade
+        # keeps these names. Hudi does not read such files after the upgrade. They are read here: each may belong to any
+        # base file up to the instant in its name.
         planned = times.intersection(store.read_compaction_groups(timeline).values())
         known = {time: time for time in planned}
         known |= store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})
@@ -308,14 +316,14 @@ def make_latest_base(store: TimelineStore, timeline: Timeline, logs: Iterable[Lo
 
 
 class FileNames:
-    """A callable that takes a commit's time and returns a mapping of file group to file name, from its statistics."""
+    """A function of a commit's time. It returns a mapping of file group to file name, from the commit's write stats."""
 
     def __init__(self, commits: Mapping[str, CommitMetadata]) -> None:
         self._commits = commits
         self._named: dict[str, Mapping[FileGroupId, str]] = {}
 
     def __call__(self, time: str) -> Mapping[FileGroupId, str]:
-        """Return a mapping of file group to the file name that the statistics of one commit give."""
+        """Return a mapping of file group to the name of the file that a commit wrote, from the commit's write stats."""
         if time not in self._named:
             self._named[time] = {
                 FileGroupId(stat.partition_path, stat.file_id): stat.path.rpartition("/")[2]

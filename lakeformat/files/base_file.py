@@ -1,7 +1,8 @@
 """The writer of a base file: meta columns, bloom filter and footer (Hudi: ``HoodieSparkParquetWriter``).
 
-The module also reuses the bloom filter and key range of a file for the file's next version, so that old keys are not
-hashed again. It copies rows from one base file into another, and chooses the columns that get a dictionary.
+The module also reuses the bloom filter and key range of a base file for the next base file of its file group, so that
+old keys are not hashed again. It copies rows from one base file into another, and chooses the columns that get a
+dictionary.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ __all__ = [
 #: Maximum number of rows of a sample, from which the encoding and codec of a column are chosen.
 SAMPLE_ROWS: Final = 8192
 _DICTIONARY_SHARE: Final = 0.5
-#: Minimum number of rows of a part of a sample: in fewer rows, values may repeat by chance.
+#: Minimum number of rows of a run of sample rows that is checked alone: in fewer rows, values may repeat by chance.
 _LEAST_JOINING: Final = 32
 #: Maximum number of equal parts of a sample that are checked separately, because it may contain rows of several writes.
 _STRETCHES: Final = 16
@@ -65,7 +66,8 @@ def dictionary_columns(fields: Iterable[pa.Field], sample: pa.Table | None, join
     """Choose the leaf columns that get a dictionary: those whose values repeat in a sample, and all nested leaves.
 
     Args:
-        joins: whether rows of the sample were added to existing rows. The added rows are then also checked alone.
+        joins: whether the sample may consist of existing rows and rows added to them. If so, runs of its rows are also
+            checked alone, because values may repeat only in the rows of one write.
     """
     chosen: list[str] = []
     for field in fields:
@@ -79,7 +81,10 @@ def dictionary_columns(fields: Iterable[pa.Field], sample: pa.Table | None, join
 
 
 def _split_sample(rows: int) -> Iterator[tuple[int, int]]:
-    """Yield start and length of parts of a sample: the last rows in several lengths, then equal parts of all rows."""
+    """Choose the runs of sample rows that are checked alone for repeated values. Yield the start and length of each.
+
+    The runs are the last half, quarter, eighth and sixteenth of the rows, then equal parts of all rows.
+    """
     for share in (2, 4, 8, 16):
         if _LEAST_JOINING <= rows // share <= SAMPLE_ROWS:
             yield rows - rows // share, rows // share
@@ -89,7 +94,11 @@ def _split_sample(rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _repeat_in_any(column: pa.ChunkedArray, stretches: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether values repeat in the first rows, or within any one of the stretches (start and length)."""
+    """Tell whether values repeat in the first `SAMPLE_ROWS` rows, or within any one of some runs of rows.
+
+    Args:
+        stretches: start and length of each run.
+    """
     if not stretches or len(column) > SAMPLE_ROWS:
         return any(_has_repeats(column.slice(*each)) for each in ((0, SAMPLE_ROWS), *stretches))
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
@@ -135,12 +144,13 @@ ROW_GROUP_ROWS: Final = 131_072
 #: Default for the maximum size of a row group in memory, in bytes. It equals Hudi's default for Parquet's row buffer.
 ROW_GROUP_BYTES: Final = 125_829_120
 
-#: The type of text columns whose values repeat. The Parquet writer stores it without hashing the values again.
+#: The Arrow type of string columns whose values repeat. Parquet writes columns of this type without hashing the values.
 ENCODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
-#: The indices of a column with one value. Made from a buffer, because `pa.array` imports pandas, which takes half a
-#: second in every new process.
+#: The dictionary indices of a column with one value in every row. They are created from a buffer, because `pa.array`
+#: imports pandas, which takes half a second in every new process.
 _ZEROS: Final = pa.Array.from_buffers(pa.int32(), ROW_GROUP_ROWS, [None, pa.py_buffer(bytes(4 * ROW_GROUP_ROWS))])
-#: Meta columns with few values each. Parquet gets them as dictionaries and does not hash them.
+#: Meta columns with few distinct values. The Parquet writer gets them as dictionaries, so that it does not hash the
+#: values.
 _REPEATED: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _SAMPLE_BYTES: Final = 4 << 20
 #: A page of long values ends after about this many bytes. Parquet checks the size only after each batch of values.
@@ -149,9 +159,10 @@ _PAGE_LOOKS: Final = 1024
 _HEADROOM: Final = 1.2
 #: Approximate footer bytes of one column of one row group: offsets, encodings, minimum and maximum.
 _COLUMN_FOOTER_BYTES: Final = 160
-#: A column is compressed by the default codec only if it shrinks to this share of its size.
+#: A column is compressed by the default codec only if its compressed size is at most this share of its plain size.
 _WORTH_COMPRESSING: Final = 0.9
-#: The share for record keys. It is lower, because writes read keys often, and reading uncompressed keys is faster.
+#: The same limit for record keys: the maximum ratio of compressed to plain size. It is lower, because writes read the
+#: record keys often, and uncompressed keys are read faster.
 _WORTH_COMPRESSING_KEYS: Final = 0.4
 
 
@@ -162,8 +173,8 @@ class FileSettings:
     Attributes:
         skips_compression: whether columns that hardly shrink stay uncompressed.
         key_texts: names of the record key column and, if the record key is a copy of another column, that column.
-        fpp: false-positive rate of the filter.
-        indexed_paths: paths of the leaf columns whose statistics the file index keeps.
+        fpp: false-positive rate of the bloom filter.
+        indexed_paths: paths of the leaf columns whose column statistics the file index stores.
         row_group_rows: maximum number of rows of a row group.
         row_group_bytes: maximum size of its rows in memory, without dictionaries. A larger row gets its own row group.
     """
@@ -191,14 +202,14 @@ def stored_schema(schema: pa.Schema, encoded: Collection[str] = ()) -> pa.Schema
 
 
 def constant_column(value: str, rows: int) -> pa.DictionaryArray:
-    """Make a dictionary column that holds one text in every row."""
+    """Make a dictionary column with the same string in every row."""
     indices = _ZEROS.slice(0, rows) if rows <= len(_ZEROS) else np.zeros(rows, np.int32)
     return pa.DictionaryArray.from_arrays(indices, pa.array([value]))
 
 
 @dataclass(frozen=True)
 class FilterAndRange:
-    """The bloom filter and key range for a file's footer. Both are extended while rows are added."""
+    """The bloom filter and key range for a file's footer. The writer adds the keys of new rows to them."""
 
     bloom: BloomFilter
     range: KeyRange = dataclasses.field(default_factory=KeyRange)
@@ -207,19 +218,19 @@ class FilterAndRange:
 class BaseFileWriter:
     """A writer that streams row groups into one base file.
 
-    If the file has a previous version (``known``), rows are buffered until they fill half a row group, so that a file
-    that often grows has no tiny row groups.
+    If the file replaces an older base file of its file group (``known``), rows are buffered until they fill half a row
+    group, so that a file that often grows has no tiny row groups.
 
     Attributes:
         decoded_bytes: in-memory size of the rows written so far, in bytes, without dictionaries.
-        facts: statistics of the closed file; set by `close`.
+        facts: row count and column statistics of the closed file; set by `close`.
 
     Args:
         sink: the output stream.
         name: the file's name, written into every row.
-        known: filter and key range of the file's previous version, which may hold some or all of the keys. If None, the
+        known: bloom filter and key range of the older base file, which may hold some or all of the keys. If None, the
             writer collects all keys in memory and makes a filter of the right size at the end.
-        encoded: names of the text columns that are written as dictionaries; plain texts are converted.
+        encoded: names of the string columns that are written as dictionaries; plain strings are converted.
     """
 
     def __init__(
@@ -254,7 +265,7 @@ class BaseFileWriter:
 
     @property
     def expected_bytes(self) -> int:
-        """Estimate the file's bytes if it were closed now: the bytes written, plus the footer with the filter."""
+        """Estimate the file's size if it were closed now: the bytes written, plus the footer with the bloom filter."""
         if self._closed_bytes is not None:
             return self._closed_bytes
         keys = estimate_filter_bytes(self.rows, self.settings.fpp)
@@ -409,7 +420,7 @@ def stamp_rows_with(
 
 
 def make_growable_filter(rows: int, fpp: float) -> BloomFilter:
-    """Make a filter with room for more keys than ``rows``, so that the next merges can add to it."""
+    """Make a bloom filter for ``rows`` keys with room for some more, so that the next merges can add keys to it."""
     return BloomFilter.with_capacity(int(rows * _HEADROOM), fpp)
 
 
@@ -442,8 +453,8 @@ _OVERSIZED: Final = 4
 def inherit_filter_and_range(storage: Storage, footer: KeyFooter, incoming: int) -> FilterAndRange | None:
     """Return the base file's filter and key range, or None if the new keys do not fit into the filter.
 
-    Keys that are removed stay in both, as in Hudi's growing filters: a filter that is too wide is safe, one that is too
-    narrow is not.
+    Keys of deleted rows stay in the filter and in the key range, as in Hudi's growing filters. This is safe: they may
+    only say that the file may have a key that it does not have.
 
     Args:
         incoming: number of new keys.
@@ -460,7 +471,7 @@ _INDEX_BYTES: Final = 4
 
 
 def find_dictionary_texts(footers: Sequence[Any], texts: Collection[str]) -> frozenset[str]:
-    """Return those of the text columns that all the files store in dictionaries."""
+    """Return the names of the string columns that all the files store in dictionaries."""
     chunks: dict[str, list[Any]] = {}
     for metadata in footers:
         for group in range(metadata.num_row_groups):
@@ -475,9 +486,9 @@ def find_dictionary_texts(footers: Sequence[Any], texts: Collection[str]) -> fro
 
 
 def _has_small_dictionary(chunk: Any) -> bool:
-    """Tell whether a column chunk is dictionary encoded and small.
+    """Tell whether a column chunk is dictionary encoded, and small enough to contain no plain strings.
 
-    A writer that gave up the dictionary has stored plain texts, which are larger.
+    A Parquet writer that gave up the dictionary has stored plain strings, which are larger.
     """
     return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _INDEX_BYTES * chunk.num_values
 
@@ -496,14 +507,15 @@ def read_copied_batches(
     rows: int = ROW_GROUP_ROWS,
     most_bytes: int = ROW_GROUP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Read a base file with the columns of ``shape``, except partition path and file name, which are not copied.
+    """Read the rows of a base file, in the columns of another base file into which they are copied.
 
-    Missing columns are null.
+    The meta columns partition path and file name are left out: their values are not copied. Columns that the file lacks
+    are null.
 
     Args:
         shape: the schema of the new file, from `stored_schema`.
         rows: maximum number of rows of a batch; a batch never crosses the end of a row group.
-        most_bytes: approximate maximum size of a batch in bytes; columns that stay dictionaries do not count.
+        most_bytes: approximate maximum size of a batch in bytes, without its dictionary columns.
     """
     wanted = copied_schema(shape)
     present = set(parquet.schema_arrow.names)

@@ -28,7 +28,7 @@ MOST_BYTES: Final = 128 << 20
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}
 #: Encodings whose values may be far larger than their pages.
 _DENSE: Final = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY", "DELTA_BYTE_ARRAY"})
-#: Number of rows in a window. The decoded size of a column is measured window by window.
+#: Number of rows for which the decoded size of a column is measured together.
 _WINDOW: Final = 64
 #: If a row group would need more batches than this, a batch has at most `_SHORT_ROWS` rows: most of the bytes may be in
 #: a few rows.
@@ -100,7 +100,7 @@ def _measure_longest(parquet: OpenParquet, group: int, path: str) -> int | None:
 
 def _read_first(parquet: OpenParquet, group: int, path: str, rows: int) -> pa.Array | None:
     if "." in path or "DELTA_BYTE_ARRAY" in _find_encodings(parquet, group, path):
-        return None  # Arrow cannot read nested columns and delta-encoded texts as dictionaries.
+        return None  # Arrow cannot read nested columns and delta-encoded strings as dictionaries, so none is measured.
     batch = next(parquet.iter_batches(rows, row_groups=[group], columns=[path], use_threads=False), None)
     return None if batch is None else batch.column(0)
 

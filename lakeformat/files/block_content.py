@@ -72,7 +72,7 @@ def _record_type(block: LogBlock) -> AvroType:
     text = block.require(HeaderKey.SCHEMA)
     try:
         return _parse_record(text)
-    except LakeformatError:  # Parse again, so that the error names the block.
+    except LakeformatError:  # The cached parser's error does not name the block, so parse again to get one that does.
         return record_type(text, name=block.name)
 
 
@@ -80,7 +80,7 @@ def _schema(block: LogBlock) -> pa.Schema:
     text = block.require(HeaderKey.SCHEMA)
     try:
         return _parse_schema(text)
-    except LakeformatError:  # Parse again, so that the error names the block.
+    except LakeformatError:  # The cached parser's error does not name the block, so parse again to get one that does.
         return from_avro(text, name=block.name)
 
 
@@ -91,7 +91,10 @@ def _parse_schema(text: str) -> pa.Schema:
 
 @lru_cache(maxsize=64)
 def _parse_record(text: str) -> AvroType:
-    """Parse a schema, with a cache. Without the cache, parsing takes half the time of reading many small blocks."""
+    """Parse the Avro schema of a block, and cache the result.
+
+    Without the cache, half the time of reading many small blocks is spent on parsing.
+    """
     return record_type(text, name="a log block")
 
 
@@ -154,8 +157,8 @@ def damaged_block_error(block: LogBlock, error: Exception) -> CorruptTableError:
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 _DECIMAL: Final = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
-#: The union of an ordering value is null, then one wrapper for each of these types (Hudi: ``HoodieDeleteRecord.avsc``).
-#: The last wrapper occurs only inside arrays: the outer union has the array wrapper at its position.
+#: Avro types of the ordering value of a delete, in the order of the union's branches after null (Hudi:
+#: ``HoodieDeleteRecord.avsc``). The last type occurs only inside an array: outside, this branch is the array itself.
 _WRAPPED: Final[tuple[Any, ...]] = (
     "boolean",
     "int",
@@ -168,16 +171,16 @@ _WRAPPED: Final[tuple[Any, ...]] = (
     _DECIMAL,
     "long",  # A time of day, in microseconds.
     {"type": "long", "logicalType": "timestamp-micros"},
-    {"type": "int", "logicalType": "date"},  # In the outer union, this branch is the array wrapper instead.
+    {"type": "int", "logicalType": "date"},  # Only inside an array. Outside, this branch is the array itself.
 )
 _NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 12
-#: How many numbers (``places``) describe a record: start and end of its key, branch of its ordering value, start and
-#: end of this value.
+#: Number of integers that describe one record of a delete block: start and end of its key, union branch of its ordering
+#: value, start and end of this value. Variables with such integers are named ``places``.
 _PLACES: Final = 5
-#: A search for records of equal layout costs as much as reading several records. It pays only if it finds at least this
-#: many.
+#: Minimum number of records of equal layout for which a search saves time: a search costs as much as reading several
+#: records one by one.
 _FEW_ALIKE: Final = 16
-#: Number of records that are read one by one after a search that did not pay.
+#: Number of records that are read one by one after a search that found fewer than `_FEW_ALIKE`.
 _RECORDS_BETWEEN: Final = 128
 
 
@@ -196,7 +199,7 @@ _KEYS: Final = record_type(
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Ordering values: the union branch of each one, and the start and end of its wrapper."""
+    """The ordering values of a delete block: for each value its union branch, and its start and end in the content."""
 
     branches: Ints
     starts: Ints
@@ -246,8 +249,8 @@ def _decode_keys(data: npt.NDArray[np.uint8], keys: tuple[Ints, Ints]) -> pa.Arr
 def _find_records(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values]:
     """Find the start and end of all record keys and ordering values.
 
-    The length of a record is known only after reading it. But records with keys of one length and values of one length
-    follow one another at equal distances; many such records are checked at once.
+    The length of a record is known only after reading it. But if keys and ordering values have equal lengths, the
+    records follow one another at equal distances. Many such records are checked at once.
     """
     parts: list[Ints] = []
     places_read = array("q")
@@ -274,7 +277,10 @@ def _find_records(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values
 
 
 def _locate_record(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
-    """Return the `_PLACES` numbers of one record, and the position of its ordering value's branch number."""
+    """Read one record of a delete block, without decoding its values.
+
+    Return start and end of its key, union branch, start and end of its ordering value; then the position of the branch.
+    """
     key_end = _skip_optional_text(data, at)
     branch_at = _skip_optional_text(data, key_end)
     branch, start = _read_varint(data, branch_at)
@@ -283,10 +289,10 @@ def _locate_record(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
 
 
 def _count_alike(data: memoryview, places: tuple[int, ...], branch_at: int, most: int) -> int:
-    """Count the records directly after this one, up to ``most``, that have the same layout.
+    """Count the records directly after the record at `places`, up to ``most``, that have the same layout.
 
-    Records have the same layout if their bytes for lengths and branches are equal, and their numbers end at the same
-    byte.
+    Then keys and ordering values start and end at the same distances from the start of the record. The bytes that store
+    lengths and union branches are compared; of varints, the bits that tell where a varint ends.
     """
     begin, key_end, branch, start, end = places
     if branch == _ARRAY:
@@ -315,7 +321,11 @@ def _count_alike(data: memoryview, places: tuple[int, ...], branch_at: int, most
 
 
 def _repeat_places(places: tuple[int, ...], times: int) -> Ints:
-    """Return the `_PLACES` numbers of the next ``times`` records, which have the same layout as this one."""
+    """Return the positions in the next ``times`` records, which have the same layout as the record at `places`.
+
+    Each row of the result has the form of ``places``: start and end of the key, union branch, start and end of the
+    ordering value.
+    """
     step = places[-1] - places[0]
     moved = np.array([step, step, 0, step, step], np.int64)
     return np.array(places, np.int64) + moved * np.arange(1, times + 1)[:, None]
@@ -384,7 +394,7 @@ def _common_type(parts: list[pa.Array]) -> pa.DataType:
 
 
 def _locate_array(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]], int]:
-    """Return branch, start and end of each value of an ``ArrayWrapper``, and the end of the wrapper."""
+    """Return the union branch, start and end of each value of an ``ArrayWrapper``, then the end of the wrapper."""
     present, at = _read_varint(data, at)
     if present not in (0, 1):
         raise ValueError("a list of ordering values has an unknown union branch")
@@ -423,9 +433,10 @@ def _skip_text(data: memoryview, at: int) -> int:
 
 
 def _read_count(data: memoryview, at: int) -> tuple[int, int]:
-    """Read the number of items that follow, and return it with the position of the first item.
+    """Read the item count at the start of a block of an Avro array. Return it with the position of the first item.
 
-    A negative number is followed by the size of the items in bytes.
+    In Avro, a negative count is followed by the size of the items in bytes. The size is skipped, and the count is
+    returned as a positive number.
     """
     count, at = _read_varint(data, at)
     if count < 0:
@@ -454,8 +465,8 @@ def _skip_varint(data: memoryview, at: int) -> int:
     return _read_varint(data, at)[1]
 
 
-#: For each union branch of an ordering value, its size in bytes or the function that finds its end. The array wrapper
-#: is not among them: the last entry is the branch that occurs only inside arrays.
+#: For each union branch of an ordering value, its size in bytes or the function that finds its end. The last entry is
+#: for the type that occurs only inside an array. Arrays themselves are read by `_locate_array`.
 _VALUE_ENDS: Final[tuple[int | Callable[[memoryview, int], int], ...]] = (
     0,
     1,

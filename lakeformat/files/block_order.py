@@ -18,12 +18,12 @@ def blocks_to_merge(blocks: Sequence[LogBlock], is_committed: Callable[[str], bo
 
     Hudi: ``BaseHoodieLogRecordReader.scanInternal``. These blocks are left out:
 
-    - blocks of an instant that is not committed; visible blocks may follow them,
+    - blocks of an instant that is not committed; later blocks of committed instants are merged all the same,
     - blocks whose instant is named by a later rollback block, committed or not: the instant may be so old that it is
       no longer in the timeline,
     - blocks that a compacted block (log compaction) replaces. The compacted block moves to the position of the newest
       block that it replaces,
-    - change data.
+    - blocks of CDC data.
 
     Blocks of retried tasks (``BLOCK_IDENTIFIER``) are merged twice, as Hudi 0.15.0 and 1.2.0 do.
 
@@ -58,10 +58,11 @@ def _rollback_target(block: LogBlock) -> str:
 
 
 def _apply_compaction(blocks: list[LogBlock]) -> tuple[LogBlock, ...]:
-    """Drop the blocks that compacted blocks replace. Move each compacted block to the newest position among them.
+    """Drop the blocks that compacted blocks replace, and move each compacted block to its position in the merge order.
 
-    A compacted block may itself be replaced by a later compacted block, which then replaces all their originals. A
-    compacted block whose originals are missing keeps its position.
+    This is the position of the newest block that it replaces. If none of these blocks exists any more, the compacted
+    block keeps its own position. If a later compacted block replaces a compacted block, it also replaces the blocks
+    that the earlier one replaced.
     """
     final = _map_replaced(blocks)
     if not final:
@@ -80,7 +81,7 @@ def _apply_compaction(blocks: list[LogBlock]) -> tuple[LogBlock, ...]:
 
 
 def _map_replaced(blocks: list[LogBlock]) -> dict[str, str]:
-    """Map the instant of each replaced block to the instant of the block that finally replaces it."""
+    """Return a mapping of the instant of each replaced block to that of the last compacted block that replaces it."""
     final: dict[str, str] = {}
     for block in reversed(blocks):
         last = final.get(block.instant_time, block.instant_time)

@@ -1,4 +1,4 @@
-"""The statistics of a finished base file, taken from the Parquet writer when it closes the file.
+"""The column statistics of a finished base file, taken from the Parquet writer when it closes the file.
 
 The statistics are a few numbers per column and row group, raw as Parquet stores them, because tasks send them as JSON.
 Those of all files of a commit are converted to Arrow columns at once, which is faster than file by file.
@@ -33,12 +33,12 @@ _DOT: Final = re.compile(r"\.")
 
 @dataclass(frozen=True, slots=True)
 class LeafStats:
-    """Statistics of one column of one file: one entry per row group, None if Parquet has no statistics.
+    """Column statistics of one column of one file: one entry per row group, None if the footer has no statistics.
 
     Attributes:
         path: the column's path as filters spell it.
         physical, logical: Parquet's types, the logical one as JSON.
-        minima, maxima: raw statistics; bytes as Latin-1 text.
+        minima, maxima: raw statistics. Binary values are Latin-1 strings, so that JSON can hold them.
         nan_count: NaN values of the whole file, None if they were not counted.
     """
 
@@ -146,7 +146,7 @@ class NanCounts:
         """Count the NaN of more rows."""
         for path, (top, *inner) in self._parts.items():
             for chunk in rows.column(top).chunks:
-                values = pc.struct_field(chunk, inner) if inner else chunk  # A leaf of a null struct is null.
+                values = pc.struct_field(chunk, inner) if inner else chunk  # Fields of a null struct count as null.
                 self.by_path[path] += _nan_count(values)
 
 
@@ -154,7 +154,7 @@ def _nan_count(values: pa.Array) -> int:
     if values.null_count:
         return int(pc.is_nan(values).true_count)
     plain = values.to_numpy()
-    return int(np.count_nonzero(np.not_equal(plain, plain)))  # NaN is unequal to itself; faster than `isnan`.
+    return int(np.count_nonzero(np.not_equal(plain, plain)))  # Only NaN is unequal to itself. Faster than `isnan`.
 
 
 @lru_cache(64)
@@ -223,7 +223,7 @@ def _as_raw(value: bool | int | float | str) -> Raw:
 
 
 def _cut_down(value: bytes) -> bytes:
-    """Return a prefix of a text of at most `_TEXT_BYTES` bytes. As a minimum it is safe, because it is not greater."""
+    """Cut a string to at most `_TEXT_BYTES` bytes. The result is safe as a minimum, because it is not greater."""
     end = _TEXT_BYTES
     while len(value) > end and end and value[end] & 0xC0 == 0x80:  # Do not split a UTF-8 character.
         end -= 1
@@ -231,7 +231,10 @@ def _cut_down(value: bytes) -> bytes:
 
 
 def _cut_up(value: bytes, *, is_text: bool) -> bytes | None:
-    """Return a short text that is not less than the value, so that it is safe as a maximum; None if there is none."""
+    """Cut a value to at most `_TEXT_BYTES` bytes, and increase its last character, so that it is safe as a maximum.
+
+    A value that is short enough is returned as it is. Return None if no short value is greater.
+    """
     if len(value) <= _TEXT_BYTES:
         return value
     if not is_text:

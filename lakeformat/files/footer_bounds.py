@@ -43,10 +43,13 @@ Raw: TypeAlias = bool | int | float | bytes
 
 @dataclass(frozen=True, slots=True)
 class _LeafPlace:
-    """The position of a column in a file, if the column's statistics can be used.
+    """A column of a file, and where its statistics are in the footer.
 
-    If the file does not have the column, ``absent`` is true. If the statistics can be used, ``index`` is the position
-    of the column's leaf. Otherwise the statistics are unknown.
+    Attributes:
+        absent: whether the file does not have the column.
+        index: number of the column among the leaf columns; None if the column is absent or cannot be identified.
+        stored: type of the raw statistics; None if they cannot be used.
+        required: whether the column cannot hold null.
     """
 
     absent: bool = False
@@ -56,7 +59,7 @@ class _LeafPlace:
 
 
 class BoundsCollector:
-    """A collector of one column's bounds from the statistics of row groups, which may store the column as other types.
+    """A collector of one column's bounds from the statistics of row groups, whose files may store it as other types.
 
     Args:
         wanted: the column's type in the table; bounds get this type.
@@ -95,7 +98,7 @@ class BoundsCollector:
     def bounds(self) -> ColumnBounds:
         """Return the bounds, with an entry for each row group in the order of the calls of `add`."""
         total = len(self._null_counts)
-        order = np.full(total, total)  # For each row group, the index of its value; `total` means unknown.
+        order = np.full(total, total)  # The index of each row group's bounds. `total` means that they are unknown.
         lows, highs, at = [], [], 0
         for stored, (units, low, high) in self._stored.items():
             converted = _convert(low, stored, self._wanted), _convert(high, stored, self._wanted)
@@ -130,10 +133,10 @@ def row_group_bounds(
             NaN. Empty if nothing is known.
 
     Returns:
-        By column path as the schema spells it, the bounds, one entry per row group in file order; the row
-        count of each row group (int64); the position in ``footers`` of each row group's file. A file with no
-        row groups has no entry. A column counts as all null only in a file whose schema has no column of that
-        name.
+        three values with an entry per row group, in the order of the files: a mapping of column path, as the schema
+        spells it, to the column's bounds; the row counts (int64); the position in ``footers`` of the file of each row
+        group. If a file has no row groups, it has no entry. If the schema of a file has no column of a name, the column
+        counts as all null in this file.
 
     Raises:
         InvalidInputError: A column is not in ``schema``.
@@ -192,7 +195,7 @@ def fold_files(
     unknown if the count of any of its row groups is unknown. A file with no row groups has row count 0, counts of 0 and
     unknown bounds.
     """
-    if np.array_equal(unit_file_index, np.arange(file_count)):  # The common case: each file has one row group.
+    if np.array_equal(unit_file_index, np.arange(file_count)):  # Each file has one row group: nothing to combine.
         return bounds, row_counts
     files = pa.array(unit_file_index)
     folded: dict[str, ColumnBounds] = {}
@@ -224,7 +227,7 @@ def _leaf_indexes(schema: pq.ParquetSchema) -> _Tree | None:
         if isinstance(of, pa.BaseExtensionType):
             of = of.storage_type
         if pa.types.is_nested(of):
-            # The leaves of a map are those of its key and its value.
+            # A map has no child fields in Arrow, but its key and its value are leaves of the file and must be counted.
             children = (
                 [("key", of.key_type), ("value", of.item_type)]
                 if pa.types.is_map(of)
@@ -250,7 +253,8 @@ def _locate(path: str, schema: pq.ParquetSchema, tree: _Tree | None) -> _LeafPla
         if not isinstance(node, dict):
             return _LeafPlace()
         if part not in node:
-            # Do not call it absent if a name differs only in case: some readers take it for the same column.
+            # If the file has a name that differs only in case, the column counts as unknown, not as absent: some
+            # readers take both names for the same column.
             return _LeafPlace(absent=part.lower() not in {name.lower() for name in node})
         node = node[part]
     if not isinstance(node, int):
@@ -332,7 +336,8 @@ def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Arr
     except pa.ArrowNotImplementedError:
         return None
     except pa.ArrowInvalid:
-        # Halve the list to find the value that does not convert; the other values are converted.
+        # At least one value does not convert. Convert each half alone, down to single values: only those that do not
+        # convert become null.
         if len(raw) == 1:
             return pa.nulls(1, wanted)
         middle = len(raw) // 2
@@ -354,7 +359,13 @@ def _scatter(groups: Sequence[pa.Array], order: npt.NDArray[np.int64], of: pa.Da
 
 
 def _per_file(values: pa.Array, files: pa.Array, how: str, file_count: int) -> pa.Array:
-    """Return an aggregate of the values of each file's row groups; null if the file has no row groups."""
+    """Aggregate the values of the row groups of each file. Return one value per file; null if it has no row groups.
+
+    Args:
+        values: a value per row group.
+        files: the number of each row group's file.
+        how: name of the Arrow aggregate, such as ``min``.
+    """
     grouped = pa.table({"file": files, "value": values}).group_by("file", use_threads=False).aggregate([("value", how)])
     order = np.full(file_count, len(grouped))
     order[grouped["file"].to_numpy()] = np.arange(len(grouped))

@@ -54,11 +54,11 @@ MAX_KEY: Final = b"hoodie_max_record_key"
 _KEPT_BYTES: Final = 64 << 20
 #: Number of files that are submitted to the thread pool at a time.
 _AT_A_TIME: Final = 64
-#: A text column chunk that stores fewer bytes per value than this counts as dictionary encoded.
+#: A string column chunk counts as dictionary encoded if it stores fewer bytes per value than this.
 _DICTIONARY_BYTES: Final = 2
 
-#: Keys compare as Java strings, by UTF-16 units. UTF-8 has the same order for texts in which every byte is less than
-#: this one.
+#: Record keys are compared as Java strings, by UTF-16 code units. Strings without a UTF-8 byte from this value on have
+#: the same order in UTF-8, which is faster to compare.
 _OTHER_ORDER: Final = 0xEE
 
 
@@ -107,7 +107,7 @@ def open_parquet(source: Any, path: str, **options: Any) -> OpenParquet:
     """
     try:
         parquet = OpenParquet(source, **options)
-        parquet.schema_arrow  # noqa: B018  Parquet decodes it only now, and fails if names are damaged.
+        parquet.schema_arrow  # noqa: B018  Decode the schema here, so that damaged names raise the error below.
     except StorageError:
         raise
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
@@ -155,7 +155,7 @@ def row_batches(
                 missing -= batch.num_rows
                 for column in batch.columns:
                     if pa.types.is_dictionary(column.type):
-                        column.validate(full=True)  # A damaged header may leave indices outside the dictionary.
+                        column.validate(full=True)  # If a header is damaged, indices may point outside the dictionary.
                 yield batch
         except StorageError:
             raise
@@ -237,7 +237,11 @@ def read_key_footers(storage: Storage, files: Sequence[BaseFile], pool: Executor
 
 
 def _key_range(metadata: pq.FileMetaData, entries: dict[bytes, bytes]) -> tuple[str | None, str | None]:
-    """Return the footer's key range, widened by the statistics of the key column, so that neither can hide a key."""
+    """Return the key range in Hudi's footer entries, widened by the column statistics of the record key column.
+
+    If one of the two is too narrow, no key is missed. Return None twice if the entries are missing, or if the order of
+    the keys in UTF-8 and in Java may differ.
+    """
     if MIN_KEY not in entries or MAX_KEY not in entries:
         return None, None
     ranges = [(entries[MIN_KEY], entries[MAX_KEY])]
@@ -273,7 +277,8 @@ class KeyRange:
 
     def _add(self, keys: pa.Array) -> None:
         if _has_high_bytes(keys):
-            # Only texts with characters from U+E000 on sort differently in UTF-8; such keys are rare.
+            # Only strings with characters from U+E000 on sort differently in Java and in UTF-8. Compare these, which
+            # are rare, in Python.
             is_high = pc.match_substring_regex(keys, "[\\x{E000}-\\x{10FFFF}]")
             high = keys.filter(is_high).to_pylist()
             if high:

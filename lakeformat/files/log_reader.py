@@ -50,7 +50,7 @@ def plan_blocks(
     """Plan the data and delete blocks to merge, in the order of their writes. Only headers are read.
 
     Args:
-        logs: log files of one slice, in order (`LogFileName.order`). Files of change data are skipped.
+        logs: log files of one slice, in order (`LogFileName.order`). CDC log files are skipped.
         is_committed: whether a block's instant is visible: committed, and not later than the snapshot's. From table
             version 8 on the file's own instant decides this, except for old files of tables that were upgraded.
 
@@ -64,7 +64,7 @@ def plan_blocks(
 
 
 def read_blocks(storage: Storage, log: LogFile) -> tuple[LogBlock, ...]:
-    """Return all whole blocks of a log file, visible or not; none for a file of change data.
+    """Return all complete blocks of a log file, visible or not; none if it is a CDC log file.
 
     A file may have grown since it was listed: only its first ``size_bytes`` are read.
 
@@ -79,7 +79,9 @@ def read_blocks(storage: Storage, log: LogFile) -> tuple[LogBlock, ...]:
 
 
 def read_change_data(storage: Storage, log: LogFile) -> Iterator[pa.Table]:
-    """Yield the rows of a file of change data block by block, with its mode's columns (Hudi: ``HoodieCDCDataBlock``).
+    """Yield the rows of a CDC log file block by block (Hudi: ``HoodieCDCDataBlock``).
+
+    The columns depend on the logging mode of the table when the file was written.
 
     Raises:
         CorruptTableError: the file is missing or damaged; the message names file and block.
@@ -118,7 +120,7 @@ def decode_blocks(
                 path, source = block.path, stack.enter_context(_open(storage, block.path))
             yield _decode_block(
                 source, block, columns, base_instant
-            )  # Not in a variable, which would keep the rows in memory while the next block is decoded.
+            )  # A variable would keep the rows in memory while the next block is decoded, so none is used.
 
 
 def _decode_block(source: Any, block: LogBlock, columns: Collection[str] | None, base_instant: str | None) -> LogPart:
@@ -132,7 +134,10 @@ def has_row_numbers(block: LogBlock) -> bool:
 
 
 def _add_positions(part: LogPart, block: LogBlock, base_instant: str) -> LogPart:
-    """Add the base-file row number of each record, if the block has them all (Hudi: ``getRecordPositions``)."""
+    """Add the base-file row numbers of the records from the block's header (Hudi: ``getRecordPositions``).
+
+    If the header has no row numbers, not one for each record, or those of another base file, add nothing.
+    """
     base_of_positions = block.header.get(HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS)
     text = block.header.get(HeaderKey.RECORD_POSITIONS)
     positions = None if text is None or base_of_positions not in {None, base_instant} else decode_positions(text)
@@ -141,7 +146,7 @@ def _add_positions(part: LogPart, block: LogBlock, base_instant: str) -> LogPart
         return part
     if (
         base_of_positions is None
-    ):  # Up to table version 6, the base instant is in the name of a log file, if lakeformat wrote the file.
+    ):  # The header does not name the base file. Up to table version 6, lakeformat's log files have it in their name.
         name = LogFileName.match(block.path.rpartition("/")[2])
         if not positions.by_lakeformat or name is None or name.instant_time != base_instant:
             return part

@@ -123,7 +123,7 @@ def _make_header(instant_time: str, schema: str, base_rows: BaseRows | None) -> 
 
 
 def encode_change_block(rows: pa.Table, *, instant_time: str, schema: str) -> bytes:
-    """Make a block of change data (Hudi: ``HoodieCDCDataBlock``).
+    """Make a data block of a CDC log file (Hudi: ``HoodieCDCDataBlock``).
 
     Args:
         rows: a column for each field of the schema, in its order.
@@ -138,11 +138,11 @@ def encode_change_block(rows: pa.Table, *, instant_time: str, schema: str) -> by
 
 
 def encode_rollback_block(*, instant_time: str, target: str) -> bytes:
-    """Make a command block: readers skip the blocks that ``target`` wrote into this slice before (table version 6).
+    """Make a rollback command block (table version 6). Readers skip the earlier blocks of the instant that it names.
 
     Args:
         instant_time: instant of the rollback.
-        target: instant that is rolled back.
+        target: instant that is rolled back, whose blocks in the same file slice are skipped.
     """
     header = {
         HeaderKey.INSTANT_TIME: instant_time,

@@ -42,10 +42,12 @@ __all__ = ["OpenSlice", "SliceMergeRules", "base_may_win", "have_row_numbers"]
 
 
 def base_may_win(footer: pq.FileMetaData, logs: Versions, rule: ReadRule, table: pa.Schema) -> bool:
-    """Tell from footers whether a row of the base file may be newer than a log file's version of its record.
+    """Tell by the base file's footer whether a row of the base file may win the merge with a log record.
+
+    A base row may win if its ordering value may be greater. If false, the base file's ordering values are not read.
 
     Args:
-        logs: one version of each record.
+        logs: the merged log records, one for each record key.
         table: all columns as readers see them.
     """
     if not rule.ordering:
@@ -64,10 +66,12 @@ def base_may_win(footer: pq.FileMetaData, logs: Versions, rule: ReadRule, table:
 
 
 def have_row_numbers(logs: Versions, rows: int) -> bool:
-    """Tell whether each version has its own row number in the base file. If so, the keys of the base file are not read.
+    """Tell whether each log record has its own row number in the base file.
+
+    If so, rows and log records are matched by row number, and the record keys of the base file are not read.
 
     Args:
-        logs: one version of each record.
+        logs: the merged log records, one for each record key.
         rows: row count of the base file.
     """
     if not len(logs):
@@ -77,7 +81,10 @@ def have_row_numbers(logs: Versions, rows: int) -> bool:
 
 
 def _is_exact(table: pa.Schema, name: str) -> bool:
-    """Tell whether footer bounds of the column are exact: integers, timestamps and dates. Floats may be NaN."""
+    """Tell whether footers have exact bounds of the column: true for integers, timestamps and dates.
+
+    Bounds of floats leave out NaN, and those of other types may be cut.
+    """
     if name not in table.names:
         return False
     kind = table.field(name).type
@@ -96,9 +103,9 @@ class SliceMergeRules:
     """The rules by which the files of a slice become rows. Picklable.
 
     Attributes:
-        rule: which version of a record is read.
+        rule: the rule that merges the rows and log records of one record key.
         visible: instants whose blocks are merged.
-        shape: how the files' columns become the table's; None if they are the same.
+        shape: the conversion of the files' columns into the table's; None if they are the same.
         selected_commits: a filter on commit times; base rows and log records that it does not select are left out.
     """
 
@@ -162,10 +169,10 @@ class OpenSlice:
         )
 
     def logs(self, *, keys: bool = True) -> Versions:
-        """Return one version of each record in the log files.
+        """Read the records of the log files, and merge those with the same record key into one.
 
         Args:
-            keys: whether the caller needs record keys. If not, they are left out if all versions have base-file row
+            keys: whether the caller needs record keys. If not, they are left out if all log records have base-file row
                 numbers.
         """
         numbered = self._has_table_columns and self._base is not None and self._only is None
@@ -196,7 +203,12 @@ class OpenSlice:
         return parts if self._has_table_columns else (self._shape.restore_part(part, names) for part in parts)
 
     def read_keys(self, keys: pa.Array, instant_time: str) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-        """Return the rows with these keys twice: merged without the blocks of one commit, and merged with them."""
+        """Return the merged rows with these keys before and after a commit: without and with its log blocks.
+
+        Args:
+            keys: record keys.
+            instant_time: instant of the commit.
+        """
         parts = [
             part for each in self._parts(self._schema, numbered=False) if (part := _filter_keys(each, keys)) is not None
         ]
@@ -214,7 +226,10 @@ class OpenSlice:
         return found
 
     def merge(self, logs: Versions) -> SliceMerge:
-        """Build the merge of this slice. From then on, skip the base columns that the footer proves unnecessary."""
+        """Build the merge of the base file with the log records.
+
+        Later reads of the base file leave out record keys and ordering values if the merge does not need them.
+        """
         rule = self.rule
         footer = self.parquet.metadata if self.parquet is not None and self._has_table_columns else None
         if footer is not None:
@@ -290,17 +305,21 @@ class _NoRowNumbersError(Exception):
 
 
 def _check_positions(parts: Iterator[LogPart], base_rows: int) -> Iterator[LogPart]:
-    """Yield the parts unchanged. Raise `_NoRowNumbersError` at the first part without valid base-file row numbers."""
+    """Yield the decoded log blocks unchanged. Raise `_NoRowNumbersError` if one lacks valid base-file row numbers."""
     for part in parts:
         at = part.positions
         if at is None or at.min(initial=0) < 0 or at.max(initial=0) >= base_rows:
             raise _NoRowNumbersError
         yield part
-        del part  # Free the part before the next one is decoded.
+        del part  # Free this decoded block before the next one is decoded.
 
 
 def _filter_commits(part: LogPart, only: Predicate) -> LogPart | None:
-    """Select rows by their own commit time, deletes by that of their block. Return None for unselected deletes."""
+    """Select the records of a decoded log block by commit time.
+
+    Rows are selected by their own commit time. Deletes have none: the instant of their block selects all of them, or
+    none, and then the result is None.
+    """
     if isinstance(part, LogRows):
         return replace(part, rows=part.rows.filter(mask(only, part.rows)))
     block = pa.record_batch({COMMIT_TIME: pa.array([part.instant_time])})
@@ -308,7 +327,7 @@ def _filter_commits(part: LogPart, only: Predicate) -> LogPart | None:
 
 
 def _filter_keys(part: LogPart, keys: pa.Array) -> LogPart | None:
-    """Select the rows or deletes with the given keys. Return None if there are none."""
+    """Select the rows or deletes of a decoded log block that have one of the given keys. Return None if none has."""
     if isinstance(part, LogRows):
         rows = part.rows.filter(pc.is_in(part.rows.column(RECORD_KEY), value_set=keys))
         return replace(part, rows=rows) if rows.num_rows else None

@@ -1,7 +1,7 @@
 """The rows of a file slice with log files. The base file is streamed; the records of the log files are held in memory.
 
-Memory: one version of each record in the log files, in the columns read, plus a quarter of that size (at least 32 MB)
-for merging them; one block of the log files; one batch of the base file.
+Memory: the log records, merged to one per record key, in the columns read, plus a quarter of their size (at least
+32 MB) for merging them; one block of the log files; one batch of the base file.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def read_around_append(
 ) -> tuple[pa.Table, pa.Table]:
     """Read the slice's rows with the given keys, before and after a commit appended its blocks.
 
-    Each file is read once. Memory: the rows, every version of them in the log files, and one block or batch.
+    Each file is read once. Memory: the rows, all log records of their keys, and one block or batch.
 
     Args:
         table: all columns as readers see them, meta columns included.
@@ -137,7 +137,7 @@ class MergedSlice:
     """An open file slice from which all rows are read, merged with its log files.
 
     Attributes:
-        log_records: number of records in its log files, one version of each.
+        log_records: number of different record keys in its log files.
         blocks: number of blocks of its log files that are merged.
     """
 

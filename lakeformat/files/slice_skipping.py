@@ -1,11 +1,13 @@
 """The parts of a file slice with log files that a filter needs: none, or the log files and some row groups.
 
 A row of the slice comes from the base file, from a log block or, with rules that merge field by field, from both. So
-the slice holds no match if neither the row groups nor the blocks may hold one. If rows are merged field by field, the
-joint bounds of all row groups and blocks must rule out a match. A row group can be skipped although the slice is read,
-if the filter rules out its rows and no log row that might match has a key in its range: the record of such a log row
-could be in the row group, and then the two must be merged. Deletes, and log rows that do not match, do not count: the
-merged record does not match either.
+the slice holds no match if the bounds of every row group and of every log block rule out a match. If rows are merged
+field by field, the joint bounds of all row groups and blocks must rule it out.
+
+If the slice is read, a row group of its base file is skipped under two conditions: the filter rules out its rows, and
+no log row that might match has a key in the row group's key range. Otherwise the base row of such a log row could be in
+the row group, and the two must be merged. Deletes, and log rows that do not match, need no base row: the merged record
+does not match either.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class Skipping:
     """The filter that decides what a reader may leave out. Picklable.
 
     Attributes:
-        predicate: rows that it does not select need not be read; bound to ``table``.
+        predicate: the filter, bound to ``table``. Rows that it does not select need not be read.
         table: all columns as readers see them, meta columns included.
     """
 
@@ -63,7 +65,7 @@ class SliceFooters:
         base: footer of the base file; None if there is none.
         blocks: footers of the data blocks; None if one of them has no footer, such as an Avro block.
         combines_fields: whether one row may combine fields of base and log rows.
-        without_statistics: columns whose statistics cannot be used.
+        without_statistics: columns whose statistics in the footers cannot be used.
     """
 
     base: pq.FileMetaData | None
@@ -96,8 +98,8 @@ def choose_row_groups(footers: SliceFooters, skipping: Skipping, logs: Versions,
     """Return the row groups of the base file that must be read: rows of these may match before or after the merge.
 
     Args:
-        logs: one version of each record, with the filter's columns.
-        keys_known: whether the base file has statistics of its record keys.
+        logs: the log records, merged to one per record key, with the filter's columns.
+        keys_known: whether the base file's footer has statistics of its record key column.
     """
     assert footers.base is not None  # noqa: S101  Callers check that there is a base file.
     wanted = may_match(skipping.predicate, *_read_known_bounds([footers.base], skipping, footers.without_statistics))
@@ -124,7 +126,7 @@ def groups_with_keys(footer: pq.FileMetaData, keys: pa.Array | pa.ChunkedArray, 
 
 
 def _risky_keys(logs: Versions, skipping: Skipping, *, every: bool) -> pa.ChunkedArray:
-    """Return the keys of the log rows that might match after the merge with the base file.
+    """Return the record keys of the log rows that might match the filter after the merge with the base file.
 
     Args:
         every: whether to return the keys of all log rows, because those that do not match might match after the merge.

@@ -31,7 +31,7 @@ class SchemaVersion:
     """The differences between files of an older schema and the table.
 
     Attributes:
-        version: instant of the schema, as a number.
+        version: instant time from which files have the older schema, as a number.
         stored: mapping of each table column with another name in these files to that name, or to None if they lack it.
         refused: mapping of each table column that cannot be read from these files to the reason.
     """
@@ -51,7 +51,7 @@ class StoredShape:
     Attributes:
         constants: columns whose value comes from the folder, even if a file holds them.
         key: how a record key is made in a table with virtual keys; else None.
-        versions: older schemas, ordered by version.
+        versions: differences of the files with older schemas, oldest schema first.
     """
 
     constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
@@ -70,17 +70,20 @@ class StoredShape:
         return found
 
     def needs_conversion(self, instant_time: str) -> bool:
-        """Tell whether files of an instant need any conversion, apart from keys, which copy-on-write reads ignore."""
+        """Tell whether base files that an instant wrote differ from the table's columns, except for virtual keys.
+
+        Reads of a base file alone return no virtual keys, so a missing record key column needs no conversion.
+        """
         version = self._version(instant_time)
         return bool(self.constants or version.stored or version.refused)
 
     def columns_without_statistics(self, instant_time: str) -> frozenset[str]:
-        """Return the columns whose statistics in files of an instant cannot be used."""
+        """Return the columns whose statistics in the footers of files of an instant cannot be used."""
         version = self._version(instant_time)
         return frozenset({*self.constants, *version.stored, *version.refused})
 
     def stored_names(self, columns: Iterable[str], instant_time: str) -> tuple[str, ...]:
-        """Return the names of the stored columns that `restore` needs.
+        """Return the names of the file columns that `restore` needs for these table columns.
 
         Raises:
             UnsupportedTableError: a column cannot be read from these files; the message names the column.
@@ -99,7 +102,7 @@ class StoredShape:
         return tuple(dict.fromkeys(names))
 
     def possible_names(self, columns: Iterable[str]) -> frozenset[str]:
-        """Return the names of the stored columns that files of any instant may need."""
+        """Return the names that these table columns may have in files, whichever instant wrote the file."""
         needed = frozenset(self._needed(columns))
         renamed = (version.stored.get(column) for version in self.versions for column in needed)
         return needed.union(name for name in renamed if name is not None)

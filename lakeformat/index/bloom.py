@@ -22,7 +22,8 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["GlobalIndex", "PartitionIndex", "find_possible_files", "point_to_slices"]
 
-#: With fewer files in a partition, all footers are read, without looking up key ranges in the file index first.
+#: Number of files of a partition from which on key ranges are looked up in the file index. With fewer files, the
+#: footers of all files are read at once.
 _MANY_FILES: Final = 8
 
 
@@ -40,7 +41,7 @@ class PartitionIndex:
         settings = self.settings
         narrowing = TagSettings(settings.kind, settings.use_ranges, settings.use_tree, settings.exact)
         threads = max(1, pa.cpu_count())
-        # One pool runs partitions, the other their files: a task that waited for tasks of its own pool could deadlock.
+        # Partitions run in one pool, their files in another: a task that waits for tasks of its own pool may deadlock.
         with ThreadPoolExecutor(threads) as outer, ThreadPoolExecutor(threads) as inner:
 
             def locate_in(path: str) -> Tagged:
@@ -68,9 +69,9 @@ class PartitionIndex:
 
 
 def point_to_slices(tagged: Tagged, slices: Sequence[FileSlice]) -> Tagged:
-    """Turn positions of base files in ``tagged`` into positions in ``slices``.
+    """Convert the positions of base files in ``tagged.files`` to positions of their slices in ``slices``.
 
-    The base files are those of the slices that have one, in the same order.
+    The base files are numbered in the order of the slices; slices without a base file are left out.
     """
     at = np.array([at for at, each in enumerate(slices) if each.base is not None], np.int64)
     return replace(tagged, files=at[tagged.files], searched=tuple(slices))
@@ -79,7 +80,7 @@ def point_to_slices(tagged: Tagged, slices: Sequence[FileSlice]) -> Tagged:
 def find_possible_files(known: ColumnBounds, keys: pa.ChunkedArray) -> Ints:
     """Return the positions of the files whose key range contains any of these keys, or is unknown.
 
-    Memory: a sort of the keys.
+    Memory: a sorted copy of the keys.
     """
     lows, highs = known.minimum.fill_null(""), known.maximum.fill_null("")
     whole = pa.concat_arrays([lows, keys.combine_chunks().cast(lows.type), highs])

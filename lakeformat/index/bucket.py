@@ -30,7 +30,7 @@ _BUCKETS: Final = "hoodie.bucket.index.num.buckets"
 _FIELDS: Final = "hoodie.bucket.index.hash.field"
 #: Maximum number of files whose ids may begin with eight digits by chance. More such files are buckets.
 _BY_CHANCE: Final = 4
-#: If all eight-digit numbers are below this, the files are buckets, however few.
+#: If all eight-digit numbers in file ids are below this, the files are buckets, however few.
 _LOW: Final = 10_000
 #: Minimum number of keys to find the number of buckets; fewer keys may fit a wrong number by chance.
 _ENOUGH_KEYS: Final = 20
@@ -166,7 +166,7 @@ def _slice_path(piece: FileSlice) -> str:
 
 
 def _confirm_pairs(storage: Storage, snapshot: Snapshot, tagged: Tagged, keys: pa.ChunkedArray) -> Tagged:
-    """Turn keys that their bucket's slice does not contain into new keys. Memory: the key column of one slice."""
+    """Mark as new the keys that their bucket's slice does not contain. Memory: the key column of one slice."""
     held = np.zeros(len(keys), bool)
     counts = TagCounts(checked=len(tagged.keys))
     for at, piece in enumerate(tagged.searched):
@@ -185,7 +185,11 @@ def _confirm_pairs(storage: Storage, snapshot: Snapshot, tagged: Tagged, keys: p
 
 
 def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[int, FileSlice]]:
-    """Return a mapping of partition path to a mapping of bucket number to file slice. Check the numbers."""
+    """Return a mapping of partition path to a mapping of bucket number to file slice.
+
+    Raise the errors of `BucketIndex.locate` if a slice has no bucket number, one that is too large, or the same number
+    as another slice of its partition.
+    """
     found: dict[str, dict[int, FileSlice]] = {}
     for piece in snapshot.each_slice():
         bucket = bucket_of(piece.group.file_id)
@@ -237,7 +241,7 @@ def find_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str
     highest = max(bucket_of(piece.group.file_id) or 0 for piece in slices)
     common = dict.fromkeys(FieldRule, 0)
     seen = 0
-    for piece in slices[:_MOST_FILES] if highest else ():  # If all files are of bucket 0, one bucket always fits.
+    for piece in slices[:_MOST_FILES] if highest else ():  # If only bucket 0 has files, no number is certain.
         keys, bucket = _first_keys(storage, snapshot, piece).keys, bucket_of(piece.group.file_id) or 0
         seen += len(keys)
         for rule in FieldRule:

@@ -1,4 +1,4 @@
-"""The table of index classes, one for each value of ``hoodie.index.type``."""
+"""The choice of an index class by the value of ``hoodie.index.type``."""
 
 from __future__ import annotations
 

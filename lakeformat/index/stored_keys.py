@@ -107,7 +107,7 @@ class SortedKeys:
         return text.encode()
 
     def between(self, low: bytes, high: bytes, start: int = 0, stop: int | None = None) -> slice:
-        """Return the slice of positions of the keys from ``low`` to ``high``, both inclusive.
+        """Return the range of positions (a Python ``slice``) of the keys from ``low`` to ``high``, both inclusive.
 
         Only positions from ``start`` to before ``stop`` are searched; a ``stop`` of None is the end.
         """
@@ -117,9 +117,9 @@ class SortedKeys:
 
 
 def overlapping_groups(metadata: pq.FileMetaData, column: int, wanted: Wanted) -> list[int]:
-    """Return the row groups that may contain a wanted key by the key column's statistics.
+    """Return the row groups that may contain a wanted key, by the key column's statistics in the footer.
 
-    A row group without statistics may contain any key.
+    A row group without column statistics may contain any key.
     """
     return [
         at
@@ -175,7 +175,7 @@ def match_keys(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[Ints
 
 
 def locate_keys(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[tuple[Ints, Ints]]:
-    """Return for each key column the positions of `match_keys`, and for each position the row number in the file.
+    """Return for each key column the positions in ``keys`` of its keys, and each such key's row number in the file.
 
     The row number is -1 if it is unknown or if the file has several rows with the key. One hash table of ``keys`` is
     used for all columns; every stored key is looked up once.
@@ -210,7 +210,7 @@ def add_log_keys(
     """Find the keys that only log files contain, and return ``tagged`` with entries for them.
 
     Args:
-        slices: the slices that ``tagged.files`` numbers.
+        slices: the file slices to which the positions in ``tagged.files`` refer.
     """
     found = {at: logs for at, each in enumerate(slices) if (logs := logs_with_keys(snapshot, each)) is not None}
     return add_keys_of_logs(storage, found, keys, tagged, pool)
@@ -275,10 +275,10 @@ def add_keys_of_logs(
 
 
 def _extend_base_rows(base_rows: Ints | None, first: Ints) -> Ints | None:
-    """Return the base-file row numbers of the joined entries; None if they are unknown.
+    """Return the base-file row numbers of entries after those from log files were added; None if they are unknown.
 
-    ``first`` has for each joined entry its position before. Entries from base files came first and keep their row
-    numbers; entries from log files get -1.
+    ``base_rows`` has the row numbers of the entries before that. ``first`` gives for each entry of the result its
+    position in the old entries followed by those from log files. Entries from log files get the row number -1.
     """
     if base_rows is None:
         return None
@@ -324,7 +324,7 @@ class DeletingSlice:
 
     Attributes:
         file_slice: the slice.
-        merging: the rules by which its log files are merged.
+        merging: the rules by which a read merges its base file and log files.
         columns: the table's columns, with Hudi's meta columns.
     """
 
@@ -352,10 +352,10 @@ def find_deleting_slices(
 def flag_deleted_pairs(
     storage: Storage, deleting: Mapping[int, DeletingSlice], keys: pa.ChunkedArray, at: Ints, files: Ints
 ) -> Bools:
-    """Tell for each pair of a key and a slice whether the row is deleted.
+    """Return a flag for each pair of a key and a file slice: whether the key's row in that slice is deleted.
 
     Args:
-        deleting: maps positions of slices, as in ``files``, to the slices that may have deleted rows.
+        deleting: maps the position of a slice, numbered as in ``files``, to the slice, if it may have deleted rows.
         at: for each pair the position of its key in ``keys``.
         files: for each pair the position of its slice.
     """

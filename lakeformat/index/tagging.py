@@ -1,8 +1,8 @@
 """Tagging: find the base files that contain given keys, in steps (Hudi: ``HoodieBloomIndex.tagLocation``).
 
 A candidate is a pair of a key and a file that may contain it. Each step leaves fewer candidates: first the files' key
-ranges, then the bloom filters in the footers, then the key columns, of which only the row groups with overlapping
-statistics are read. The list of all pairs of key and file is never built.
+ranges, then the bloom filters in the footers, then the key columns, of which only the row groups whose key range
+overlaps are read. The list of all pairs of key and file is never built.
 
 If a file is the only candidate left for its keys, its key column is not always read: if the file lacks some of the
 keys, the merge of the file detects that and inserts their rows. It is read if all its keys may be false positives of
@@ -39,7 +39,8 @@ from lakeformat.storage.port import Storage
 __all__ = ["TagSettings", "tag_files"]
 
 Bools = npt.NDArray[np.bool_]
-#: The keys that may be in a file: a slice of positions if the keys are sorted, else a flag per key.
+#: The keys that may be in a file. If the keys are sorted, this is a range of positions (a Python ``slice``), else a
+#: flag for each key.
 Candidates = slice | Bools
 
 #: Up to this number of files, and from `TagSettings.many_keys` keys on, comparing all keys with each key range is
@@ -47,14 +48,15 @@ Candidates = slice | Bools
 _FEW_FILES: Final = 16
 #: Measured cost of testing one key in one filter. The unit is the cost of reading one row of a key column.
 _TEST_ROWS: Final = 0.4
-#: Measured cost of hashing one key, once for all filters, in the same unit.
+#: Measured cost of hashing one key, once for all filters. The unit is the cost of reading one row of a key column.
 _HASH_ROWS: Final = 0.4
-#: Number of bytes of a filter whose decoding costs one unit.
+#: Number of bytes of a filter whose decoding costs as much as reading one row of a key column.
 _DECODED_BYTES: Final = 64
 #: If a file's number of candidates exceeds the expected number of the filter's false positives by this many standard
 #: deviations and by `_FEW_MISTAKES`, the file is assumed to contain some of them (wrong for one file in 30,000).
 _DEVIATIONS: Final = 4
-#: Additional margin of that rule, which matters if few false positives are expected.
+#: Number of candidates that a file must have beyond `_DEVIATIONS`, to be assumed to contain some of them. It matters
+#: if few false positives are expected.
 _FEW_MISTAKES: Final = 2
 #: The cost of reading a key column, as a fraction of the cost of rewriting its file, measured with few columns.
 _CHECK_SHARE: Final = 1 / 8
@@ -113,7 +115,10 @@ def tag_files(
 
 
 class _Narrowing:
-    """The steps of one `tag_files`. Positions of keys are those in the ``keys`` of the constructor."""
+    """The steps by which one call of `tag_files` narrows the candidates.
+
+    Positions of keys are those in the ``keys`` of the constructor.
+    """
 
     def __init__(
         self,
@@ -155,7 +160,7 @@ class _Narrowing:
         return {**chosen, **exact}
 
     def _find_in_range(self, footer: KeyFooter) -> Candidates:
-        """Return the keys in the file's key range; all keys if the file has no range or ranges are not used."""
+        """Return which keys are in the file's key range; all keys if the file has no range or ranges are not used."""
         low, high = footer.minimum, footer.maximum
         if low is None or high is None or not self.settings.use_ranges:
             return slice(0, len(self.keys))
@@ -167,7 +172,8 @@ class _Narrowing:
     def _filter(self, spans: Mapping[int, int]) -> tuple[dict[int, Ints], list[int]]:
         """Test candidates with the footer filters.
 
-        Return a mapping of file number to the positions of the keys that pass, and the files that were not filtered.
+        Return a mapping of file number to the positions of the keys that pass, and the numbers of the files that were
+        not filtered.
         """
         worth = self._choose_filtered(spans)
         parts: dict[int, list[Ints]] = {file: [] for file in worth}
@@ -188,7 +194,7 @@ class _Narrowing:
                 rate = bloom.expected_rate(self.footers[file].rows)
                 self._mistakes[file] = self._mistakes.get(file, 0.0) + rate * len(among)
                 if sum(map(len, parts[file])) > self.footers[file].rows:
-                    del parts[file]  # More keys pass than the file has rows: read its keys instead.
+                    del parts[file]  # More keys pass than the file has rows: read its key column instead.
         chosen = {file: np.concatenate([np.empty(0, np.int64), *found]) for file, found in parts.items()}
         return chosen, [file for file in spans if file not in chosen]
 

@@ -64,7 +64,7 @@ def partition_paths(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> p
 
     Raises:
         InvalidInputError: a value cannot be a folder's name (``..``, an empty segment, control characters,
-            over 255 bytes ...), a date cannot be read, or the column's type cannot make a partition.
+            over 255 bytes ...), a date cannot be read, or the column has a type that a partition field cannot have.
         SchemaMismatchError: a partition field is not among the columns.
         InvalidOptionError: a timestamp field's settings are missing or unusable.
     """
@@ -79,7 +79,7 @@ def partition_paths(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> p
             f"{paths[before]}{slash}{texts[own]}" for before, own in zip(left.tolist(), right.tolist(), strict=True)
         ]
         codes = pairs.indices.to_numpy().astype(np.int64)
-    distinct = pa.array(paths, pa.string()).dictionary_encode()  # Different values may have the same path.
+    distinct = pa.array(paths, pa.string()).dictionary_encode()  # Merge equal paths of different values.
     for path in distinct.dictionary.to_pylist():
         if settings.partition_fields:
             _refuse_dangerous(path)
@@ -156,7 +156,7 @@ def _millis_of_texts(texts: pa.Array, settings: TimestampSettings) -> Int64s:
         )
     patterns = [JavaPattern.parse(text) for text in settings.input_formats]
     zone = arrow_zone(settings.input_timezone)
-    # Hudi replaces a null by the epoch's first millisecond, formatted with the first input pattern.
+    # Hudi replaces a null by the moment 1 ms after the epoch, formatted with the first input pattern.
     _, null_texts = format_millis(np.ones(1, np.int64), patterns[0], zone)
     return parse_millis(pc.fill_null(texts.cast(pa.string()), null_texts[0]), patterns, zone)
 
@@ -190,7 +190,7 @@ def _millis_of_numbers(column: pa.Array | pa.ChunkedArray, settings: TimestampSe
         )
     if unit.value >= _NANOS_PER_MILLI:
         return np.asarray(values * (unit.value // _NANOS_PER_MILLI), np.int64)
-    divisor = _NANOS_PER_MILLI // unit.value  # Java's TimeUnit rounds towards zero.
+    divisor = _NANOS_PER_MILLI // unit.value  # Round towards zero, like Java's TimeUnit.
     return np.asarray(np.sign(values) * (np.abs(values) // divisor), np.int64)
 
 
@@ -269,7 +269,7 @@ def match_partitions(
 
 
 def find_nested_pair(new: Collection[str], existing: Collection[str]) -> tuple[str, str] | None:
-    """Return two partition paths (outer, inner) of which the inner folder lies in the outer; None if there are none.
+    """Return two partition paths (outer, inner), where ``inner`` lies inside ``outer``; None if there are none.
 
     At least one path of the pair is in ``new``: pairs of existing paths are not reported.
     """
@@ -333,7 +333,7 @@ def partition_values(path: str, settings: KeySettings, schema: pa.Schema) -> dic
 
 
 def _count_segments(field: PartitionField, settings: KeySettings) -> int | None:
-    """Return how many path segments the field's text has, or None if the settings do not determine it."""
+    """Return the number of path segments that a partition field takes; None if the settings do not determine it."""
     match settings.kind_of(field):
         case PartitionKind.SIMPLE:
             return 1

@@ -37,7 +37,8 @@ def make_seqnos(instant_time: str, task: int, first: int, rows: int) -> pa.Array
         text = np.empty((count, len(prefix) + digits), np.uint8)
         text[:, : len(prefix)] = prefix
         last = min(digits, 4)
-        for head in range(start // 10_000, (start + count - 1) // 10_000 + 1):  # Rows that share all but 4 digits.
+        # Each block has the counters that differ only in their last 4 digits, which are copied from a table.
+        for head in range(start // 10_000, (start + count - 1) // 10_000 + 1):
             low, high = max(head * 10_000, start), min((head + 1) * 10_000, start + count)
             block = text[low - start : high - start, len(prefix) :]
             block[:, -last:] = _LAST_DIGITS[low - head * 10_000 : high - head * 10_000, -last:]

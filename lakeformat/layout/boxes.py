@@ -44,7 +44,7 @@ class FileRanges:
 
     Attributes:
         low, high: the bounds of each file, of the column's type; null if unknown.
-        is_empty: a flag per file: whether it has no value, but only nulls, or no rows.
+        is_empty: a flag per file: whether the column has no values in it, because it has only nulls or no rows.
     """
 
     low: pa.Array
@@ -54,7 +54,10 @@ class FileRanges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
-    """Boxes, one per row of the two arrays; a column is a dimension. Bounds are included; low > high means empty."""
+    """Boxes, one per row of ``low`` and ``high``, with a dimension per column.
+
+    Both bounds belong to the box. A box whose low bound is greater than its high bound is empty.
+    """
 
     low: RankArray
     high: RankArray
@@ -102,11 +105,11 @@ class Axis:
         return cls(ranks[:size], Boxes(low[:, None], high[:, None]), ordered if len(ordered) else np.ones(1, np.int64))
 
     def share_below(self, ranks: RankArray) -> npt.NDArray[np.float64]:
-        """Return for each rank the share, from 0 to 1, of the sampled values that are less."""
+        """Return for each rank the share, from 0 to 1, of the sampled values whose ranks are less."""
         return np.searchsorted(self.ordered, ranks) / len(self.ordered)
 
     def share_up_to(self, ranks: RankArray) -> npt.NDArray[np.float64]:
-        """Return for each rank the share, from 0 to 1, of the sampled values that are less or equal."""
+        """Return for each rank the share, from 0 to 1, of the sampled values whose ranks are less or equal."""
         return np.searchsorted(self.ordered, ranks, "right") / len(self.ordered)
 
 
@@ -191,7 +194,7 @@ class Estimate:
 
     @property
     def read(self) -> float:
-        """Return the mean share of files read, over filters on each column and on all columns."""
+        """Return the mean share of the files that a filter reads, over filters on each column and on all columns."""
         shares = [*self.skipped.values(), self.skipped_together]
         return 1 - sum(shares) / len(shares)
 

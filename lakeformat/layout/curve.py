@@ -43,7 +43,7 @@ def interleave(cells: Sequence[Cells], bits: int) -> Cells:
     In each group of bits the first coordinate comes first.
 
     Args:
-        cells: one array per dimension, of equal length, values below ``2**bits``.
+        cells: one array of coordinates per dimension, all of equal length; coordinates are below ``2**bits``.
         bits: number of bits per dimension; at most 64 for all dimensions together.
     """
     dimensions = len(cells)
@@ -59,7 +59,7 @@ def interleave(cells: Sequence[Cells], bits: int) -> Cells:
 
 
 def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
-    """Return positions on the Hilbert curve, on which neighbouring cells differ by one in one coordinate.
+    """Return positions on the Hilbert curve, on which consecutive points differ by one in one coordinate.
 
     Algorithm: J. Skilling, "Programming the Hilbert curve" (2004): exchange and invert the lower bits level by level,
     then Gray-decode; the result is interleaved as in z-order. The arguments are those of `interleave`.
@@ -73,7 +73,8 @@ def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
     for level in range(bits - 1, 0, -1):
         below = narrow((1 << level) - 1)
         for at in range(dimensions):
-            # All ones if the level's bit is set. Then the first axis is inverted, else the two axes are exchanged.
+            # All bits are 1 if the level's bit of this axis is 1, else 0. If they are 1, the lower bits of the first
+            # axis are inverted; else they are exchanged with those of this axis.
             inverts = -((axes[at] >> narrow(level)) & narrow(1))
             exchanged = (first ^ axes[at]) & below & ~inverts
             first ^= exchanged | (inverts & below)
@@ -89,7 +90,7 @@ def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
 
 @lru_cache
 def _spread_bits(dimensions: int) -> Cells:
-    """Return for each byte a 64-bit integer with the byte's bits at a distance of ``dimensions``."""
+    """Return for each byte a 64-bit integer with the byte's bits ``dimensions`` bits apart."""
     byte = np.arange(256, dtype=np.uint64)
     found = np.zeros(256, np.uint64)
     for bit in range(8):
@@ -101,7 +102,7 @@ def _spread_bits(dimensions: int) -> Cells:
 
 Positions: TypeAlias = npt.NDArray[np.uint64]
 
-#: Maximum number of bits of a rank. More are useless: a 65,536th of a table is less than a file.
+#: Maximum number of bits of a rank. More bits would be useless, because a 65,536th of a table is less than a file.
 _RANK_BITS: Final = 16
 #: Number of rows whose positions are computed at a time by one thread.
 _BLOCK_ROWS: Final = 1 << 16
@@ -148,12 +149,12 @@ class CurveBuild(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Linear:
-    """The coordinates of LINEAR, which orders rows column by column: sampled values of each column."""
+    """The sampled values of each column, from which LINEAR computes positions that order rows column by column."""
 
     columns: tuple[Boundaries | None, ...]
 
     def place(self, columns: Sequence[Words]) -> Positions:
-        """Return the position of each row. Rows with different positions are in the order of the columns.
+        """Return each row's position on the curve of LINEAR. Different positions are in the order of the columns.
 
         Rows with equal positions may differ. A column contributes only to rows whose earlier columns are equal to
         sampled values, because otherwise it could contradict the order of the earlier columns.
@@ -198,7 +199,7 @@ class _Bits:
     A value outside the sample's range is replaced by the nearest bound of the range.
 
     Attributes:
-        low, high: the smallest and greatest first word in the sample.
+        low, high: the smallest and greatest value in the sample, as the first integer of `Words`.
         shift: number of low bits that are dropped.
     """
 
@@ -216,7 +217,7 @@ class _Bits:
 
 
 def _shared_prefix_mask(low: int, high: int) -> int:
-    """Return a mask of the leading bits in which the two words are equal."""
+    """Return a mask of the leading bits in which two 64-bit integers are equal."""
     return ~((1 << (low ^ high).bit_length()) - 1) & ((1 << 64) - 1)
 
 
@@ -330,7 +331,7 @@ def _fit_bits(columns: Sequence[pa.Array], bits: int) -> tuple[_Bits, ...]:
     return tuple(_Bits(low, high, shift) for low, high in ends)
 
 
-#: Maximum difference of a file's number of rows from the even number, as a share of the even number.
+#: Maximum difference between a file's number of rows and the mean number per file, as a share of that mean number.
 SLACK: Final = 0.2
 
 

@@ -6,7 +6,8 @@ occupies a part of the range of ranks as large as its share of the rows.
 
 Words are unsigned 64-bit integers in the order of the values: null, numbers, NaN. A value is one word or several, most
 significant first. Comparing words compares values, and equal values have equal words (-0.0 is 0.0). Texts and binaries
-are bytes, eight per word, up to `TEXT_BYTES`, then their length.
+are compared by their first 64 bytes (`TEXT_BYTES`), eight per word. Of two texts that begin with the same 64 bytes, one
+of 64 bytes comes before all longer ones; the longer ones count as equal.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ __all__ = [
 Word: TypeAlias = npt.NDArray[np.uint64]
 Rows: TypeAlias = npt.NDArray[np.int64]
 
-#: Number of leading bytes of a text that its words contain. Texts with equal leading bytes are ordered by length.
+#: Number of bytes by which texts are compared. Of two texts that begin with the same 64 bytes, one of 64 bytes comes
+#: before all longer ones; the longer ones count as equal.
 TEXT_BYTES: Final = 64
 _TEXT_WORDS: Final = TEXT_BYTES // 8 + 1
 _SIGN: Final = np.uint64(1 << 63)
@@ -50,7 +52,7 @@ _SAME_BITS: Final = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
 
 class Words:
-    """The words of one Arrow array, computed on demand.
+    """The values of one Arrow array as sortable 64-bit integers, called words, computed on demand.
 
     Attributes:
         count: number of words of each value.
@@ -69,17 +71,17 @@ class Words:
         return self._rows
 
     def word(self, at: int, rows: Rows | None = None) -> Word:
-        """Return word number ``at`` of all rows, or of the rows at the given positions."""
+        """Return for all rows, or for these ``rows``, number ``at`` (from 0) of the value's sortable integers."""
         return self._make(at, rows)
 
     def complete(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Return a flag per row: whether its words contain the whole value."""
+        """Return a flag for each of these rows: whether the sortable integers contain the whole value."""
         whole: npt.NDArray[np.bool_] = self.word(self.count - 1, rows) <= TEXT_BYTES
         return whole if self.cut else np.ones(len(rows), bool)
 
 
 def words_of(column: pa.Array | pa.ChunkedArray) -> Words:
-    """Return the words of a column. Raise `SchemaMismatchError` if its type has no order."""
+    """Return the values of a column as sortable integers. Raise `SchemaMismatchError` if its type has no order."""
     return Words(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
 
 
@@ -133,7 +135,7 @@ def _decode_column(column: pa.Array) -> pa.Array:
 
 
 def _make_words(column: pa.Array) -> tuple[int, Callable[[int, Rows | None], Word]]:
-    """Return the number of words of each value, and a function that computes one word of some rows."""
+    """Return the number of sortable integers (words) per value, and a function that computes one word of some rows."""
     of = column.type
     if pa.types.is_null(of):
         return 1, _one_word(np.zeros(len(column), np.uint64))
@@ -174,7 +176,7 @@ def _ints_to_words(values: npt.NDArray[Any]) -> Word:
 
 
 def _floats_to_words(values: npt.NDArray[np.float64]) -> Word:
-    clean = values + 0.0  # -0.0 becomes 0.0, so that the two zeros have equal words.
+    clean = values + 0.0  # -0.0 becomes 0.0, so that the two zeros get equal sortable integers.
     clean[np.isnan(values)] = np.nan
     bits = clean.view(np.uint64)
     words: Word = np.where(bits >> np.uint64(63) == 1, ~bits, bits | _SIGN)
@@ -215,7 +217,9 @@ def _read_offsets(column: pa.Array, of: type[np.int32] | type[np.int64]) -> npt.
 def _texts_to_words(
     column: pa.Array, offsets: npt.NDArray[np.int64], width: int
 ) -> tuple[int, Callable[[int, Rows | None], Word]]:
-    """Return the words of texts: eight bytes each, padded with zeros. The last word is the length, capped at 65.
+    """Return the number of sortable integers (words) per text, and a function that computes one word of some rows.
+
+    Each word is eight bytes of the text, padded with zeros. The last word is the number of bytes, capped at 65.
 
     Args:
         offsets: start of each text in the data buffer, and the end of the last text, in units of ``width`` bytes.
@@ -226,7 +230,7 @@ def _texts_to_words(
     padded = np.zeros(end - first + 8, np.uint8)
     if data is not None and end > first:
         padded[: end - first] = np.frombuffer(data, np.uint8, end - first, first)
-    # A view of the bytes at every position as an integer of eight bytes, so that a word is one look-up.
+    # A view with the eight-byte integer that starts at each byte, so that a word is one look-up.
     runs = np.ndarray((end - first + 1,), ">u8", padded, strides=(1,))
 
     def make(at: int, rows: Rows | None) -> Word:
@@ -258,14 +262,14 @@ _CELL_BITS: Final = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Sorted words, with their range divided into even cells so that a search is faster than ``np.searchsorted``.
+    """Sorted 64-bit integers, whose range is divided into even cells to make searches faster than ``np.searchsorted``.
 
     Attributes:
-        words: the distinct words, sorted; at most `MAXIMUM_BOUNDARIES`.
+        words: the distinct integers, sorted; at most `MAXIMUM_BOUNDARIES`.
         shift: binary logarithm of a cell's width.
-        starts: for each cell, the number of words before it.
+        starts: for each cell, the number of integers before it.
         strides: step widths of the binary search within a cell: descending powers of two, whose sum is at least the
-            number of words in the fullest cell.
+            number of integers in the fullest cell.
     """
 
     words: Word
@@ -275,19 +279,19 @@ class Cells:
 
     @classmethod
     def of(cls, words: Word) -> Cells:
-        """Divide the range of these sorted words into cells."""
+        """Divide the range of these sorted integers into cells."""
         shift = np.uint64(max(0, int(words[-1] - words[0]).bit_length() - _CELL_BITS))
         counts = np.bincount(((words - words[0]) >> shift).astype(np.int64))
         halves = reversed(range(int(counts.max()).bit_length()))
         return cls(words, shift, (np.cumsum(counts) - counts).astype(np.uint16), tuple(1 << half for half in halves))
 
     def search(self, wanted: Word) -> Rows:
-        """Return for each wanted word the number of words that are less or equal."""
+        """Return for each integer in ``wanted`` the number of integers in ``words`` that are less or equal."""
         words = self.words
         cell = (np.clip(wanted, words[0], words[-1]) - words[0]) >> self.shift
         found = self.starts[cell.astype(np.int64)].astype(np.int64)
         padded = np.append(words, np.full(sum(self.strides), np.iinfo(np.uint64).max, np.uint64))
-        for stride in self.strides:  # The search cannot pass the cell's end: later words are greater than ``wanted``.
+        for stride in self.strides:  # The search cannot pass the cell's end: what follows is greater than ``wanted``.
             found += (padded[found + (stride - 1)] <= wanted) * np.int64(stride)
         below: Rows = np.minimum(found, len(words))
         return below
@@ -295,7 +299,7 @@ class Cells:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boundaries:
-    """Distinct values in ascending order, as a trie: level ``n`` distinguishes them by their first ``n + 1`` words.
+    """Distinct values, sorted, as a trie: level ``n`` has the first ``n + 1`` sortable integers (words) of each.
 
     Attributes:
         first: the keys of the first level, divided into cells for searches.
@@ -320,7 +324,7 @@ class Boundaries:
     def find(self, words: Words) -> tuple[Rows, npt.NDArray[np.bool_]]:
         """Return for each row the number of boundaries that are less or equal, and whether one of them is equal.
 
-        A boundary counts as equal if the words of all its levels are equal.
+        A boundary counts as equal if the value has the boundary's word on each level of the trie.
         """
         word = words.word(0)
         below = self.first.search(word)
@@ -396,7 +400,7 @@ def fit_ranks(sample: pa.Array, bits: int) -> Ranks:
 
 
 def fit_boundaries(sample: pa.Array) -> Boundaries | None:
-    """Return the boundaries of a sample with all their words, so that `Boundaries.find` tests equality exactly.
+    """Return a sample's boundaries with all their sortable integers, so that `Boundaries.find` tests equality exactly.
 
     Return None if the sample has no value except nulls.
     """
@@ -434,7 +438,7 @@ def _build_trie(columns: Sequence[Word]) -> Boundaries:
 
 
 def _distinct(words: Words, rows: Rows) -> tuple[list[Word], Rows]:
-    """Return the distinct values in ascending order, as one array per word, and the number of rows of each value."""
+    """Return these rows' distinct values, sorted, as one array per word, and the number of rows of each value."""
     columns = [words.word(at, rows) for at in range(words.count)]
     if len(columns) == 1:
         found, counts = np.unique(columns[0], return_counts=True)
@@ -460,7 +464,7 @@ def _thin_out(counts: Rows) -> tuple[Rows, Rows]:
 
 
 def _drop_equal_words(columns: Sequence[Word]) -> list[Word]:
-    """Return the leading words, only as many as are needed to distinguish all boundaries."""
+    """Return as many leading words (arrays of integers) as are needed to distinguish all boundaries."""
     same = np.ones(max(0, len(columns[0]) - 1), bool)
     needed = []
     for column in columns:

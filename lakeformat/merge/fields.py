@@ -111,7 +111,7 @@ class KeyRuns:
         run = np.cumsum(np.diff(ordered, prepend=ordered[:1]) != 0)
         if ranks is None:
             return cls(at, run, np.ones(len(at), bool))
-        # Combined with the code, each run's ranks are greater than those of the runs before it.
+        # Make the ranks of each run greater than those of earlier runs, so that one running maximum serves all runs.
         rank = ordered * (len(ranks) + 1) + ranks[at]
         return cls(at, run, rank == np.maximum.accumulate(rank))
 
@@ -151,7 +151,7 @@ class KeyRuns:
         return self._last_place(np.flatnonzero(wanted), -1)
 
     def _last_place(self, places: Ints, otherwise: int) -> Ints:
-        """Return for each run the one of these indexes in ``positions`` that is listed last; else ``otherwise``."""
+        """Return for each run the index that ``places`` lists last for it; ``otherwise`` if it lists none."""
         found: Ints = np.full(int(self.runs[-1]) + 1 if len(self.runs) else 0, otherwise)
         found[self.runs[places]] = places
         return found

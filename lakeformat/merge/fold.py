@@ -27,11 +27,13 @@ Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 _NO_DELETES: Final = LogDeletes("", pa.array([], pa.string()))
-#: Minimum number of new versions for a fold. They are folded when they also outnumber the folded versions.
+#: Minimum number of record versions to collect before they are folded. They must also outnumber
+#: the versions that were folded before.
 _FEW: Final = 65_536
-#: Minimum size in bytes of the rows of new versions for a fold that does not depend on their number.
+#: Minimum size in bytes of the collected versions' rows at which they are folded, however few they are.
 _FEW_BYTES: Final = 32 << 20
-#: For such a fold, the new rows must also be larger than the folded rows divided by this.
+#: For a fold because of the size of rows, the collected rows must also be larger than the rows that were folded
+#: before, divided by this number.
 _SHARE: Final = 4
 
 
@@ -60,11 +62,11 @@ def fold_parts(
     """
     held = [
         make_versions(_NO_DELETES, rule, schema, stored)
-    ]  # The folded versions come first, then versions that are not folded yet.
+    ]  # This list starts with the folded versions; versions not folded yet follow.
     count = size = rows = size_folded = 0
     for part in parts:
         held.append(make_versions(part, rule, schema, stored))
-        del part  # Frees its memory before the next block is decoded.
+        del part  # Frees the block's memory before the next block is decoded.
         count, size = count + len(held[-1]), size + held[-1].rows.nbytes
         if count > max(rows, _FEW) or size > max(size_folded // _SHARE, _FEW_BYTES):
             held.append(_fold_held(held, rule, base_rows, keep))
@@ -89,7 +91,7 @@ def _fold_held(held: list[Versions], rule: ReadRule, base_rows: int, keep: Calla
 
 
 def fold_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Versions:
-    """Fold versions into one version of each record.
+    """Fold the versions of records into one version of each record.
 
     Args:
         versions: the versions, in the order in which they were written.
@@ -126,7 +128,7 @@ def _find_winners(versions: Versions, base_rows: int) -> Ints | None:
 
 
 def _rank(versions: Versions, codes: Codes) -> tuple[Ints | None, Ints, Ints]:
-    """Rank the versions by their ordering values.
+    """Rank the versions of records by their ordering values.
 
     Returns:
         the rank of each version (None without ordering fields), the positions of the versions that no unconditional
@@ -138,14 +140,14 @@ def _rank(versions: Versions, codes: Codes) -> tuple[Ints | None, Ints, Ints]:
 
 
 def _record_codes(versions: Versions, base_rows: int) -> Codes | None:
-    """Return a code for each version, equal for versions of the same record; None if all versions have other records.
+    """Return a code for each version, equal for versions of the same record; None if no record has several.
 
     Records are identified by their base-file row number if every version has a valid one, else by their key.
     """
     at = versions.position
     if not base_rows or at.min(initial=0) < 0 or at.max(initial=0) >= base_rows:
         return key_codes(versions.keys)
-    order = np.argsort(at, kind="stable")  # A stable sort is fast on ascending runs, such as blocks.
+    order = np.argsort(at, kind="stable")  # A stable sort is fast on ascending runs, such as the rows of a block.
     differs = np.diff(at[order], prepend=-1) > 0
     if differs.all():
         return None
@@ -179,7 +181,7 @@ def _find_contributing_records(versions: Versions, runs: KeyRuns) -> Ints:
     """
     places, deleted = np.arange(len(runs.positions)), versions.deleted[runs.positions]
     since_delete = places > runs.last(deleted & runs.newest_so_far)[runs.runs]
-    # Skip records with a smaller ordering value than the delete, even if a record with a greater one follows.
+    # Skip records whose ordering value is smaller than the delete's, until one with an equal or greater value follows.
     start = runs.first(since_delete & runs.newest_so_far)[runs.runs]
     return np.sort(runs.positions[~deleted & (places >= start)])
 

@@ -69,7 +69,7 @@ def last_of_each(codes: Codes | Ints, at: Ints, ranks: Ints | None) -> Ints:
     """
     found: Ints = np.full(int(codes.max(initial=-1)) + 1, -1)
     if ranks is None:
-        found[codes[at]] = at  # Later assignments win, so the last position of each code remains.
+        found[codes[at]] = at  # numpy assigns in order, so the last position of each code remains.
         return found
     np.maximum.at(found, codes[at], ranks[at] * len(codes) + at)
     return np.where(found < 0, -1, found % max(len(codes), 1))

@@ -30,8 +30,8 @@ Mask = npt.NDArray[np.bool_]
 
 #: Columns that need no merge, because they are equal in a base-file row and a log row of the same record.
 _SAME: Final = frozenset({RECORD_KEY, PARTITION_PATH})
-#: Number of base rows per log key that are collected for one look-up, because each look-up first builds a hash table of
-#: all log keys.
+#: Number of base rows per log key that are collected for one look-up, because each look-up first builds
+#: a hash table of all log keys.
 _ROWS_PER_KEY: Final = 4
 #: Size in bytes of collected base rows from which on they are looked up, even if they are fewer.
 _HELD_BYTES: Final = 64 << 20
@@ -45,11 +45,11 @@ class MergeCounts:
 
     Attributes:
         records: number of records in the log files.
-        updated: number of records that are in the base file, too, and that the log version does not delete. It includes
+        updated: number of records that are in the base file, too, and that the log files do not delete. It includes
             records whose base-file row wins.
-        deleted: number of records that are in the base file, too, and that the log version deletes. It includes records
+        deleted: number of records that are in the base file, too, and that the log files delete. It includes records
             whose base-file row wins.
-        added: number of records that are not in the base file and that the log version does not delete.
+        added: number of records that are not in the base file and that the log files do not delete.
     """
 
     records: int
@@ -89,7 +89,7 @@ class SliceMerge:
     def merge_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Merge one batch of the base file with the log files. Return the rows that are not deleted, in their order.
 
-        If a key occurs more than once in the base file, all its rows are merged with the log version.
+        If a key occurs more than once in the base file, all its rows are merged with the key's record in the log files.
 
         Args:
             batch: rows with the columns of the schema that was used to fold the log files.
@@ -115,7 +115,7 @@ class SliceMerge:
         yield from self._merge_held(held)
 
     def merge_rows(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        """Merge batches with log files by base-file row numbers, which all log versions must have, instead of by key.
+        """Merge batches with log files by base-file row numbers, which all records in the logs must have, not by key.
 
         Args:
             batches: pairs of a batch's first row number in the base file, and the batch.
@@ -145,13 +145,13 @@ class SliceMerge:
         yield from self._merge_matches(batch, positions, np.asarray(matches.drop_null()).astype(np.int64))
 
     def _merge_matches(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> Iterator[pa.RecordBatch]:
-        """Merge rows of a batch with the log versions of the same records.
+        """Merge rows of a batch with the same records in the log files.
 
         The output is split into several batches if it contains more than 16 MB of log rows.
 
         Args:
             positions: ascending positions of the rows in the batch.
-            matched: for each of them the position of its log version.
+            matched: for each of them the position of the same record in the log files' `Versions`.
         """
         if not self._is_large:
             yield self._merge_rows_at(batch, positions, matched)
@@ -223,7 +223,7 @@ class SliceMerge:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The records that are both in a batch of the base file and, not as deletes, in the log files.
+    """The records that a batch of the base file and the log files both contain and that log files do not delete.
 
     Attributes:
         rows: row count of the batch.

@@ -141,7 +141,7 @@ class Versions:
     known: Mapping[str, Mask]
 
     def __len__(self) -> int:
-        """Return the number of versions."""
+        """Return the number of record versions."""
         return len(self.keys)
 
     @classmethod
@@ -171,13 +171,18 @@ class Versions:
         return self.known.get(name, np.ones(self.rows.num_rows, bool))
 
     def take_versions(self, at: Ints) -> Versions:
-        """Return the versions at these positions."""
+        """Return the record versions at these positions."""
         held = self.row[at]
         held = held[held >= 0]
         return self.with_rows(at, gather(self.rows, held), {name: mask[held] for name, mask in self.known.items()})
 
     def with_rows(self, at: Ints, rows: pa.Table, known: Mapping[str, Mask]) -> Versions:
-        """Return the versions at these positions with other rows: one, in order, for each that is not a delete."""
+        """Return the record versions at these positions, with new rows and masks.
+
+        Args:
+            rows: one row, in order, for each of these versions that is not a delete.
+            known: `Versions.known` of these rows.
+        """
         held = self.row[at] >= 0
         return Versions(
             keys=gather_column(self.keys, at),
@@ -193,7 +198,7 @@ class Versions:
 
 
 def make_versions(part: LogPart, rule: ReadRule, schema: pa.Schema, stored: pa.Schema | None = None) -> Versions:
-    """Return the versions in one block, in its order.
+    """Return the record versions in one log block, in its order.
 
     Args:
         part: the content of the block.

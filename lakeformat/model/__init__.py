@@ -1,1 +1,1 @@
-"""The terms of the Hudi specification as frozen values. They do no input or output."""
+"""Immutable classes for the terms of the Hudi specification, such as instants and file slices. They read no files."""

@@ -1,4 +1,4 @@
-"""The metadata that the completed file of a commit stores, with statistics for each written file."""
+"""The metadata that the completed file of a commit stores, with a write stat for each written file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LogsMerged:
 
 @dataclass(frozen=True, slots=True)
 class WriteStat:
-    """Statistics of one written file (Hudi: ``HoodieWriteStat``, ``HoodieDeltaWriteStat``).
+    """The write stat of one base file or log file (Hudi: ``HoodieWriteStat``, ``HoodieDeltaWriteStat``).
 
     Counts are in rows, sizes in bytes.
 
@@ -44,8 +44,9 @@ class WriteStat:
             instant of its slice. None for a new file group.
         base_name: For a log file, the bare name of its slice's base file. For a base file, the bare name of the
             previous base file, which only commits of timeline layout 2 store. "" if there is none or it is not stored.
-        log_names: For a log file, bare names of the log files that its slice then had, including this one.
-        cdc_stats: Path and size of each change data file.
+        log_names: For a log file, bare names of the log files that its file slice had at the time of the write,
+            including this log file.
+        cdc_stats: Path and size in bytes of each change data file.
         merged: Totals of the log files that a compaction by lakeformat merged into the file; None for other files.
     """
 
@@ -80,7 +81,7 @@ class CommitMetadata:
 
     Attributes:
         operation: Hudi's operation type in capitals, such as ``UPSERT``.
-        stats: Maps each partition path to the statistics of the files that the commit wrote in the partition.
+        stats: Maps each partition path to the write stats of the files that the commit wrote in the partition.
         extra: The ``extraMetadata`` map. Its key ``schema`` has the table schema as Avro text.
         replaced: Maps each partition path to the ids of the file groups that the commit replaces (replacecommit only).
         compacted: Whether the commit is a compaction. Then its rows are not new: earlier deltacommits wrote them.
@@ -93,7 +94,7 @@ class CommitMetadata:
     compacted: bool = False
 
     def all_stats(self) -> Iterator[WriteStat]:
-        """Yield the statistics of all written files, partition by partition."""
+        """Yield the write stats of all written files, partition by partition."""
         for stats in self.stats.values():
             yield from stats
 

@@ -202,7 +202,7 @@ def parse_as_of(value: AsOf, zone: tzinfo | None, *, name: str = "as.of.instant"
     if moment is not None and moment.tzinfo is not None:
         try:
             moment = moment.astimezone(zone)
-        except OverflowError:  # In `zone` the moment is not within the years 1 to 9999.
+        except OverflowError:  # In `zone` it lies outside the years 1 to 9999, so it is refused.
             moment = None
     if moment is None:
         raise InvalidOptionError(

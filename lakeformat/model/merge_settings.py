@@ -37,9 +37,9 @@ class RecordMergeMode(str, Enum):
 class PartialUpdate(str, Enum):
     """The rule that selects the values that the losing version fills in the winning one (``PartialUpdateMode``)."""
 
-    #: Values that equal the default of their column, which in practice is null.
+    #: The losing version fills values that equal the default of their column, which in practice is null.
     IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
-    #: Texts and bytes that equal the placeholder `MergeSettings.unavailable_value`.
+    #: The losing version fills strings and bytes that equal the placeholder `MergeSettings.unavailable_value`.
     FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
 
 
@@ -51,7 +51,7 @@ class MergeSettings:
         mode: The rule that decides which version wins.
         ordering_fields: Columns whose values, compared as a tuple, decide which of two versions is newer; may be empty.
         partial_update: Which values come from the losing version; None if the result is the winning version alone.
-        unavailable_value: The placeholder that FILL_UNAVAILABLE replaces.
+        unavailable_value: The placeholder that `PartialUpdate.FILL_UNAVAILABLE` replaces.
         delete_field: Name of the column that marks deletes: a row is a delete if the column equals ``delete_marker``.
             "" if there is no such column.
         by_payload: Whether the payload class itself merges, as before version 9. Then every delete wins,
@@ -91,7 +91,8 @@ _BY_PAYLOAD: Final = "00000000-0000-0000-0000-000000000000"
 def merge_settings(values: Mapping[str, str], ordering_fields: tuple[str, ...]) -> MergeSettings:
     """Read the merge settings from a table's properties.
 
-    If a mode, class or strategy is not known, the result has the mode CUSTOM and names the property in ``custom``.
+    If the stored merge mode, payload class or merge strategy is not known, the result has the mode CUSTOM and names the
+    property in ``custom``.
 
     Args:
         values: The properties in ``hoodie.properties``.
@@ -120,7 +121,7 @@ def _choose_settings(values: Mapping[str, str], ordering_fields: tuple[str, ...]
     key, strategy = next(((key, value) for key in _STRATEGIES if (value := values.get(key, "").strip())), ("", ""))
     if strategy and strategy not in {*_OF_STRATEGY, _BY_PAYLOAD}:
         return _custom_settings(key, strategy)
-    if payload:  # In versions 6 and 8. In version 8 the mode is then CUSTOM.
+    if payload:  # Stored up to version 8. If version 8 also stores a mode, it is CUSTOM here, and the class decides.
         known = _OF_PAYLOAD.get(payload.rpartition(".")[2]) if payload.startswith(_HUDI) else None
         return known or _custom_settings(_PAYLOAD, payload)
     if mode:

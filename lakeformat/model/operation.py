@@ -1,4 +1,4 @@
-"""The write operations (Hudi: ``WriteOperationType``) and a table of their traits, with one line per operation."""
+"""The write operations (Hudi: ``WriteOperationType``) and their traits, such as whether they look up keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Operation(enum.Enum):
 
     @property
     def traits(self) -> OperationTraits:
-        """Return the operation's line in the table of traits."""
+        """Return the traits of the operation, such as whether it looks up keys."""
         return _TRAITS[self]
 
     @property

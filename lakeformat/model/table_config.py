@@ -51,9 +51,9 @@ RECORD_FIELDS: Final = "hoodie.table.recordkey.fields"
 PARTITION_FIELDS: Final = "hoodie.table.partition.fields"
 ORDERING: Final = "hoodie.table.precombine.field"
 KEY_GENERATOR: Final = "hoodie.table.keygenerator.class"
-#: Hudi 1.x's name for ORDERING. Hudi 1.x uses it in version 6 tables too.
+#: Key under which Hudi 1.x stores the ordering columns, in version 6 tables too. Hudi 0.x uses the key `ORDERING`.
 ORDERING_1X: Final = "hoodie.table.ordering.fields"
-#: Property of Hudi 1.x that replaces KEY_GENERATOR, in version 6 tables too.
+#: Key under which Hudi 1.x stores the type of the key generator, in version 6 tables too. Hudi 0.x stores the class.
 KEY_GENERATOR_1X: Final = "hoodie.table.keygenerator.type"
 HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
 URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
@@ -71,7 +71,7 @@ POPULATES_META_FIELDS: Final = "hoodie.populate.meta.fields"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 INDEX_DEFS: Final = "hoodie.table.index.defs.path"
-#: The following properties occur only in versions 8 and 9.
+#: The properties from this one to `EXTRACTOR` occur only in table versions 8 and 9.
 INITIAL_VERSION: Final = "hoodie.table.initial.version"
 TABLE_FORMAT: Final = "hoodie.table.format"
 SEVERAL_FORMATS: Final = "hoodie.table.multiple.base.file.formats.enable"
@@ -198,7 +198,7 @@ class TableConfig:
         """Return which parts of changed rows writers log; None if ``hoodie.table.cdc.enabled`` is not true.
 
         Raises:
-            UnsupportedTableError: The mode is not known.
+            UnsupportedTableError: The stored mode of change logging is not known.
         """
         if not self._flag(CDC, False):
             return None
@@ -310,7 +310,8 @@ class TableConfig:
         """
         mode, payload = self.get(MERGE_MODE).upper(), self.get(PAYLOAD)
         beyond = MergeMode.OF_PAYLOAD.get(payload) in {MergeMode.PARTIAL_UPDATE, MergeMode.NON_DEFAULTS}
-        if mode and not (mode == _CUSTOM and beyond):  # Hudi 1.x stores CUSTOM for `beyond`.
+        # Hudi 1.x stores the mode CUSTOM for these payload classes, so the class decides.
+        if mode and not (mode == _CUSTOM and beyond):
             if mode not in {MergeMode.COMMIT_TIME, MergeMode.EVENT_TIME}:
                 raise UnsupportedTableError(f"{MERGE_MODE}={mode} in {PROPERTIES_PATH} is not supported for writing")
             return self._with_partial_updates(mode)

@@ -206,7 +206,7 @@ def _bind_equal(column: str, span: Span, of: pa.DataType) -> Predicate:
 
 def _bind_in(column: str, values: Sequence[object], of: pa.DataType, zone: str) -> Predicate:
     if not len(values):
-        return Always(False)  # Also for null rows (Spark: spark.sql.legacy.nullInEmptyListBehavior is off).
+        return Always(False)  # False for null rows, too (Spark: spark.sql.legacy.nullInEmptyListBehavior is off).
     present = [value for value in values if value is not None]
     placed = place_literals(present, of, zone, listed=True)
     single = [span.lower for span in placed if span.size == 1]
@@ -218,7 +218,7 @@ def _bind_in(column: str, values: Sequence[object], of: pa.DataType, zone: str) 
 
 
 def _bind_like(column: str, pattern: str, of: pa.DataType) -> Predicate:
-    """Return simple patterns as conditions that need no regular expression and skip more files; else a `Like`."""
+    """Return a LIKE as conditions without a regular expression, which skip more files. Else return a `Like`."""
     match like_tokens(pattern):
         case ():
             return Comparison(column, "=", pa.scalar("", of))

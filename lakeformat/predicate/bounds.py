@@ -67,15 +67,16 @@ _NEGATED: Final[Mapping[str, Operator]] = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """The statistics of one column, one entry per unit; null means unknown.
+    """The bounds and counts of one column, one entry per file or row group; null means unknown.
 
-    If a unit lacks the column, its bounds are null and its null count equals the row count.
+    If a file or row group lacks the column, its bounds are null and its null count equals its row count.
 
     Attributes:
-        minimum: A lower bound of the unit's values, except NaN and null; of the column's type.
-        maximum: An upper bound of the unit's values, except NaN and null; of the column's type.
+        minimum: A lower bound of the values, except NaN and null; of the column's type.
+        maximum: An upper bound of the values, except NaN and null; of the column's type.
         null_count: Number of rows in which the column is null; any integer type.
-        nan_count: Number of rows in which a float column is NaN; any integer type. None means unknown for all units.
+        nan_count: Number of rows in which a float column is NaN; any integer type. None means unknown for all
+            entries.
     """
 
     minimum: pa.Array
@@ -85,25 +86,25 @@ class ColumnBounds:
 
     @property
     def nan_free(self) -> Flags:
-        """Return a flag per unit: whether it is known to contain no NaN; True for types other than floats."""
+        """Return a flag per file or row group: whether it is known to contain no NaN; True for all other types."""
         if not pa.types.is_floating(self.minimum.type):
             return np.full(len(self.null_count), True)
         return np.full(len(self.null_count), False) if self.nan_count is None else _is_true(pc.equal(self.nan_count, 0))
 
 
 def may_match(predicate: Predicate, bounds: Mapping[str, ColumnBounds], row_counts: pa.Array) -> Flags:
-    """Return a flag per unit: False if it is proven that the filter selects none of its rows, else True.
+    """Return a flag per file or row group: False if the bounds prove that the filter selects none of its rows.
 
     Args:
         predicate: A bound filter (`bind`).
         bounds: Maps column paths to bounds. A column that is missing, or whose bounds have another type, is unknown.
-        row_counts: Number of rows of each unit; null means unknown.
+        row_counts: Number of rows of each file or row group; null means unknown.
     """
     return _Units(bounds, row_counts).test(predicate, True) & ~_is_true(pc.equal(row_counts, 0))
 
 
 class _Units:
-    """The statistics of the units, with the tests of each node of a filter."""
+    """The column bounds and row counts of files or row groups, and the tests of a filter's nodes against them."""
 
     def __init__(self, bounds: Mapping[str, ColumnBounds], row_counts: pa.Array) -> None:
         self._bounds = bounds
@@ -112,10 +113,11 @@ class _Units:
         self._known_numbers: dict[tuple[int, bool], frozenset[str]] = {}
 
     def test(self, predicate: Predicate, wanted: bool, numbers: frozenset[str] = frozenset()) -> Flags:
-        """Return a flag per unit: False if it is proven that no row makes ``predicate`` equal to ``wanted``.
+        """Return a flag per file or row group: False if the bounds prove that ``predicate`` is never ``wanted``.
 
         Args:
-            numbers: Columns that are not NaN in the rows in question, because other parts of the filter exclude NaN.
+            wanted: True or False, the value of the filter that some row must have.
+            numbers: Columns that cannot be NaN in such a row, because other parts of the filter exclude NaN.
         """
         numbers |= self._find_numbers(predicate, wanted)
         match predicate:
@@ -189,7 +191,7 @@ class _Units:
         return flags & self._with_values(leaf, column)
 
     def _with_values(self, leaf: Leaf, column: ColumnBounds) -> Flags:
-        """Return a flag per unit: False if the leaf's column is known to be null in every row."""
+        """Return a flag per file or row group: False if the leaf's column is known to be null in every row."""
         if leaf.column not in self._has_values:
             self._has_values[leaf.column] = ~_is_true(pc.equal(column.null_count, self._row_counts))
         return self._has_values[leaf.column]
@@ -212,7 +214,7 @@ def _rules_out_nan(leaf: Predicate, wanted: bool) -> bool:
 
 
 def _is_true(answers: pa.BooleanArray) -> Flags:
-    """Return a flag per entry: True if it is true, False if it is false or null (unknown)."""
+    """Return a flag per entry of a boolean array: False if the entry is false or null (unknown), else True."""
     flags: Flags = pc.fill_null(answers, False).to_numpy(zero_copy_only=False)
     return flags
 
@@ -230,10 +232,10 @@ def _has_usable_bounds(column: ColumnBounds, of: pa.DataType) -> bool:
 
 
 def _test_comparison(op: str, value: pa.Scalar, column: ColumnBounds, no_nan: Flags) -> Flags:
-    """Return a flag per unit: whether any value may satisfy ``column op value``.
+    """Return a flag per file or row group: whether any value in it may satisfy ``column op value``.
 
     Args:
-        no_nan: A flag per unit: whether no row in question is NaN.
+        no_nan: A flag per file or row group: whether NaN is excluded, by a count or by other parts of the filter.
     """
     if not _has_usable_bounds(column, value.type):
         return _unknown(column)
@@ -309,7 +311,7 @@ def _to_sortable(values: pa.Array) -> npt.NDArray[np.generic]:
 
 
 def _test_prefix(prefix: str, column: ColumnBounds) -> Flags:
-    """Return a flag per unit: whether any text may have the prefix, so lies between it and the next prefix."""
+    """Return a flag per file or row group: whether any text in it may have the prefix, by the column's bounds."""
     if not _has_usable_text_bounds(column):
         return _unknown(column)
     first = prefix.encode()

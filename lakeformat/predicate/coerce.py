@@ -3,7 +3,7 @@
 Spark (ANSI mode, the default since 4.0) casts column and literal to a common type and compares there: int with decimal
 as decimals, anything with a double (or a float column) as doubles, date with timestamp as timestamps. All these casts
 keep the order, so the literal divides the column's own values into smaller and greater values. A `Span` has the values
-next to this division. A comparison with them has the same result, so no row has to be cast. (Spark:
+next to this division. Comparing with these values has the same result, so no row has to be cast. (Spark:
 ``AnsiTypeCoercion``, ``DecimalPrecision``.)
 """
 

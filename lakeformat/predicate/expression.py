@@ -202,7 +202,8 @@ class _Hint:
         listed = values.values
         floating = pa.types.is_floating(of)
         if listed is None or not _compares_alike(of, listed.type) or (floating and not wanted):
-            return Always(True)  # Types not comparable; or floats, where Arrow's is_in tells 0.0 from -0.0.
+            # Arrow compares these types unlike `bind`, or its is_in distinguishes 0.0 from -0.0. So skip no file.
+            return Always(True)
         found = In(path, tuple(listed.drop_null().to_pylist()))
         return Or((found, IsNull(path))) if wanted else Or((Not(found), IsNull(path)))
 
@@ -271,7 +272,8 @@ def _read_metadata(message: bytes) -> Iterator[tuple[str, str]]:
 
     Source: Arrow's ``Message.fbs`` and ``Schema.fbs``. In a FlatBuffers table, the vtable has the offset of each field.
     """
-    data = message[8:]  # Skip continuation marker and length.
+    # An Arrow IPC message begins with a continuation marker and its length, four bytes each. Skip both.
+    data = message[8:]
 
     def number(form: str, at: int) -> int:
         return int(struct.unpack_from(form, data, at)[0])

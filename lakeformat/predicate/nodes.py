@@ -3,7 +3,7 @@
 A leaf has the *path* of its column: the parts of a (nested) name joined by dots, ``"fare.amount"``. A part with a
 dot or a backquote is quoted by backquotes, as in Spark SQL: ```"`a.b`.c"```.
 
-`lakeformat.predicate.bind` turns a tree of Python literals into a tree of the same shape whose literals are Arrow
+`lakeformat.predicate.bind` turns a tree of Python literals into an equivalent tree whose literals are Arrow
 scalars of exactly the column's type. Only such a *bound* tree can be evaluated.
 """
 

@@ -165,7 +165,7 @@ def _compare(column: pa.Array | pa.ChunkedArray, op: str, value: pa.Scalar) -> p
     return pc.or_(plain, nan) if op in _NAN_ON_THE_LEFT else plain
 
 
-#: Maps an operator to the equivalent operator for exchanged sides.
+#: Maps an operator to the operator that gives the same result if both sides are exchanged.
 _REVERSED: Final = {">": "<", ">=": "<="}
 
 

@@ -73,7 +73,7 @@ _FLIPPED: Final[Mapping[Operator, Operator]] = {
     ">": "<",
     ">=": "<=",
 }
-#: A backslash and the character after it.
+#: Pattern of a backslash and the character after it.
 _ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
 #: Characters that may follow a backslash. The meaning of all other escapes (octal, \u, a needless backslash) differs
 #: between releases of Spark and sqlglot.

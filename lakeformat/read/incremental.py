@@ -106,7 +106,8 @@ def incremental_snapshot(
     """Return the snapshot at the end of a range of commits. Its `Snapshot.changes` selects the rows of the range.
 
     Args:
-        since, until: exclusive start and inclusive end of the range; by default the options.
+        since, until: exclusive start and inclusive end of the range. By default the options
+            ``hoodie.datasource.read.begin.instanttime`` and ``hoodie.datasource.read.end.instanttime``.
         as_of: newest visible instant; None for all.
         hidden_times: times of instants that are treated as pending.
 

@@ -45,11 +45,12 @@ def prune_by_name(
         filter_paths: paths of the columns whose bounds can rule out rows (`ReadQuery.filter_paths`).
         bounds: mapping of these column paths to their known bounds, an entry per file.
         meta_columns: whether rows have the meta columns.
-        trusts_folders: whether rows always have the partition values of their folder. Then no flag is in doubt.
+        trusts_folders: whether rows always have the partition values of their folder.
 
     Returns:
         two flags per file: whether the file may hold a match, and whether the first flag is in doubt. It is in doubt if
         only the folder's partition value rules the file out, and rows of the file may have another partition value.
+        With ``trusts_folders``, no flag is in doubt.
     """
     count = files.num_rows
     unknown = pa.nulls(count, pa.int64())

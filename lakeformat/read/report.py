@@ -96,7 +96,10 @@ def _spread_evenly(count: int, most: int) -> npt.NDArray[np.int64]:
 def _count_target_files(
     live: Sequence[BaseFile], partitions: Mapping[str, int], target_bytes: int | None
 ) -> npt.NDArray[np.int64]:
-    """Return the number of files of each partition after a rewrite: the present one, or by the target size."""
+    """Return the number of files of each partition after a rewrite into files of `target_bytes`.
+
+    If there is no target size, each partition keeps its present number of files.
+    """
     of = np.array([partitions[file.partition_path] for file in live], np.int64)
     if target_bytes is None:
         return np.bincount(of, minlength=len(partitions))

@@ -105,7 +105,7 @@ def _row_of_slice(each: FileSlice) -> dict[str, object]:
 
 
 def count_known_rows(storage: Storage, snapshot: Snapshot) -> int | None:
-    """Count the rows of a snapshot by the file index and, for files without statistics, by footers.
+    """Count the rows of a snapshot by the file index, and by the footers of files whose row count is not in the index.
 
     Returns:
         the number of rows; None if log files must be merged, or if the snapshot has a range of commits.

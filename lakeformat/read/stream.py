@@ -132,7 +132,7 @@ class StreamPositions:
         readable = self._readable()
         if not (seen := readable.completed_in(start, until)):
             return start
-        # List again: a listing during a write may show a commit without the one before it.
+        # A listing during a write may show a commit but miss an earlier one. The second listing shows the earlier one.
         readable, last = self._readable(), seen[-1].completed_at
         found = [instant for instant in readable.completed_in(start, until) if instant.completed_at <= last]
         if not found:

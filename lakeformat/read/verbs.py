@@ -35,13 +35,16 @@ __all__ = ["ArrowReadVerbs", "ReadVerbs"]
 
 @public
 class ReadVerbs:
-    """The read methods of `lakeformat.Table` and Spark's `LakehouseTable` that return no rows and run locally."""
+    """The methods of `lakeformat.Table` and Spark's `LakehouseTable` that inspect a table, in the calling process.
+
+    None of these methods returns rows.
+    """
 
     context: TableContext
     options: Options
 
     def _options_in(self, time_zone: str | None) -> Options:
-        """Return the options of a read, with this time zone for its condition. None leaves the options unchanged."""
+        """Return the table's options with `time_zone` for a read's condition; unchanged if `time_zone` is None."""
         return with_time_zone(self.options, time_zone)
 
     @property
@@ -308,7 +311,8 @@ class ArrowReadVerbs(ReadVerbs):
                 end.
 
         Returns:
-            `lakeformat.Changes`, or `lakeformat.ChangeImages` with ``images``; neither has read rows yet.
+            `lakeformat.Changes`; with ``images``, `lakeformat.ChangeImages`. Rows are read when one of its methods
+            returns them.
 
         Raises:
             InvalidOptionError: there is no ``since``, or a bound is not an instant.
@@ -319,5 +323,5 @@ class ArrowReadVerbs(ReadVerbs):
         if images:
             return change_images(self.context, self.options, since=since, until=until)
         snapshot = incremental_snapshot(self.context, self.options, since=since, until=until)
-        assert snapshot.changes is not None  # noqa: S101  incremental_snapshot sets it.
+        assert snapshot.changes is not None  # noqa: S101  `incremental_snapshot` always sets ``changes``.
         return Changes(self.context.storage, snapshot, self.options, snapshot.changes)

@@ -131,7 +131,7 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
 
     Raises:
         InvalidOptionError: two options exclude each other, or clustering is requested for a table with a bucket index.
-        InvalidInputError, SchemaMismatchError: a sort column is missing or has no order.
+        InvalidInputError, SchemaMismatchError: a sort column is missing, or its type cannot be sorted.
     """
     for inline, apart in ((INLINE, SCHEDULE_INLINE), (compaction.INLINE, compaction.SCHEDULE_INLINE)):
         if options[inline] and options[apart]:
@@ -149,7 +149,7 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """Functions that rewrite or delete a service's files in other processes; None to do it in this process."""
+    """Functions that rewrite or delete a service's files in other processes. For None, this process does the work."""
 
     rewriter: Rewriter | None = None
     compactor: Compactor | None = None
@@ -184,7 +184,7 @@ def run_due_services(
     for name, run in services:
         try:
             text = run()
-        except Exception as error:  # The write is published; an error here must not look like its failure.
+        except Exception as error:  # Do not raise: the write itself is published.
             _LOG.warning(
                 "%s after the write failed, the write itself is complete: %s: %s", name, type(error).__name__, error
             )
@@ -244,7 +244,9 @@ def _compact(context: TableContext, options: Options, compactor: Compactor | Non
 def _compact_outgrown(
     context: TableContext, options: Options, auto: compaction.AutoCompaction, compactor: Compactor | None
 ) -> str | None:
-    """Compact file slices whose log files have become too many or too large. Return what was done; None if nothing was.
+    """Compact file slices whose log files have become too many or too large.
+
+    Return a text that says what was compacted; None if nothing was.
 
     Does nothing if the storage has no locks, because several compactions could then run at once. Does nothing if other
     programs have commits on the timeline, because they may have their own rules for compaction.
@@ -277,7 +279,7 @@ def run_services_after_write(
 
 
 def commits_since_clustering(store: TimelineStore) -> int:
-    """Count the commits completed since the last clustering; a pending clustering counts as the last, too."""
+    """Count the commits that are newer than the last clustering, whether that clustering is completed or pending."""
     timeline = store.load()
     last = max(list_pending_clusterings(store, timeline), default="")
     count = 0

@@ -197,7 +197,8 @@ def _key_text(duplicates: pa.Table) -> str:
 def _find_surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileSlice, pa.Table, Ints]]:
     """Yield each file slice of the group that has rows with duplicate keys.
 
-    With each slice come a table of these rows in the schema `DUPLICATES`, and the positions of the surplus rows.
+    With each slice come a table of these rows in the schema `DUPLICATES`, and the positions of the surplus rows in
+    the order in which `GroupSource.batches` yields the rows of the slice.
     """
     keys = [pa.chunked_array([b.column(0) for b in source.keys(one)], pa.string()) for one in source.slices]
     doubled = find_duplicate_keys(pa.chunked_array([chunk for column in keys for chunk in column.chunks], pa.string()))
@@ -230,7 +231,11 @@ def _find_surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[
 def _read_rows(
     source: GroupSource, one: SliceToCluster, doubled: pa.ChunkedArray, fields: Sequence[str]
 ) -> tuple[pa.Table, Ints]:
-    """Read a slice's rows with the keys ``doubled``: key, commit time, ordering fields. Return rows and positions."""
+    """Read the rows of a slice whose key is in ``doubled``.
+
+    Return a table with their keys, commit times and ordering fields, and the positions of these rows in the order in
+    which `GroupSource.batches` yields the rows of the slice.
+    """
     names = list(dict.fromkeys([RECORD_KEY, COMMIT_TIME, *(_top(source.schema, field) for field in fields)]))
     tables: list[pa.Table] = []
     at: list[Ints] = []
@@ -260,7 +265,7 @@ class _DedupeCommit(ClusterSession):
         self._found = duplicates
 
     def plan(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:
-        """Plan the file groups with surplus rows.
+        """Return a plan that rewrites each file group with surplus rows.
 
         Raises:
             WriteConflictError: another writer has changed one of the file groups, or a pending plan includes it.

@@ -1,4 +1,4 @@
-"""Methods of a table for cleaning, archiving, expiry, clustering, compaction and version changes."""
+"""Methods of a table for cleaning, archiving, expiry, clustering, compaction, and changes of the table version."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Maintenance(Recovery):
         versions: int | None = None,
         dry_run: bool = False,
     ) -> CleanResult:
-        """Delete files that only older versions of the table need, and folders of partitions that have become empty.
+        """Delete files that are needed only to read older commits, and folders of partitions that have become empty.
 
-        A clean also runs after writes unless ``hoodie.clean.automatic=false``. It never deletes the newest version of a
+        A clean also runs after writes unless ``hoodie.clean.automatic=false``. It never deletes the newest slice of a
         file group, nor files that savepoints, pending compactions or pending clusterings need. Other writers may
         commit meanwhile.
 
@@ -61,7 +61,7 @@ class Maintenance(Recovery):
             dry_run: whether to change nothing and only return what would be deleted; false by default.
 
         Returns:
-            The deleted files, with bytes. ``skipped`` gives the reason if there was nothing to do.
+            The deleted files, with their sizes in bytes. ``skipped`` gives the reason if there was nothing to do.
 
         Raises:
             InvalidInputError: more than one of commits, hours and versions is given, or a count is below 1.
@@ -308,7 +308,7 @@ class Compaction:
 
 @public
 class Versioning:
-    """The methods upgrade and downgrade, which change the version of a table."""
+    """The methods upgrade and downgrade, which change the table version."""
 
     context: TableContext
     options: Options

@@ -64,8 +64,9 @@ class Recovery(ForeignNames):
 
         A reader sees the table either before or after the restore. A reader that began before may find files missing
         and raises an error. Later commits, their files, and later clusterings and compactions are removed. Cleans stay,
-        so versions cleaned since then cannot be read with ``as_of``. The table forgets the batch ids of later commits,
-        so a stream can write these batches again. If the process dies, the next write finishes the restore.
+        so commits whose files were cleaned since then cannot be read with ``as_of``. The table forgets the batch ids of
+        later commits, so a stream can write these batches again. If the process dies, the next write finishes the
+        restore.
 
         Args:
             instant_time: the instant time of a savepoint, or of any completed commit on the active timeline.
@@ -115,7 +116,7 @@ class Recovery(ForeignNames):
         return describe(self.context, self.options)
 
     def check(self, *, contents: bool = True) -> Findings:
-        """Check the whole table for damage: files, keys, statistics, timeline, archive, index. Changes nothing.
+        """Check the whole table for damage: files, keys, column statistics, timeline, archive, index. Changes nothing.
 
         Examples:
             >>> print(table.check())

@@ -62,7 +62,7 @@ def _savepoint(time: str, metadata: SavepointMetadata) -> Savepoint:
 
 
 class SavepointSession:
-    """Makes and deletes savepoints of one table, of any version and kind that can be read."""
+    """Makes and deletes savepoints of one table, of any table version and table type that lakeformat can read."""
 
     def __init__(self, context: TableContext, options: Options) -> None:
         self.context, self.options, self.store = context, options, context.store
@@ -132,6 +132,7 @@ class SavepointSession:
         later = {instant.time for instant in list_instants_after(timeline, target)}
         names_by_path: dict[str, list[str]] = {}
         for file in (*bases, *(file for piece in slices for file in piece.files)):
-            if file.name.instant_time not in later:  # Skip log files of slices that later plans opened.
+            # A log file named after a later compaction plan was written after that plan: the commit does not need it.
+            if file.name.instant_time not in later:
                 names_by_path.setdefault(file.partition_path, []).append(str(file.name))
         return {path: tuple(names) for path, names in names_by_path.items()}

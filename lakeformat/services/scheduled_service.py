@@ -169,7 +169,7 @@ class ScheduledService:
             claims.release(self.transaction.storage, commit.time)
             raise self.runs_elsewhere_error(commit.instant) from None
         except BaseException:
-            with suppress(LakeformatError, OSError):  # If the undo fails too, the next writer does it.
+            with suppress(LakeformatError, OSError):  # If the undo fails too, the next writer undoes the run.
                 self._undo(commit, keeps_plan=keeps_plan)
             raise
 
@@ -220,7 +220,7 @@ class ScheduledService:
 
 
 def find_newest_schema_text(context: TableContext, snapshot: Snapshot) -> str:
-    """Return the newest schema text in a commit's metadata; "" if there is none, or it contains meta columns."""
+    """Return the schema text of the newest commit that stores a schema; "" if none does, or if it has meta columns."""
     for instant in reversed(snapshot.timeline.commits):
         text = context.store.read_commit(instant).schema_text
         if text:

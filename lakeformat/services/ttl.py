@@ -43,7 +43,7 @@ def expires_at(instant_time: str, days: int) -> str:
     '20260103120000000'
     """
     with suppress(ValueError, OverflowError):
-        whole = instant_time.ljust(_MILLIS, "9")  # Add milliseconds to old times, as Hudi does.
+        whole = instant_time.ljust(_MILLIS, "9")  # Like Hudi, extend old times without milliseconds by 999.
         moment = datetime.strptime(whole[:14], "%Y%m%d%H%M%S") + timedelta(days=days)
         return f"{moment:%Y%m%d%H%M%S}{whole[14:]}"
     return "~"
@@ -121,7 +121,7 @@ class ExpireSession:
 
     def __init__(self, context: TableContext, options: Options, expiry: Expiry) -> None:
         self.context, self.expiry = context, expiry
-        # A batch id in the options belongs to the preceding write. With it, this commit would be skipped as a repeat.
+        # Drop the batch id of the preceding write. With it, this commit would be skipped as a repeat of that batch.
         self.options = options.with_values(**{BATCH_APP: None, BATCH_ID: None})
 
     def dry_run(self) -> ExpireResult:
@@ -174,18 +174,18 @@ class ExpireSession:
         return done, "" if done else "no partition has expired"
 
     def _creation_time(self, partition: ExpiredPartition) -> str:
-        """Return the instant time in a partition's marker file; "" if there is none, which means no expiry."""
+        """Return the instant time in a partition's marker file; "" if there is none: then it never expires."""
         path = join_path(partition.path, PARTITION_MARKER)
         if self.context.storage.info(path) is None:
             return ""
         return decode(self.context.storage.read(path), name=path).get(_CREATED, "")
 
     def _last_write_time(self, snapshot: Snapshot, now: str, partition: ExpiredPartition) -> str:
-        """Return the instant time of a partition's newest rows.
+        """Return the instant time of the newest write to a partition, or a time that is late enough to rule out expiry.
 
         Log files count too. Hudi looks only at base files, so it deletes a partition whose newest rows are all in log
-        files. Up to table version 6 the names of log files contain the base file's instant time, not their own;
-        there their modification time counts.
+        files. Up to table version 6 the name of a log file contains the base file's instant time, so the
+        modification time of the log file counts.
         """
         time = partition.since
         if snapshot.live.has_logs and now > expires_at(time, self.expiry.days):
@@ -202,7 +202,7 @@ class ExpireSession:
 
 
 def _partitions(snapshot: Snapshot) -> Iterator[ExpiredPartition]:
-    """Yield every partition that has live files; ``since`` is the newest instant time in a base file's name."""
+    """Yield every partition that has live files, expired or not; ``since`` is the newest instant of its base files."""
     tables = [each.files.select(["partition_path", "instant_time", "size_bytes"]) for each in snapshot.live.portions()]
     if not tables:
         return

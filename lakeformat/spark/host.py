@@ -24,8 +24,8 @@ __all__ = ["QUERY_ID", "in_session_zone", "plain_errors", "requested_context", "
 
 #: The local property of a Spark task whose value is the id of the streaming query.
 QUERY_ID: Final = "sql.streaming.queryId"
-#: Prefixes of PySpark's main modules in processes that run tasks. Such a process ends after the first error that it
-#: reports. Therefore the environment variable that `plain_errors` sets there affects no other task.
+#: Prefixes of the names of PySpark's main modules in processes that run tasks. `plain_errors` sets an environment
+#: variable in these processes only, because they end after the first error. So the variable affects no other task.
 _WORKERS: Final = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.")
 
 
@@ -49,16 +49,16 @@ def requested_context(options: Mapping[str, str], *, reads: bool = False) -> tup
 
 
 def storage_secrets(context: TableContext) -> dict[str, str]:
-    """Return the options with which Spark can open the table's file system again; an empty dict for local files."""
+    """Return the table's fsspec options as Spark options, so that tasks can open it; an empty dict for local files."""
     storage = context.storage
     return spark_storage_options(storage.options) if isinstance(storage, FsspecStorage) else {}
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise an error of lakeformat from the block again, without traceback and chained error.
+    """Remove the traceback and the cause of a lakeformat error that leaves the ``with`` block.
 
-    Spark then shows the user only the error's class and message.
+    Spark then shows the user only the error's class and message. Other errors pass unchanged.
     """
     try:
         yield
@@ -77,7 +77,7 @@ _ZONE: Final = "spark.sql.session.timeZone"
 
 
 def in_session_zone(spark: SparkSession, options: Options) -> Options:
-    """Return the options with the session's time zone for conditions. If the options name a zone, keep that zone."""
+    """Return the options with the session's time zone as the zone of conditions, unless the options have a zone."""
     if options.read.time_zone is not None:
         return options
     return options.with_values(**{TIME_ZONE: spark.conf.get(_ZONE)})
@@ -102,7 +102,7 @@ def _zone_of_worker() -> str | None:
         if conf is not None and hasattr(conf, "get"):
             try:
                 zone = getattr(conf, "timezone", None) or conf.get(_ZONE, None)
-            except Exception:  # Another release of PySpark may have another object in this variable.
+            except Exception:  # Another PySpark may have another object here: no zone.
                 return None
             return zone if isinstance(zone, str) else None
         frame = frame.f_back  # type: ignore[assignment]

@@ -95,10 +95,10 @@ def has_executors(spark: SparkSession) -> bool:
 
 
 def bundle_work(spark: SparkSession, sizes: Sequence[int], *, task_bytes: int) -> list[list[int]]:
-    """Group work items into tasks of about ``task_bytes`` each, and at least as many tasks as there are cores.
+    """Group work items into tasks of about ``task_bytes`` each, but at least as many tasks as Spark has cores.
 
     Args:
-        sizes: bytes of each item.
+        sizes: the size of each item in bytes.
 
     Returns:
         for each task the indexes of its items in ``sizes``.
@@ -110,7 +110,7 @@ def group_tasks(tasks: Sequence[int]) -> list[list[int]]:
     """Invert an assignment of work items to tasks: return for each task the indexes of its items.
 
     Args:
-        tasks: the number of the task of each item.
+        tasks: for each item the number of the task that works on it.
     """
     groups: dict[int, list[int]] = {}
     for at, task in enumerate(tasks):
@@ -119,7 +119,7 @@ def group_tasks(tasks: Sequence[int]) -> list[list[int]]:
 
 
 def numbered_tasks(spark: SparkSession, count: int, step: Callable[[Batches], Batches], schema: Any) -> DataFrame:
-    """Return a DataFrame of ``count`` tasks. Task i runs ``step`` on a batch whose only row is the number i."""
+    """Return a DataFrame that runs ``count`` tasks. Task i calls ``step`` with one batch, whose only row is i."""
     return spark.range(0, count, 1, count).mapInArrow(step, schema)
 
 
@@ -151,7 +151,9 @@ def describe_jobs(frame: DataFrame, what: str) -> Iterator[None]:
 
 
 def collect_answers(frame: DataFrame, storage: Storage, what: str) -> list[dict[str, Any]]:
-    """Run the job of ``frame`` and return the rows of its tasks, parsed. Errors that tasks raise keep their class.
+    """Run the Spark job of ``frame``, whose tasks return rows of JSON. Return the rows as dicts.
+
+    If a task raises an error of lakeformat, this function raises the same error.
 
     Args:
         what: ``<verb>: <step>`` for Spark's UI, which shows ``lakeformat <verb> <table's location>: <step>``.
@@ -180,7 +182,7 @@ def attempt_id() -> str:
 
 
 def parse_written_file(answer: dict[str, Any]) -> WrittenFile:
-    """Parse the description of a written file, which a task returned as a row."""
+    """Return the `WrittenFile` that a task wrote, from the JSON row by which the task described it."""
     facts = FileStats.of_dict(answer["facts"]) if answer["facts"] else None
     merged = answer["stat"]["merged"]
     logged = tuple((path, size) for path, size in answer["stat"]["cdc_stats"])

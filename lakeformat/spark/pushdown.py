@@ -77,14 +77,16 @@ __all__ = [
 
 #: The setting with which Spark passes filters to Python data sources.
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-#: The option that marks a guarded relation. Only `guarded_frame` may set it, because the relation needs its filter too.
+#: The read option that marks a relation made by `guarded_frame`. No other code may set it, because such a relation
+#: also needs the always-true filter that `guarded_frame` adds.
 _OPTION: Final = "lakeformat.guarded"
-#: Name of the guard's column, the last column of a guarded relation. Its value is 0 in every row.
+#: Name of the guard's column, which `guarded_frame` adds after the table's columns. Its value is 0 in every row, so the
+#: guard's filter ``is not null`` is always true.
 _COLUMN: Final = "_lakeformat_guard"
 
 
 def guarded_frame(spark: SparkSession, location: str, options: Mapping[str, str]) -> DataFrame:
-    """Return a DataFrame of a table that is guarded against the defect of Spark; see the module.
+    """Return a DataFrame of a table, with a filter that avoids the lost rows of Spark 4.1 to 4.3; see the module.
 
     Ordinary filters of the frame skip files if the session pushes filters (``register(spark, pushdown=True)``, Spark
     4.1 or later). The rows are the same whether filters are pushed or not. Each plan covers all filters that queries of
@@ -105,22 +107,22 @@ def is_guarded(options: Mapping[str, str]) -> bool:
 
 
 def without_mark(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options without the option that marks a guarded frame."""
+    """Return the options without the option by which `guarded_frame` marks its relations."""
     return {key: value for key, value in options.items() if key.lower() != _OPTION}
 
 
 def guarded_schema(schema: StructType) -> StructType:
-    """Return the schema of a guarded relation: the columns that the user reads, then the guard's column."""
+    """Return the schema of a relation of `guarded_frame`: these columns, then the always-zero guard column."""
     return StructType([*schema.fields, StructField(_COLUMN, ByteType())])
 
 
 def unguarded_schema(schema: StructType) -> StructType:
-    """Return the schema without the guard's column."""
+    """Return the schema without the column that `guarded_schema` adds."""
     return StructType([field for field in schema.fields if field.name != _COLUMN])
 
 
 def with_guard(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with the guard's column appended."""
+    """Return the batch with the column that `guarded_schema` adds; its value is 0 in every row."""
     return batch.append_column(_COLUMN, pa.array(np.zeros(batch.num_rows, np.int8)))
 
 
@@ -134,9 +136,9 @@ _LOG: Final = logging.getLogger("lakeformat.spark")
 #: Maximum number of different filters of a relation. With more filters each plan covers all rows, because every filter
 #: costs planning time, and a plan for many filters skips few files.
 _MOST: Final = 32
-#: Seconds in which Spark certainly stores a plan that a process has sent, apart from the time for its partitions.
+#: Seconds after which Spark has certainly stored a plan that a process sent to it, if the plan had no partitions.
 _STORED_WITHIN_S: Final = 2.0
-#: Seconds to add for each partition of the plan.
+#: Seconds to add to `_STORED_WITHIN_S` for each partition of the plan.
 _STORED_WITHIN_S_EACH: Final = 0.001
 
 _T = TypeVar("_T")
@@ -144,28 +146,29 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class PlannedRows:
-    """The rows that a plan must cover.
+    """The rows that the files of a scan's plan must cover.
 
     Attributes:
         predicate: the filters of all scans so far, combined by OR. The plan must cover the rows for which it is true;
             None means all rows.
-        count: number of different filters in the log.
+        count: number of different filters that the scans had pushed when ``predicate`` was made.
     """
 
     predicate: Predicate | None
     count: int
 
 
-#: The value for a plan that covers all rows.
+#: The `PlannedRows` of a plan that covers all rows of the table.
 EVERYTHING: Final = PlannedRows(None, 0)
 
 
 @dataclass
 class _State:
-    """The content of the log file.
+    """The content of a relation's filter log: the file on the local disk that lists the filters of its scans.
 
     Attributes:
-        filters: the different filters, oldest first; an entry None means that plans must cover all rows.
+        filters: the different filters that scans have pushed, oldest first; an entry None means that plans must cover
+            all rows.
         sent: mapping of process id to two facts about the last plan that the process sent to Spark: the time by which
             Spark has stored the plan (monotonic seconds), and the number of filters that the plan covers.
     """
@@ -174,15 +177,15 @@ class _State:
     sent: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     def covered_rows(self) -> PlannedRows:
-        """Return the rows that a new plan must cover, because a scan has pushed a filter for them."""
+        """Return the rows that a new plan must cover: those that any of the filters selects."""
         known = [predicate for predicate in self.filters if predicate is not None]
         return PlannedRows(None if None in self.filters else Or(tuple(known)), len(self.filters))
 
     def place(self, wanted: Predicate | None) -> int:
-        """Return the index of the filter in ``filters``. If the list does not have the filter, append it.
+        """Return the index of the filter ``wanted`` in ``filters``. If the list does not have the filter, append it.
 
-        An entry None covers every filter, so its index is returned if it comes first. If there are `_MOST` filters
-        already, None is appended instead of the filter.
+        An entry None means all rows, so its index is returned if it comes before the filter. If there are `_MOST`
+        filters already, None is appended instead of the filter.
         """
         for at, known in enumerate(self.filters):
             if known is None or repr(known) == repr(wanted):
@@ -191,12 +194,12 @@ class _State:
         return len(self.filters) - 1
 
     def stored_by(self, place: int) -> float:
-        """Return the time by which Spark has stored the plans of other processes that do not cover one filter.
+        """Return the time by which Spark has stored all plans of other processes that do not cover this filter.
 
-        Plans of this process are stored already: Spark reads the result of a process before it gives it more work.
+        Plans that this process sent are stored already: Spark reads a plan before it gives the process more work.
 
         Args:
-            place: the index of the filter.
+            place: the index of the filter in ``filters``.
 
         Returns:
             monotonic seconds; 0 if there are no such plans.
@@ -204,7 +207,7 @@ class _State:
         return max((t for pid, (t, count) in self.sent.items() if pid != os.getpid() and count <= place), default=0.0)
 
     def send(self, asked: PlannedRows, partitions: int) -> None:
-        """Record that this process sends a plan to Spark.
+        """Record that this process now sends a plan to Spark, and by when Spark has stored the plan.
 
         Args:
             asked: the rows that the plan covers.
@@ -216,7 +219,7 @@ class _State:
 
 
 def new_log() -> str | None:
-    """Create the log file of a new relation. Return its path; None if the file cannot be created."""
+    """Create the file of a new relation's filter log. Return its path; None if the file cannot be created."""
     try:
         return make_scratch()
     except OSError as error:
@@ -225,9 +228,14 @@ def new_log() -> str | None:
 
 
 def record_filter(log: str, wanted: Predicate) -> PlannedRows:
-    """Add the filter of a scan to the log, and return the rows that the scan's plan must cover.
+    """Add a scan's filter to the relation's filter log, and return the rows that the scan's plan must cover.
 
-    Wait until Spark has stored the plans of other processes that do not cover the filter.
+    Wait until Spark has stored the plans of other processes that do not cover the filter. If the log cannot be used,
+    return `EVERYTHING`.
+
+    Args:
+        log: path of the filter log.
+        wanted: the filter.
     """
 
     def add(state: _State) -> tuple[PlannedRows, float]:
@@ -245,10 +253,10 @@ def record_filter(log: str, wanted: Predicate) -> PlannedRows:
 
 
 def confirm_plan(log: str, asked: PlannedRows, partitions: int) -> PlannedRows:
-    """Record that a plan is about to be sent to Spark, unless the log has new filters.
+    """Record that a plan is about to be sent to Spark, unless scans have added filters since the plan was made.
 
     Args:
-        log: path of the log.
+        log: path of the relation's filter log.
         asked: the rows that the plan covers.
         partitions: number of the plan's partitions.
 
@@ -271,7 +279,7 @@ def confirm_plan(log: str, asked: PlannedRows, partitions: int) -> PlannedRows:
 
 
 def _drop_true_parts(wanted: Predicate) -> Predicate | None:
-    """Return the filter without operands that are always true, such as that of the guard; None if none is left."""
+    """Return the filter without the operands of its AND that are always true; None if no operand is left."""
     parts = wanted.operands if isinstance(wanted, And) else (wanted,)
     kept = tuple(part for part in parts if part != Always(True))
     return And(kept) if kept else None
@@ -290,12 +298,12 @@ def _change_log(log: str, change: Callable[[_State], _T]) -> _T:
 
 
 def _read(data: bytes) -> _State:
-    """Parse the content of the log file. If it is incomplete, return a state whose plans cover all rows.
+    """Parse the file of a filter log. If it is incomplete, return a state in which plans must cover all rows.
 
     A process that dies while it writes the file leaves it incomplete. The filters that it listed are unknown then.
     """
     try:
-        state = pickle.loads(data) if data else _State()  # noqa: S301  Only this user can write the file.
+        state = pickle.loads(data) if data else _State()  # noqa: S301  Safe: only this user can write the file.
     except Exception:
         return _State([None], {0: (time.monotonic() + _STORED_WITHIN_S, 0)})
     assert isinstance(state, _State)  # noqa: S101  `_change_log` pickles only `_State`.
@@ -308,16 +316,17 @@ _NEVER: Final = "0" * 17
 
 @dataclass(frozen=True)
 class Relation:
-    """The state of the table that all scans of a Spark relation read, and their log of filters.
+    """The snapshot that all scans of a Spark relation read, and the file that lists the filters they have pushed.
 
-    It is made once, when Spark creates its relation for a DataFrame or view.
+    A `Relation` is made once, when Spark creates its relation for a DataFrame or view.
 
     Attributes:
         as_of: instant time of the snapshot that all scans read.
         hidden_times: instant times of the writes that were pending when the relation was made. No scan reads their
             rows, even if they complete later.
-        pushed: path of the log of the scans' filters. None if the relation needs no log, because it is not
-            guarded or Spark keeps a plan for each scan, or if the file could not be created.
+        pushed: path of the filter log: the file that lists the filters. None if the relation needs no such file,
+            because `guarded_frame` did not make it or Spark keeps a plan for each scan, or if the file could not be
+            created.
     """
 
     as_of: str
@@ -326,9 +335,9 @@ class Relation:
 
 
 def keeps_plans_by_scan() -> bool:
-    """Tell whether this Spark keeps a plan for each scan, and so does not have the defect.
+    """Tell whether this Spark keeps a plan for each scan of a relation, and so does not have the defect of 4.1 to 4.3.
 
-    These are the releases that also push limits into Python data sources.
+    The releases without the defect are those that also push limits into Python data sources.
     """
     return hasattr(DataSourceReader, "pushLimit")
 
@@ -358,7 +367,7 @@ def open_snapshot(options: Mapping[str, str], relation: Relation | None) -> tupl
 
     Args:
         options: the options of the read; a time or query type in them is applied.
-        relation: selects the snapshot. Without a relation the options do, by default the newest commit.
+        relation: its snapshot is read. If it is None, the options select the snapshot; by default the newest commit.
     """
     context, resolved = requested_context(without_mark(options), reads=True)
     if relation is None:

@@ -63,7 +63,8 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
 
     try:
         spark.conf.set(PUSHDOWN, "true")
-    except Exception as error:  # Spark 4.0 has no such setting; some platforms lock their configuration.
+    # Spark 4.0 lacks the setting, and some platforms lock it. A warning suffices: pushed filters only save time.
+    except Exception as error:
         _LOG.warning("filters are not pushed, the session does not take %s: %s", PUSHDOWN, str(error).split("\n")[0])
 
 
@@ -95,7 +96,8 @@ def _register_source(spark: SparkSession) -> None:
 
     try:
         spark.dataSource.register(DefaultSource)
-    except Exception as error:  # Spark 4.0 raises an error if it has found the source by itself before.
+    # If Spark 4.0 has found the source by itself before, it raises an error, which is ignored.
+    except Exception as error:
         condition = getattr(error, "getCondition", getattr(error, "getErrorClass", str))()
         if condition != "DATA_SOURCE_ALREADY_EXISTS":
             raise

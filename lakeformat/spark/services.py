@@ -7,7 +7,7 @@ Under a local master there are no executors, so the services run in this process
 **Compaction.** A task writes the base files of several file slices, one after the other. Memory of a task: the log
 records of one slice, and two row groups.
 
-**Clustering.** A task rewrites one or more small groups. A large group is rewritten in three jobs. First, one task
+**Clustering.** A task rewrites one or more small groups. Three jobs rewrite a large clustering group. First, one task
 computes the sort order and its ranges from a sample. Then each of several tasks reads some of the files and writes
 their rows as sorted runs to the stage folder. Last, tasks merge the runs of each range into base files. Rows never go
 through the JVM. Memory of a task: the sort buffer of the settings divided by `_SHARE`.
@@ -129,7 +129,7 @@ class SparkCompactor:
             with plain_errors(), reuse_memory():
                 for task in task_numbers(batches):
                     for at in tasks[task]:
-                        named = replace(settings, write_token=f"{at}-{attempt_id()}")  # Makes the file name unique.
+                        named = replace(settings, write_token=f"{at}-{attempt_id()}")  # Unique for each attempt.
                         yield from answer_rows([asdict(compact_slice(storage, slices[at], named, threads=False))])
 
         frame = numbered_tasks(self._spark, len(tasks), run, ANSWER)
@@ -141,8 +141,8 @@ def compactor_for(spark: SparkSession) -> Compactor:
     return SparkCompactor(spark) if has_executors(spark) else compact_in_process
 
 
-#: Divisor of the sort buffer in the settings. The buffer is meant for a whole process, but several tasks share the
-#: memory of an executor.
+#: The size of the sort buffer in the settings is divided by this number. The size is meant for a whole process, but
+#: several tasks share the memory of an executor.
 _SHARE: Final = 4
 
 
@@ -151,7 +151,7 @@ class _Spill:
     """The work of one task: file slices of a clustering group, whose rows it writes as sorted runs.
 
     Attributes:
-        group: index of the group.
+        group: index of the clustering group.
     """
 
     group: int
@@ -184,12 +184,12 @@ class SparkRewriter:
         tasks: Sequence[Sequence[int]],
         step: Callable[[int], Iterable[dict[str, Any]]],
     ) -> list[Any]:
-        """Run a job, and return the rows that its tasks return, in any order. Without tasks run nothing.
+        """Run a job, and return the rows that its tasks return, in any order. If there are no tasks, return [].
 
         Args:
             what: name of the step, which Spark's UI shows.
             tasks: for each task the indexes of its work items.
-            step: function that does the work item of an index and returns rows.
+            step: a function that gets the index of a work item, does the work, and returns rows.
         """
         if not tasks:
             return []
@@ -279,6 +279,6 @@ def _with_unique_token(settings: RewriteSettings, number: int) -> RewriteSetting
     """Return the settings with a write token that no other task attempt uses, so that its file names are unique.
 
     Args:
-        number: number of the task's work item.
+        number: number of the work item, which becomes a part of the token.
     """
     return replace(settings, write_token=f"{number}-{attempt_id()}")

@@ -37,9 +37,9 @@ class LakehouseSource(DataSource):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle, with the `Relation`.
+        """Return the state to pickle, which includes the snapshot to read as a `Relation`.
 
-        Spark keeps the pickled source with its own relation, so all later scans of the relation read the same snapshot.
+        Spark keeps the pickled source with a DataFrame or view, so all scans of it read the same snapshot.
         """
         self._prepare()
         return self.__dict__
@@ -66,7 +66,7 @@ class LakehouseSource(DataSource):
         from lakeformat.spark.host import plain_errors
         from lakeformat.spark.reads.reader import read_columns_schema
 
-        if "provider" in self.options:  # Only tables of Spark's catalog have this option.
+        if "provider" in self.options:  # Spark sets it only for tables of its catalog.
             with plain_errors():
                 raise UnsupportedTableError(
                     "Spark does not pass a path for catalog tables; write create temporary view ... using lakehouse "
@@ -89,7 +89,7 @@ class LakehouseSource(DataSource):
         return make_writer(dict(self.options), schema, overwrite)
 
     def _refuse_catalog(self) -> None:
-        """Raise `InvalidOptionError` if there is no path, as for a table of Spark's catalog.
+        """Raise `InvalidOptionError` if the options have no path. Spark passes none for a table of its catalog.
 
         For a ``load()`` without a path, Spark calls `schema` first, which raises its own error.
         """

@@ -151,14 +151,14 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
 
 
 class _Runner:
-    """The executor of one statement in one session. It implements `Host` for ``create table``."""
+    """The runner of one SQL statement in one Spark session. It implements `Host` for ``create table``."""
 
     def __init__(self, spark: SparkSession, text: str) -> None:
         self.spark, self.views, self.text = spark, _Views(spark), text
         self._ready: set[str] = set()
 
     def run(self, statement: AnyStatement, text: str) -> DataFrame:
-        """Run the statement. If its target is a table in Spark's catalog, pass the text to ``spark.sql``."""
+        """Run the statement. If it changes a table of Spark's catalog, pass the statement to ``spark.sql``."""
         if isinstance(statement, Change) and self._is_sparks(statement.target):
             return self.query(text)
         match statement:
@@ -194,7 +194,8 @@ class _Runner:
             case Delete():
                 table, _ = self._table(parts.target)
                 where = find_plain_where(said, _columns(table, table.context.snapshot()))
-                if where is not None and not table.config.takes_logs:  # Merge-on-read tables log the keys, see below.
+                # For a merge-on-read table, the merge below appends the keys of the deleted rows to log files.
+                if where is not None and not table.config.takes_logs:
                     return self._result_frame(table.delete(where=where))
                 return self._merge_without_source(parts.target, (When("matched", parts.where, "delete"),))
 
@@ -235,13 +236,13 @@ class _Runner:
         return self._open(known), known.path
 
     def query(self, text: str) -> DataFrame:
-        """Return the rows of a query. Tables that it names without a version are read at their newest commit."""
+        """Run a query. Its tables are read at their newest commit, unless the query names a version or a time."""
         return self.spark.sql(self.make_views(text))
 
     def make_views(self, text: str) -> str:
-        """Create or refresh a view of each table that a text names, so that Spark can run the text.
+        """Create or refresh a view of each table that an SQL statement or expression names, so that Spark can run it.
 
-        Return the text with a view's name instead of each path and each version clause.
+        Return the SQL with the name of a view instead of each path and each clause such as ``version as of 3``.
         """
         plain, found = replace_tables(
             text, Dialect.SPARK, lambda name: self.views.get(name) is not None, lambda path: False
@@ -258,7 +259,7 @@ class _Runner:
         return plain
 
     def _read_past(self, past: PastTable | ChangedTable) -> DataFrame:
-        """Return a table as it was at the version in the statement, or its changes in a range of commits."""
+        """Return a table at the past version or time that the statement names, or its changes in a range."""
         table, path = self._table(past.target)
         if isinstance(past, PastTable):
             return read(self.spark, path, as_of=resolve_as_of(table.context.store, past.kind, past.point))
@@ -274,7 +275,7 @@ class _Runner:
         return self._rows(run_call(call, self._open(known)))
 
     def insert(self, said: Insert) -> DataFrame:
-        """Run an insert. The statement's column list names the query's columns; without it they match by position."""
+        """Run an insert. The columns of its query are, in order, those of its column list, else those of the table."""
         table, _ = self._table(said.target)
         columns = _columns(table, table.context.writable_snapshot())
         wanted = said.columns or tuple(name for name in columns.names if name.lower() not in _lower(said.partition))
@@ -377,7 +378,7 @@ class _Runner:
         return str(self.spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
 
     def _at(self, path: str, snapshot: Snapshot) -> DataFrame:
-        """Read the table at a snapshot. Without record key, include the meta columns, which have the generated keys."""
+        """Read a table at a snapshot. If it has no record key, include the meta columns, which have generated keys."""
         return read(self.spark, path, as_of=snapshot.instant_time, meta_columns=not snapshot.config.record_fields)
 
     def _cast_to_table(self, rows: DataFrame, columns: pa.Schema) -> DataFrame:

@@ -201,7 +201,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         return deleter_for(self._spark)
 
     def _run_services(self, result: WriteResult) -> WriteResult:
-        """Run the table services that are due after a write. Return the result, completed by what they did."""
+        """Run the table services that are due after a write. Return the write's result with their results added."""
         executors = Executors(self._rewriter(), self._compactor(), self._deleter())
         return run_services_after_write(result, self.context, self.options, executors)
 
@@ -285,7 +285,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         return self._run_services(self._write_rows(rows, job, snapshot, parsed))
 
     def _write_rows(self, rows: DataFrame, job: WriteJob, snapshot: Snapshot, hooks: Hooks) -> WriteResult:
-        """Write the rows. Tasks write the files, unless an index or a setting needs all keys in one process."""
+        """Write the rows. Tasks write the files, unless the index or duplicate policy needs all keys in one process."""
         shuffle = SparkShuffle(self._spark, self.context, job)
         if needs_all := _needs_all_keys(job):
             location = self.context.storage.location
@@ -339,7 +339,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
 
 
 def _needs_all_keys(job: WriteJob) -> str:
-    """Return the setting, as text for a message, that needs all keys in one process; ``""`` if there is none."""
+    """Tell why the write must see all keys in one process: return the setting that needs it, ``""`` if none does."""
     index = job.index_settings
     if index.is_global or index.has_buckets:
         return f"index {index.kind}"

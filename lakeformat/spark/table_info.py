@@ -32,7 +32,7 @@ class SparkReading(ReadVerbs):
     _spark: SparkSession
 
     def _options_in(self, time_zone: str | None) -> Options:
-        """Return the options with this time zone for conditions; None means their own zone, else the session's."""
+        """Return the options with a zone for conditions: ``time_zone``, else the options' zone, else the session's."""
         return in_session_zone(self._spark, with_time_zone(self.options, time_zone))
 
     @property
@@ -60,8 +60,8 @@ class SparkReading(ReadVerbs):
         Args:
             columns: names of the columns to read, in order; all by default.
             where: a Spark SQL condition, or a Spark ``Column``. The rows are exactly those for which it is true. Files
-                whose statistics rule it out are skipped. In a ``Column``, only comparisons of a column with
-                literals of the column's own type can skip files.
+                whose column statistics (minimum and maximum) rule it out are skipped. In a ``Column``, only
+                comparisons of a column with literals of the column's own type can skip files.
             as_of: an instant time, a date or a datetime; now by default. A datetime without a zone is in the
                 timeline's zone, which is UTC in tables created by lakeformat.
             limit: maximum number of rows; which rows is not defined. All rows by default.

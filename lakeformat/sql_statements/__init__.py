@@ -1,4 +1,4 @@
-"""SQL on lakeformat tables, which need no catalog: parsing of statements into values, and running these values.
+"""SQL on lakeformat tables, which need no catalog: parsing of statements into dataclasses, and their execution.
 
 A host is the engine that computes rows: Spark, or duckdb in plain Python.
 """

@@ -1,7 +1,7 @@
 """Spark expressions that compute the rows which an ``update``, ``delete`` or ``merge`` changes. No I/O.
 
-Each row that changes has in the column `CLAUSE_NUMBER` the position of the clause of the statement that applies to it.
-The value is `MOVED` if the statement would change the row's key or partition.
+In each changed row, the column `CLAUSE_NUMBER` has the number of the clause that applies to the row, counted from 0 in
+the order of the statement. The value is `MOVED` if the statement would change the row's key or partition.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ __all__ = [
     "value_of",
 ]
 
-#: Names of added columns: the position of the row's clause, and flags of rows from the table and from the source.
+#: Names of columns that are added to the rows of table and source. The first has the number of the clause that applies
+#: to the row. The others are true if the row has values of the table, and of the source; else they are null.
 CLAUSE_NUMBER, IN_TARGET, IN_SOURCE = "lakeformat_clause", "lakeformat_in_target", "lakeformat_in_source"
 MOVED = -1
 
 
 def clause_number(whens: Sequence[When], *, has_source: bool) -> str:
-    """Return a SQL expression for the position of the clause that applies to a row; null if no clause applies."""
+    """Return a SQL expression for the number of the clause that applies to a row; null if no clause applies."""
     taken = [f"when {_when_condition(when, has_source)} then {at}" for at, when in enumerate(whens)]
     return f"case {' '.join(taken)} end"
 
@@ -48,9 +49,11 @@ def _when_condition(when: When, has_source: bool) -> str:
 def value_of(
     whens: Sequence[When], column: str, old_value: str, source: tuple[str, Sequence[str]] | None, kind: str
 ) -> str:
-    """Return a SQL expression for a column's new value.
+    """Return a SQL expression for a column's new value in a row, which depends on the clause that applies to the row.
 
     Args:
+        whens: the clauses of the statement.
+        column: name of the column.
         old_value: a SQL expression for the column's old value.
         source: the qualifier of the source's columns, and their names; None if the statement has no source.
         kind: the SQL type that each value is cast to; "" for no cast.
@@ -65,7 +68,7 @@ def _cast(value: str, kind: str) -> str:
 
 
 def _value(when: When, column: str, source: tuple[str, Sequence[str]] | None) -> str | None:
-    """Return the SQL expression to which a clause sets a column; None if the clause does not set it."""
+    """Return the SQL expression for the value that a clause gives a column; None if the clause does not set it."""
     if when.action == "delete":
         return None
     if when.values is not None:
@@ -100,7 +103,7 @@ def moved_condition(
 
 
 def make_clauses(config: TableConfig, columns: Sequence[str], whens: Sequence[When]) -> tuple[Clause, ...]:
-    """Return the clauses of a merge by key that write the rows which Spark has computed.
+    """Return clauses for `merge_rows` that apply the changes which Spark has computed, by the number in each row.
 
     Raises:
         SchemaMismatchError: if a clause names a column that the table does not have.

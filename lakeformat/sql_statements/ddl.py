@@ -1,4 +1,4 @@
-"""Parsing of ``create``, ``drop`` and ``alter table`` into values, and conversion of SQL's column types. No I/O."""
+"""Parsing of ``create``, ``drop`` and ``alter table`` into dataclasses, and conversion of column types. No I/O."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _PLAIN: Final[Mapping[str, pa.DataType]] = {
     "CHAR": pa.string(),
     "BINARY": pa.binary(),
     "DATE": pa.date32(),
-    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),  # sqlglot's name for Spark's ``timestamp``, an instant.
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),  # In sqlglot this is Spark's ``timestamp``, an instant.
     "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
     "TIMESTAMPNTZ": pa.timestamp("us"),
 }
@@ -71,7 +71,7 @@ _NAMES: Final[Mapping[pa.DataType, str]] = {
 
 
 def arrow_type(node: Any) -> pa.DataType:
-    """Return the Arrow type of a type node in sqlglot's tree.
+    """Return the Arrow type for a column type, which is a node of sqlglot's tree.
 
     Raises:
         InvalidInputError: if tables cannot store the type.
@@ -94,7 +94,7 @@ def arrow_type(node: Any) -> pa.DataType:
 
 
 def arrow_field(node: Any) -> pa.Field:
-    """Return the field of a column definition, without its comment.
+    """Return the Arrow field for a column definition of a ``create table``. A comment in the definition is ignored.
 
     Raises:
         InvalidInputError: if a type or a clause is not supported.
@@ -159,7 +159,7 @@ class CreateTable:
         columns: the columns; None if the query, or the table at the location, defines them.
         options: options of the table and of later writes, by option key.
         location: the path after LOCATION; None if there is none.
-        query: the text after AS, in the host's SQL; None if there is none.
+        query: the query after AS, as written; None if there is none.
         if_not_exists, or_replace: whether the statement has these clauses.
     """
 
@@ -198,9 +198,9 @@ class DropPartitions:
 
 
 def _split_off_query(text: str) -> tuple[str, str | None]:
-    """Return the statement with its query replaced by ``select 1``, and the query; None if there is no query.
+    """Return a ``create table ... as`` with ``select 1`` as its query, and the query; None if it has no query.
 
-    The query is in the host's SQL, which sqlglot need not be able to parse.
+    sqlglot parses the statement without its query, because it may be unable to parse the SQL of Spark or duckdb.
     """
     tokens = tokenize(text, Dialect.SPARK)
     for at, (token, depth) in enumerate(zip(tokens, count_depths(tokens), strict=True)):
@@ -262,7 +262,7 @@ def _check_optional(columns: Iterable[pa.Field], record_key: str) -> None:
 
 
 def _columns(node: Any) -> tuple[list[pa.Field], list[str]]:
-    """Return the fields of the column definitions, and the names in ``primary key (...)``."""
+    """Return the Arrow fields of the column definitions, and the column names in ``primary key (...)``."""
     fields: list[pa.Field] = []
     keys: list[str] = []
     for each in node.this.expressions if type(node.this).__name__ == "Schema" else ():
@@ -397,7 +397,7 @@ def read_alter(text: str) -> AddColumns | DropPartitions:
     raise InvalidInputError(f"alter table ... {actions_text} is not supported; write add columns or drop partition")
 
 
-#: Maps patterns of unsupported clauses after the table's name to the alternative, for error messages.
+#: Maps patterns of unsupported clauses of ``alter table`` to the alternative that the error message suggests.
 _UNSUPPORTED_ALTERS: Final[Mapping[str, str]] = {
     r"rename\s+to": "give the table another name: drop table forgets this one, create table ... location makes one",
     r"rename\s+column": COLUMNS_STAY,
@@ -412,7 +412,7 @@ _UNSUPPORTED_ALTERS: Final[Mapping[str, str]] = {
 
 
 def partition_spec(node: Any) -> dict[str, str | None]:
-    """Return ``partition (a = 1, b = 'x')`` as a mapping of column to the value's text; None for null.
+    """Parse ``partition (a = 1, b = 'x')`` into a mapping of column to value as a string, or None for null.
 
     Raises:
         InvalidInputError: if a column has no literal.

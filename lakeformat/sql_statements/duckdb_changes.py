@@ -46,7 +46,7 @@ class TableCopy:
     """A copy of a table's rows in duckdb, on which a statement runs. The old rows are in another duckdb table.
 
     Attributes:
-        name: quoted name of the copy.
+        name: quoted name of the copy in duckdb.
         columns: the columns of the copy.
         session: the duckdb connection.
         fixed: names of the columns of the record key and of the partition path, which a statement must not set.
@@ -64,12 +64,12 @@ class TableCopy:
 
     @property
     def old_names(self) -> list[str]:
-        """Return the names of the columns that have the old values in the table of changed rows."""
+        """Return for each column the name under which the duckdb table of changed rows has its old value."""
         return [f"lakeformat_was_{at}" for at in range(len(self.columns))]
 
     @property
     def stored_key(self) -> list[str]:
-        """Return a list with the column of generated keys; an empty list if the table has a record key."""
+        """Return the name of the column of generated keys, in a list; [] if the table has a record key."""
         return [] if self.key else [STORED_KEY]
 
 
@@ -84,7 +84,7 @@ class Changes:
 def make_copy(
     session: DuckDBSession, name: str, rows: str, columns: pa.Schema, config: TableConfig, *, is_global: bool
 ) -> TableCopy:
-    """Copy a table's rows, and make a second copy as the old rows.
+    """Copy a table's rows into duckdb for the statement, and a second time to keep the old rows.
 
     Args:
         name: name of the copy in duckdb.
@@ -129,13 +129,14 @@ def _check_names(columns: pa.Schema) -> None:
 
 
 def run_change(copy: TableCopy, text: str, *, match_verb: str | None) -> None:
-    """Run the statement on the copy, in a transaction that stays open, because until its end rows keep their numbers.
+    """Run the statement on the copy. Its transaction stays open, because rows keep their numbers only until its end.
 
     Args:
         match_verb: the verb of a statement that matches rows of the table with those of a source; None for others.
 
     Raises:
-        InvalidInputError: if it cannot be computed, or changes a row more than once, so that the result is ambiguous.
+        InvalidInputError: if the statement cannot be computed, or if it changes a row more than once, so that its
+            result is ambiguous.
     """
     session = copy.session
     session.run("begin")
@@ -143,9 +144,9 @@ def run_change(copy: TableCopy, text: str, *, match_verb: str | None) -> None:
         session.run(text)
         return
     count = None
-    if any(
-        pa.types.is_nested(field.type) for field in copy.columns
-    ):  # Then ``returning`` lists a row changed twice once, so compare the counts.
+    # If a column is nested, ``returning`` lists a row only once, even if the statement changes it twice. Therefore the
+    # statement runs twice, and its count of changed rows is compared with the number of listed rows.
+    if any(pa.types.is_nested(field.type) for field in copy.columns):
         count = session.run_and_count(text)
         session.run("rollback")
         session.run("begin")
@@ -167,10 +168,10 @@ def run_change(copy: TableCopy, text: str, *, match_verb: str | None) -> None:
 
 
 def find_changes(copy: TableCopy, verb: str) -> Changes:
-    """Compare the copy with the old rows. Return the changed rows and how to apply them.
+    """Compare the copy with the old rows. Return the changed rows, and the clauses of a merge that applies them.
 
     Args:
-        verb: the statement's verb.
+        verb: ``update``, ``delete`` or ``merge``.
 
     Raises:
         SchemaMismatchError: if a column of the key or of the partition path was set.
@@ -197,11 +198,12 @@ def find_changes(copy: TableCopy, verb: str) -> Changes:
 
 
 def _make_changed_table(copy: TableCopy, verb: str) -> None:
-    """Make the duckdb table of changed rows. Its columns are the action, row number, new values and old values."""
+    """Create the duckdb table of changed rows, whose columns are action, row number, new values and old values."""
     names, run = list(map(quote_name, copy.columns.names)), copy.session.run
     old, now = (", ".join(f"{side}.{name}" for name in names) for side in "st")
     key = "" if copy.key else f", s.{quote_name(RECORD_KEY)} as {STORED_KEY}"
-    new = f", concat('{uuid4().int}_0_', t.rowid) as {STORED_KEY}"  # The form of keys that writes generate.
+    # The generated keys of new rows have the same form as the keys that lakeformat's writes generate.
+    new = f", concat('{uuid4().int}_0_', t.rowid) as {STORED_KEY}"
     run(
         f"create table {_DELETED_ROWS} as select {_ROW}, {old}{key} from {_STORED} s "
         f"anti join {copy.name} t on t.rowid = s.{_ROW}"
@@ -267,7 +269,7 @@ def _updated_columns(copy: TableCopy) -> tuple[str, ...]:
 
 
 def _check_stored_once(copy: TableCopy, changed: str) -> None:
-    """Raise an error if the table had several rows with one of the changed keys.
+    """Raise an error if, before the statement, the table had several rows with the key of a changed row.
 
     Args:
         changed: name of a duckdb table with the changed keys.
@@ -285,7 +287,7 @@ def _check_stored_once(copy: TableCopy, changed: str) -> None:
 
 
 def _check_keys(copy: TableCopy) -> None:
-    """Raise an error if a changed row's key has other rows, before or after the statement."""
+    """Raise an error if several old rows have a changed row's key, or if an inserted row's key is not new."""
     if not copy.key:
         return
     _check_stored_once(copy, _CHANGED)

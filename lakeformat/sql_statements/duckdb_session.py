@@ -35,9 +35,9 @@ __all__ = ["DuckDBSession", "LazyScan", "duckdb_session", "quote_name"]
 #: NaN.
 _OLDEST: Final = 2
 _MISSING: Final = re.compile(r"Table with name (.+?) does not exist")
-#: duckdb's types of the statements that are allowed. A pivot without a list of values has the type MULTI.
+#: duckdb's names for the types of the statements that `check_query` allows. MULTI is a pivot without a list of values.
 _QUERIES: Final = frozenset({"SELECT", "EXPLAIN", "RELATION", "MULTI"})
-#: First words of the statements that are allowed; "" is that of a statement that begins with a parenthesis.
+#: First words of the statements that are allowed; "" allows a statement that begins with a parenthesis.
 _WORDS: Final = frozenset(
     {"", "select", "with", "values", "from", "table", "pivot", "unpivot", "explain", "describe", "desc", "summarize"}
 )
@@ -81,7 +81,7 @@ class DuckDBSession:
         self._failed: list[Exception] = []
 
     def record_error(self, error: Exception) -> None:
-        """Store an error that a `LazyScan` raised. `translate_errors` raises it instead of duckdb's error."""
+        """Store an error of a `LazyScan`, so that `translate_errors` raises it instead of duckdb's own error."""
         self._failed.append(error)
 
     def register(self, name: str, rows: Any) -> None:
@@ -89,10 +89,12 @@ class DuckDBSession:
         self.connection.register(name, rows)
 
     def register_named(self, text: str, source: Callable[[str], Any]) -> None:
-        """Register the rows of every word of the text that is the name of a table. No row is read yet.
+        """Register the rows of each table whose name is a word of the SQL statement. No row is read yet.
 
         Args:
-            source: gets a word in lower case; returns the rows of the table with this name, or None.
+            text: the statement.
+            source: a function that gets a word in lower case and returns the rows of the table with this name; None
+                if there is no such table.
         """
         for word in sorted({token.value.lower() for token in tokenize(text, Dialect.DUCKDB) if token.is_name}):
             rows = source(word)
@@ -215,7 +217,7 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the columns."""
+        """Return the Arrow schema of the rows."""
         return self._columns
 
     def scanner(
@@ -242,7 +244,7 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         if condition is not None and self._can_skip_files(condition):
             try:
                 scan = make_scan(storage, snapshot, options, columns, where=condition)
-            except InvalidInputError:  # Not usable to skip files. The scanner filters the rows in any case.
+            except InvalidInputError:  # So no file is skipped. The scanner filters the rows in any case.
                 scan = make_scan(storage, snapshot, options, columns)
         reader = replace(scan, shows_progress=False).to_batches()
         return pa.RecordBatchReader.from_batches(reader.schema, self._report_errors(reader))
@@ -255,11 +257,11 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
             raise
 
     def _can_skip_files(self, condition: pc.Expression) -> bool:
-        """Tell whether the condition can skip files: Arrow and lakeformat compare its columns' types alike."""
+        """Tell whether a condition of duckdb can skip files: Arrow and lakeformat compare the types in it alike."""
         named = [field for field in self._columns if _may_use(condition, field.name)]
         return all(any(is_kind(field.type) for is_kind in _SKIPPING) for field in named)
 
 
 def _may_use(condition: pc.Expression | None, name: str) -> bool:
-    """Tell whether a condition's text contains a column's name. Arrow does not list the columns of a condition."""
+    """Tell whether a condition may use a column: its text has the name. Arrow does not list a condition's columns."""
     return condition is not None and (not name.isidentifier() or name in str(condition))

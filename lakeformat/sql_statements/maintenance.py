@@ -1,4 +1,4 @@
-"""Parsing of statements that describe or maintain a table into values. No I/O.
+"""Parsing of statements that describe or maintain a table into dataclasses. No I/O.
 
 The statements are ``describe``, ``show``, ``optimize``, ``vacuum``, ``restore`` and ``truncate``, in the syntax of the
 guides of Spark, Hudi and Delta.
@@ -87,8 +87,8 @@ class RestoreTable:
     """A ``restore table ... to`` statement.
 
     Attributes:
-        kind: ``version`` or ``timestamp``.
-        point: the version or timestamp, as text.
+        kind: ``version`` for the number of a commit or an instant time, ``timestamp`` for a date and time.
+        point: the number or time, as the statement gives it.
     """
 
     target: TableName
@@ -185,8 +185,8 @@ def _restore(text: str) -> RestoreTable:
     return RestoreTable(table_of_match(found), found["kind"].lower(), found["said"].strip("'"))
 
 
-#: Maps each verb to the function that parses the statement. It returns None for a ``describe`` or ``show`` statement of
-#: another form, which is left to the host.
+#: Maps each verb to the function that parses its statements. The function returns None for a ``describe`` or ``show``
+#: statement of another form, which Spark or duckdb then runs.
 READERS: Final[
     Mapping[
         str,

@@ -1,4 +1,4 @@
-"""Statements as values, and the tokens of a statement's text. No I/O: tables are not looked up, expressions stay text.
+"""Dataclasses for SQL statements, and their tokens. No I/O: tables are not looked up, expressions stay strings.
 
 A table is given by a registered name, or by a path: ``lakehouse.`/data/flights``` or ``lakehouse."/data/flights"``
 (also ``hudi.`` and ``delta.``). sqlglot parses only the statements that define tables; no text is translated to another
@@ -53,7 +53,7 @@ __all__ = [
 
 
 class Dialect(enum.Enum):
-    """The SQL dialect of a text."""
+    """The SQL dialect in which a statement is written. It decides which characters quote names and strings."""
 
     DUCKDB = "duckdb"
     SPARK = "spark"
@@ -74,8 +74,8 @@ class Token:
     """A token of a statement.
 
     Attributes:
-        value: the name or text without its quotes; for other tokens the characters as written.
-        at, end: the positions in the statement of the token's first character, and of the character after the token.
+        value: the name or string without its quotes; for other tokens the characters as written.
+        at, end: offsets in the statement's text: of the token's first character, and of the character after its last.
     """
 
     kind: Kind
@@ -85,7 +85,7 @@ class Token:
 
     @property
     def lower(self) -> str:
-        """Return the token in lower case if it may be a keyword; "" for quoted names, texts and numbers."""
+        """Return the token in lower case if it may be a keyword or a sign; "" for quoted names, strings and numbers."""
         return self.value.lower() if self.kind in {Kind.WORD, Kind.SIGN} else ""
 
     @property
@@ -143,7 +143,7 @@ def _token(match: re.Match[str], group: str) -> Token:
 
 
 def _skip_comment(text: str, at: int) -> int:
-    """Return the position after the comment that begins at ``at``. Comments may be nested."""
+    """Return the offset of the character after the comment that begins at offset ``at``. Comments may be nested."""
     depth = 0
     for found in _COMMENT.finditer(text, at):
         depth += 1 if found[0] == "/*" else -1
@@ -169,13 +169,13 @@ def count_depths(tokens: Sequence[Token]) -> list[int]:
 
 
 def find_close(tokens: Sequence[Token], at: int) -> int:
-    """Return the index of the token that closes the parenthesis at ``at``; ``len(tokens)`` if there is none."""
+    """Return the index of the token that closes the parenthesis at index ``at``; ``len(tokens)`` if there is none."""
     deep = count_depths(tokens)
     return next((n for n in range(at + 1, len(tokens)) if deep[n] == deep[at] and tokens[n].value == ")"), len(tokens))
 
 
 def find_end_of_name(tokens: Sequence[Token], at: int) -> int:
-    """Return the index after the (dotted) name that begins at ``at``; ``at`` itself if no name begins there."""
+    """Return the index of the token after the (dotted) name that begins at ``at``; ``at`` if no name begins there."""
     if at >= len(tokens) or not (tokens[at].is_name or tokens[at].kind is Kind.TEXT):
         return at
     end = at + 1
@@ -196,7 +196,7 @@ _ARGUMENT: Final = re.compile(r"\s*(?:(\w+)\s*=>\s*)?('(?:[^']|'')*'|\"[^\"]*\"|
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table in a statement. ``path`` is None if the statement gives a name; else ``name`` is the path, too."""
+    """A table as a statement gives it, by name or path. By name, ``path`` is None; by path, ``name`` is the path."""
 
     name: str
     path: str | None = None
@@ -293,7 +293,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Any other statement, as text, for the host to run."""
+    """Any other SQL statement, which Spark or duckdb runs. It is not parsed."""
 
     text: str
 
@@ -323,13 +323,14 @@ def syntax_tree(text: str) -> Any:
         raise InvalidInputError(f"cannot read the statement: {message}") from None
     if len(parsed) != 1:
         raise InvalidInputError(f"{len(parsed)} statements at once; give one")
-    if type(parsed[0]).__name__ == "Command":  # sqlglot returns a Command for a statement that it cannot parse.
+    # If sqlglot cannot parse a statement, it may return a Command instead of raising an error.
+    if type(parsed[0]).__name__ == "Command":
         raise InvalidInputError(f"cannot read {quote_sql(text)}; see the clauses in docs/sql.md")
     return parsed[0]
 
 
 def quote_sql(text: str) -> str:
-    """Return SQL text for an error message: quoted, on one line, cut to 60 characters."""
+    """Return a statement as an error message shows it: quoted, on one line, cut to 60 characters."""
     flat = " ".join(text.split())
     return repr(flat if len(flat) <= 60 else f"{flat[:57]}...")
 
@@ -422,7 +423,7 @@ def table_of_match(match: re.Match[str]) -> TableName:
 
 
 def text_after_name(text: str, head: str) -> str:
-    """Return the text after the table's name in a statement. ``head`` is a pattern for the words before the name.
+    """Return the rest of a statement after its table's name. ``head`` is a pattern for the words before the name.
 
     Raises:
         InvalidInputError: if there is no name.

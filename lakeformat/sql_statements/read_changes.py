@@ -1,4 +1,4 @@
-"""Parsing of ``merge``, ``update``, ``delete`` and ``insert`` statements into values. No I/O: expressions stay text.
+"""Parsing of ``merge``, ``update``, ``delete`` and ``insert`` into dataclasses. No I/O: expressions stay strings.
 
 `find_plain_where` returns the condition of a ``delete`` if every engine evaluates it alike, so that the host is not
 needed. Such a condition compares columns of integers, texts or booleans with literals of the same type, or tests for
@@ -43,11 +43,11 @@ _QUERIES: Final = frozenset({"select", "with", "values", "from", "table", "("})
 
 @dataclass(frozen=True)
 class Change:
-    """A statement that changes rows of a table, with the positions of its verb and its table.
+    """A statement that changes rows of a table, split into tokens, of which the verb and the table's name are known.
 
     Attributes:
-        text: the text of the statement.
-        tokens: the tokens of the text.
+        text: the statement as written.
+        tokens: the tokens of the statement.
         verb: index of the verb in ``tokens``.
         name, after: indexes in ``tokens`` of the first token of the table's name, and of the token after the name.
     """
@@ -69,7 +69,7 @@ class Change:
         return table_of(self.tokens[self.name : self.after])
 
     def text_between(self, start: int, end: int) -> str:
-        """Return the text from token number ``start`` up to, but not including, token number ``end``."""
+        """Return the part of the statement from the token at index ``start`` to the token before index ``end``."""
         return self.text[self.tokens[start].at : self.tokens[end - 1].end] if end > start else ""
 
 
@@ -124,7 +124,7 @@ def read_change(change: Change) -> MergeInto | Update | Delete | Insert:
 
 
 class _Parts:
-    """The tokens of a `Change`, with methods that find and parse parts of it by token indexes."""
+    """A parser of the parts of a `Change`. The arguments ``at``, ``start`` and ``end`` are indexes of its tokens."""
 
     def __init__(self, change: Change) -> None:
         self.change, self.tokens, self.end = change, change.tokens, len(change.tokens)
@@ -149,7 +149,7 @@ class _Parts:
         return None
 
     def alias(self, at: int, end: int) -> str | None:
-        """Return the alias in the tokens ``[as] alias`` from ``at`` to ``end``; None if there are no tokens."""
+        """Return the alias that the tokens from ``at`` to ``end`` give, ``[as] alias``; None if there are no tokens."""
         if at < end and self.word(at) == "as":
             at += 1
         if at >= end:
@@ -159,7 +159,7 @@ class _Parts:
         return self.tokens[at].value
 
     def split(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of tokens between the commas that are outside of parentheses."""
+        """Split the tokens at commas outside of parentheses. Yield (first index, index after the last) of each part."""
         first = start
         for at in range(start, end):
             if self.tokens[at].value == "," and self.depths[at] == self.depths[start]:
@@ -293,12 +293,12 @@ def _source_name(parts: _Parts, start: int, end: int) -> str:
     """Return the name that qualifies the source's columns: its alias if it has one, else the table's name."""
     is_query = parts.word(start) == "("
     after = find_close(parts.tokens, start) + 1 if is_query else find_end_of_name(parts.tokens, start)
-    if parts.word(after) == "(" and not is_query:  # A table function, which has no name without an alias.
+    if parts.word(after) == "(" and not is_query:  # A table function: only an alias can be its name.
         is_query, after = True, find_close(parts.tokens, after) + 1
     if parts.word(after) == "as" and after + 1 < end:
         after += 1
     rest = parts.tokens[after:end]
-    if rest and rest[-1].is_name:  # The last name is the alias, even after "version as of 3".
+    if rest and rest[-1].is_name:  # The alias comes last, even after "version as of 3".
         return rest[-1].value
     if len(rest) > 1 and rest[0].is_name and rest[1].value == "(":
         return rest[0].value
@@ -363,7 +363,7 @@ _READERS: Final[Mapping[str, Callable[[_Parts], MergeInto | Update | Delete | In
 }
 
 
-#: Words and signs after which a statement may use columns whose names are not in its text.
+#: Words and signs that let a statement use columns that it does not name, such as the star of ``select *``.
 _WIDE: Final = frozenset({
     "select", "from", "with", "using", "columns", "table", "values", "returning", "describe", "desc", "summarize",
     "show", "pivot", "unpivot", "#", ":",
@@ -371,9 +371,10 @@ _WIDE: Final = frozenset({
 
 
 def find_named_columns(change: Change, columns: Collection[str]) -> frozenset[str] | None:
-    """Return the columns whose names are in an update or delete; None if the statement may use other columns.
+    """Return the columns that an update or delete names; None if the statement may use other columns too.
 
-    It may use other columns if it contains a query, a star, or the table's name as a value, which is the whole row.
+    A statement may use columns that it does not name if it contains a query, a star, or the table's name as a value,
+    which means the whole row.
     """
     rest = list(change.tokens[change.after :])
     table_names = {change.tokens[change.after - 1].value.lower()}
@@ -394,7 +395,7 @@ def find_named_columns(change: Change, columns: Collection[str]) -> frozenset[st
 
 
 def _is_operand(token: Token) -> bool:
-    """Tell whether a star after this token is a multiplication, not "all columns"."""
+    """Tell whether a star after this token is the operator ``*``. Otherwise the star means all columns."""
     words = {"select", "distinct", "all", "set", "returning", "by", "and", "or", "not", "then", "else", "when"}
     return token.value in {")", "]"} if token.kind is Kind.SIGN else token.lower not in words
 

@@ -74,7 +74,7 @@ def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> pa.Table | Write
 
 
 class _Runner:
-    """Runs one statement. It is the `Host` and the registry of names (`KnownTables`) for `create_table`."""
+    """The runner of one SQL statement. It implements `Host` and `KnownTables` for `create_table`."""
 
     def __init__(self, tables: Mapping[str, Any], time_zone: str, text: str) -> None:
         self.tables = {name.lower(): rows for name, rows in tables.items()}
@@ -102,10 +102,10 @@ class _Runner:
             case _:
                 return run_on_table(statement, self.table(statement.target))
 
-    # --- `KnownTables`: names of the call take precedence over those of the process -----------------------
+    # --- the methods of `KnownTables`: arguments of the call hide registered tables of the same name -------
 
     def get(self, name: str) -> KnownTable | None:
-        """Return the table of a name; None if the name is unknown."""
+        """Return the table that an argument of the call or ``create table`` named; None if the name is unknown."""
         rows = self.tables.get(name.lower())
         if rows is None:
             return PROCESS_TABLES.get(name)
@@ -116,12 +116,12 @@ class _Runner:
         return KnownTable(os.fspath(rows))
 
     def put(self, name: str, table: KnownTable) -> None:
-        """Register a table in the process, unless the name is an argument of this call."""
+        """Register a table name for later statements of this process, unless it is an argument of this call."""
         if name.lower() not in self.tables:
             PROCESS_TABLES.put(name, table)
 
     def forget(self, name: str) -> None:
-        """Remove a name from the process; the table itself is not deleted.
+        """Remove a table name from the registry of this process; the table itself is not deleted.
 
         Raises:
             InvalidInputError: if the name is an argument of this call.
@@ -134,7 +134,7 @@ class _Runner:
         rows = self.tables.get(name.lower(), PROCESS_TABLES.get(name))
         return isinstance(rows, Table | KnownTable | str | os.PathLike)
 
-    # --- `Host`: rows -----------------------------------------------------------------------------------
+    # --- the methods of the protocol `Host`, which `create_table` calls ---------------------------------
 
     def default_path(self, name: str) -> str:
         """Raise an error for a new table without a path: plain Python has no warehouse folder.
@@ -197,12 +197,12 @@ class _Runner:
         return replace_tables(text, Dialect.DUCKDB, self._is_table, exists)
 
     def _source(self, session: DuckDBSession, name: str, found_tables: Mapping[str, FoundTable]) -> Any:
-        """Return the rows of the table whose name is this word of the statement; None if there is no such table."""
+        """Return the rows of the table with the name ``name``, a word of the statement; None if there is no table."""
         each = found_tables.get(name)
         if each is None:
             rows = self.tables.get(name, PROCESS_TABLES.get(name))
             if isinstance(rows, KnownTable) and not exists(rows.path):
-                return None  # The table was deleted. The word may be a column, so this is not an error.
+                return None  # The table was deleted, but the word may be a column.
             table = _open_table(rows)
             return self._scan(session, table) if table is not None else _read_all(rows)
         if isinstance(each, PathTable):
@@ -234,7 +234,7 @@ class _Runner:
             raise InvalidInputError("returning is not supported; the result counts the rows, and a select shows them")
         plain, found_tables = self._replace_tables(change.text)
         now = find_change(plain, Dialect.DUCKDB)
-        assert now is not None  # noqa: S101  The text differs only in names.
+        assert now is not None  # noqa: S101  It is the parsed `change` with other table names.
         with duckdb_session(self.time_zone) as session:
             if now.action == "insert":
                 return self._insert(session, table, now, found_tables)
@@ -279,7 +279,8 @@ class _Runner:
         named = find_named_columns(change, columns.names)
         if named is not None and not config.record_fields:
             kinds = [columns.field(each).type for each in named]
-            named = None if any(map(pa.types.is_nested, kinds)) else named  # Their updates need all columns.
+            # An update of a nested column gives the row a new number in duckdb, so all columns must be copied.
+            named = None if any(map(pa.types.is_nested, kinds)) else named
         if named is not None:
             fixed = {field.partition(".")[0] for field in (*config.record_fields, *config.partition_fields)}
             narrow = pa.schema([field for field in columns if field.name in named | fixed])
@@ -306,7 +307,7 @@ class _Runner:
 
 
 def _open_table(rows: Any) -> Table | None:
-    """Return the table of an argument: a path, a registered table or a `Table`. Return None if it is rows."""
+    """Open the table that an argument names: a path, a `KnownTable` or a `Table`. Return None for rows."""
     if isinstance(rows, str | os.PathLike):
         return open_table(rows)
     if isinstance(rows, KnownTable):
@@ -319,7 +320,7 @@ def _read_all(rows: Any) -> pa.Table | None:
 
 
 def _insert_text(name: str, statement: Insert, columns: pa.Schema) -> str:
-    """Return the insert statement for duckdb, with OVERWRITE and PARTITION replaced by plain columns."""
+    """Return the insert as duckdb can run it: without OVERWRITE, and with the columns of PARTITION as values."""
     fixed = {each.lower() for each in statement.partition}
     wanted = statement.columns or tuple(each for each in columns.names if each.lower() not in fixed)
     query = statement.query

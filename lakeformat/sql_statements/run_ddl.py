@@ -31,7 +31,7 @@ class KnownTables(Protocol):
     """A registry of tables by name. Letter case is ignored."""
 
     def get(self, name: str) -> KnownTable | None:
-        """Return the table of a name; None if the name is unknown."""
+        """Return the table that is registered under the name; None if there is none."""
         ...
 
     def put(self, name: str, table: KnownTable) -> None:
@@ -50,7 +50,7 @@ class ProcessTables:
         self._tables: dict[str, KnownTable] = {}
 
     def get(self, name: str) -> KnownTable | None:
-        """Return the table of a name; None if the name is unknown."""
+        """Return the table that is registered under the name; None if there is none."""
         return self._tables.get(name.lower())
 
     def put(self, name: str, table: KnownTable) -> None:
@@ -66,18 +66,18 @@ class ProcessTables:
         return tuple(sorted(self._tables))
 
 
-#: Names given by ``create table`` of `lakeformat.sql`, until ``drop table`` or the end of the process.
+#: The tables that ``create table`` of `lakeformat.sql` has named, until ``drop table`` or the end of the process.
 PROCESS_TABLES: Final = ProcessTables()
 
 
 class Host(Protocol):
-    """The engine that computes and writes rows."""
+    """The engine that computes and writes the rows of a ``create table``: Spark, or duckdb with plain Python."""
 
     def default_path(self, name: str) -> str:
         """Return the path of a new table if the statement gives none.
 
         Raises:
-            InvalidInputError: if the host has no default.
+            InvalidInputError: if the engine has no default folder for tables.
         """
         ...
 
@@ -92,10 +92,10 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The target of a ``create table``.
+    """The path at which a ``create table`` creates its table, and the table that exists there already.
 
     Attributes:
-        path: path of the table.
+        path: path of the table to create.
         table: the table that exists at the path; None if there is none.
         is_taken: whether the statement's name, or its path if it has no name, is in use by an existing table.
     """
@@ -180,7 +180,7 @@ def _open_existing(path: str) -> Table | None:
 
 
 def _check_same(columns: pa.Schema | None, place: _Place) -> None:
-    """Raise `SchemaMismatchError` if the columns differ from those of the existing table."""
+    """Raise `SchemaMismatchError` if the statement's columns differ from those of the existing table."""
     assert place.table is not None  # noqa: S101
     if columns is None:
         return

@@ -46,7 +46,7 @@ _TABLE: Final = ("table", "path", "basepath", "base_path")
 
 
 def find_called_table(call: Call) -> str:
-    """Return the name or path of a call's table: the argument for it, else the first unnamed argument.
+    """Return the name or path of a ``call``'s table, from the argument for the table, else the first unnamed one.
 
     Raises:
         InvalidInputError: if the call names no table.
@@ -59,7 +59,7 @@ def find_called_table(call: Call) -> str:
 
 
 def run_call(call: Call, table: Any) -> pa.Table:
-    """Run a procedure and return its result as rows.
+    """Run the procedure of a ``call`` and return its result as rows.
 
     Args:
         table: a `lakeformat.Table` or `LakehouseTable`.
@@ -88,7 +88,7 @@ def _split_names(text: Any) -> list[str] | None:
 
 
 def result_row(result: Any) -> pa.Table:
-    """Return the result of a table's method as one row: its instant time ("" if it has none), and its text."""
+    """Return the result of a table service as one row: its instant time ("" if it has none), and ``str(result)``."""
     return pa.table({"instant_time": [getattr(result, "instant_time", "")], "result": [str(result)]})
 
 
@@ -152,7 +152,7 @@ def _make_procedure(
     return run
 
 
-#: Maps each procedure to the names of its arguments, except the table, and to the function that runs it.
+#: Maps each procedure of ``call`` to the names of its arguments, except the table, and to the function that runs it.
 _PROCEDURES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any, Mapping[str, Any]], pa.Table]]]] = {
     "show_commits": (("limit",), _commits),
     "run_clustering": (("order", "op", "selected_partitions"), _clustering),
@@ -214,9 +214,10 @@ def describe_detail(table: Table) -> pa.Table:
 
 
 def describe_history(table: Table, limit: int | None) -> pa.Table:
-    """Return a row per action, newest first. A commit's row has the version and timestamp to use in ``as of``.
+    """Return a row per action of the timeline, newest first. Commits are numbered from 0, oldest first.
 
-    Cleans, rollbacks, restores and savepoints have no version.
+    The column ``version`` has this number, which ``version as of`` accepts, and ``timestamp`` the time that ``timestamp
+    as of`` accepts. Cleans, rollbacks, restores and savepoints have no version.
     """
     entries = table.history(limit, actions=True)
     versions = {time: version for version, time in enumerate(list_commit_times(table.context.store))}
@@ -240,7 +241,7 @@ def describe_history(table: Table, limit: int | None) -> pa.Table:
 
 
 def _timestamp(instant: str) -> str:
-    """Return an instant as ``yyyy-MM-dd HH:mm:ss[.SSS]`` in the timeline's zone."""
+    """Return an instant time as ``yyyy-MM-dd HH:mm:ss[.SSS]``, in the time zone of the timeline."""
     day, time, fraction = instant[:8], instant[8:14], instant[14:17]
     return f"{day[:4]}-{day[4:6]}-{day[6:]} {time[:2]}:{time[2:4]}:{time[4:]}" + f".{fraction}" * bool(fraction)
 

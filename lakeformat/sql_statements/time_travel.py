@@ -1,6 +1,6 @@
-"""Time travel and other tables in SQL text that hosts cannot parse: paths, past versions and changes.
+"""Tables in SQL statements that Spark or duckdb cannot parse: paths, past states and changes of a table.
 
-`replace_tables` replaces each by a plain name, under which the host then registers the rows.
+`replace_tables` replaces each such table by a plain name, under which the engine then registers the rows.
 
 The forms are ``t version as of 3``, ``t timestamp as of '2026-01-01'``, and Hudi's ``hudi_table_changes('t',
 'latest_state', 'earliest')``. Version n is the n-th commit, from 0, as ``describe history`` numbers them; an instant
@@ -47,10 +47,10 @@ _NO_ALIAS: Final = frozenset({
     "limit", "offset", "having", "window", "qualify", "pivot", "unpivot", "tablesample", "when", "then", "set",
     "values", "returning", "select",
 })  # fmt: skip
-#: Words after which a text in quotes may be the path of a table.
+#: Words after which a quoted string may be the path of a table.
 _BEFORE_PATH: Final = frozenset({"from", "join", "into", "update", "using", "table"})
 _EARLIEST: Final = "000"
-#: Maximum version. A greater number is an instant time.
+#: In ``version as of n`` a number up to this is the number of a commit, and a greater one is an instant time.
 _MOST_VERSIONS: Final = 10**9
 
 
@@ -66,8 +66,8 @@ class PastTable:
     """A past state of a table.
 
     Attributes:
-        kind: ``version`` or ``timestamp``.
-        point: the version or timestamp, as text.
+        kind: ``version`` for the number of a commit or an instant time, ``timestamp`` for a date and time.
+        point: the number or time, as the statement gives it.
     """
 
     target: TableName
@@ -98,14 +98,14 @@ FoundTable: TypeAlias = PathTable | PastTable | ChangedTable
 def replace_tables(
     text: str, dialect: Dialect, is_known: Callable[[str], bool], has_table_at: Callable[[str], bool]
 ) -> tuple[str, dict[str, FoundTable]]:
-    """Replace paths, past versions and changes in a text by plain names.
+    """Replace each path, past state and call of ``hudi_table_changes`` in a statement by a new plain name.
 
-    Return the new text, and a mapping of each new name to its table.
+    Return the new statement, and a mapping of each new name to the table that it replaces.
 
     Args:
-        is_known: tells whether a name is that of a lakeformat table; other names are left to the host.
-        has_table_at: tells whether a path has a lakeformat table. It is called for paths without a format before them,
-            which may also be files that DuckDB reads.
+        is_known: a function that tells whether a name is that of a lakeformat table. Other names stay in the statement.
+        has_table_at: a function that tells whether a path has a lakeformat table. It is called for paths without a
+            format before them, which may also be files that DuckDB reads.
 
     Raises:
         InvalidInputError: if the arguments of ``hudi_table_changes`` cannot be parsed.
@@ -134,10 +134,10 @@ def _read_table(
     is_known: Callable[[str], bool],
     has_table_at: Callable[[str], bool],
 ) -> tuple[int, FoundTable | None, str]:
-    """Read the table that begins at a token.
+    """Parse a table of a statement that begins at the token at index ``at``.
 
-    Return the index of the next token, the table (None if none begins there or the host knows it), and the text of an
-    alias to add after the new name, so that the old name still qualifies columns.
+    Return the index of the token after it, the table, and an alias to add after the new name, so that the old name
+    still qualifies columns. The table is None if none begins there, or if its name need not be replaced.
     """
     if tokens[at].lower == _CHANGES and at + 1 < len(tokens) and tokens[at + 1].value == "(":
         close = find_close(tokens, at + 1)
@@ -161,7 +161,7 @@ def _read_table(
 def _read_as_of(tokens: Sequence[Token], at: int) -> tuple[int, str, str] | None:
     """Parse a clause such as ``[for] version as of 3``. Return None if there is none.
 
-    Return the index after the clause, ``version`` or ``timestamp``, and the text of the version or timestamp.
+    Return the index of the token after the clause, ``version`` or ``timestamp``, and the value after AS OF as written.
     """
     at += at < len(tokens) and tokens[at].lower == "for"
     words = [token.lower for token in tokens[at : at + 3]]
@@ -199,7 +199,7 @@ def _read_changes_call(arguments: Sequence[Token], is_known: Callable[[str], boo
 def list_commit_times(store: TimelineStore) -> list[str]:
     """Return the instant times of all commits, oldest first, archived commits included.
 
-    The index of a commit in this list is its version.
+    The index of a commit in this list is its number in ``version as of``.
     """
     timeline = store.load()
     archived = {each.time for each in store.read_archived().completed_in("")}
@@ -207,11 +207,11 @@ def list_commit_times(store: TimelineStore) -> list[str]:
 
 
 def resolve_as_of(store: TimelineStore, kind: str, point: str) -> AsOf:
-    """Return a statement's version or timestamp as the ``as_of`` argument of reads.
+    """Convert the value of ``version as of`` or ``timestamp as of`` to the ``as_of`` argument of reads.
 
     Args:
         kind: ``version`` or ``timestamp``.
-        point: the version or timestamp, as text.
+        point: the value as written. A version is the number of a commit, or an instant time.
 
     Raises:
         InstantNotAvailableError: if there is no such version.

@@ -68,7 +68,7 @@ def hold_lock(real: str, timeout_seconds: float, what: str, *, make: bool) -> It
             _write_owner(handle)
         yield
     finally:
-        if os.getpid() == process:  # A forked child has closed the handle, and its number may be another file's.
+        if os.getpid() == process:  # A forked child has closed the handle; its number may now be another file's.
             _release(handle)
 
 
@@ -145,7 +145,7 @@ _COUNTER: Final = itertools.count()
 #: Error numbers that ``os.link`` raises on file systems without hard links.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
 
-#: Timeout of `LocalStorage.hold` in seconds. It is longer than the moment for which `is_held` locks a file.
+#: Timeout of `LocalStorage.hold` in seconds. It must exceed the moment for which a process in `is_held` locks a file.
 _GLANCE_SECONDS: Final = 0.2
 
 
@@ -190,7 +190,7 @@ class LocalStorage:
         target = self._resolve_inside(path)
         with self._explain_errors("create", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            if not data:  # It cannot be partly written, so no temporary file is needed.
+            if not data:  # An empty file cannot be partly written, so no temporary file is needed.
                 os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
                 return
             aside = self._write_aside(data)
@@ -256,7 +256,7 @@ class LocalStorage:
             try:
                 with open(self._resolve(path), "rb") as file:
                     return file.read()
-            except NotADirectoryError as error:  # A folder on the path is a file.
+            except NotADirectoryError as error:  # A parent folder in the path is a file, so nothing is there.
                 raise FileNotFoundError(*error.args) from None
 
     def info(self, path: str) -> FileInfo | None:
@@ -398,7 +398,7 @@ class LocalStorage:
             raise StorageError(f"cannot {verb} {what}: {_advise(error)}") from error
 
 
-#: Maps each call to the errors that it may raise unchanged; for other calls ``FileNotFoundError``.
+#: Maps each call to the errors that it may raise unchanged. A call that is not listed may raise ``FileNotFoundError``.
 _EXPECTED_ERRORS: Final[Mapping[str, tuple[type[OSError], ...]]] = {
     "create": (FileExistsError,),
     "write": (),
@@ -435,7 +435,7 @@ def _flush(real: str) -> None:
 
 
 def _flush_folder(real: str) -> None:
-    with suppress(OSError):  # Some mounts cannot flush a folder. The file's data is flushed in any case.
+    with suppress(OSError):  # Some mounts cannot flush a folder. That is ignored: the file is flushed.
         _flush(real)
 
 

@@ -25,7 +25,7 @@ from lakeformat.storage.port import FileInfo, OutcomeUnknownError, check_folder,
 __all__ = ["FsspecStorage", "check_names"]
 
 _REGION: Final = "client_kwargs={'region_name': ...}"
-#: Maps option names of other libraries, in lower case, to the names of s3fs; the next two to those of gcsfs and adlfs.
+#: Maps option names of other libraries, in lower case, to the option names of s3fs.
 _S3: Final[Mapping[str, str]] = {
     "aws_endpoint_url": "endpoint_url",
     "aws_endpoint_url_s3": "endpoint_url",
@@ -60,6 +60,7 @@ _S3: Final[Mapping[str, str]] = {
     "aws_allow_http": "endpoint_url with http://",
     "allow_http": "endpoint_url with http://",
 }
+#: Maps option names of other libraries, in lower case, to the option names of gcsfs.
 _GS: Final[Mapping[str, str]] = {
     "google_application_credentials": "token",
     "google_service_account": "token",
@@ -69,6 +70,7 @@ _GS: Final[Mapping[str, str]] = {
     "service_account_path": "token",
     "service_account_key": "token",
 }
+#: Maps option names of other libraries, in lower case, to the option names of adlfs.
 _AZURE: Final[Mapping[str, str]] = {
     "azure_storage_account_name": "account_name",
     "azure_storage_account_key": "account_key",
@@ -109,7 +111,7 @@ def check_names(location: str, names: Iterable[str]) -> None:
 
 #: Protocols whose ``pipe_file(mode="create")`` lets only one of several writers succeed, as tested with real servers.
 _EXCLUSIVE: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
-#: Maps each call to the errors that it may raise unchanged; for other calls ``FileNotFoundError``.
+#: Maps each call to the errors that it may raise unchanged. A call that is not listed may raise ``FileNotFoundError``.
 _EXPECTED_ERRORS: Final[Mapping[str, tuple[type[Exception], ...]]] = {
     "create": (FileExistsError,),
     "write": (),
@@ -153,7 +155,8 @@ class FsspecStorage:
 
         protocol = self.url.partition("://")[0]
         try:
-            # A listing cache would hide other writers' files. An instance from fsspec's cache could have one.
+            # Cached listings would hide other writers' files. An instance from fsspec's instance cache may cache
+            # listings, so make a new one.
             return fsspec.filesystem(protocol, use_listings_cache=False, skip_instance_cache=True, **self.options)
         except ImportError as error:
             cure = "run: pip install 'lakeformat[s3]'" if protocol in {"s3", "s3a"} else "install it"
@@ -186,7 +189,8 @@ class FsspecStorage:
             try:
                 self._fs.pipe_file(self._resolve(path), data, mode="create")
             except FileExistsError:
-                # If a response is lost, the client repeats the request, and the store reports the client's own object.
+                # If the response to a request is lost, the client repeats the request. Then the store reports that the
+                # object exists, although the first request of this call created it.
                 if not (data and self._holds_token(path, data)):
                     raise
 
@@ -256,7 +260,7 @@ class FsspecStorage:
         except BaseException:
             with self._explain_errors("throw away", path):
                 target.discard()
-                target.closed = True  # Or the file's finalizer would complete the upload.
+                target.closed = True  # Otherwise the file's finalizer would complete the upload.
             raise
         with self._explain_errors("write", path):
             target.close()
@@ -327,7 +331,7 @@ class FsspecStorage:
             yield
         except LakeformatError:
             raise
-        except Exception as error:  # The errors of the clients (s3fs, gcsfs, adlfs) have no common class.
+        except Exception as error:  # The clients' errors (s3fs, gcsfs, adlfs) have no common class.
             if isinstance(error, _EXPECTED_ERRORS.get(verb, FileNotFoundError)):
                 raise
             if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):

@@ -11,7 +11,7 @@ a file that is in no manifest, the next run overwrites that file. Readers see th
 
 The manifest of layout 2 lists the valid history files (Hudi: ``LSMTimelineWriter.updateManifest``). Each change of the
 archive writes ``manifest_<n + 1>``, and then the number ``n + 1`` into ``_version_``. So the manifest with the greatest
-number is the newest one, and ``_version_`` contains its number or the one before. Any other number is damage. An older
+number is the newest one, and ``_version_`` contains its number or that minus one. Any other number is damage. An older
 manifest lists fewer instants, so a query that used it would lose rows.
 """
 
@@ -95,7 +95,8 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
             from the manifest's.
         FileNotFoundError: A file is missing. A writer may have merged files meanwhile, so read again.
     """
-    text = _read_version(storage, folder)  # Before the listing: else it could be newer than the listing.
+    # Read before the listing: a number written after the listing would look like the number of a missing manifest.
+    text = _read_version(storage, folder)
     version = int(text) if _is_number(text) else None
     entries = {entry.name: entry for entry in storage.list(folder)}
     newest = max((int(match[1]) for name in entries if (match := MANIFEST_NAME.fullmatch(name))), default=-1)
@@ -115,7 +116,7 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
     except CorruptTableError:
         if version != newest - 1:
             raise
-        return _decode_manifest(storage, folder, version, entries)  # The newest one may still be in writing.
+        return _decode_manifest(storage, folder, version, entries)  # Another process may be writing the newest.
 
 
 def find_version_damage(storage: Storage, folder: str) -> str:
@@ -252,7 +253,7 @@ class ArchivedTimeline:
 def _make_timeline(storage: Storage, tables: list[pa.Table], files: list[str], read: _ReadCommits) -> ArchivedTimeline:
     """Make the archived timeline, with one row per instant.
 
-    After a crash, the same instant may have been archived in two files.
+    A crash may have left the same instant in two archive files; its rows become one row.
     """
     rows = pa.concat_tables([COLUMNS.empty_table(), *tables]).group_by(["time", "action"], use_threads=False)
     once = rows.aggregate([("completion_time", "max"), ("file", "max")]).rename_columns(
@@ -273,7 +274,8 @@ def read_archive_logs(storage: Storage, folder: str, since: str = "") -> Archive
             archived oldest first, so these are the files with the highest numbers. The result may contain older
             commits, too. "" reads all files.
     """
-    return _retry_once(_read_archive_logs, storage, folder, since)  # A writer may delete merged files meanwhile.
+    # A writer may merge files and delete them after we have listed them; then the archive is read again.
+    return _retry_once(_read_archive_logs, storage, folder, since)
 
 
 def _read_archive_logs(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
@@ -319,7 +321,8 @@ def read_lsm_history(storage: Storage, folder: str, since: str = "") -> Archived
     Raises:
         CorruptTableError: A file of the archive is damaged or missing, so that instants would be missing in the result.
     """
-    return _retry_once(_read_history, storage, folder, since)  # A writer may delete files that it merged meanwhile.
+    # A writer may merge files and delete them after we have read the manifest; then the archive is read again.
+    return _retry_once(_read_history, storage, folder, since)
 
 
 def _read_history(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
@@ -439,7 +442,7 @@ def write_archive_log(storage: Storage, folder: str, instants: Sequence[InstantT
     while True:
         try:
             storage.create(check_path(f"{folder}/.commits_.archive.{number}_1-0-1"), data)
-        except FileExistsError:  # Possible only on a storage without locks.
+        except FileExistsError:  # Another writer used this number: only on storage without locks.
             number += 1
         else:
             return
@@ -540,7 +543,7 @@ def _write_data(storage: Storage, folder: str, name: str, parts: Sequence[pa.Tab
 
 
 def _newest_manifest(storage: Storage, folder: str) -> tuple[int, list[Mapping[str, Any]]]:
-    """Read the newest manifest; return its number, 0 if there is none, and its entries."""
+    """Return the number of the newest manifest (0 if there is none), and the manifest's entries."""
     manifest = read_manifest(storage, folder)
     return max(manifest.number, 0), list(manifest.files)
 

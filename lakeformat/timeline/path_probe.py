@@ -20,7 +20,7 @@ _ADOPT: Final = "lakeformat.adopt(path, record_key=...) or the command lakeforma
 def check_free(storage: Storage) -> None:
     """Raise an error if a folder for a new table contains files that readers would treat as the table's.
 
-    One or two folders are listed.
+    Only the folder and at most one of its subfolders are listed.
 
     Raises:
         InvalidOptionError: The folder contains a Delta table, an Iceberg table or plain Parquet files.
@@ -32,7 +32,7 @@ def check_free(storage: Storage) -> None:
 def describe_path(storage: Storage) -> str | None:
     """Return a text for an error message: what a path without a table contains, and what the user can do.
 
-    Return None if nothing is recognized. One or two folders are listed.
+    Return None if nothing is recognized. Only the folder and at most one of its subfolders are listed.
     """
     location = storage.location.rstrip("/")
     if location.endswith((f"/{HOODIE}", ".parquet")) or f"/{HOODIE}/" in location:

@@ -194,8 +194,8 @@ def _has_bytes(storage: Storage, path: str, data: bytes) -> bool:
 
 #: Size of the commit cache in bytes of the commits' files; in memory they need about two thirds of that.
 _CACHED_BYTES: Final = 128 << 20
-#: Name of a file in the timeline folder of layout 2. It marks that a downgrade to layout 1 is removing the folder's
-#: instants.
+#: Name of a file in the timeline folder of layout 2. It marks that a downgrade to layout 1 is removing
+#: the instants of that folder.
 MOVED: Final = ".moved"
 #: The metadata types that a completed file may contain.
 Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata | SavepointMetadata | CompletedRestore
@@ -229,7 +229,7 @@ class TimelineStore:
                 continue
             if data.strip():
                 config = TableConfig(properties.decode(data, name=f"{self.storage.location}/{path}"))
-                self._layout = layout_of(config)  # Set again: another program may have upgraded the table.
+                self._layout = layout_of(config)  # Another program may have upgraded the table since.
                 return config
         if self.storage.info(PROPERTIES_PATH) is not None:
             raise CorruptTableError(f"{self.storage.location}/{PROPERTIES_PATH} is empty; restore it from a copy")
@@ -353,7 +353,7 @@ class TimelineStore:
         return cached
 
     def forget(self, instants: Iterable[Instant]) -> None:
-        """Remove commits from the cache. Call it when they have left the timeline since it was last loaded."""
+        """Remove commits from the cache. Call it after they were removed from the timeline, before the next load."""
         for instant in instants:
             stamp = self._stamps.get(file_name := self.layout.file_name(instant))
             if stamp is not None:

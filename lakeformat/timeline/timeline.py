@@ -50,7 +50,8 @@ class Timeline:
             known = furthest.get((instant.time, instant.action))
             if known is None or instant.state > known.state:
                 furthest[instant.time, instant.action] = instant
-        # A compaction or clustering completes as a commit of the same time; its pending files are then not pending.
+        # A compaction or clustering completes as a commit of the same time. Its requested and inflight files remain,
+        # but it is no longer pending.
         completed = {i.time for i in furthest.values() if i.state is State.COMPLETED and i.action in COMMIT_ACTIONS}
         instants = sorted(furthest.values(), key=lambda i: (i.time, i.action.value))
         plans = tuple(i for i in instants if i.action in COMPLETES_AS and i.time in completed)

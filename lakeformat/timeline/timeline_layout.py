@@ -36,7 +36,7 @@ class TimelineLayout:
         version: ``hoodie.timeline.layout.version``.
         folder: Folder of the active instants' files, relative to the table.
         has_completion_times: Whether names of completed files contain the completion time, and commits are Avro.
-        archive_name: Text in the names of archive files; whenever instants are archived, a file with it is created.
+        archive_name: Text that the names of archive files contain. Each archiving run creates such a file.
     """
 
     version: int
@@ -73,7 +73,7 @@ class TimelineLayout:
 
     @property
     def clustering(self) -> Action:
-        """Return the action of a pending clustering."""
+        """Return the action of a pending clustering: ``replacecommit`` in layout 1, ``clustering`` in layout 2."""
         return Action.CLUSTERING if self.has_completion_times else Action.REPLACE_COMMIT
 
     def list_requests(self, instant: Instant) -> tuple[Instant, ...]:
@@ -88,11 +88,15 @@ class TimelineLayout:
         return (own, *(Instant(instant.time, plan, State.REQUESTED) for plan in plans))
 
     def encode_commit(self, metadata: CommitMetadata, *, replace: bool = False) -> bytes:
-        """Encode a commit's inflight or completed file. Set ``replace`` for a completed replacecommit."""
+        """Return the contents of a commit's inflight or completed file.
+
+        Args:
+            replace: True for the completed file of a replacecommit.
+        """
         return (encode_avro if self.has_completion_times else encode_json)(metadata, replace=replace)
 
 
-@lru_cache(maxsize=1 << 16)  # A write lists the timeline several times, and most names stay the same.
+@lru_cache(maxsize=1 << 16)  # Cached: a write lists the timeline several times, and most names stay the same.
 def _parse(name: str, has_completion_times: bool) -> Instant | None:
     match = _NAME.fullmatch(name)
     if match is None:

@@ -97,7 +97,7 @@ def read_report(extra: Mapping[str, str]) -> dict[str, Any] | None:
 _FACES: Final = ("#9db0c4", "#dfe7ef", "#dfe7ef", "#f2a65a")
 _EDGES: Final = ("#6f859c", "#9db0c4", "#9db0c4", "#c4541c")
 _TEXT: Final = "#33404d"
-#: Minimum width of a bar. A width is the square root of the bar's count divided by the greatest count.
+#: Minimum width of a bar of the figure, as a fraction of the widest bar.
 _LEAST: Final = 0.012
 
 
@@ -146,7 +146,7 @@ def make_stages(report: Mapping[str, Any]) -> tuple[Stage, ...]:
 def draw_funnel(title: str, stages: Sequence[Stage]) -> Any:
     """Draw the bars below each other as a matplotlib figure.
 
-    The width of a bar is the square root of its count divided by the greatest count.
+    The width of a bar is ``sqrt(count / greatest_count)``.
 
     Raises:
         InvalidInputError: matplotlib is not installed.

@@ -56,7 +56,7 @@ def read_last_batches(store: TimelineStore, timeline: Timeline, app: str | None 
     older = sorted(archive.completed_in(""), reverse=True)
     for start in range(0, len(older), _AT_ONCE):
         found = _collect_greatest_ids(metadata for _, metadata in archive.commits(older[start : start + _AT_ONCE]))
-        if found:  # lakeformat copies all ids from commit to commit, so older commits add nothing.
+        if found:  # Commits of lakeformat repeat the ids of all earlier commits, so older commits need not be read.
             return {**found, **last}
     return last
 

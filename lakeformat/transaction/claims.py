@@ -126,7 +126,7 @@ def claim_instant(
             continue
         try:
             store.request(instant, data)
-        except FileExistsError:  # Another program created it. Our claim would mark it as ours.
+        except FileExistsError:  # Another program created the requested file: our claim must not mark it as ours.
             store.storage.delete(claim_path(instant.time))
             continue
         if action is not Action.ROLLBACK:
@@ -232,8 +232,8 @@ def list_stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -
     """Return a mapping of instant time to claim for the claims whose instant is not pending.
 
     Their writers died before they created the requested file, or after they completed the instant. A claim younger
-    than `DEAD_AFTER_MS` is left out, because its writer may be about to create the requested file, unless its free
-    process lock or a given-up note shows that the writer has ended.
+    than `DEAD_AFTER_MS` is left out, because its writer may be about to create the requested file. It is included if
+    its process lock is free, or if the commit note says that the writer has ended.
     """
     stale: dict[str, Claim] = {}
     for entry in storage.list(own_path("pending")):
@@ -285,8 +285,8 @@ class HeartbeatThread(AbstractContextManager["HeartbeatThread"]):
         self._stopped.set()
         self._thread.join()
         if self._has_renewed:
-            with suppress(LakeformatError):  # The block's work is done. A cleanup error must not make it fail.
-                if not self._is_claimed():  # A renewal after `release` has created the file again.
+            with suppress(LakeformatError):  # The block's work is done, so a cleanup error must not make it fail.
+                if not self._is_claimed():  # A renewal after `release` has created the heartbeat file again.
                     remove_heartbeat(self._storage, self._time)
 
     def _run(self) -> None:

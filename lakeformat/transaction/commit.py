@@ -76,8 +76,8 @@ def put_completed(
 
     Args:
         check: loads the timeline, raises an error on conflicts, and returns that timeline.
-        check_new_keys: the part of the check that is repeated after the commit, if the lock does not exclude other
-            processes.
+        check_new_keys: the part of ``check`` that is about keys and partitions new in the write. If the lock does not
+            exclude other processes, it is called again after the commit.
         before_put: called directly before the completed file is created; an error that it raises stops the commit.
         tidy: called if an error is raised although the commit is complete: the caller must delete nothing then, so
             this removes markers, stage folder and claim.
@@ -128,13 +128,14 @@ def _put_checked_note(
     check: Callable[[], Timeline],
     checked: Timeline,
 ) -> tuple[Timeline, Note, Instant]:
-    """Write the note of the completed file, then check that no other commit has completed since the last check.
+    """Write the commit note for the completed file, then check that no other commit completed since the last check.
 
-    If one has, check for conflicts and write the note again. A writer that undoes our commit creates its rollback
-    instant before it looks for our note. So either we see the rollback, or that writer sees the note.
+    If another commit has completed, check for conflicts and write the note again. A writer that undoes our commit
+    creates its rollback instant before it looks for our note. So either we see the rollback, or that writer sees the
+    note.
 
     Returns:
-        the timeline that was checked, the note, and the completed instant.
+        the timeline that was checked for conflicts, the commit note, and the completed instant.
     """
     try:
         while True:
@@ -200,7 +201,7 @@ def _read_own_completed(store: TimelineStore, commit: OpenCommit) -> Instant | N
 
 
 def _make_unknown_error(store: TimelineStore, commit: OpenCommit, reason: Exception | None) -> CommitStateUnknownError:
-    with suppress(LakeformatError):  # Lets the next writer go on before our heartbeat expires.
+    with suppress(LakeformatError):  # The next writer then need not wait until our heartbeat expires.
         give_up(store.storage, commit.time)
     path = store.path(commit.instant.at(State.COMPLETED))
     return CommitStateUnknownError(

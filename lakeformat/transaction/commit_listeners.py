@@ -47,7 +47,7 @@ _FOLDER: Final = f"{HOODIE}/metadata"
 
 
 def write_properties(store: TimelineStore, values: Mapping[str, str], clock: Clock) -> None:
-    """Replace ``hoodie.properties``. Keep a backup copy until it is written. Call it under the table's lock."""
+    """Replace ``hoodie.properties``. Keep a backup copy meanwhile. Call it under the table's lock."""
     storage = store.storage
     updated = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
     data = properties.encode(dict(values), comments=[f"Updated at {updated}"])
@@ -81,10 +81,10 @@ class PublishedCommit:
     Attributes:
         instant: the completed instant.
         schema: the table's columns after the commit.
-        written: the files of the commit.
+        written: the files that the commit wrote.
         base: snapshot of the table before the commit, as the write read it.
         hidden: file groups that the commit replaces.
-        message: the argument of the callbacks.
+        message: the argument with which the user's callbacks are called.
     """
 
     commit: OpenCommit

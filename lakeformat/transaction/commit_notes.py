@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A note: the completed file that a writer is about to create.
+    """A commit note, which announces the completed file that a writer is about to create.
 
     Attributes:
         path: path of the completed file.
@@ -63,13 +63,13 @@ def _note_path(instant_time: str) -> str:
 
 
 def put_note(storage: Storage, instant_time: str, note: Note) -> None:
-    """Write the note of a commit."""
+    """Write the commit note of an instant."""
     head = {"path": note.path, "seen": note.checked_commits, "given_up": note.is_given_up}
     storage.replace(_note_path(instant_time), json.dumps(head).encode() + b"\n" + note.data)
 
 
 def read_note(storage: Storage, instant_time: str) -> Note | None:
-    """Read the note of a commit. Return None if there is none, or if the storage has a lock and thus needs no notes."""
+    """Read an instant's commit note. Return None if there is none, or if the storage has a lock and needs no notes."""
     if storage.has_lock:
         return None
     try:
@@ -78,18 +78,18 @@ def read_note(storage: Storage, instant_time: str) -> Note | None:
         return Note(check_path(fields["path"]), str(fields["seen"]), data, fields["given_up"] is True)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):  # Notes are written atomically, so lakeformat did not write it.
+    except (ValueError, KeyError, TypeError):  # lakeformat writes whole notes, so this file is not one.
         return None
 
 
 def give_up(storage: Storage, instant_time: str) -> None:
-    """Mark the note as given up, so that the next writer need not wait for the heartbeat to stop."""
+    """Record in the commit note that its writer has ended, so that the next writer does not wait for its heartbeat."""
     if (note := read_note(storage, instant_time)) is not None:
         put_note(storage, instant_time, replace(note, is_given_up=True))
 
 
 def drop_note(storage: Storage, instant_time: str) -> None:
-    """Remove the note, if there is one."""
+    """Remove the commit note of an instant, if there is one."""
     if not storage.has_lock:
         storage.delete(_note_path(instant_time))
 
@@ -101,9 +101,9 @@ VOID_KEY: Final = "lakeformat.void"
 def complete_noted_commit(store: TimelineStore, instant: Instant) -> bool:
     """Create the completed file that a dead writer noted. Return whether the instant is completed now.
 
-    The writer checked its commit against all commits that had completed by then. If another commit has completed
-    since, create nothing and return False: the instant must be undone. The file of a compaction is created in any case:
-    its plan stays on the timeline, and other writers may have written to the slices that it opened.
+    Before it wrote the note, the writer checked its commit for conflicts with all completed commits. If another commit
+    has completed since, create nothing and return False: the instant must be undone. The file of a compaction is
+    created in any case: its plan stays on the timeline, and other writers may have written to slices that it opened.
 
     Raises:
         OutcomeUnknownError: the storage does not respond, so the file may or may not exist.
@@ -119,7 +119,7 @@ def complete_noted_commit(store: TimelineStore, instant: Instant) -> bool:
         return False
     try:
         put_once(store.storage, note.path, note.data)
-    except FileExistsError:  # The delayed request or another writer created it.
+    except FileExistsError:  # The writer's delayed request or another writer created the file.
         return True
     return True
 

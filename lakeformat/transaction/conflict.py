@@ -20,7 +20,7 @@ __all__ = [
 
 
 class OverlapError(WriteConflictError):
-    """A completed commit changed the same file groups, so files made from their old versions cannot be published."""
+    """A completed commit changed the same file groups, so files made from their earlier files must not be published."""
 
 
 def list_touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
@@ -34,7 +34,7 @@ def would_be_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool
     """Tell whether a compaction that has not read a file would hide the file's rows.
 
     Args:
-        stat: statistics of the file.
+        stat: the file's write stat.
         time: instant time of the commit that wrote the file.
         compacted: the compaction's instant time.
         by_name: True if the instant in a log file's name is that of its file slice (timeline layout 1). If False, a
@@ -47,9 +47,9 @@ def would_be_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool
 def reduce_compactions(
     time: str, ours: CommitMetadata, others: Iterable[tuple[str, CommitMetadata]], *, by_name: bool
 ) -> list[tuple[str, CommitMetadata]]:
-    """Return the other commits, compactions reduced to those of their files that would hide files of our commit.
+    """Return the other commits. Of a compaction's files, keep only those that would hide files of our commit.
 
-    A compaction's remaining files contain the same rows as the slices that it merged, so they conflict with no write.
+    The compaction's other files contain the same rows as the slices that it merged, so they conflict with no write.
 
     Args:
         time: instant time of our commit.

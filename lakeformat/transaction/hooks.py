@@ -75,7 +75,7 @@ class ProposedWrite:
         operation: ``upsert``, ``insert`` ...
         before: view of the table as it is before the commit.
         after: view of the table as it will be after the commit.
-        stats: statistics of the files written, with their counts.
+        stats: the write stats of the written files.
     """
 
     operation: str
@@ -105,7 +105,7 @@ class SqlValidator:
         return f"{self.kind} ({self.select.text})"
 
     def check(self, write: ProposedWrite) -> None:
-        """Raise `ValidationFailedError` if the write must not happen."""
+        """Run the query. Raise `ValidationFailedError` if its result refuses the write."""
         select = bind_select(self.select, write.after.schema)
         after = evaluate(select, write.after)
         if self.expected is not None:
@@ -131,7 +131,7 @@ class PythonValidator:
         return callable_name(self.function)
 
     def check(self, write: ProposedWrite) -> None:
-        """Raise `ValidationFailedError` if the write must not happen."""
+        """Call the function. Raise `ValidationFailedError` if it raises an error or returns False."""
         try:
             verdict = self.function(write)
         except Exception as error:
@@ -211,7 +211,7 @@ def check_validators(validators: Sequence[Validator], schema: pa.Schema) -> None
     """Check that the validators' queries fit the table's columns. Call it before anything is written.
 
     Raises:
-        InvalidInputError: a query does not; the message names the query and the column.
+        InvalidInputError: a query does not fit the columns; the message names the query and the column.
     """
     for validator in validators:
         if isinstance(validator, SqlValidator):
@@ -268,8 +268,8 @@ class CommitMessage:
         base_path: the table's folder or URL.
         action: ``commit`` or ``replacecommit``.
         operation: ``upsert``, ``insert`` ...
-        stats: statistics of the files written, with their counts.
-        extra_metadata: the extra metadata that the user set, and the batch ids; not the schema and the report.
+        stats: the write stats of the written files.
+        extra_metadata: the extra metadata that the user set, and the batch ids; not the schema and the write report.
     """
 
     commit_time: str
@@ -373,7 +373,7 @@ class HookArguments(TypedDict, total=False):
     Attributes:
         validators: functions that get a `ProposedWrite`, and raise or return False to refuse it.
         callbacks: functions that get a `CommitMessage` once the write is visible; their errors are logged.
-        extra_metadata: texts by key, stored in the commit's extra metadata.
+        extra_metadata: maps keys to the texts that are stored under them in the commit's extra metadata.
     """
 
     validators: Sequence[Callable[[ProposedWrite], Any]]
@@ -412,7 +412,7 @@ def check_hooks(options: Options, schema: pa.Schema) -> None:
 
 
 def check_hook_names(arguments: Mapping[str, Any], verb: str, own: Sequence[str] = ()) -> None:
-    """Check that a writing method has these arguments.
+    """Raise an error if a writing method was called with an unknown argument.
 
     Args:
         arguments: arguments given in addition to the method's own ones.

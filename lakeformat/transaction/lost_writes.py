@@ -49,7 +49,7 @@ class LostWrite:
     Attributes:
         lost_commit: instant time of the commit that wrote the file.
         hiding_commit: instant time of the commit that hides it.
-        stat: statistics of the file.
+        stat: the file's write stat.
     """
 
     group: FileGroupId
@@ -60,7 +60,7 @@ class LostWrite:
 
 @dataclass(frozen=True, slots=True)
 class ReadSlice:
-    """The file slice that a plan reads.
+    """The file slice of one file group that a clustering or compaction plan reads.
 
     Attributes:
         base_instant: instant time of the slice's base file; "" if the plan does not contain it.
@@ -102,7 +102,7 @@ class _History:
 def find_lost_writes(
     commits: Iterable[tuple[Instant, CommitMetadata]], sources: Sources, *, by_name: bool
 ) -> Iterator[LostWrite]:
-    """Yield the lost files of these commits, by file group. Other commits appear neither as lost nor as hiding.
+    """Yield the files of these commits that another of the commits hides without having read them, by file group.
 
     Args:
         sources: the slices that completed plans have read.
@@ -138,15 +138,16 @@ _Found = tuple[str, str, WriteStat]
 
 
 def _find_forks(history: _History) -> Iterator[_Found]:
-    """Find the base files that are not among the earlier versions from which the newest base file was made.
+    """Find the base files of a file group from which its newest base file was not made, directly or indirectly.
 
-    Base files older than the oldest such version are skipped, because the commits that link them may be archived.
-    For each file found, yield its commit's time, the time of the commit that hides it, and its statistics.
+    A commit names the earlier base file from which it made a new one. Base files older than the first file of the
+    newest file's chain are skipped, because the commits that link them may be archived. For each file found, yield its
+    commit's time, the time of the commit that hides it, and its write stat.
     """
     bases = history.bases
     if not bases:
         return
-    made_into: dict[str, str] = {}  # Maps the time of an earlier version to that of the next.
+    made_into: dict[str, str] = {}  # Maps the time of a base file to the time of the base file made from it.
     at = max(bases)
     while (before := _find_origin(bases, at)) is not None:
         made_into[before] = at
@@ -166,7 +167,7 @@ def _find_forks(history: _History) -> Iterator[_Found]:
 def _find_origin(bases: Mapping[str, WriteStat], time: str) -> str | None:
     """Return the instant time of the base file from which the base file of this time was made.
 
-    Return None if the base file is the first of its group, or if its commit does not name an earlier version.
+    Return None if the base file is the first of its group, or if its commit does not name an earlier base file.
     """
     before = bases[time].prev_commit
     return before if before is not None and before.isdigit() and before < time else None
@@ -311,7 +312,7 @@ def _began_before(store: TimelineStore, other: Instant, ours: Instant, checked: 
 
 
 def read_plan_sources(store: TimelineStore, timeline: Timeline, times: Collection[str]) -> Sources:
-    """Return the slices that the clusterings and compactions of these instant times have read."""
+    """Return the slices that the clusterings and compactions of these instant times have read, by file group."""
     found: dict[str, Mapping[FileGroupId, ReadSlice]] = {}
     for instant in (*timeline.commits, *timeline.plans):
         if instant.time not in times:

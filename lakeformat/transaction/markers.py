@@ -1,6 +1,6 @@
 """Markers: empty files that name each data file before it exists, so that a rollback finds it.
 
-Hudi: ``DirectWriteMarkers``. The second kind of marker here is the partition metadata file of a partition folder.
+Hudi: ``DirectWriteMarkers``. The module also creates the partition metadata file, which marks a folder as a partition.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def marker_kind(path: str, layout: TimelineLayout, *, merges: bool) -> MarkerKin
 
     Args:
         path: path of the data file.
-        merges: whether a base file replaces an earlier version in its file group.
+        merges: whether a base file replaces an earlier base file of its file group.
     """
     log = LogFileName.match(path.rpartition("/")[2])
     if log is not None and not log.is_cdc:

@@ -36,7 +36,8 @@ def make_off_folder_entry(written: Sequence[WrittenFile], config: TableConfig, s
     """Return the extra metadata entry that lists the written files that may contain rows of another partition.
 
     Such a row's partition value differs from the one in the folder's name. Readers must not skip these files by the
-    folder's name. The result is empty if the statistics of a file or the values of the folders are not known.
+    folder's name. If the column statistics of a file are not known, the result is empty. If the folders' names do not
+    contain the values of stored columns, the entry lists no file.
     """
     full, keys = bounds_schema(schema), reading_key_settings(config)
     folders = pa.array([file.stat.partition_path for file in written], pa.string()).dictionary_encode()

@@ -52,7 +52,7 @@ class Outcome:
 
     @property
     def stats(self) -> list[WriteStat]:
-        """Return the statistics of the files written, in the order of their paths."""
+        """Return the write stats of the written files, sorted by path."""
         return sorted((file.stat for file in self.written), key=lambda stat: stat.path)
 
     @property
@@ -80,7 +80,7 @@ def make_commit_metadata(
     """Return the metadata of the completed file.
 
     Args:
-        stats: the statistics of the files written.
+        stats: the write stats of the written files.
         replaced: maps partition path to the ids of the file groups to hide.
         batches: the extra metadata entry with the batch ids, from `make_batches_entry`.
     """
@@ -137,7 +137,7 @@ def count_rows(
     opened: int,
     replaced: Mapping[str, tuple[str, ...]],
 ) -> None:
-    """Add the numbers of rows and files to the report. ``opened`` is the number of files in new file groups."""
+    """Add numbers of rows and files to the write's report. ``opened`` is the number of files in new file groups."""
     if operation in {Operation.CLUSTER, Operation.COMPACT}:
         report.rows["rewritten"] = sum(stat.num_writes for stat in stats)
     else:

@@ -93,10 +93,10 @@ class WriteResult(OneLine):
         return "\n".join([str(self), format_steps(self.report["steps"])])
 
     def figure(self) -> Any:
-        """Draw how the write found the files of its keys, as a matplotlib figure.
+        """Draw how the write found the files that contain its keys, as a matplotlib figure.
 
-        The bars are the pairs of a key and a file: all, those left by key ranges, and those left by footer filters. The
-        last bar is the files written.
+        Three bars show numbers of pairs of a key and a file: all pairs, the pairs left by the files' key ranges, and
+        the pairs left by the filters in the footers. The last bar shows the number of written files.
 
         Raises:
             InvalidInputError: the write did not look for keys in files, or matplotlib is missing

@@ -45,13 +45,13 @@ from lakeformat.transaction.written_file import stage_folder
 
 __all__ = ["cancel_blocks", "log_rollback_requests", "recover", "revert_run", "roll_back", "was_rolled_back"]
 
-#: Maximum number of attempts to create a command block's log file while other writers use the next version numbers.
+#: Maximum number of attempts to create a command block's log file while other writers use the next log versions.
 _TRIES: Final = 16
 _WRITE_TOKEN: Final = "1-0-1"
 
 
 def log_rollback_requests(storage: Storage, instant_time: str, *, by_markers: bool) -> tuple[RollbackRequest, ...]:
-    """Return a rollback request for each log file that an instant has appended to and that has another instant's name.
+    """Return a rollback request for each log file that an instant appended to and whose name has another instant.
 
     Args:
         by_markers: True if the writer created a marker before each file, as lakeformat's writers do; then the markers
@@ -110,9 +110,9 @@ def cancel_blocks(storage: Storage, request: RollbackRequest, victim: str, rollb
 
 
 def _sizes_by_name(request: RollbackRequest) -> Mapping[str, int]:
-    """Return a mapping of bare file name to size in bytes.
+    """Return a mapping of bare file name to size in bytes for the log files that a rollback request names.
 
-    The folders of the plan's paths are dropped: the plan may come from another machine and is not trusted.
+    The folders in the request's paths are ignored: the plan may come from another machine and is not trusted.
     """
     return {path.rpartition("/")[2]: size for path, size in request.log_blocks_to_delete.items()}
 
@@ -178,7 +178,7 @@ def recover(
     Raises:
         WriteConflictError: a write or restore of another program is pending and may be alive.
     """
-    timeline = store.load()  # Loaded again only after changes: a load lists the whole timeline.
+    timeline = store.load()  # A load lists the whole timeline, so load it again only after changes.
     restores = [instant for instant in timeline.pending if instant.action is Action.RESTORE]
     if restores:
         finish_restores(CommitUndo(store, config, clock), restores, restore_target=restore_target)
@@ -210,10 +210,12 @@ def recover(
 def _settle_dead_write(
     store: TimelineStore, config: TableConfig, clock: Clock, instant: Instant, *, is_wanted: bool
 ) -> None:
-    """Complete a dead writer's commit if its note allows that. Otherwise undo the write, or only the run of a plan.
+    """Complete a dead writer's commit if its commit note allows that. Otherwise undo the write.
+
+    If the writer ran a plan that stays on the timeline, undo only the run of the plan.
 
     Args:
-        is_wanted: whether the caller is going to run this plan; then the plan stays on the timeline.
+        is_wanted: whether the caller is going to run the instant's plan; if so, the plan stays on the timeline.
     """
     path, location = store.path(instant), store.storage.location
     claim = claims.read_claim(store.storage, instant.time)
@@ -251,7 +253,7 @@ def _remove_dead_savepoints(store: TimelineStore, timeline: Timeline, clock: Clo
 
 
 def _keeps_plan(store: TimelineStore, instant: Instant, claim: claims.Claim | None, *, is_wanted: bool) -> bool:
-    """Tell whether the plan stays on the timeline when a dead run of it is undone.
+    """Tell whether an instant's plan stays on the timeline when a dead writer's run of the plan is undone.
 
     The plan of a compaction always stays, because names of log files may contain its instant.
     """
@@ -269,7 +271,7 @@ def _has_plan(store: TimelineStore, instant: Instant) -> bool:
 
 
 def _delete_stage(store: TimelineStore, claim: claims.Claim | None) -> None:
-    """Remove the stage folder of a dead write. Call it before the claim is removed: it contains the folder's name."""
+    """Remove the stage folder of a dead write. Call it before the claim, which has the folder's name, is removed."""
     if claim is not None and claim.write_id is not None:
         store.storage.delete_folder(stage_folder(claim.write_id))
 
@@ -279,11 +281,12 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
     if claim is not None:
         return not claims.is_alive(store, instant, claim, clock)
     if instant.action is Action.COMPACTION:
-        return False  # Neither a plan nor another program's run of it conflicts with other writes.
+        return False  # Another program's compaction, planned or running, does not conflict with other writes.
     if instant.action in REPLACE_ACTIONS and instant.state is State.REQUESTED:
         return False  # A planned clustering that has not started is not a failed write.
     if instant.action is Action.DELTA_COMMIT and store.layout.has_completion_times:
-        # A live one does not stop us: its log files will belong to the slices that exist when it completes.
+        # If this deltacommit is alive, it does not stop us: its log files will belong to the slices that exist when
+        # the deltacommit completes.
         return not claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS)
     _refuse_if_alive(store, instant, clock)
     return True
@@ -320,7 +323,8 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
 
 def _make_requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, ...]:
     """Return the rollback requests that undo an instant."""
-    is_delta = victim.action is Action.DELTA_COMMIT  # Log files with a compaction's time are other commits'.
+    # Log files whose names contain a compaction's time were written by other commits, so they stay.
+    is_delta = victim.action is Action.DELTA_COMMIT
     deletes = (
         RollbackRequest(partition, files_to_delete=tuple(f"{store.storage.location}/{path}" for path in paths))
         for partition, paths in _list_files_of(store, victim.time, logs=is_delta).items()
@@ -337,12 +341,14 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
     Hudi: ``rollbackInflightClustering``. If the run has completed, only its leftovers are removed. The claim is removed
     last, so that the next writer undoes the run again after a crash. If the lock does not exclude other processes,
     another process may undo the same run meanwhile, and run the plan again. So the inflight file is removed first,
-    without which the dead run cannot publish, and only files that were listed while its claim existed are deleted.
+    because the dead run cannot publish without it. Then only files that were listed while the run's claim existed are
+    deleted.
     """
     storage, time = store.storage, instant.time
     claim = claims.read_claim(storage, time)
     if claim is None or read_note(storage, time) is not None:
-        # Without a claim, another writer has undone the run. With a note, its completed file may still appear.
+        # If there is no claim, another writer has undone the run already. If there is a commit note, the run's
+        # completed file may still appear, so the run must not be undone.
         return
     runs = _is_pending(store, time)
     if runs:
@@ -365,7 +371,8 @@ def _is_pending(store: TimelineStore, instant_time: str) -> bool:
 def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str) -> bool:
     """Tell whether a pending or completed rollback on the timeline undoes this instant."""
     for rollback in timeline.of_action(Action.ROLLBACK):
-        if rollback.time > instant_time:  # Only old rollbacks have no plan, and they ran before this write.
+        # An older rollback cannot undo this instant, and it may have no plan, so do not read its plan.
+        if rollback.time > instant_time:
             plan = store.read_rollback_plan(rollback)
             if plan is not None and plan.instant_time == instant_time:
                 return True
@@ -375,8 +382,8 @@ def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str)
 def _delete_late_files(store: TimelineStore, victim: Instant) -> None:
     """Delete files that a writer wrote after it was rolled back.
 
-    No rollback plan names these files. Once the victim is older than all instants on the active timeline, readers
-    would treat its files as those of an archived commit.
+    The plan of the rollback does not name these files. If they stayed, readers would treat them as files of an archived
+    commit, once the rolled-back instant is older than all instants on the active timeline.
     """
     for request in _make_requests(store, victim):
         _carry_out(store, request, victim.time, victim.time)
@@ -450,7 +457,7 @@ def _carry_out(store: TimelineStore, request: RollbackRequest, victim: str, roll
 
 
 def _join_by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackPartition, ...]:
-    """Join the results to one per partition, as the completed file of the rollback stores them."""
+    """Join the results of rollback requests to one result per partition, for the rollback's completed file."""
     found: dict[str, RollbackPartition] = {}
     for part in done:
         known = found.setdefault(part.partition_path, RollbackPartition(part.partition_path))
@@ -464,9 +471,9 @@ def _join_by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackParti
 
 
 def _delete(store: TimelineStore, request: RollbackRequest) -> tuple[str, ...]:
-    """Delete the files of a request and return their bare names.
+    """Delete the files that a rollback request names, and return their bare names.
 
-    Only the partition and the bare names are used: the plan may come from another machine and is not trusted.
+    Only the partition and the bare names in the request are used: it may come from another machine and is not trusted.
     """
     names = [name.rpartition("/")[2] for name in request.files_to_delete]
     for name in names:

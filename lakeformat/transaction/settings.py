@@ -23,10 +23,11 @@ class FileIndexSettings:
     """Settings of the file index.
 
     Attributes:
-        columns: columns whose statistics the index stores; None for the table's first ``columns_limit`` leaf columns.
+        columns: columns whose column statistics the index stores; None for the first ``columns_limit`` leaf columns.
         columns_limit: maximum number of leaf columns if ``columns`` is None.
-        partition_fields: columns whose statistics are stored in any case.
-        commits, shard_files: arguments of `IndexWriter`.
+        partition_fields: columns whose column statistics are always stored.
+        commits: number of commits after which a new snapshot of the index is written.
+        shard_files: maximum number of files in one shard of the index.
     """
 
     columns: tuple[str, ...] | None
@@ -36,7 +37,7 @@ class FileIndexSettings:
     shard_files: int
 
     def list_indexed_columns(self, schema: pa.Schema) -> tuple[str, ...]:
-        """Return the paths of the columns whose statistics the file index stores, including the partition columns."""
+        """Return the paths of the columns with column statistics in the file index, including the partition columns."""
         wanted = indexed_columns(schema, self.columns, self.columns_limit)
         return tuple(dict.fromkeys((*wanted, *self.partition_columns(schema))))
 

@@ -172,7 +172,7 @@ class Transaction:
         Call it before the file groups are rewritten.
 
         Args:
-            profile: the workload profile, whose statistics name the touched file groups.
+            profile: the workload profile; its write stats name the touched file groups.
             snapshot: the table's snapshot when the write started.
             overwritten: partitions whose file groups are replaced.
             is_certain: False if the write may turn out to change nothing in the file groups of the profile.
@@ -210,7 +210,7 @@ class Transaction:
             ours: instant time of this writer's own clustering, which is not checked.
 
         Raises:
-            WriteConflictError: a pending clustering is; the message says what to do.
+            WriteConflictError: a pending clustering is going to rewrite one of them; the message says what to do.
         """
         planned = {group: time for group, time in self.store.read_clustering_groups(timeline).items() if time != ours}
         check_plans(touched, planned, partial(advise_on_plan, self.store))

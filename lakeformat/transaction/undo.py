@@ -4,9 +4,10 @@ Call these functions under the table's lock. The plan is stored on the timeline 
 completed file of a commit is deleted first; after that no reader sees the commit's rows. Then its data files are
 deleted, then its other files on the timeline.
 
-If its process dies, a rollback is given up if the completed file of its commit still exists; if not, the next writer
-finishes it. A restore is given up if it is only requested. Once it is inflight, our readers see the table as it will be
-after the restore (`TimelineStore.load`), and the next writer finishes it.
+If the process of a rollback dies, the next writer gives up the rollback if the completed file of its commit still
+exists; otherwise it finishes the rollback. After the process of a restore died, the next writer gives up the restore if
+it is only requested. Once a restore is inflight, our readers see the table as it will be after the restore
+(`TimelineStore.load`), and the next writer finishes it.
 Sources: Hudi's ``CopyOnWriteRollbackActionExecutor`` and ``BaseRestoreActionExecutor``.
 """
 
@@ -89,7 +90,7 @@ def files_to_undo(
 
 
 def list_remaining_logs(store: TimelineStore, timeline: Timeline, undone: frozenset[str]) -> frozenset[str]:
-    """Return the paths of the log files in the metadata of all commits except those ``undone``."""
+    """Return the paths of the log files in the metadata of all commits whose times are not in ``undone``."""
     return frozenset(
         stat.path
         for commit in timeline.commits
@@ -110,7 +111,7 @@ class CommitUndo:
     # --- a rollback -----------------------------------------------------------------------------------
 
     def begin(self, victim: Instant, files: Mapping[str, Sequence[str]]) -> Instant:
-        """Request the rollback of a commit on the timeline. It stores the plan; no file is deleted yet."""
+        """Create the requested file of a commit's rollback, which contains the plan. No file is deleted yet."""
         location = self.store.storage.location
         requests = tuple(
             RollbackRequest(partition, "", "", tuple(f"{location}/{join_path(partition, name)}" for name in names))
@@ -153,7 +154,7 @@ class CommitUndo:
         return metadata
 
     def give_up(self, rollback: Instant) -> None:
-        """Remove a rollback that has not deleted anything from the timeline, and release its claim."""
+        """Remove from the timeline a rollback that has not deleted any file, and release its claim."""
         self.store.erase(rollback)
         claims.release(self.store.storage, rollback.time)
 
@@ -175,7 +176,7 @@ class CommitUndo:
         return plan
 
     def _instants_at(self, time: str) -> tuple[Instant, ...]:
-        """Return the write actions with this instant time on the stored timeline: instants, and plans of services."""
+        """Return the stored write instants with this time, and the plans that completed as commits of this time."""
         timeline = self.store.load(as_stored=True)
         found = (*timeline.instants, *timeline.plans)
         return tuple(i for i in found if i.time == time and i.action in WRITE_ACTIONS)
@@ -183,7 +184,7 @@ class CommitUndo:
     def _delete(self, plan: RollbackPlan) -> dict[str, tuple[str, ...]]:
         """Delete the planned files in parallel. Return a mapping of partition path to the planned file names.
 
-        Only the partitions and the bare names of the plan are used: it may come from another machine.
+        Only the partitions and the bare names in the plan are used: the plan may come from another machine.
         """
         deleted: dict[str, tuple[str, ...]] = {}
         paths: list[str] = []

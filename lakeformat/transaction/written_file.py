@@ -22,8 +22,8 @@ class WrittenFile:
 
     Attributes:
         staged_path: current path of the file: in its partition, or in the stage folder if a task wrote it there.
-        facts: statistics for the file index; None if not known.
-        unmatched_lookups: number of rows that were looked up in the previous version and not found there.
+        facts: column statistics of the file, for the file index; None if not known.
+        unmatched_lookups: number of rows that were looked up in the group's previous base file and not found there.
         decoded_bytes: size of its rows in memory, in bytes; 0 if not known.
     """
 

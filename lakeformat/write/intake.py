@@ -91,7 +91,7 @@ _CHUNK_BYTES: Final = 4 << 20
 def prepare_input(
     storage: Storage, job: WriteJob, rows: pa.RecordBatchReader
 ) -> Iterator[tuple[Mapping[str, pa.Table], int]]:
-    """Yield a mapping of partition path to prepared rows, and the number of input rows.
+    """Prepare the whole input. Yield a mapping of partition path to prepared rows, and the number of input rows.
 
     The rows may only be used inside the ``with`` block, because they may lie in a mapped file.
 
@@ -135,7 +135,7 @@ def prepare_input(
 
 
 def _drain(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches and remove each from the list, so that its memory can be freed after use."""
+    """Yield the batches, and remove each batch from the list so that its memory can be freed after use."""
     batches.reverse()
     while batches:
         yield batches.pop()
@@ -258,10 +258,10 @@ def _match_stored_key(file: BaseFile, rows: pa.Table, settings: KeySettings, opt
 
 
 def with_bucket_index(storage: Storage, snapshot: Snapshot, options: Options) -> Options:
-    """Return the options; if the table was written with a bucket index, they select the bucket index.
+    """Return the options. If the table was written with a bucket index, make them select the bucket index.
 
-    A file whose name has no bucket number would make every later write with the bucket index fail. If the index is
-    AUTO and the stored keys determine the number of buckets, AUTO becomes BUCKET.
+    Without this, a write could add a file whose name has no bucket number, and every later write with the bucket index
+    would fail. If the index is AUTO and the stored keys determine the number of buckets, AUTO becomes BUCKET.
 
     Raises:
         InvalidOptionError: if the table has a bucket index, and the options name another index or another number of
@@ -283,7 +283,7 @@ def with_bucket_index(storage: Storage, snapshot: Snapshot, options: Options) ->
 
 
 def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:
-    """Return the key settings that match the keys in the table's files."""
+    """Return the key settings by which the record keys in the table's files were made."""
     if not snapshot.config.partition_fields:
         check_unpartitioned(snapshot, store.storage.location)
     keys = key_settings(snapshot.config, options)
@@ -299,7 +299,7 @@ def plan_job(
     *,
     overwrite: bool = False,
 ) -> WriteJob:
-    """Plan a write. Refuse a write that its schema or its settings do not allow, before rows are read.
+    """Plan a write. Before rows are read, refuse a write that the input's columns or the options do not allow.
 
     Args:
         snapshot: the table's present state.

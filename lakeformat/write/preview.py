@@ -39,7 +39,7 @@ class PlannedFile:
         partition_path: partition path of the file group.
         file_id: id of the file group that the write would merge into; None for a new one.
         size_bytes: the file group's present size; 0 for a new one.
-        updates: number of rows to look up in the file group, including false positives of the bloom filter.
+        updates: number of rows that the index locates in the file group, including false positives of its bloom filter.
         inserts: number of new rows.
         expected_bytes: size of the file group after the write, if updated rows keep their size.
     """
@@ -83,12 +83,12 @@ class WritePlan(OneLine):
 
     @property
     def bytes(self) -> int:
-        """Return the expected total size, in bytes, of the files that the write would make."""
+        """Return the expected total size, in bytes, of the files that the write would create."""
         return sum(file.expected_bytes for file in self.files)
 
     @property
     def tagging(self) -> Mapping[str, Any]:
-        """Return the counts of the tag step: keys, files, and the candidates left by each stage of the index lookup."""
+        """Return the counts of the key lookup: keys, files, and the candidates that each stage of the lookup leaves."""
         return next(step for step in self.steps if step["step"] == "tag")
 
     def __str__(self) -> str:
@@ -144,7 +144,7 @@ def _line(file: PlannedFile) -> str:
 
 
 def plan_write(context: TableContext, snapshot: Snapshot, options: Options, rows: pa.RecordBatchReader) -> WritePlan:
-    """Plan a write of these rows: run steps 1, 2, 4 and 5 of `lakeformat.write`, which write nothing.
+    """Preview a write: plan it, prepare the rows, look up their keys and assign them to files. Write nothing.
 
     Memory: the rows and their keys.
 

@@ -92,7 +92,8 @@ class WriteSession:
 
         def attempt() -> WriteResult:
             nonlocal is_first
-            # Only the first try may conflict with commits after ``known``. A retry starts from the newest commit.
+            # In the first try, commits that are not in ``known`` may be conflicts. A retry starts from the newest
+            # commit, so earlier commits are not.
             known_commits, is_first = known if is_first else None, False
             return self._run_staged_once(rows, input_rows, known_commits, planned_snapshot, plans)
 
@@ -173,7 +174,7 @@ class WriteSession:
         plans.append((plan, snapshot))
         return self.transaction.close(commit)
 
-    # --- handles --------------------------------------------------------------------------------------
+    # --- step 6: write files --------------------------------------------------------------------------
 
     def write_buckets(self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0) -> list[WrittenFile]:
         """Write every bucket of the plan to a file, with one thread per core."""
@@ -233,8 +234,8 @@ class WriteSession:
                 prepare_partition(self.storage, file.stat.partition_path, commit.time)
                 prepared.add(file.stat.partition_path)
             self._put_marker(commit.time, file.stat.path, merges=file.stat.prev_commit is not None)
-            # The name of a log file holds a version number that another writer may have used meanwhile. The name of a
-            # base file holds the instant, so it is unique.
+            # Do not replace a file of another writer. The name of a log file holds a version number that another writer
+            # may have used meanwhile. The name of a base file holds the instant, so it is unique.
             if file.stat.log_names and self.storage.info(file.stat.path) is not None:
                 raise WriteConflictError(f"another writer has appended {file.stat.path} meanwhile; run the write again")
             for path, _ in file.stat.cdc_stats:
@@ -252,7 +253,7 @@ class WriteSession:
         input_rows: int,
         locked_snapshot: Snapshot | None = None,
     ) -> WriteResult:
-        """Publish base files that are written already, together with files of the remaining rows.
+        """Write the remaining rows to files, and publish these together with base files that are already written.
 
         Call this under the lock. If it fails, the caller rolls back the commit. The stage folder is deleted in any
         case.
@@ -315,8 +316,8 @@ class WriteSession:
         Call this under the lock. If it fails, the caller rolls back the commit.
 
         Args:
-            overwritten: partition paths of this write's rows. If the operation overwrites partitions, their old files
-                are hidden.
+            overwritten: partition paths of this write's rows. If the operation overwrites partitions, the old files of
+                these partitions are hidden from readers.
         """
         with self.transaction.report.step("place") as counted:
             written = self.place_files(commit, written)
@@ -391,7 +392,7 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
 
 
 def find_closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping[str, str]:
-    """Return the partition paths that an overwrite must not write to, each mapped to the reason as a text.
+    """Return the partition paths that an overwrite must not write to, each with an error message that says why.
 
     The reason is a pending clustering, which will rewrite files of the partition. If the operation is not an
     overwrite, the mapping is empty.

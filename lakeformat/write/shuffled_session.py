@@ -56,9 +56,10 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 _SAMPLE_ROWS: Final = 16_384
 #: Target size of one write task, equal to that of a Spark scan task: bytes of base files plus 1 KB per row to write.
 TASK_BYTES: Final = 128 << 20
-#: Target size of one tag task: bytes of the file slices that it searches. It reads only their footers and keys.
+#: Target size of one task that looks up keys: bytes of the file slices that it searches. The target is large, because
+#: the task reads only the footers and keys of the files.
 _TAG_TASK_BYTES: Final = 512 << 20
-#: Maximum bytes of the file slices in one `TagUnit`. A larger partition is divided into several units.
+#: Maximum bytes of the file slices in one `TagUnit`, which is one key lookup. A larger partition gets several units.
 _UNIT_BYTES: Final = 1 << 30
 
 
@@ -68,7 +69,7 @@ class RouteTasks:
 
     Attributes:
         stage_tasks: all stage files; the position of a stage file is its number.
-        tag_files: for each stage file, the tag files that name the file slices in which its rows were found.
+        tag_files: for each stage file, the files in which the key lookup has recorded the file slices of its rows.
         plan: all buckets, and the rules by which rows are assigned to them.
         tasks: for each bucket, the number of the task that writes it.
         buckets: settings of the tasks that write buckets.
@@ -92,7 +93,7 @@ class TaskRunner(Protocol):
         """Return the minimum number of tasks to create, if there is enough work for them."""
 
     def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
-        """Run `tag_unit` for each unit. ``tasks`` holds the number of the task that runs each unit."""
+        """Run `tag_unit` for each unit, in the task whose number ``tasks`` has for it. Return a result per unit."""
 
     def write(self, work: RouteTasks) -> list[WrittenFile]:
         """Run `route_rows` for each stage file, shuffle the rows by bucket, and run `write_buckets` in each task."""
@@ -256,7 +257,7 @@ def _tag_files_by_stage(
 
 
 def find_bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> BucketPlaces | None:
-    """Return for each bucket the log file that tasks may write without a shuffle; None if they may write none.
+    """Return the log files to which tasks may append each bucket's rows without a shuffle; None if they may not.
 
     Raises:
         InvalidOptionError, UnsupportedTableError, CorruptTableError: if the table's files do not match the bucket
@@ -282,7 +283,7 @@ def publish_appended(
 
     Args:
         schema: the columns that the tasks wrote.
-        places: the `BucketPlaces` that the tasks used.
+        places: the log files that the driver gave the tasks for each bucket.
         input_rows: number of input rows.
 
     Raises:

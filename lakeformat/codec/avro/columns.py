@@ -1,8 +1,9 @@
 """Decoding of Avro records into Arrow columns, field by field for all records at once.
 
-The start of each record must be known. The decoder has an array with the current position in each record. It decodes
-one field of all records, moves all positions past the field, and continues with the next field. If a few records have
-very long lists, fastavro decodes record by record instead, which is then faster and returns the same result.
+The start of each record must be known. The decoder has an array with the current byte position in each record. It
+decodes one field of all records, moves all positions past the field, and continues with the next field. If a few
+records have very long lists, fastavro decodes record by record instead, which is then faster and returns the same
+result.
 
 No input is trusted. `AvroBytes` raises ``IndexError`` for a position past the end and ``ValueError`` for an impossible
 length. Its results are never larger than the input plus a fixed number of bytes per position.
@@ -36,7 +37,7 @@ _ONES: Final = np.uint64(0x0101010101010101)
 _LOW_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
 #: The steps that remove the gaps between the 7-bit groups of a varint. Each step joins pairs of neighbouring groups, of
-#: 7, 14 and then 28 bits. It is (mask of the lower groups, mask of the upper groups, right shift of the upper groups).
+#: 7, 14 and then 28 bits. A step is (mask of lower groups, mask of upper groups, right shift of the upper groups).
 _JOINED: Final = tuple(
     (np.uint64(low), np.uint64(low << width), np.uint64(shift))
     for low, width, shift in (
@@ -48,7 +49,7 @@ _JOINED: Final = tuple(
 
 
 class AvroBytes:
-    """Encoded bytes, with methods that decode the values at an array of positions. No position may be negative."""
+    """Avro data, with methods that decode the values at an array of byte positions, which must not be negative."""
 
     def __init__(self, data: npt.NDArray[np.uint8]) -> None:
         if len(data) > _MOST_BYTES:
@@ -58,11 +59,11 @@ class AvroBytes:
         padded = data if len(data) >= _WORD else np.concatenate([data, np.zeros(_WORD - len(data), np.uint8)])
         self._buffer: Final = pa.py_buffer(data)
         self._last = len(padded) - _WORD
-        #: Entry ``i`` is the number whose little-endian bytes are those at ``i`` to ``i + 7``.
+        #: Entry ``i`` is the little-endian number in the 8 bytes from byte ``i`` of the data on.
         self._words: Any = np.ndarray(self._last + 1, "<u8", padded, strides=(1,))
 
     def bytes_at(self, pos: Ints) -> npt.NDArray[np.uint8]:
-        """Return the byte at each position."""
+        """Return the value of the byte at each position."""
         return self._data[pos]
 
     def varints(self, pos: Ints) -> tuple[Ints, Ints]:
@@ -96,7 +97,7 @@ class AvroBytes:
         raise ValueError("a number takes more than 64 bits")
 
     def lengths(self, pos: Ints) -> tuple[Ints, Ints]:
-        """Decode a text's length at each position; return the lengths and the positions where the texts start.
+        """Decode the length of a string or bytes value at each position; return the lengths and where the values start.
 
         Raises:
             ValueError: A length is negative or runs past the end, or all lengths together exceed the data.
@@ -107,10 +108,10 @@ class AvroBytes:
         return lengths, pos
 
     def texts(self, pos: Ints, lengths: Ints) -> pa.Array:
-        """Return a copy of the texts at the positions ``pos`` with the lengths ``lengths``, as a ``binary`` array.
+        """Return a ``binary`` array with copies of the values that start at ``pos`` and have ``lengths`` bytes.
 
-        So that Arrow copies all of them at once, the data is viewed as an array in which every second value is a text;
-        the other values are the bytes between the texts.
+        Arrow copies all values at once: the data is viewed as an array in which every second entry is such a value, and
+        the other entries are the bytes between the values.
         """
         offsets = np.empty(2 * len(pos), np.int32)
         offsets[0::2], offsets[1::2] = pos, pos + lengths
@@ -134,7 +135,10 @@ class AvroBytes:
         return rows
 
     def right_aligned(self, pos: Ints, lengths: Ints, size: int) -> npt.NDArray[np.uint8]:
-        """Read big-endian numbers of 1 to ``size`` bytes. Return a matrix of them, sign-extended to ``size`` bytes."""
+        """Read at each position a signed big-endian number of 1 to ``size`` bytes; ``lengths`` are their sizes.
+
+        Return a matrix with one number in each row, sign-extended to ``size`` bytes.
+        """
         if (lengths < 1).any() or (lengths > size).any():
             raise ValueError("a decimal has no digits, or more than its type")
         at = (pos + lengths)[:, None] + np.arange(-size, 0)
@@ -213,7 +217,7 @@ def _plain_schema(avro_type: AvroType, ids: Iterator[int]) -> Any:
 
 
 def _plain_branch(avro_type: AvroType, ids: Iterator[int]) -> Any:
-    """Return the schema that `_plain_schema` returns, but without the union with null around the type."""
+    """Return the result of `_plain_schema` without the union with null: only the schema of the type itself."""
     match avro_type.kind:
         case "record":
             children = zip(avro_type.names, avro_type.children, strict=True)
@@ -275,16 +279,17 @@ def _lists(avro_type: AvroType, values: list[Any], children: pa.Array) -> pa.Arr
 #: The result of decoding a type in all records: the values (None if they are not wanted), and the positions after them.
 Step: TypeAlias = "tuple[pa.Array | None, Ints]"
 
-#: Number of rounds over the items of lists after which `_FEW_ITEMS` is checked.
+#: Lists are decoded in rounds, each of which decodes one item of every list that has so many. After this number of
+#: rounds, the decoder checks whether decoding record by record would be faster.
 _MANY_ROUNDS: Final = 1000
-#: If a round decodes fewer items on average, decoding record by record is faster.
+#: If a round decodes fewer list items than this on average, decoding record by record is faster.
 _FEW_ITEMS: Final = 32
 
 
 def decode_columns(
     data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, record: AvroType, wanted: Collection[str] | None = None
 ) -> pa.Table:
-    """Decode columns of the records in ``data``.
+    """Decode columns of the records in ``data``. Return a table with one row per record.
 
     Args:
         data: Bytes that contain the records.
@@ -325,7 +330,7 @@ class _Lockstep:
                 fields.append(field)
         if not np.array_equal(pos, ends):
             raise ValueError("the records are not as long as they say")
-        if not arrays:  # A table made of no columns would lose its number of rows.
+        if not arrays:  # Arrow loses the number of rows if a table is built without columns.
             return pa.table({"": pa.nulls(len(starts))}).select([])
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
@@ -348,7 +353,7 @@ class _Lockstep:
         return values.take(pa.array(np.cumsum(present) - 1, mask=~present)), pos
 
     def _values(self, avro_type: AvroType, pos: Ints, want: bool) -> Step:
-        """Decode a value of a type without its union at each position, so that no value is null."""
+        """Decode a value at each position. No value is null: the branches of a union with null are decoded already."""
         match avro_type.kind:
             case "int" | "long":
                 values, pos = self._data.varints(pos)
@@ -375,7 +380,7 @@ class _Lockstep:
     def _text(self, avro_type: AvroType, pos: Ints, lengths: Ints) -> pa.Array:
         if pa.types.is_decimal(avro_type.arrow):
             return _decimals(self._data.right_aligned(pos, lengths, 16), avro_type.arrow)
-        return self._data.texts(pos, lengths).cast(avro_type.arrow)  # A cast to string checks the UTF-8.
+        return self._data.texts(pos, lengths).cast(avro_type.arrow)  # A cast to string refuses invalid UTF-8.
 
     def _fixed(self, avro_type: AvroType, pos: Ints) -> pa.Array:
         raw = self._data.matrix(pos, avro_type.size)
@@ -402,9 +407,10 @@ class _Lockstep:
         return pa.StructArray.from_arrays(arrays, fields=list(avro_type.arrow)), pos
 
     def _collection(self, avro_type: AvroType, pos: Ints, want: bool) -> Step:
-        """Decode arrays or maps. Round ``n`` decodes the ``n``-th item of a block in all rows that have so many items.
+        """Decode an array or map at each position. It is encoded as blocks of items, of which the last block is empty.
 
-        An encoded array or map is a sequence of blocks of items, of which the last is empty.
+        The blocks are decoded in rounds: round ``n`` decodes the ``n``-th item of the current block in all rows whose
+        block has at least ``n`` items.
         """
         pos = pos.copy()
         rounds = _Rounds(len(pos))
@@ -434,9 +440,10 @@ class _Lockstep:
         return (self._data.texts(pos, lengths).cast(pa.string()) if want else None), pos + lengths
 
     def _counts(self, pos: Ints) -> tuple[Ints, Ints]:
-        """Decode the headers of the next blocks; return their numbers of items and the positions of the items.
+        """Decode a block header at each position; return the numbers of items and the positions after the headers.
 
-        If the number is negative, the header also has the size of the block in bytes, which is skipped.
+        If the stored number is negative, its absolute value is the number of items, and the header also has the size of
+        the block in bytes, which is skipped.
         """
         counts, pos = self._data.varints(pos)
         sized = counts < 0
@@ -447,7 +454,7 @@ class _Lockstep:
 
 
 class _Rounds:
-    """A buffer of the items of lists or maps. They are added in rounds: first items of all rows, then second items."""
+    """A buffer of the items of lists or maps, added in rounds: the first items of all rows, then the second items."""
 
     def __init__(self, rows: int) -> None:
         self._counts = np.zeros(rows, np.int64)

@@ -5,7 +5,7 @@ The module also has functions that build schemas.
 The reader must not crash or run out of memory for any input bytes. fastavro decodes only the record. This module itself
 reads the container around the record and decompresses it, with a limit on the size. It also copies the writer's schema
 for fastavro (`_WriterSchema`), and refuses types whose values can be much larger than their bytes: a record inside
-itself, an array of items without bytes, or a chain of references.
+itself, an array of items that take zero bytes, or a chain of references.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _unpack(packed: bytes, codec: str) -> bytes:
             if not inflater.eof:
                 raise ValueError(f"its block is cut off, or unpacks to over {MAX_BYTES} bytes")
             return plain
-        case "snappy":  # The last 4 bytes are the CRC-32 of the decompressed bytes.
+        case "snappy":  # A CRC-32 of the decompressed bytes follows the snappy data.
             size = _snappy_size(packed)
             if size > MAX_BYTES:
                 raise ValueError(f"its block unpacks to {size} bytes, over the limit of {MAX_BYTES}")
@@ -305,15 +305,15 @@ def optional_field(name: str, avro: Any) -> dict[str, Any]:
 
 
 def list_field(name: str, items: Any) -> dict[str, Any]:
-    """Return a record field that is a list, by default empty."""
+    """Return a record field that is an array of ``items``, by default empty."""
     return {"name": name, "type": {"type": "array", "items": items, "default": []}, "default": []}
 
 
 def map_schema(values: Any) -> dict[str, Any]:
-    """Return the schema of a map from text to ``values``."""
+    """Return the schema of a map with string keys, whose values have the schema ``values``."""
     return {"type": "map", "values": values, "avro.java.string": "String"}
 
 
 def array_schema(items: Any) -> dict[str, Any]:
-    """Return the schema of a list of ``items``."""
+    """Return the schema of an array whose items have the schema ``items``."""
     return {"type": "array", "items": items}

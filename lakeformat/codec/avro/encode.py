@@ -30,13 +30,15 @@ _INTEGERS: Final = frozenset({"int", "long"})
 
 
 class AvroEncoder:
-    """An encoder of columns by Avro type. It stores named types, because a later type may be only a name."""
+    """An encoder of columns by Avro type. It stores named types, since later types may refer to them by name only."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
     def encode(self, column: pa.Array, avro: Any) -> pa.Array:
-        """Return a binary column with the encoding of each value. It is null for a null whose type is not a union.
+        """Return a binary column with the encoding of each value.
+
+        A null is encoded if the Avro type is a union with null. Otherwise the result has a null in its place.
 
         Args:
             column: Values of the Arrow type that belongs to the Avro type.
@@ -74,13 +76,13 @@ class AvroEncoder:
 
 
 def join_bytes(*parts: pa.Array | bytes) -> pa.Array:
-    """Concatenate the parts row by row. A part of type ``bytes`` is repeated in all rows. Null if a part is null."""
+    """Concatenate binary columns row by row. A ``bytes`` part is added to every row. A row with a null part is null."""
     plain = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*plain, pa.scalar(b"", pa.binary()))
 
 
 def prefix_length(texts: pa.Array) -> pa.Array:
-    """Return each text as Avro stores it: its length in bytes, encoded as a long, and then its bytes."""
+    """Return each string or bytes value as Avro stores it: its length in bytes, encoded as a long, then its bytes."""
     return join_bytes(encode_integers(pc.binary_length(texts)), texts.cast(pa.binary()))
 
 
@@ -137,7 +139,7 @@ def _blocks(lists: pa.Array, values: pa.Array) -> pa.Array:
         lists: The lists or maps, of which only the offsets are used.
         values: The encoded items of all lists.
     """
-    values = values.fill_null(b"")  # Unused items, below null lists, may be null.
+    values = values.fill_null(b"")  # Only items of null lists can be null, and these are not used.
     starts = np.asarray(lists.offsets)
     ends = _ends(values)[starts]
     grouped = pa.Array.from_buffers(pa.binary(), len(lists), [None, pa.py_buffer(ends), _data(values)])

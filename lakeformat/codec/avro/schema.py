@@ -103,7 +103,7 @@ def from_avro(text: str, *, name: str) -> pa.Schema:
         if not isinstance(tree, dict) or tree.get("type") != "record":
             raise CorruptTableError(f"the Avro schema in {name} is not a record; restore the file")
         root = _Parser(name).type_of(tree, ROOT)
-    except RecursionError:  # The JSON is nested about a thousand levels deep.
+    except RecursionError:  # Python cannot parse JSON of about a thousand nested levels.
         raise UnsupportedTableError(f"the schema in {name} is nested too deeply; flatten the table") from None
     except ValueError as error:
         raise CorruptTableError(f"the Avro schema in {name} is not JSON: {error}; restore the file") from None
@@ -159,14 +159,14 @@ def _type_to_avro(data_type: pa.DataType, place: Place) -> Any:
     if primitive := _TO_PRIMITIVE.get(data_type):
         return primitive
     if pa.types.is_timestamp(data_type) and data_type.tz is not None:
-        data_type = pa.timestamp(data_type.unit, "UTC")  # Avro stores no name of a zone.
+        data_type = pa.timestamp(data_type.unit, "UTC")  # Avro has one type for all zones.
     if logical := _TO_LOGICAL.get(data_type):
         return {"type": logical[0], "logicalType": logical[1]}
     fixed = {"type": "fixed", "name": "fixed", "namespace": f"{place.namespace}.{place.path[-1]}"}
     if pa.types.is_fixed_size_binary(data_type):
         return {**fixed, "size": data_type.byte_width}
     if pa.types.is_decimal128(data_type) and 0 <= data_type.scale <= data_type.precision:
-        size = ((10**data_type.precision - 1).bit_length() + 8) // 8  # With one bit for the sign.
+        size = ((10**data_type.precision - 1).bit_length() + 8) // 8  # Bytes for the digits and a sign bit.
         decimal = {"logicalType": "decimal", "precision": data_type.precision, "scale": data_type.scale}
         return {**fixed, "size": size, **decimal}
     if pa.types.is_struct(data_type):
@@ -250,7 +250,7 @@ class _Parser:
 
     def _reference(self, name: str, place: Place) -> pa.DataType:
         known = self._named.get(_qualify(name, place.namespace)) or self._named.get(name)
-        if known is None:  # The name is unknown, or that of the record being parsed, which contains itself.
+        if known is None:  # The name is unknown, or names the record being parsed (a recursive type).
             raise self._unsupported(name, place)
         self._count(known[1], place)
         return known[0]
@@ -266,7 +266,10 @@ class _Parser:
         raise self._corrupt(place, f"has a named type without a name: {_brief(avro)}")
 
     def _count(self, nodes: int, place: Place) -> None:
-        """Add to the number of types. Raise an error at the limit: references can make a short schema a huge one."""
+        """Add ``nodes`` to the number of types in the schema. Raise an error above the limit.
+
+        The limit is needed because references can make a short schema a huge one.
+        """
         self._nodes += nodes
         if place.depth > MAX_NESTING or self._nodes > _MAX_NODES:
             limits = f"{MAX_NESTING} levels or {_MAX_NODES} types"

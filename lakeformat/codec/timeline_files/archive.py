@@ -59,7 +59,8 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.timeline")
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
-_COMPLETED: Final = frozenset({None, "COMPLETED"})  # Releases without states archived only completed instants.
+#: The states of a completed instant. None is included: releases that stored no state archived only completed instants.
+_COMPLETED: Final = frozenset({None, "COMPLETED"})
 
 _ENTRY_FIELDS: Final = (
     optional_field("commitTime", TEXT),
@@ -104,7 +105,8 @@ class ArchivedEntry:
     """A completed instant of the archive.
 
     Attributes:
-        record: The fields of its ``HoodieArchivedMetaEntry``, with commit metadata only if ``with_commits`` was set.
+        record: The fields of its ``HoodieArchivedMetaEntry``. They include commit metadata only if `read_archive` was
+            called with ``with_commits``.
         source: Path of the file and position of the block, for messages.
     """
 
@@ -123,7 +125,7 @@ def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Itera
     """Read the completed instants of one archive file, in the file's order.
 
     An incomplete block is skipped with a warning. If a crash of the writer left it, its instants are still on the
-    active timeline. But damage to the file looks the same, and then instants are missing. Memory: one block.
+    active timeline. But damage to the file looks the same, and then the result lacks instants. Memory: one block.
 
     Args:
         source: A seekable ``pyarrow.NativeFile``.

@@ -104,8 +104,8 @@ class CleanPlan:
 
     Attributes:
         policy: Name of Hudi's cleaning policy, such as ``KEEP_LATEST_COMMITS``.
-        earliest: Instant time and action of the oldest commit whose files all stay; None for the policy that keeps file
-            versions.
+        earliest: Instant time and action of the oldest commit whose files all stay; None for the policy
+            ``KEEP_LATEST_FILE_VERSIONS``.
         last_completed: Time of the newest completed commit at the time of planning.
         files: Maps each partition path to the bare names of the files to delete.
         partitions: Paths of the partitions whose folders are deleted.
@@ -135,8 +135,8 @@ class CleanMetadata:
     """The contents of ``<instant>.clean``.
 
     Attributes:
-        earliest_commit_to_retain: The earliest instant at which the table can still be read; "" for the policy that
-            keeps file versions.
+        earliest_commit_to_retain: The earliest instant at which the table can still be read; "" for the policy
+            ``KEEP_LATEST_FILE_VERSIONS``.
         last_completed: Time of the newest completed commit at the time of planning; "" in files of old releases.
     """
 

@@ -48,8 +48,8 @@ __all__ = [
 #: Maximum size in bytes of a timeline file that is parsed. Files of Hudi are far smaller.
 MAX_BYTES: Final = 64 << 20
 
-#: Advice in errors. A user who deletes a damaged completed file loses rows: the commit is then pending, and the next
-#: write rolls it back.
+#: Advice in errors about a damaged completed file. If the user deletes the file, the commit becomes pending, and the
+#: next write rolls it back, so that its rows are lost.
 _RESTORE_ADVICE: Final = "restore it from a copy, and do not delete it: its commit would be undone, rows and all"
 _NULL_COMMIT: Final = "null"
 _NOTHING_MERGED: Final = LogsMerged(0, 0, 0, 0)
@@ -144,7 +144,7 @@ def decode_commit_json(data: bytes, *, name: str) -> CommitMetadata:
 
 
 def parse_commit(document: Mapping[str, Any], *, name: str) -> CommitMetadata:
-    """Parse the fields of ``HoodieCommitMetadata`` or ``HoodieReplaceCommitMetadata``. Invert `commit_document`.
+    """Parse fields of ``HoodieCommitMetadata`` or ``HoodieReplaceCommitMetadata``: the inverse of `commit_document`.
 
     Raises:
         CorruptTableError: A field is missing or has a wrong type; the message names the file.
@@ -212,9 +212,9 @@ _STAT: Final[Mapping[str, Any]] = {
     "tempPath": TEXT,
     "numUpdates": "long",
 }
-#: Fields of a write stat that Hudi writes only to Avro, with their values. The third such field is ``prevBaseFile``.
+#: Fields of a write stat that Hudi writes to Avro and not to JSON, with their constant values.
 _BEYOND_JSON: Final = {"totalLogReadTimeMs": 0, "numUpdates": 0}
-#: The fields of a write stat that `WriteStat` has. Files of older releases may lack some of them.
+#: The stored fields of a write stat that are decoded to `WriteStat`. Files of older releases may lack some of them.
 _READ: Final = (
     *("fileId", "path", "prevCommit", "numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "partitionPath"),
     *("numInserts", "fileSizeInBytes", "baseFile", "logFiles", "cdcStats"),
@@ -225,7 +225,7 @@ def _metadata(name: str, stat_fields: tuple[str, ...], *more: Mapping[str, Any])
     stat = nested_record_schema("HoodieWriteStat", *(optional_field(field, _STAT[field]) for field in stat_fields))
     extra = (
         map_schema(TEXT) if more else {**map_schema(TEXT), "default": None}
-    )  # Hudi's two schemas differ in this default.
+    )  # In Hudi's schemas only HoodieCommitMetadata has this default.
     return file_schema(
         name,
         optional_field("partitionToWriteStats", map_schema(array_schema(stat))),

@@ -76,7 +76,7 @@ _PLAN_2: Final = file_schema("HoodieCompactionPlan", *_FIELDS, optional_field("m
 #: Version of plans that store bare file names and not absolute paths
 #: (Hudi: ``CompactionUtils.LATEST_COMPACTION_METADATA_VERSION``).
 _NAMES_VERSION: Final = 2
-#: Key of ``extraMetadata`` that stores `CompactionPlan.is_auto`.
+#: Key of ``extraMetadata`` that marks the plan of an automatic compaction.
 _AUTO: Final = "lakeformat.compact.auto"
 
 

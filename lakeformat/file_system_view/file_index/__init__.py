@@ -1,1 +1,1 @@
-"""The file index: stored statistics of every live file. Hudi's own files do not refer to it."""
+"""The file index: the stored column statistics of every live file. Hudi's own files do not refer to it."""

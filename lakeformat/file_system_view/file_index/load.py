@@ -39,7 +39,8 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = ["find_deltas", "load_index_changes", "load_snapshot", "rolled_back_times"]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
-#: Names of the actions whose instants never complete after a rollback. Compactions and clusterings may run again.
+#: Names of the actions whose instants never complete after a rollback. Compactions and clusterings are not among them:
+#: after a rollback their plan may run again and complete.
 _UNDONE_FOR_GOOD: Final = frozenset({Action.COMMIT.value, Action.DELTA_COMMIT.value})
 
 
@@ -72,7 +73,7 @@ def load_snapshot(
     config.check_readable(store.storage.location)
     try:
         return _load(store, config, as_of, hidden_times, needed_times, use_index, timeline)
-    except (FileNotFoundError, CorruptTableError) as error:  # A restore may have deleted the file: read again.
+    except (FileNotFoundError, CorruptTableError) as error:  # Archiving or a restore may have removed it: load again.
         if timeline is not None:
             raise
         _LOG.info("%s: archived, moved or undone while the timeline was read; reading the timeline again", error)
@@ -93,7 +94,8 @@ def _load(
     whole = loaded.with_pending(hidden_times)
     if as_of is not None:
         check_instant_available(store, whole, as_of)
-    ends_in_past = needed_times is not None and bool(hidden_times)  # Use no index: only a listing shows cleaned files.
+    # If the state that is read lies in the past, its files may be cleaned. Only a listing shows this.
+    ends_in_past = needed_times is not None and bool(hidden_times)
     use_index = use_index and config.table_type is TableType.COPY_ON_WRITE and not ends_in_past
     found = _load_indexed(store, config, whole, as_of) if use_index else None
     return found or list_snapshot(
@@ -111,7 +113,7 @@ def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as
         return None
     timeline = whole if as_of is None else whole.as_of(as_of)
     if timeline.commits and LATEST_SCHEMA in store.read_commit(timeline.commits[-1]).extra:
-        return None  # The index keeps bounds by column name, but such a table identifies its columns by ids.
+        return None  # With schema on read, column ids identify columns, but the index stores bounds by column name.
     chosen = _choose_manifest(store, entries, whole, as_of)
     if chosen is None:
         return None
@@ -170,7 +172,10 @@ def _may_be_cleaned(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
 def _choose_manifest(
     store: TimelineStore, entries: Sequence[FileInfo], whole: Timeline, as_of: str | None
 ) -> tuple[IndexManifest, tuple[Instant, ...]] | None:
-    """Return the newest manifest that can be brought up to date and the commits that it lacks; None if none can."""
+    """Return the newest usable index manifest, and the commits that must be replayed to bring it up to date.
+
+    Return None if no manifest can be brought up to date.
+    """
     names = [(entry, name) for entry in entries if (name := IndexName.parse(entry.name)) is not None]
     manifests = [(name.instant_time, entry.modified_ms, entry.path) for entry, name in names if name.kind == "manifest"]
     for instant_time, _, path in sorted(manifests, reverse=True):
@@ -192,9 +197,9 @@ def _has_shards(manifest: IndexManifest, entries: Sequence[FileInfo]) -> bool:
 
 
 def rolled_back_times(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
-    """Return the times of the commits that completed rollbacks on the timeline have undone for good.
+    """Return the times of the commits that were rolled back and can never complete, from the timeline's rollbacks.
 
-    Clusterings and compactions are not among them: their plan may run again after a rollback.
+    Clusterings and compactions are not among these commits: their plan may run again after a rollback.
     """
     found = set()
     for rollback in timeline.of_action(Action.ROLLBACK):
@@ -222,7 +227,7 @@ def load_index_changes(
     deltas: Mapping[str, Sequence[str]],
     schema: pa.Schema,
 ) -> IndexChanges | None:
-    """Return the file changes of the missing commits: from a delta file, or from the metadata of a commit without one.
+    """Return the file changes of the commits to replay: from their delta files or, if there are none, their metadata.
 
     Args:
         timeline: the timeline up to the wanted instant.

@@ -56,9 +56,9 @@ def cover_timeline(timeline: Timeline) -> CoveredTimeline:
 def find_missing_commits(
     covered: CoveredTimeline, whole: Timeline, as_of: str | None, rolled_back: Callable[[], frozenset[str]]
 ) -> tuple[Instant, ...] | None:
-    """Return the commits up to an instant that the index snapshot does not cover, oldest first.
+    """Return the commits that must be replayed to bring an index snapshot up to date with an instant, oldest first.
 
-    Return None if the snapshot cannot be brought up to date with that instant.
+    Return None if the index snapshot cannot be brought up to date.
 
     Args:
         whole: all active instants, with `Timeline.archive` loaded.
@@ -78,11 +78,11 @@ def find_missing_commits(
 
 
 def files_of_commit(metadata: CommitMetadata, measure: Callable[[str], int | None]) -> list[BaseFile] | None:
-    """Return the base files that a commit wrote; None if its statistics do not name them, or a file is missing.
+    """Return the base files that a commit wrote; None if its write stats do not name them, or a file is missing.
 
     Args:
         measure: returns the size in bytes of the file at a path, or None if the file is missing. It is called if the
-            commit does not give the size.
+            write stats do not give the size.
 
     Raises:
         CorruptTableError: a path leads out of the table.

@@ -51,8 +51,8 @@ class ShardPart:
     """One shard with the changes that fall into its range of file groups.
 
     Attributes:
-        path: path of the shard's file; "" if there is none and all files are changes.
-        at: row of the shard in the manifest; -1 if there is none.
+        path: path of the shard's file; "" if the manifest has no shard, so that later commits wrote all files.
+        at: row of the shard in the manifest; -1 if the manifest has no shard.
         added: the files that later commits wrote, as a table.
         hidden: keys (`group_key`) of the file groups that later commits replaced.
     """
@@ -181,7 +181,7 @@ class IndexedFiles:
         return tuple(sorted(found))
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
-        """Return the base files of one partition, by file id."""
+        """Return the base files of one partition, sorted by file id."""
         return self._try_index(
             lambda own: own._read_files_of(partition_path), lambda other: other.of_partition(partition_path)
         )
@@ -197,7 +197,7 @@ class IndexedFiles:
         return [table.filter(pc.equal(table.column("partition_path"), partition_path)) for table in tables]
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
-        """Return the bounds of a column, an entry per file in the order of `of_partition`; None if not known."""
+        """Return the bounds of a column in a partition, an entry per file as in `of_partition`; None if not known."""
 
         def ask(own: IndexedFiles) -> ColumnBounds | None:
             tables = own._read_tables_of(partition_path, (column,))

@@ -75,7 +75,8 @@ _FORMAT: Final = 1
 _FACTS: Final = b"lakeformat.index"
 _NAME: Final = re.compile(r"(delta|manifest|shard)-(?:(\d{14}|\d{17})-)?([0-9a-f]{32})\.parquet")
 _CACHED_BYTES: Final = 256 << 20
-#: Bytes that an Arrow column takes in addition to its values. For small files, these are most of the memory.
+#: Memory in bytes that the cache counts for a column in addition to its values. For small files, this overhead of Arrow
+#: is larger than the values.
 _COLUMN_BYTES: Final = 2048
 
 
@@ -292,7 +293,7 @@ def _open_shard(storage: Storage, path: str) -> pq.ParquetFile | None:
 
 LOW, HIGH, NULLS, NANS = "min/", "max/", "nulls/", "nans/"
 KINDS: Final = (LOW, HIGH, NULLS, NANS)
-#: Separates partition path and file id, which cannot contain it.
+#: Separator in the key of a file group (`group_key`). Partition paths and file ids cannot contain it.
 _SEPARATOR: Final = "\x00"
 
 
@@ -304,7 +305,7 @@ def bounds_schema(table: pa.Schema) -> pa.Schema:
 def file_table(
     files: Sequence[tuple[BaseFile, FileStats | None]], columns: Sequence[str], schema: pa.Schema
 ) -> pa.Table:
-    """Return a table of files with their known statistics, sorted by partition path and file id.
+    """Return a table of files with their known column statistics, sorted by partition path and file id.
 
     Args:
         columns: paths of the indexed columns.
@@ -340,7 +341,7 @@ def with_bounds(table: pa.Table, bounds: Mapping[str, ColumnBounds]) -> pa.Table
 
 
 def indexed_paths(names: Iterable[str]) -> list[str]:
-    """Return the column paths for which a stored table with these column names has bounds."""
+    """Return the paths of the columns that have bounds in an index file with these column names."""
     return [name.removeprefix(NULLS) for name in names if name.startswith(NULLS)]
 
 
@@ -472,7 +473,7 @@ def fold_bounds(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBou
         ends = pc.min_max(of.minimum)["min"], pc.min_max(of.maximum)["max"]
         if pc.any(unknown).as_py():
             ends = pa.scalar(None, of.minimum.type), pa.scalar(None, of.minimum.type)
-        # Repeat the Arrow scalar: a Python value cannot hold some dates and timestamps.
+        # Build the array from the Arrow scalar, because Python's types cannot hold all dates and timestamps.
         low, high = (pa.repeat(end, 1) for end in ends)
         nans = None if of.nan_count is None else _sum(of.nan_count)
         found[path] = ColumnBounds(low, high, _sum(of.null_count), nans)

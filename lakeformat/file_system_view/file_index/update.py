@@ -4,8 +4,9 @@ The upkeep runs after the commit is visible and must never fail a write. Errors 
 new snapshot. Memory: one list of the files of the changed shards; for the first snapshot of a table without an index,
 one list of all its files.
 
-Readers do not use an index snapshot after the archive has changed. So when lakeformat archives commits, it also writes
-the index snapshot again (`carry_over`): the archiving process knows that no commit was missed.
+Readers do not use an index snapshot that is older than the last change of the archive, because commits may have been
+archived unseen. So when lakeformat archives commits, it also writes the index snapshot again (`carry_over`). It is safe
+there, because the process knows which commits it archived.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ __all__ = ["IndexWriter", "carry_over", "find_provable_manifest", "write_manifes
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
 
-#: If more files than this have no statistics, their footers are not read.
+#: Maximum number of files without column statistics whose footers are read. If there are more, none is read.
 _FOOTERS: Final = 256
-#: Time for which an old snapshot is kept after the next one was written, because running readers may use it.
+#: Time for which an index snapshot is kept after the next one was written, because running readers may use it.
 _GRACE_MS: Final = 3600 * 1000
-#: Maximum number of old snapshots that are kept.
+#: Maximum number of old index snapshots that are kept.
 _MOST_KEPT: Final = 8
 
 
@@ -117,10 +118,10 @@ class IndexWriter:
         The caller must not let an error of this method fail the write, because the commit is visible.
 
         Args:
-            base: the snapshot that the write read, from before the commit.
-            instant: the commit.
-            files: the files that it wrote, each with its statistics if they are known.
-            replaced: the file groups that it hides.
+            base: the table's snapshot from which the write started, without the commit.
+            instant: instant of the commit.
+            files: base files that the commit wrote, each with its column statistics; None if they are not known.
+            replaced: file groups that the commit replaced.
         """
         table = file_table(files, self.columns, bounds_schema(self.schema))
         live = base.live
@@ -131,7 +132,7 @@ class IndexWriter:
                 return
         try:
             self._write_snapshot(base, instant, table, replaced)
-        except Exception as error:  # Readers may still use an older snapshot with the deltas.
+        except Exception as error:  # Write a delta instead: readers can use it with an older snapshot.
             _LOG.warning("no new snapshot of the file index of %s could be made: %s", self._storage.location, error)
             self._write_delta(instant, table, replaced)
 
@@ -152,7 +153,7 @@ class IndexWriter:
         if not base.timeline.commits:
             missing = timeline.commits if timeline.commits == (instant,) else None
         if missing is None or instant not in missing:
-            return  # Another process undid commits meanwhile, so `base` cannot be brought up to date.
+            return  # A rollback, restore or archiving prevents bringing `base` up to date, so there is no new snapshot.
         others = [other for other in missing if other != instant]
         known = base.timeline.commit_times
         changes = load_index_changes(self.store, timeline, known, others, find_deltas(entries), self.schema)
@@ -188,7 +189,7 @@ class IndexWriter:
         return write_manifest(self._storage, shards, cover_timeline(timeline))
 
     def _fill_statistics(self, files: pa.Table, schema: pa.Schema) -> pa.Table:
-        """Add statistics from the footers of the files that have none, unless these are more than `_FOOTERS`."""
+        """Add column statistics from the footers of files without any, unless more than `_FOOTERS` files have none."""
         unknown = pc.is_null(files.column("rows"))
         count = pc.sum(unknown).as_py() or 0
         if not 0 < count <= _FOOTERS:
@@ -217,7 +218,7 @@ class IndexWriter:
             _LOG.warning("the file index has no statistics of %s: its footer cannot be read: %s", file.path, error)
             return None
 
-    # --- cleaning -------------------------------------------------------------------------------------
+    # --- removal of unneeded index files --------------------------------------------------------------
 
     def _clean(self, entries: Sequence[FileInfo], newest_manifest: str) -> None:
         """Remove the files of the index that no reader needs.
@@ -254,7 +255,7 @@ class IndexWriter:
                 covered.append(manifest.covered.commits)
 
         def is_unneeded(time: str) -> bool:
-            """Tell whether no kept snapshot needs the delta of a commit.
+            """Tell whether no index snapshot that is still in use needs the delta file of the commit at `time`.
 
             A snapshot does not need the delta if it covers the commit, or if all commits that it covers are newer.
             """
@@ -303,10 +304,10 @@ def _as_lists(groups: frozenset[FileGroupId]) -> dict[str, list[str]]:
 
 
 def find_provable_manifest(store: TimelineStore, before: Timeline) -> IndexManifest | None:
-    """Return the newest index snapshot that `before` proves complete; None if there is none or reading fails.
+    """Return the newest index snapshot that can be brought up to date; None if there is none or if reading fails.
 
     Args:
-        before: the timeline before the archiving, with `Timeline.archive` loaded.
+        before: the timeline before commits are archived, with `Timeline.archive` loaded.
     """
     try:
         entries = [(IndexName.parse(entry.name), entry) for entry in store.storage.list(FOLDER)]
@@ -330,9 +331,9 @@ def carry_over(
 ) -> bool:
     """Write a snapshot of the index again without the commits that have been archived. Return whether it was written.
 
-    Call it under the lock under which the snapshot was proved and the commits were archived. If the snapshot does not
-    cover all archived commits and at least one other commit, nothing is written, and the next write makes the index
-    again. Storage errors are logged, not raised.
+    Call this function under the same lock as `find_provable_manifest` and the archiving of the commits. If the snapshot
+    does not cover all archived commits and at least one other commit, nothing is written, and the next write creates
+    the index again. Storage errors are logged, not raised.
     """
     gone = frozenset(instant.time for instant in archived if instant.action in COMMIT_ACTIONS)
     if manifest is None or not gone < manifest.covered.commits:

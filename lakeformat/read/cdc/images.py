@@ -1,8 +1,8 @@
 """Change data: rows before and after each commit, found by joining the file slices before and after by record key.
 
 A row was written by a commit if the row has the commit's time. If the slice before the commit has the row's key, the
-row is an update, else an insert. A row of the slice before that the slice after does not have was deleted. If a version
-that a commit wrote loses the merge and only fills fields of the winner (partial updates), this is not a change.
+row is an update, else an insert. A row of the slice before that the slice after does not have was deleted. If a partial
+update loses the merge and only fills fields of the stored row, the row keeps its commit time: no change is reported.
 
 The order of the changes is one in which a replica can apply them. File groups are read one after the other, so the
 insert of a key may come before the delete of its old row in another group. `order_images` puts the deletes of a commit
@@ -162,7 +162,10 @@ def _take_rows(images: pa.Table, rows: Ints) -> Iterator[pa.RecordBatch]:
 
 
 def _find_pairs(images: pa.Table, deletes: Ints, inserts: Ints) -> tuple[Ints, Ints]:
-    """Return the row numbers of deletes and inserts with the same key, in pairs, of the same partition if possible."""
+    """Pair deletes and inserts of the same key, first within a partition.
+
+    Return two arrays of equal length: the row numbers of the paired deletes, and those of their inserts.
+    """
     if not len(deletes) or not len(inserts):
         return deletes[:0], inserts[:0]
     keys = _number_texts(images.column(KEY))
@@ -177,12 +180,12 @@ def _find_pairs(images: pa.Table, deletes: Ints, inserts: Ints) -> tuple[Ints, I
 
 
 def _number_texts(texts: pa.ChunkedArray) -> Ints:
-    """Return a number for each text, from 0 on; equal texts get equal numbers."""
+    """Return an integer code for each string, from 0 on; equal strings get equal codes."""
     found = key_codes(pc.fill_null(texts, ""))
     return np.arange(len(texts)) if found is None else found.astype(np.int64)
 
 
-#: Name of the column of record keys in Hudi's files of change data.
+#: Name of the record key column in Hudi's CDC log files.
 _LOGGED_KEY: Final = "record_key"
 _ALL: Final = Always(True)
 _META: Final = pa.schema([(name, pa.string()) for name in META_COLUMNS])
@@ -285,7 +288,8 @@ def read_changes(
     met = {
         id(change) for some in find_shared_key_sets(changes) for change in some
     }  # Compare by identity, because comparing by value is slow for many changes.
-    # If a file group was replaced and no other group may insert its keys, all its changes are deletes.
+    # If a file group was replaced, and no other file group may insert its keys, all its changes are deletes. They come
+    # first, and are never kept in memory.
     gone = [
         change for change in changes if change.after is None and not change.change_data_logs and id(change) not in met
     ]
@@ -315,11 +319,11 @@ def _keyed_schema(columns: pa.Schema) -> pa.Schema:
 def _group_images(
     storage: Storage, change: GroupChange, table: pa.Schema, columns: pa.Schema, *, by_slices: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of one commit in one file group. Deletes come first, except if change data is read.
+    """Yield the changes of one commit in one file group. Deletes come first, except if Hudi's CDC log files are read.
 
     Args:
-        by_slices: whether to read the slices rather than Hudi's change data, if all files of the slices exist. Change
-            data may lack record keys.
+        by_slices: whether to compare the file slices rather than read the CDC log files, which may lack record keys. If
+            a file of the slices is missing, the CDC log files are read all the same.
     """
     rows, shaped = _SliceRows(storage, table, columns), _ImageBuilder(change, columns)
     use_log = change.change_data_logs and not set(columns.names).intersection(META_COLUMNS)
@@ -354,7 +358,10 @@ def _group_images(
 def _read_change_data(
     storage: Storage, rows: _SliceRows, shaped: _ImageBuilder, change: GroupChange
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the changes from the commit's change data. Read the rows after from the slice if it lacks them."""
+    """Yield the changes in the CDC log files of a commit.
+
+    If the CDC log files have no column ``after``, the rows after the commit are read from the file slice.
+    """
     for log in change.change_data_logs:
         for batch in read_change_data(storage, log):
             ops = batch.column("op")
@@ -376,10 +383,10 @@ def _read_change_data(
 def _compare_by_counts(
     rows: _SliceRows, change: GroupChange, before: Part, after: Part
 ) -> tuple[pa.Table, pa.Table] | None:
-    """Return the old and the new versions of the rows that the commit wrote; None if it may have deleted rows.
+    """Return the rows that a commit wrote, before and after it; None if the commit may have deleted rows.
 
-    Return None also if a slice has log files. Without log files, the footers give the row counts: if the count grew by
-    exactly the inserted rows, no row was deleted.
+    The row counts in the footers decide: if the count grew by exactly the number of inserted rows, the commit deleted
+    no row. If a slice has log files, or a key has several rows, the result is None too.
     """
     if not isinstance(before, FilePart) or not isinstance(after, FilePart):
         return None
@@ -396,10 +403,10 @@ def _compare_by_counts(
 
 
 def _compare_versions(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Return the keys of rows that are new or have another version, and the keys of rows that do not exist any more.
+    """Return the keys of rows that are new or have changed, and the keys of rows that do not exist any more.
 
-    A row whose version differs need not have the commit's time: if the commit deletes a row, an older version of the
-    key may appear again.
+    A row has changed if its commit time differs or is that of the commit. The commit time may also become older: if the
+    commit deletes a row, an older record of the same key may appear again.
     """
     if _has_repeated_keys(_record_keys(old)) or _has_repeated_keys(_record_keys(new)):
         return _compare_repeated_keys(instant_time, old, new)
@@ -412,7 +419,10 @@ def _compare_versions(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[
 
 
 def _compare_repeated_keys(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Return the result of `_compare_versions` for repeated keys: a key has changed if one of its rows has changed."""
+    """Compare as `_compare_versions` does if several rows have the same key.
+
+    A key has changed if one of its rows has changed. A key does not exist any more if it has no row left.
+    """
     before, after = _record_keys(old), _record_keys(new)
     was, now = pair_keys(before, after)
     times = (of.column(COMMIT_TIME).combine_chunks() for of in (old, new))
@@ -470,7 +480,7 @@ class _SliceRows:
         return pa.Table.from_batches(found, schema)
 
     def to_rows(self, images: pa.ChunkedArray) -> pa.Table:
-        """Convert struct values of Hudi's change data to rows; a null becomes a row of nulls."""
+        """Convert the struct values in Hudi's CDC log files to rows; a null becomes a row of nulls."""
         chunks = [
             pa.RecordBatch.from_arrays(each.flatten(), schema=pa.schema(list(each.type))) for each in images.chunks
         ]
@@ -499,7 +509,7 @@ class _SliceRows:
 
     @property
     def with_times(self) -> pa.Schema:
-        """Return the columns to read if commit times are compared: those of the changes and the commit time."""
+        """Return the schema of the changed rows, with the commit time column added if it is not among the columns."""
         has_time = COMMIT_TIME in self._schema.names
         return self._schema if has_time else self._schema.append(pa.field(COMMIT_TIME, pa.string()))
 
@@ -547,7 +557,7 @@ class _ImageBuilder:
 
     def _batch(self, op: str, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> pa.RecordBatch:
         rows = before if after is None else after
-        assert rows is not None  # noqa: S101  Callers pass at least one of the two.
+        assert rows is not None  # noqa: S101  Callers pass ``before``, ``after`` or both.
         count, keys = rows.num_rows, rows.column(RECORD_KEY)
         columns = [keys, *(pa.repeat(text, count) for text in (self._partition, op, self._time))]
         return pa.record_batch(

@@ -1,9 +1,9 @@
-"""Conversion of columns to JSON text, the form in which Hudi's change data queries return rows.
+"""Conversion of columns to JSON strings, the form in which Hudi's CDC queries return rows.
 
 Numbers, texts and nested values have their usual forms. Dates are days and timestamps are microseconds since 1970. NaN
-and infinite floats are texts. Bytes are in base64. Decimals are numbers; Hudi's own queries lose the decimals of base
-files and write those of change data as bytes. Fields that are null are written. Only bytes and control characters
-need a loop over rows.
+and infinite floats are strings. Binary values are in base64. Decimals are JSON numbers. (Hudi's own queries return no
+decimals from base files, and return those of CDC log files as bytes.) Null fields are written as ``null``. Only binary
+values and control characters need a Python loop over rows.
 """
 
 from __future__ import annotations

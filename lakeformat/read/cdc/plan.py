@@ -32,7 +32,8 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["ChangePlan", "GroupChange", "find_shared_key_sets", "plan_changes"]
 
-#: Logging modes whose change data contains rows. The third mode, OP_KEY_ONLY, stores nothing that the slices lack.
+#: Modes of ``hoodie.table.cdc.supplemental.logging.mode`` whose CDC log files contain rows. In the third mode,
+#: OP_KEY_ONLY, CDC log files hold only keys and operations, so the file slices are read instead.
 LOGGED_MODES: Final = frozenset({ChangeLogging.DATA_BEFORE_AFTER, ChangeLogging.DATA_BEFORE})
 _MOST_BUCKETS: Final = 100_000
 #: Operations that only rewrite existing rows.
@@ -48,15 +49,15 @@ class GroupChange:
         partition_path: partition of the file group.
         before: the slice before the commit; None if there was none.
         after: the slice after the commit; None if the commit replaced the group, or a file of the slice is missing.
-        inserts_only: whether the commit's statistics say that it only added rows.
-        change_data_logs: files of change data with the rows before, or with the rows before and after (`LOGGED_MODES`).
-        missing_message: error message if a file does not exist any more, else "". If there is a message, only the
-            change data can be read.
+        inserts_only: whether the commit's write stats say that it wrote only base files and only added rows.
+        change_data_logs: Hudi's CDC log files if they contain the changed rows (`LOGGED_MODES`), else ().
+        missing_message: error message if a file of the slices does not exist any more, else "". If there is a message,
+            only the CDC log files can be read.
         appended_logs: the log files that the commit wrote, if it wrote only log files, else (). Only rows of the keys
             in these log files may have changed.
-        may_delete: False if the commit's statistics say that it deleted no row.
-        may_insert: False if the commit's statistics say that it added no row.
-        bucket: bucket number of the file group; None if its file id does not start with one.
+        may_delete: False if the commit's write stats say that it deleted no row.
+        may_insert: False if the commit's write stats say that it added no row.
+        bucket: bucket number of the file group; None if its file id does not start with a bucket number.
     """
 
     instant_time: str
@@ -108,7 +109,7 @@ class ChangePlan:
 
     @property
     def table(self) -> pa.Schema:
-        """Return the table's present columns; no columns if they are not known."""
+        """Return the table's present columns; an empty schema if they are not known."""
         return pa.schema([]) if self.schema is None else self.schema
 
     def by_commit(self) -> Iterator[tuple[GroupChange, ...]]:
@@ -117,10 +118,13 @@ class ChangePlan:
             yield tuple(changes)
 
     def pack(self, most_bytes: int) -> list[tuple[tuple[GroupChange, ...], ...]]:
-        """Cut the changes, in order, into portions of up to `most_bytes`, each with at least one item.
+        """Group the changes, in order, into portions of about equal size, for tasks that read them in parallel.
 
-        An item is the change of one file group. If a commit may delete a key in one group and insert it into another,
-        the changes of these groups are one item, because they are read together.
+        Return for each portion its items. An item is the change of one file group. If a commit may delete a key in one
+        file group and insert it into another, the changes of these file groups are one item: they are read together.
+
+        Args:
+            most_bytes: maximum size of the slices of a portion. Only a single item may be larger.
         """
         portions: list[list[tuple[GroupChange, ...]]] = []
         size = 0
@@ -136,9 +140,10 @@ class ChangePlan:
 
 
 def find_shared_key_sets(changes: Sequence[GroupChange]) -> list[tuple[GroupChange, ...]]:
-    """Return the sets of a commit's changes in which one file group may delete a key that another one inserts.
+    """Return the sets of a commit's changes in which a key may be deleted from one file group and added to another.
 
-    Any two file groups may have the same key, except different buckets of one partition.
+    Any two file groups may have the same key, except different buckets of one partition. Changes that are in no set
+    can be read alone.
     """
     concerned = [change for change in changes if change.may_delete or change.may_insert]
     partitions = {change.partition_path for change in concerned}
@@ -154,7 +159,7 @@ def _may_share_key(changes: Sequence[GroupChange]) -> bool:
 
 
 def _group_items(commit: Sequence[GroupChange]) -> Iterator[tuple[GroupChange, ...]]:
-    """Yield each set of changes that must be read together, then each other change of the commit alone."""
+    """Yield the sets of changes that must be read together, then the remaining changes of the commit one by one."""
     together = find_shared_key_sets(commit)
     yield from together
     read = {id(change) for key_set in together for change in key_set}
@@ -192,7 +197,7 @@ def plan_changes(
 
     try:
         return _plan(context, config, load_timeline(), bounds)
-    except FileNotFoundError:  # An instant was archived meanwhile: read again.
+    except FileNotFoundError:  # An instant was archived meanwhile, so plan again with the present timeline.
         return _plan(context, config, load_timeline(), bounds)
 
 
@@ -291,11 +296,12 @@ class _RangeSlices:
                 raise self._gone_error(missing, instant)
             inserts_only = all(stat.is_base and not stat.num_updates and not stat.num_deletes for stat in written)
             if self._config.change_logging is ChangeLogging.DATA_BEFORE and not missing:
-                logged = ()  # This mode finds rows after by key, which fails for repeated keys; use the slices.
+                logged = ()  # Without rows after, a row must be found by key, which is not unique: use the slices.
             message = str(self._gone_error(missing, instant)) if missing else ""
             new = after.part(group) if all(stat.path in self._paths for stat in written) else None
             old, appended = before.part(group), self._find_appended_logs(group, written)
-            # Writers of bucket tables do not look up keys, so their counts are not used: any logged row may be new.
+            # Writers of bucket tables do not look up keys, so their insert counts are not used: any row in a log file
+            # may be new.
             bucket = _find_bucket(group.file_id)
             counts_inserts = bool(old) and not (appended and bucket is not None)
             yield GroupChange(
@@ -313,7 +319,7 @@ class _RangeSlices:
             )
 
     def _slices(self, groups: Sequence[FileGroupId], hidden: frozenset[str]) -> _SlicesAt:
-        """Return the slices of the file groups as if some commits had not happened."""
+        """Return the newest slices of the file groups, without the files of the commits at the ``hidden`` times."""
         timeline = self._whole.with_pending(hidden)
         bases = [base for group in groups for base in self._bases.get(group, ())]
         logs = [log for group in groups for log in self._logs.get(group, ())]
@@ -325,7 +331,7 @@ class _RangeSlices:
         return _SlicesAt(snapshot, {each.group: each for each in slices})
 
     def _find_change_data(self, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
-        """Return the files of change data of a file group if they contain the rows of all its changes; else ()."""
+        """Return the CDC log files that a commit wrote for a file group; () unless they contain all changed rows."""
         config = self._config
         if config.change_logging not in LOGGED_MODES or config.drops_partition_columns or self._version_session:
             return ()
@@ -344,7 +350,7 @@ class _RangeSlices:
         return found if len(found) == len(paths) else ()
 
     def _find_missing(self, stats: Sequence[WriteStat], before: FileSlice | None) -> str:
-        """Return the first file or file version that the statistics name but that does not exist; "" if all exist."""
+        """Describe the first file that the write stats name but that does not exist any more; "" if all files exist."""
         for stat in stats:
             others = [name for name in (stat.base_name, *stat.log_names) if name and not name.endswith(".cdc")]
             for path in (stat.path, *(join_path(stat.partition_path, name) for name in others)):
@@ -364,7 +370,7 @@ class _RangeSlices:
 
 @dataclass(frozen=True)
 class _SlicesAt:
-    """The file slices at a point of the timeline, and the snapshot whose rules they are read by."""
+    """The file slices at a point of the timeline, and the snapshot whose schema and merge rules apply to them."""
 
     snapshot: Snapshot
     slices: Mapping[FileGroupId, FileSlice]
@@ -379,13 +385,16 @@ class _SlicesAt:
 
 
 def _find_bucket(file_id: str) -> int | None:
-    """Return the bucket number in a file id, else None. The limit rules out random ids that begin with eight digits."""
+    """Return the bucket number at the start of a file id; None if there is none.
+
+    A number from `_MOST_BUCKETS` on is not a bucket number, but the start of a random file id.
+    """
     found = bucket_of(file_id)
     return found if found is not None and found < _MOST_BUCKETS else None
 
 
 def _touched_groups(metadata: CommitMetadata) -> tuple[FileGroupId, ...]:
-    """Return the file groups that a commit wrote or replaced, including those with only change data."""
+    """Return the file groups that a commit wrote or replaced, including those for which it wrote only CDC log files."""
     written = {FileGroupId(stat.partition_path, stat.file_id) for stat in metadata.all_stats()}
     hidden = {FileGroupId(path, id_) for path, ids in metadata.replaced.items() for id_ in ids}
     return tuple(sorted(written | hidden))

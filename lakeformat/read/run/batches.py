@@ -28,8 +28,8 @@ __all__ = ["BATCH_ROWS", "read_split"]
 
 #: Maximum number of rows of a batch.
 BATCH_ROWS = 65_536
-#: Maximum size of a joined batch, in bytes. Small batches are joined, because each batch has a fixed cost for its
-#: consumer, a millisecond in Spark.
+#: Maximum size in bytes up to which small batches are joined into one. They are joined because each batch costs its
+#: consumer a fixed time, a millisecond in Spark.
 _BATCH_BYTES = 16 << 20
 #: Maximum decoded size of a batch in bytes. Only a single row may take more.
 _MOST_BYTES = 32 << 20

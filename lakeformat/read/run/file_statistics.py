@@ -21,7 +21,7 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["NO_FOLDERS", "FileStatistics", "FolderValues", "file_statistics", "find_folder_values", "may_be_zero"]
 
-#: If more files than this have no bounds in the index, their footers are not read.
+#: Maximum number of files without bounds in the file index whose footers are read. If there are more, none is read.
 _MOST_FOOTERS: Final = 1024
 
 
@@ -65,7 +65,7 @@ NO_FOLDERS: Final = FolderValues(pa.table({}), {})
 def file_statistics(
     snapshot: Snapshot, kept: Collection[str], columns: Mapping[str, pa.DataType], predicate: Predicate | None = None
 ) -> FileStatistics:
-    """Return the statistics of some files from the file index.
+    """Return the column statistics of some files from the file index.
 
     Memory: some 150 bytes per file, and the requested bounds.
 
@@ -115,7 +115,7 @@ def _paths(files: pa.Table) -> pa.Array:
 
 
 def _bounds(found: ColumnBounds | None, of: pa.DataType, flags: pa.BooleanArray) -> ColumnBounds:
-    """Return the bounds of the flagged files. If the bounds have another type than requested, return unknown bounds."""
+    """Return the bounds of the files whose flag is set; unknown bounds if they are missing or have another type."""
     if found is None or not found.minimum.type.equals(of):
         count = pc.sum(flags, min_count=0).as_py()
         return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), pa.nulls(count, pa.int64()))
@@ -126,7 +126,7 @@ def _bounds(found: ColumnBounds | None, of: pa.DataType, flags: pa.BooleanArray)
 def find_folder_values(
     storage: Storage, statistics: FileStatistics, columns: Sequence[str], schema: pa.Schema
 ) -> FolderValues:
-    """Find the folders in whose files some columns have one value. Statistics decide; folder names are not trusted.
+    """Find the folders in whose files some columns have one value, by column statistics. Folder names are not trusted.
 
     If a global index does not move rows, a row may be in the folder of another value. If folders are made from dates, a
     folder name may stand for several values. Footers are read for files without statistics in the index, if these are

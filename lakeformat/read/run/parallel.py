@@ -69,17 +69,19 @@ def read_in_order(
     size_of: Callable[[T], int] = lambda _: 0,
     early: Generator[T, None, None] | None = None,
 ) -> Iterator[T]:
-    """Yield all values of the first stream, then all of the second, and so on.
+    """Compute the values of several streams in parallel threads, and yield them in order, one stream after the other.
 
     Each step in a thread computes one value and ends, so no thread waits for the consumer. If the caller stops early or
     its process ends, no thread remains. If the caller closes this iterator, the streams are closed.
 
-    Memory: the values that wait for the caller, one value per thread that is being computed, and the values of the
-    early stream. No step begins while ``held`` values wait, or while the waiting values take more than ``held_bytes``;
-    only the stream whose values are returned next may still begin one.
+    Memory: the values that wait for the caller, one value per thread that is being computed, and the first value of
+    ``early``.
 
     Args:
         threads: maximum number of streams that are read in parallel.
+        held: maximum number of values that wait for the caller or are being computed. At the limit, only the stream
+            whose values are returned next may begin another one.
+        held_bytes: size of the waiting values, in bytes. Above this size, the same holds as at the limit of ``held``.
         size_of: returns the size of a value in bytes.
         early: one of ``streams``, whose first value takes long to compute. Its first step begins before all others.
 
@@ -120,7 +122,7 @@ def _begin_steps(active: deque[_Stream[T]], pool: ThreadPoolExecutor, held: int,
     if sum(sum(stream.sizes) for stream in active) > held_bytes:
         room = 0
     for stream in active:
-        # The first stream may exceed the limit, because the values of all other streams are returned after its values.
+        # The first stream may exceed the limit: the caller waits for its values, and takes all other values later.
         if not stream.ended and stream.step is None and (room > 0 or (stream is active[0] and not stream.ready)):
             stream.step = pool.submit(next, stream.values, _END)
             room -= 1
@@ -214,7 +216,7 @@ def _find_heaviest(plan: ReadPlan) -> SlicePart | None:
 def _show_progress(
     rows: Generator[pa.RecordBatch, None, None], piece: Split, shown: Progress, seen: set[str]
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the rows and show the progress. The bytes and files of the piece are added after its last row."""
+    """Yield the rows of a split and show the progress: rows after each batch, bytes and files after the last row."""
     with closing(rows):
         for batch in rows:
             yield batch
@@ -233,10 +235,10 @@ def _is_small(part: FilePart) -> bool:
 
 
 def _cut_pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[tuple[Split, Footers]]:
-    """Cut the split into pieces of about `_PIECE_BYTES`. Yield each with the footers that were read to cut it.
+    """Cut a split into smaller splits of about `_PIECE_BYTES`. Yield each with the footers that were read to cut it.
 
     Args:
-        alone: a part that becomes a separate piece; None for no such part.
+        alone: a part of the split that becomes a separate smaller split; None for no such part.
     """
     footers: dict[str, pq.FileMetaData] = {}
     parts: list[Part] = []

@@ -54,7 +54,7 @@ def nan_free_columns(bounds: Mapping[str, ColumnBounds], files: npt.NDArray[np.i
     flags = [(path, of.nan_free[files]) for path, of in bounds.items() if pa.types.is_floating(of.minimum.type)]
     if not flags:
         return [()] * len(files)
-    known: dict[tuple[bool, ...], tuple[str, ...]] = {}  # Share tuples: most files have equal flags.
+    known: dict[tuple[bool, ...], tuple[str, ...]] = {}  # Files with equal flags share one tuple, which saves memory.
     found = []
     for row in zip(*(column.tolist() for _, column in flags), strict=True):
         if row not in known:
@@ -72,7 +72,7 @@ _MOST_FOOTERS: Final = 1024
 _FOOTERS_AT_A_TIME: Final = 256
 #: Minimum bytes to read per split when splits are made smaller to reach the requested number of splits.
 _SMALL_SPLIT_BYTES: Final = 4 << 20
-#: Minimum for the estimated share of a file's bytes that a read of few columns costs.
+#: Lower limit of the estimated share of a file's bytes that the read columns take.
 _LEAST_SHARE: Final = 1 / 64
 
 
@@ -142,8 +142,8 @@ def plan_read(
     larger than a split, and for files that are not in the index if these are few. The tasks open the footers of all
     other files.
 
-    Memory: names, sizes and the filter's bounds of the files of the shards that may hold a match, some 150 bytes per
-    file; one object per chosen file.
+    Memory: some 150 bytes per file for names, sizes and the bounds of the filter's columns, for all files in those
+    shards of the file index that may hold a match; one object per chosen file.
 
     Args:
         split_bytes: bytes of the read columns in each split.
@@ -210,7 +210,7 @@ def _estimate_share(storage: Storage, sample: BaseFile, snapshot: Snapshot, quer
 
 @dataclass
 class _Candidates:
-    """The files that may contain a matching row, by names and the file index.
+    """The files that may contain a matching row, judged by partition paths, file names and the file index.
 
     Attributes:
         files: the base files without log files, as a table with `FILE_COLUMNS`.
@@ -276,7 +276,10 @@ def _find_candidates(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, 
 
 
 def _find_folder_proven(storage: Storage, snapshot: Snapshot, portion: Portion, doubted: Flags, merged: Flags) -> Flags:
-    """Return a flag for each doubted slice: whether all its rows are proven to have their folder's partition values."""
+    """Return a flag for each slice whose `doubted` flag is set: whether its rows provably match their folder.
+
+    A row matches its folder if it has the partition values in the folder's name.
+    """
     alone = file_objects(portion.files.filter(pa.array(doubted & ~merged)))
     pieces = {at: each for at, each in enumerate(portion.slices or ()) if each is not None and doubted[at]}
     for at, base in zip(np.flatnonzero(doubted & ~merged).tolist(), alone, strict=True):
@@ -292,7 +295,10 @@ def _prune_row_groups(
     *,
     filtered: bool,
 ) -> tuple[list[list[FilePart]], int, int]:
-    """Return for each file a part per row group that may match, and the numbers of row groups before and after.
+    """Prune the row groups of files by the statistics in their footers.
+
+    Return for each file one part per row group that may match, then the number of row groups before the pruning, and
+    the number after it.
 
     Args:
         files: each file, with a part that covers the whole file.
@@ -348,7 +354,10 @@ def _prune_slices(
     filtered: bool,
     exact: bool,
 ) -> _PrunedSlices:
-    """Return the slices that may match the filter. If there are more than `_MOST_FOOTERS`, return all unchecked."""
+    """Return the slices with log files that may match the filter.
+
+    If there are more than `_MOST_FOOTERS` slices, return all of them unchecked, unless ``exact`` is true.
+    """
     parts = [SlicePart(each, snapshot.merge_rules(each)) for each in slices]
     if not filtered or snapshot.schema is None or (len(slices) > _MOST_FOOTERS and not exact):
         return _PrunedSlices(parts)

@@ -33,8 +33,8 @@ class VerifiedSplit:
     """The portion of a table that one task reads and checks. Picklable.
 
     Attributes:
-        split: the portion without skipping.
-        kept: the parts of the same files that a read with skipping would read.
+        split: the files that the task reads, without data skipping.
+        kept: the parts of these files that a read with data skipping would read.
     """
 
     split: Split
@@ -44,7 +44,10 @@ class VerifiedSplit:
 def plan_verified(
     storage: Storage, snapshot: Snapshot, query: ReadQuery, *, split_bytes: int, at_least: int = 1
 ) -> tuple[VerifiedSplit, ...]:
-    """Plan splits of the whole table, each with the parts that skipping leaves. Arguments as in `plan_read`."""
+    """Plan splits of the whole table, each with the parts that a skipping read would read.
+
+    Arguments as in `plan_read`.
+    """
     whole = replace(query, skipping=False)
     everything = plan_read(storage, snapshot, whole, split_bytes=split_bytes, at_least=at_least)
     skipping = replace(query, skipping=True)
@@ -77,7 +80,7 @@ def read_verified_split(
         for batch in read_split(storage, Split((part,)), whole, table):
             held += batch.num_rows
             yield batch
-        if columns and held:  # Nothing to check: without columns, nothing is skipped.
+        if columns and held:  # A filter without columns skips no file, so there is nothing to check.
             kept = tuple(_intersect(part, other) for other in verified.kept if other.path == part.path)
             found = sum(batch.num_rows for batch in read_split(storage, Split(kept), narrow, table))
             if found != held:
@@ -100,7 +103,10 @@ def read_verified(
 
 
 def _intersect(part: Part, other: Part) -> Part:
-    """Return a part with the row groups that both parts of one file have; for a slice, return `other`."""
+    """Return the part of a file with the row groups that are in `part` and in `other`.
+
+    A file slice with log files is not cut by row groups: return `other` as it is.
+    """
     if isinstance(part, SlicePart) or isinstance(other, SlicePart):
         return other
     if part.row_groups is None or other.row_groups is None:

@@ -102,7 +102,7 @@ def _check_aggregate(part: Aggregate, column: str, schema: pa.Schema, cannot: st
 
 
 def evaluate(select: Select, rows: TableView) -> tuple[Any, ...]:
-    """Return the value of each aggregate over the rows that the query selects; None for one without values."""
+    """Return the value of each aggregate over the rows that the query selects; None if an aggregate has no values."""
     parts = [_RunningAggregate(part) for part in select.aggregates]
     if select.where == Always(True) and all(part.column is None for part in select.aggregates):
         return tuple(rows.count() for _ in parts)
@@ -114,7 +114,7 @@ def evaluate(select: Select, rows: TableView) -> tuple[Any, ...]:
 
 
 class _RunningAggregate:
-    """The running state of one aggregate."""
+    """The intermediate result of one aggregate, which is updated with each batch of rows."""
 
     def __init__(self, aggregate: Aggregate) -> None:
         self.aggregate = aggregate
@@ -157,7 +157,7 @@ def _length(values: pa.Array | None) -> int:
 
 
 def _exact_sum(values: pa.Array) -> Any:
-    """Return the sum. Add integers and decimals in wide decimals, so that they do not overflow."""
+    """Return the sum of the values. Convert integers and decimals to wider decimals first, so that no sum overflows."""
     kind = values.type
     if pa.types.is_integer(kind):
         return int(pc.sum(values.cast(pa.decimal128(38, 0))).as_py())
@@ -169,7 +169,7 @@ def _exact_sum(values: pa.Array) -> Any:
 def _least_or_greatest(running: _RunningAggregate, values: pa.Array) -> Any:
     found = pc.min_max(values)[running.aggregate.function].as_py()
     if pa.types.is_floating(values.type):
-        # In Spark, NaN is greater than all numbers; Arrow ignores it.
+        # In Spark, NaN is greater than all numbers. Arrow's `min_max` ignores NaN, so it is handled here.
         nans = int(pc.sum(pc.is_nan(values)).as_py())
         if nans and (running.aggregate.function == "max" or nans == len(values)):
             return math.nan

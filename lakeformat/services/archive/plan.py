@@ -73,7 +73,8 @@ def extend_for_cleaning(
     """Return limits under which the commits that cleaning keeps readable, and the commit before them, stay.
 
     Args:
-        earliest: the oldest commit that cleaning keeps readable; None if all stay readable.
+        earliest: the oldest commit that cleaning keeps readable. If None, all stay readable, and the limits change only
+            for a retention by number of commits.
     """
     readable = retention.count + 1 if retention.policy is Policy.COMMITS else 0
     if earliest is not None:
@@ -124,7 +125,7 @@ def _count_archivable(timeline: Timeline) -> int:
 
 
 def _find_first_kept(timeline: Timeline, limits: ArchiveLimits, claimed: frozenset[str]) -> str:
-    """Return the time of the first instant that must stay."""
+    """Return the time of the oldest instant that must stay; "~" if all may be archived, "" if none may be."""
     saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
     stop = min(saved, default="~")
     if limits.beyond_savepoint:

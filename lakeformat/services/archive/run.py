@@ -65,7 +65,7 @@ class ArchiveResult(OneLine):
 
 
 class ArchiveSession:
-    """Archives instants of one table, of any version and kind that can be read."""
+    """Archives instants of one table, of any table version and table type that lakeformat can read."""
 
     def __init__(self, context: TableContext, options: Options) -> None:
         self.context, self.options = context, options
@@ -207,7 +207,9 @@ _PLANS: Final = {done: tuple(p for p, as_ in COMPLETES_AS.items() if as_ is done
 
 
 def _find_trigger_start(timeline: Timeline, config: TableConfig, due_after: int) -> str:
-    """Return the time of the oldest instant that decides when a compaction is due; "~" if there is none.
+    """Return the time of the oldest instant that decides when a compaction is due.
+
+    Return "~", which is later than every instant time, if there is none.
 
     Source: Hudi's ``getOldestInstantToRetainForCompaction``.
     """

@@ -1,1 +1,1 @@
-"""Cleaning: deleting files that belong only to table versions that are no longer retained."""
+"""Cleaning: deleting files that are needed only to read commits older than the retention."""

@@ -45,7 +45,8 @@ class LastSearch:
     """What the last search for files to delete covered.
 
     Attributes:
-        earliest: instant time; the files that only older instants needed are deleted. "" if there was no search.
+        earliest: time of the oldest commit that the search kept readable; files that only older commits needed are
+            deleted. "" if there was no search.
         commits: times of the commits on the timeline at the search; None if they are unknown, or were recorded for
             another retention.
         savepoints: times of the savepoints on the timeline at the search.
@@ -57,7 +58,13 @@ class LastSearch:
 
 
 def read_last_search(storage: Storage, clean: CleanMetadata | None, retention: Retention) -> LastSearch:
-    """Return the last search, as the newest clean's metadata (None if there is none) and the search note record it."""
+    """Return what the last search covered, from the metadata of the newest clean and from the search note.
+
+    If neither records a search, or the next search must cover all partitions, the result is empty.
+
+    Args:
+        clean: metadata of the newest completed clean; None if there is none.
+    """
     noted = _read_note(storage)
     if noted is not None and noted["again"]:
         return LastSearch()
@@ -66,7 +73,8 @@ def read_last_search(storage: Storage, clean: CleanMetadata | None, retention: R
     savepoints = frozenset(filter(None, listed.split(",")))
     if noted is None:
         return LastSearch(cleaned, None, savepoints)
-    # If clean and note name the same commit, the note is newer, because every search writes the note.
+    # If the clean and the search note have the same earliest commit, only the savepoints in the note count: the note
+    # is newer, because every search writes it.
     savepoints = frozenset(noted["savepoints"]) | (savepoints if cleaned > noted["earliest"] else frozenset())
     commits = frozenset(noted["commits"]) if noted["kept"] == _retention_text(retention) else None
     return LastSearch(max(cleaned, noted["earliest"]), commits, savepoints)
@@ -75,10 +83,11 @@ def read_last_search(storage: Storage, clean: CleanMetadata | None, retention: R
 def write_search_note(
     storage: Storage, search: LastSearch, retention: Retention, *, searches_all: bool = False
 ) -> None:
-    """Write the search note, unless the stored note has the same content.
+    """Write the search note, the file that records the last search, unless its stored content is the same.
 
     Args:
-        searches_all: whether the next search must cover all partitions, because this clean leaves some old files.
+        searches_all: whether the next search must cover all partitions, because this clean cannot delete all files
+            that were found.
     """
     document = {
         "earliest": search.earliest,
@@ -106,7 +115,7 @@ def _read_note(storage: Storage) -> dict[str, Any] | None:
 
 
 def list_savepoints(timeline: Timeline) -> tuple[Instant, ...]:
-    """Return completed and pending savepoints. A pending savepoint's files are not known yet."""
+    """Return the instants of completed and pending savepoints. The files of a pending savepoint are not known yet."""
     return timeline.of_action(Action.SAVEPOINT)
 
 
@@ -195,7 +204,7 @@ def _walk_folders(store: TimelineStore, folder: str) -> Iterator[tuple[str, Sequ
             yield from _walk_folders(store, entry.path)
 
 
-#: Function that finds the slices of a file group's log files. Its arguments are the names of the log files, and the
+#: Function that finds the slice of each log file of a file group. Its arguments are the names of the log files, and the
 #: instant times of the group's base files, oldest first. For each log file it yields the base instant of the slice, or
 #: None if the log file belongs to no slice.
 _SliceRule = Callable[[Sequence[LogFileName], Sequence[str]], Iterable[str | None]]
@@ -207,7 +216,7 @@ class _SliceSorter:
 
     Attributes:
         names: returns the names of the files that the active commit of an instant time wrote.
-        slice_rule: the rule of the table's timeline layout for log files.
+        slice_rule: function that finds the slice of each log file; it depends on the table's timeline layout.
     """
 
     timeline: Timeline
@@ -265,9 +274,10 @@ class _SliceSorter:
 
 
 def _make_layout1_rule(timeline: Timeline) -> _SliceRule:
-    """Return the slice rule up to table version 6, where a log file's name contains the base instant of its slice.
+    """Return the function that finds the slices of log files in tables up to table version 6.
 
-    The slice may also be one that a pending compaction has opened, without a base file yet.
+    There a log file's name contains the base instant of its slice. If a pending compaction has opened the slice, the
+    slice has no base file yet.
     """
     compactions = {i.time for i in timeline.pending if i.action is Action.COMPACTION}
 
@@ -281,7 +291,7 @@ def _make_layout1_rule(timeline: Timeline) -> _SliceRule:
 
 @dataclass(frozen=True)
 class _Layout2Rule:
-    """The slice rule from table version 8 on.
+    """Function that finds the slices of log files in tables from table version 8 on.
 
     A log file belongs to the newest base file that began before the log file's commit completed. If there is no such
     base file, the log file belongs to the slice of the group's first log commit.

@@ -1,10 +1,10 @@
 """The choice of commits to keep readable, and of files to delete. Pure (Hudi: ``CleanPlanner``, ``CleanerUtils``).
 
 If the policy is commits or hours, a slice stays if it began at the earliest commit to retain or later, or if it is the
-newest slice before that commit, which the table at that commit needs. If the policy is versions, the newest slices
-stay. The slices of a replaced file group are deleted together, except those that a savepoint names. These always stay:
-the newest slice of a group that is not replaced, slices that a savepoint names, slices that a pending compaction reads,
-and files that cannot be assigned to a slice.
+newest slice before that commit, which the table at that commit needs. If the policy is versions, a fixed number of the
+newest slices of each file group stays. The slices of a replaced file group are deleted together, except those that a
+savepoint names. These always stay: the newest slice of a group that is not replaced, slices that a savepoint names,
+slices that a pending compaction reads, and files that cannot be assigned to a slice.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ __all__ = [
 ]
 
 _HOUR_MS: Final = 3_600_000
-#: Actions that may be pending while later commits complete. Nothing is cleaned past such a pending action. Compaction
-#: is not one of them, because the slices of each pending compaction are kept.
+#: Actions that may be pending while later commits complete. The last commit before the oldest such pending action stays
+#: readable, and so do all later commits. Compaction is not in the set, because cleaning keeps the slices that a pending
+#: compaction reads.
 _AWAITED: Final = COMMIT_ACTIONS | {Action.CLUSTERING}
 
 
@@ -59,11 +60,11 @@ _COUNTED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How many commits, hours or versions a clean keeps.
+    """How many commits, hours or file versions a clean keeps.
 
     Attributes:
         policy: what is counted.
-        count: number of commits, of hours, or of versions of each file group to keep.
+        count: number of commits, of hours, or of slices of each file group to keep.
     """
 
     policy: Policy
@@ -73,7 +74,7 @@ class Retention:
 def choose_retention(
     options: Options, commits: int | None = None, hours: int | None = None, versions: int | None = None
 ) -> Retention:
-    """Return the retention that the only argument given sets; without one, the retention that the options set.
+    """Return the retention of ``commits``, ``hours`` or ``versions``, whichever is not None; else that of the options.
 
     Raises:
         InvalidInputError: more than one argument is given, or a count is below 1.

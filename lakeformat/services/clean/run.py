@@ -1,9 +1,9 @@
 """Planning and running cleans (Hudi: ``CleanPlanActionExecutor``, ``CleanActionExecutor``).
 
 Under the lock, the plan is made and written to the timeline. Then the lock is released, and files are deleted in
-parallel. Under the lock again, folders of empty partitions are removed and the clean is completed. If its process dies,
-the clean stays pending. The next clean, by lakeformat or Hudi, finishes it. lakeformat then leaves out files that the
-table needs, even if the plan names them.
+parallel. Under the lock again, folders of empty partitions are removed and the clean is completed. If the process dies,
+the clean stays pending. The next clean, by lakeformat or Hudi, finishes it. If lakeformat finishes it, files that the
+table needs are not deleted, even if the plan names them.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def read_last_clean(context: TableContext, timeline: Timeline) -> CleanMetadata 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Files that a clean may delete. ``is_all`` is False if there are more, which exceed the limit of one plan."""
+    """Files that a clean may delete. ``is_all`` is False if more could be deleted than one plan may contain."""
 
     earliest: Instant | None
     to_delete: tuple[FilesToDelete, ...]
@@ -140,7 +140,7 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A clean that this process carries out. ``kept_paths`` are paths in its plan that the table still needs."""
+    """A clean that this process carries out. Files at ``kept_paths`` stay, although the plan may name them."""
 
     instant: Instant
     plan: CleanPlan
@@ -148,7 +148,7 @@ class _Work:
 
 
 class CleanSession:
-    """Plans and carries out cleans of one table, of any version and kind that can be read.
+    """Plans and carries out cleans of one table, of any table version and table type that lakeformat can read.
 
     Args:
         deleter: function that deletes files; `delete_in_process` by default.
@@ -159,7 +159,7 @@ class CleanSession:
         self.store, self.storage = context.store, context.storage
 
     def clean(self, retention: Retention, *, only_if_due: bool = False) -> CleanResult:
-        """Finish cleans whose process died, then clean.
+        """Finish cleans whose process died. Then delete the files that ``retention`` does not keep.
 
         Args:
             retention: the commits, hours or versions to keep.
@@ -228,10 +228,10 @@ class CleanSession:
             if clean.state is State.COMPLETED or self._is_alive(clean):
                 continue
             if not self.store.read(clean.at(State.REQUESTED)):
-                self.store.erase(clean)  # Its process died before it wrote a plan, so there is nothing to finish.
+                self.store.erase(clean)  # The clean's process died before it wrote a plan: nothing to finish.
                 claims.release(self.storage, clean.time)
                 continue
-            if claims.read_claim(self.storage, clean.time) is None:  # Another program planned it, without a claim.
+            if claims.read_claim(self.storage, clean.time) is None:  # Another program planned the clean: claim it.
                 claims.claim_plan(self.storage, clean.time, token=self.context.ids.token())
             plan = self.store.read_clean_plan(clean)
             if clean.state is State.REQUESTED:
@@ -264,7 +264,7 @@ class CleanSession:
             return None, ""
         known = read_last_search(self.storage, last, retention)
         if earliest is not None and last is not None and earliest.time < last.earliest_commit_to_retain:
-            return None, ""  # An earlier clean kept fewer commits, so there is nothing to delete.
+            return None, ""  # An earlier clean kept fewer commits and left nothing to delete.
         time = earliest.time if earliest else None
         incremental = self.options[CLEAN_INCREMENTALLY]
         partitions = find_changed_partitions(self.store, timeline, time, known) if incremental else None
@@ -278,7 +278,7 @@ class CleanSession:
     def _choose_files(
         self, timeline: Timeline, retention: Retention, earliest: str | None, partitions: frozenset[str] | None
     ) -> tuple[tuple[FilesToDelete, ...], bool]:
-        """Choose the files to delete. Return them by partition, and False if the limit of a plan leaves some out."""
+        """Choose the files to delete. Return them by partition, and whether one plan could contain all of them."""
         if partitions is not None and not partitions:
             return (), True
         constraints, count = read_delete_constraints(self.store, timeline), 0
@@ -315,7 +315,7 @@ class CleanSession:
         """Make the clean inflight. Drop Hudi's metadata table first, because it would list the deleted files."""
         if drop_metadata_table(self.store, self.context.clock):
             _LOG.info("dropped the metadata table: it would list files that clean %s deletes", clean.time)
-        # Hudi 0.15 cannot archive a clean of layout 1 whose inflight file is empty.
+        # Write the plan to the inflight file too: Hudi 0.15 cannot archive a clean of layout 1 without it.
         data = None if self.store.layout.has_completion_times else encode_clean_plan(plan, self.storage.location)
         return self.store.start(clean, data)
 
@@ -366,7 +366,7 @@ class CleanSession:
             partitions=(*partitions, *bare),
             extra=work.plan.extra,
         )
-        with suppress(FileExistsError):  # Another process may have completed the clean already.
+        with suppress(FileExistsError):  # Ignored: another process has completed the clean.
             self.store.complete(work.instant, metadata, self.context.clock)
         claims.release(self.storage, work.instant.time)
 

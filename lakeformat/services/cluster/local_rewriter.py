@@ -91,12 +91,12 @@ class GroupRewriter:
         )
 
     def run(self, number: str, group: Group) -> list[WrittenFile]:
-        """Write the group's new files to the staging folder."""
+        """Write the group's new files to the staging folder. Return them; none if the group has no rows."""
         schema = self.settings.files.schema
         source = self.pool.submit(open_group, self.storage, group.partition_path, group.slices, schema).result()
         ordered = bool(self.settings.ordering.columns)
         if ordered and 2 * source.memory_bytes <= self.settings.buffer_bytes:
-            with suppress(TooLargeError):  # The estimate was too low: use spill files below.
+            with suppress(TooLargeError):  # If the group does not fit into memory after all, use spill files.
                 files = MemoryRewriter(self.storage, self.settings, self.pool).run(number, source)
                 return self._report_progress(files, group)
         if not self.pool.submit(lambda: source.rows).result():
@@ -118,7 +118,7 @@ class GroupRewriter:
         def spill_part(at: int) -> SpillFile:
             path = f"{settings.folder}/spill-{number}-{at}-{settings.write_token}.arrow"
             runs = write_spill_file(source, source.slices[at::tasks], ranges, part, path)
-            self.progress.advance(size_bytes // (2 * tasks))  # Spilling is half of the work, merging the rest.
+            self.progress.advance(size_bytes // (2 * tasks))  # Spilling counts as half of the group's progress.
             return runs
 
         def merge_part(at: int) -> list[WrittenFile]:

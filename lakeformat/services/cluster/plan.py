@@ -18,7 +18,7 @@ from lakeformat.model.service_plans import ClusteringGroup, ClusteringPlan, Slic
 __all__ = ["EXECUTION_CLASS", "ClusterLimits", "PartitionChoice", "clustering_group", "plan_clustering"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
-#: Hudi's execution class for lakeformat's plans.
+#: Hudi's execution class that lakeformat's clustering plans name, so that Hudi can run them.
 EXECUTION_CLASS: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 _MEGABYTE: Final = 1 << 20
 
@@ -190,7 +190,7 @@ def _group_slices(slices: Sequence[FileSlice], limits: ClusterLimits) -> Iterato
 
 
 def clustering_group(slices: Sequence[FileSlice], limits: ClusterLimits, location: str) -> ClusteringGroup:
-    """Return the plan's group for these slices, with Hudi's metrics."""
+    """Return the entry of a clustering plan for one group of slices, with Hudi's metrics of the group."""
     logs = [log.size_bytes for piece in slices for log in piece.logs]
     size = sum(piece.size_bytes for piece in slices)
     read, written = size / _MEGABYTE, (size - sum(logs)) / _MEGABYTE

@@ -231,14 +231,15 @@ def open_group(
     first = SliceToCluster(FileSlice(filled.group, filled.name.instant_time, filled))
     batch: Any = next(source.batches(first, threads=False, encoded=frozenset(), rows=_PROBE_ROWS))
     stored = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
-    row_bytes = max(batch.nbytes / batch.num_rows, stored / rows)  # Later rows may be longer than the first.
+    row_bytes = max(batch.nbytes / batch.num_rows, stored / rows)  # The first rows may be shorter than the average.
     return replace(source, row_bytes=row_bytes)
 
 
 Ints = npt.NDArray[np.int64]
-#: If a group's files are below this fraction of the target size, it becomes one file, without measuring its rows.
+#: If the files of a group have at most this fraction of the target size, the group becomes one file, and the size of
+#: its rows is not measured.
 _SURELY_ONE: Final = 0.6
-#: Number of rows per file that exceeds every group, so that all its rows go into one file.
+#: Used as the number of rows per file to put a whole group into one file: no group has so many rows.
 _ALL: Final = 1 << 62
 
 
@@ -247,7 +248,8 @@ class FileMaker:
     """Writes the base files of one group.
 
     Attributes:
-        number: text that identifies the group, or a range of it, in the run; the file ids are derived from it.
+        number: text that identifies the group, or a range of its rows, within the clustering; part of the seed of the
+            file ids.
         encoded: names of the text columns whose values are dictionary-encoded.
     """
 
@@ -258,7 +260,7 @@ class FileMaker:
     encoded: frozenset[str] = frozenset()
 
     def write(self, at: int, tables: Iterable[pa.Table]) -> WrittenFile:
-        """Write one base file, number ``at`` of the group. Each table becomes one row group or several."""
+        """Write one base file; ``at`` is its number within the group. Each table becomes one row group or several."""
         settings = self.settings
         file_id = derive_file_id(f"{settings.write_id}/{self.number}", 0, at)
         name = BaseFileName(file_id, settings.write_token, settings.instant_time)
@@ -399,16 +401,25 @@ def gather_results(jobs: Sequence[Future[Any]]) -> list[Any]:
 
 
 def _file_starts(rows: int, per_file: int, places: Positions | None) -> Ints:
-    """Return the sorted position where each file except the first begins: evenly spaced, or by the curve."""
+    """Return the row number, in sorted order, at which each file except the first begins.
+
+    Without curve positions, all files have nearly the same number of rows. With them, files end near cell boundaries of
+    the curve.
+
+    Args:
+        places: sorted positions of the rows on the curve; None if the rows are not sorted by a curve.
+    """
     counts = split_evenly(rows, per_file)
     return np.cumsum(counts)[:-1] if places is None else cut_places(places, len(counts))
 
 
 def rows_per_file(rows: pa.Table, order: Ints, stored_bytes: int, settings: RewriteSettings) -> int:
-    """Return how many rows make a file of the target size. The bytes of a row are measured on some of the rows.
+    """Return how many rows make a file of the target size, estimated from the bytes of some rows.
+
+    If the whole group surely fits into one file, return `_ALL`, a number that exceeds every group.
 
     Args:
-        order: positions of the rows in the order in which they will be written.
+        order: row numbers of ``rows`` in the order in which they will be written.
         stored_bytes: bytes of the whole group's files.
     """
     target = settings.files.max_file_bytes
@@ -433,15 +444,15 @@ def rewrite_stream(
     yield from maker.stream(all_tables(), source.rows, per_file)
 
 
-#: Name of the spill files' column that contains a row's position on the curve.
+#: Name of the column in spill files that contains each row's position on the linear, Z-order or Hilbert curve.
 _PLACE: Final = "_lakeformat_place"
-#: A range becomes one file if it has at most this many times the rows of a file of the target size.
+#: A range becomes one file if its rows are at most this many times those of a file of the target size.
 _LEEWAY: Final = 1.4
 
 
 @dataclass(frozen=True)
 class CurveRanges:
-    """Division of a group's rows into ranges of positions on a curve. Picklable.
+    """Division of a group's rows into ranges of positions on a linear, Z-order or Hilbert curve. Picklable.
 
     Attributes:
         ends: the greatest position in each range except the last, ascending.
@@ -467,7 +478,7 @@ class SpillFile:
 
 
 def fit_ranges(source: GroupSource, settings: RewriteSettings) -> CurveRanges:
-    """Fit the curve to a sample of the group, and cut it into ranges of about one file each.
+    """Fit the curve to a sample of the group's rows. Divide it into ranges, each with the rows of about one file.
 
     Reads the sort columns of all rows, and one block of rows.
     """
@@ -561,7 +572,7 @@ def merge_range(
     ranges: CurveRanges,
     settings: RewriteSettings,
 ) -> Iterator[WrittenFile]:
-    """Merge the runs of one range into base files: one file, or several if many rows share a position.
+    """Merge the runs of one range into base files: one file, or several if many rows have one curve position.
 
     Args:
         spilled: all spill files of the group.

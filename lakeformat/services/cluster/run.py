@@ -79,7 +79,7 @@ __all__ = [
 ]
 
 _NOTE: Final = own_path("clustered")
-#: Maximum number of archived clusterings whose parameters the file `_NOTE` records.
+#: Maximum number of archived clusterings whose parameters are recorded in lakeformat's folder.
 _MOST_NOTED: Final = 200
 
 
@@ -169,7 +169,7 @@ def may_be_clustering(store: TimelineStore, instant: Instant) -> bool:
 _LOG: Final = logging.getLogger("lakeformat.services")
 _INDEX: Final = "hoodie.index.type"
 _ROW_GROUP: Final = "lakeformat.parquet.row.group.rows"
-#: Rows per row group of sorted files, unless the option is given.
+#: Maximum number of rows in a row group of sorted files, unless `lakeformat.parquet.row.group.rows` is set.
 _ORDERED_GROUP_ROWS: Final = 16_384
 
 #: Function that rewrites groups, in this or other processes. It returns the new files in the staging folder.
@@ -232,7 +232,7 @@ class ClusterSession:
     ) -> None:
         snapshot = context.writable_snapshot()
         self.context, self._rewriter = context, rewriter or rewrite_in_process
-        # A batch id in the options belongs to the preceding write. With it, this commit would be skipped as a repeat.
+        # Drop the batch id of the preceding write. With it, this commit would be skipped as a repeat of that batch.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
         job = rewrite_job(snapshot, self.options, Operation.CLUSTER, context.ids.token())
         self.session = WriteSession(context, job, hooks or Hooks())
@@ -334,9 +334,10 @@ class ClusterSession:
     def _claim_plan(
         self, snapshot: Snapshot, instant_time: str | None
     ) -> tuple[OpenCommit, tuple[ClusteringPlan, Ordering]] | None:
-        """Claim and start the plan of this instant time; if it is None, the oldest plan that can be run.
+        """Claim and start the plan of ``instant_time``; if that is None, the oldest plan that can be run.
 
-        If no plan can be run, raise the error of the oldest. Return None if no plan is pending.
+        Return the started commit, the plan and the order of its rows; None if no plan is pending. If no plan can be
+        run, raise the error of the oldest.
         """
         pending = list_pending_clusterings(self.context.store, snapshot.timeline)
 
@@ -353,7 +354,7 @@ class ClusterSession:
         """Check that the plan's files are still live. If not, roll the plan back and raise the error.
 
         Raises:
-            WriteConflictError: another writer wrote to its file groups although it was pending.
+            WriteConflictError: another writer wrote to the plan's file groups although the plan was pending.
         """
         stale = find_stale_reason(plan, snapshot, self.context.store)
         if stale is not None:
@@ -385,7 +386,7 @@ class ClusterSession:
             replaced: dict[str, tuple[str, ...]] = {}
             for group in plan.file_groups:
                 replaced[group.partition_path] = (*replaced.get(group.partition_path, ()), group.file_id)
-            # Another write may have changed the columns since the plan's snapshot: commit the newest ones.
+            # Publish the newest table schema: another write may have changed it since the plan's snapshot.
             now = self.context.snapshot()
             text, columns = find_newest_schema_text(self.context, now), now.columns(location)
             outcome = Outcome(

@@ -110,7 +110,7 @@ class Ordering:
 
 
 def sample_positions(rows: int, most: int) -> Ints | None:
-    """Return ``most`` random row numbers below ``rows``, the same in every run; None if ``rows`` is not greater."""
+    """Return ``most`` random row numbers below ``rows``, the same in every run; None if there are at most ``most``."""
     if rows <= most:
         return None
     return np.sort(np.random.default_rng(rows).choice(rows, most, replace=False))
@@ -156,7 +156,7 @@ def ordering_of_options(
 def plan_params(ordering: Ordering, target_file_bytes: int) -> Mapping[str, str]:
     """Return the parameters to store in a clustering plan, by Hudi's option names.
 
-    If Hudi runs the plan, it reads the sort columns from them; its own options set the rest.
+    If Hudi runs the plan, it reads the sort columns from these parameters and the rest from its own options.
     """
     params = {TARGET_FILE_BYTES: str(target_file_bytes)}
     if ordering.columns:
@@ -166,10 +166,12 @@ def plan_params(ordering: Ordering, target_file_bytes: int) -> Mapping[str, str]
 
 
 def ordering_of_plan(plan: ClusteringPlan, options: Options, name: str) -> Ordering:
-    """Return the ordering of a plan of any writer. The options set what the plan leaves open.
+    """Return the order of rows that a plan of any writer requests. If the plan names no curve, the options choose it.
+
+    If the plan names no sort columns, rows keep their order.
 
     Raises:
-        UnsupportedTableError: the plan needs another execution class, or rows with new commit times.
+        UnsupportedTableError: the plan needs another execution class, or new commit times for the rewritten rows.
         CorruptTableError: the plan names a file slice without files.
     """
     if plan.strategy_class and not plan.strategy_class.endswith(_EXECUTIONS):

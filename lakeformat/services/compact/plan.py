@@ -161,7 +161,7 @@ def _has_many(operation: CompactionOperation, least: int) -> bool:
 
 
 def _has_large(operation: CompactionOperation) -> bool:
-    """Tell whether the log files have at least the bytes of the base file and `_LARGE_LOG_BYTES`."""
+    """Tell whether the log files have at least `_LARGE_LOG_BYTES` and at least as many bytes as the base file."""
     logs = operation.metrics[_LOG_BYTES]
     written = operation.metrics["TOTAL_IO_WRITE_MB"] * _MEGABYTE if operation.base_name else 0.0
     return logs >= max(written, _LARGE_LOG_BYTES)
@@ -219,7 +219,7 @@ _STRATEGIES: Final[Mapping[str, _Strategy]] = {
 }
 
 
-#: If a commit appends this many bytes to one slice, the slice's log files may be large.
+#: If a commit appends at least this many bytes to one slice, the table is searched for slices with large log files.
 _LARGE_APPEND_BYTES: Final = 4 << 20
 
 

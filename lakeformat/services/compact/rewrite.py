@@ -122,7 +122,10 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
 
 
 def _inherit_keys(storage: Storage, piece: FileSlice, merged: MergedSlice) -> FilterAndRange | None:
-    """Return the old base file's filter and key range, to extend; None if the log files' keys do not fit into it."""
+    """Return the old base file's bloom filter and key range, to which the new file adds the keys of the log files.
+
+    Return None if the slice has no base file, or if the filter does not suit that many keys.
+    """
     if piece.base is None or merged.footer is None:
         return None
     return inherit_filter_and_range(storage, parse_key_footer(piece.base, merged.footer), merged.log_records)

@@ -70,7 +70,9 @@ def find_slice_to_merge(
     *,
     by_name: bool,
 ) -> FileSlice | None:
-    """Return the files to merge for an operation; None if its file group was replaced or has a newer base file.
+    """Return the files to merge for an operation of a compaction plan.
+
+    Return None if the operation's file group was replaced or has a newer base file.
 
     If log files are named after their slice, log files of the old slice that the plan does not name are added: their
     commit began before the plan was made and completed later. They would be lost with the old slice.
@@ -164,7 +166,7 @@ class CompactSession:
         snapshot = context.snapshot(config=config)
         snapshot.check_writable(location)
         self.context, self._compactor = context, compactor or compact_in_process
-        # A batch id in the options belongs to the preceding write. With it, this commit would be skipped as a repeat.
+        # Drop the batch id of the preceding write. With it, this commit would be skipped as a repeat of that batch.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
         self._by_name = not context.store.layout.has_completion_times
         job = rewrite_job(snapshot, self.options, Operation.COMPACT, context.ids.token())
@@ -306,7 +308,7 @@ class CompactSession:
             with transaction.report.step("place") as counted:
                 placed = session.place_files(commit, written)
                 counted["files"] = len(placed)
-            # Another write may have changed the columns since the plan's snapshot: commit the newest ones.
+            # Publish the newest table schema: another write may have changed it since the plan's snapshot.
             now = self.context.snapshot()
 
             def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:

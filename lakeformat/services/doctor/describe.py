@@ -24,7 +24,8 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["Description", "describe"]
 
-#: Advice is given above these ratios: small files to live files; log bytes to live bytes; dead bytes to live bytes.
+#: Ratios above which a service is recommended: small files to live files; log bytes to live bytes; bytes of files that
+#: are not live to live bytes.
 _MANY_SMALL, _MUCH_LOGGED, _MUCH_DEAD = 0.5, 0.3, 2.0
 _FEW_FILES = 8
 #: Maximum number of footers that are read to count rows.
@@ -43,9 +44,9 @@ class Description(OneLine):
         commits: number of commits on the active timeline.
         rows: number of rows that a reader gets; None if only reading could count them, as with log files.
         files, size_bytes: number and bytes of the base and log files that a reader opens.
-        all_files, all_bytes: number and bytes of the files of all versions in the folders.
-        cleanable_bytes: bytes that `clean` would delete now; computed only if older versions take more than twice
-            the live bytes, else 0.
+        all_files, all_bytes: number and bytes of all base and log files in the folders, live or not.
+        cleanable_bytes: bytes that `clean` would delete now; computed only if the files that are not live
+            have more than twice the live bytes, else 0.
         small_files: number of live base files below ``small_limit`` bytes.
         log_bytes: bytes of the live log files.
         last_clean, last_archived, last_compaction, last_clustering: instant times; None if there was none.
@@ -171,13 +172,16 @@ def describe(context: TableContext, options: Options) -> Description:
 
 
 def _rows(context: TableContext, snapshot: Snapshot) -> int | None:
-    """Count rows by the file index and by footers of other files; None if these are too many or cannot be read."""
+    """Count the rows by the file index, and by the footers of the files whose row count the index lacks.
+
+    Return None if more than `_FOOTERS` footers are needed, if a footer cannot be read, or if the table has log files.
+    """
     unknown = list_files_table(snapshot)["rows"].null_count
     if unknown > _FOOTERS:
         return None
     try:
         return count_known_rows(context.storage, snapshot)
-    except LakeformatError:  # `check` reports what is wrong with a file.
+    except LakeformatError:  # Ignore the error here: the command `check` reports it.
         return None
 
 
@@ -186,7 +190,7 @@ def _count_cleanable(context: TableContext, options: Options, live_bytes: int, a
         return 0
     try:
         return CleanSession(context, options).dry_run(choose_retention(options)).size_bytes
-    except LakeformatError:  # `check` reports what is wrong.
+    except LakeformatError:  # Ignore the error here: the command `check` reports it.
         return 0
 
 
@@ -217,7 +221,7 @@ def _last_commit(context: TableContext, timeline: Timeline, config: TableConfig,
 
 
 def _pending_text(instant: Instant, plans: frozenset[str]) -> str:
-    """Return a pending instant's text for `Description.pending`; if it waits to be run, the text calls it a plan."""
+    """Return the text for a pending instant: ``compaction plan TIME`` for a plan, else ``commit TIME inflight``."""
     if instant.state is State.REQUESTED and (instant.action in COMPLETES_AS or instant.time in plans):
         what = Action.CLUSTERING if instant.action is Action.REPLACE_COMMIT else instant.action
         return f"{what.value} plan {instant.time}"

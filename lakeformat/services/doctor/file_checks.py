@@ -1,7 +1,7 @@
 """Checks of the contents of live files, and of the file index against their footers.
 
-The contents are keys, bloom filters, key ranges, statistics and log blocks. A wrong file index makes readers skip rows.
-Memory: the keys of one partition; of everything else, one batch of a file.
+The contents are keys, bloom filters, key ranges, column statistics and log blocks. A wrong file index makes readers
+skip rows. Memory: the keys of one partition; of everything else, one batch of a file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ _ROWS: Final = 1 << 16
 _BYTES: Final = 64 << 20
 _BACK: Final = "restore it from a copy, or restore() to an earlier instant"
 _REWRITE: Final = "cluster() the partition: it writes its files again, with right filters, key ranges and statistics"
-#: Types whose statistics are compared with the values, because they have the same meaning for all writers.
+#: Column types whose minimum and maximum in the footer are checked against the values. For these types, all writers
+#: give minimum and maximum the same meaning.
 _COMPARED: Final = (pa.int32(), pa.int64(), pa.string(), pa.date32())
 
 
@@ -132,7 +133,7 @@ def _count_denied(bloom: BloomFilter | None, keys: pa.Array) -> int:
     try:
         chains = hash_chain_blocks(keys, bloom.hashes)
         return sum(int(np.count_nonzero(~bloom.might_contain(chain))) for _, chain in chains)
-    except InvalidInputError:  # A key is empty. No reader looks up empty keys in a filter.
+    except InvalidInputError:  # Raised for an empty key. No reader looks it up in a bloom filter, so nothing counts.
         return 0
 
 
@@ -143,7 +144,7 @@ def footer_key_range(metadata: Any) -> tuple[bytes | None, bytes | None]:
 
 
 def _is_outside(stated: tuple[bytes | None, bytes | None], seen: KeyRange) -> bool:
-    """Tell whether a key that was seen lies outside the range that the footer states."""
+    """Tell whether the key range found in a file exceeds the range in its footer. False if either range is missing."""
     low, high = stated
     if low is None or high is None or seen.minimum is None or seen.maximum is None:
         return False
@@ -156,7 +157,10 @@ def _is_outside(stated: tuple[bytes | None, bytes | None], seen: KeyRange) -> bo
 def _count_outside_statistics(
     parquet: OpenParquet, group: int, batch: pa.RecordBatch, wrong_statistics: dict[str, int]
 ) -> None:
-    """Count values outside the statistics of their row group. Add the counts to ``wrong_statistics``, by column."""
+    """Count values outside the footer's minimum and maximum of their column in the row group.
+
+    Add the counts to ``wrong_statistics``, by column name.
+    """
     row_group, read = parquet.metadata.row_group(group), set(batch.schema.names)
     for at in range(row_group.num_columns):
         chunk = row_group.column(at)
@@ -211,7 +215,7 @@ _AT_ONCE: Final = 1000
 
 
 def check_index_files(context: TableContext, files: frozenset[BaseFile]) -> Iterator[Finding]:
-    """Yield a finding if the index is in use and does not list exactly the live files ``files`` of the folders."""
+    """Yield a finding if the file index is in use and lists other files than ``files``, the live files in a listing."""
     try:
         live = _load_index_in_use(context)
         if live is None:
@@ -232,7 +236,7 @@ def check_index_bounds(context: TableContext) -> Iterator[Finding]:
     Reads the footers of all files that the index lists. Other checks report damaged and missing files. Memory: one
     shard of the index and a thousand footers.
     """
-    with suppress(LakeformatError):  # `check_index_files` reports such an error.
+    with suppress(LakeformatError):  # Ignore an unreadable index here: `check_index_files` reports it.
         live = _load_index_in_use(context)
         wrong = sum(_count_wrong_files(context.storage, live, part) for part in live.parts) if live is not None else 0
         if wrong:
@@ -241,7 +245,7 @@ def check_index_bounds(context: TableContext) -> Iterator[Finding]:
 
 
 def _load_index_in_use(context: TableContext) -> IndexedFiles | None:
-    """Return the files of the index; None if there is no index, or the context does not use it."""
+    """Return the live files by the file index; None if there is no index, or if reads do not use it."""
     if not context.use_index or not context.storage.list(FOLDER):
         return None
     live = context.snapshot().live

@@ -15,8 +15,8 @@ __all__ = ["Finding", "Findings", "Kind"]
 class Kind(Enum):
     """Kind of a finding.
 
-    The value is the text shown to people. ``check --json`` prints the member's name in lower case; the names are
-    stable.
+    The value of a member is the text shown to people. ``check --json`` prints the name of the member in lower case; the
+    names are stable.
     """
 
     KEY_IN_TWO_GROUPS = "key occurs in two file groups"
@@ -75,7 +75,7 @@ class Finding:
 @public
 @dataclass(frozen=True, repr=False)
 class Findings(OneLine):
-    """All findings of one check or repair. The value is falsy if there are none.
+    """All findings of one check or repair. The object is falsy if there are no findings.
 
     Attributes:
         action: text that says what `repair` did with the findings, or would do; "" for a check.

@@ -52,7 +52,7 @@ class _TableState:
 
 
 class DoctorSession:
-    """Checks and repairs of one table, of any version and kind that can be read."""
+    """Checks and repairs of one table, of any table version and table type that lakeformat can read."""
 
     def __init__(self, context: TableContext, options: Options) -> None:
         self.context, self.options = context, options
@@ -134,7 +134,7 @@ class DoctorSession:
         torn, archived, newest = timeline_checks.check_archive(self.store)
         findings = [*timeline_checks.check_instants(self.store, timeline), *torn]
         if any(each.kind is Kind.DAMAGED_INSTANT for each in findings):
-            return _TableState(config, timeline, tuple(findings))  # Other checks need all commits.
+            return _TableState(config, timeline, tuple(findings))  # The other checks cannot run without all commits.
         facts = self._collect_facts(config, timeline, archived)
         saved = self._list_saved_files(timeline)
         findings += plan.find_incomplete(facts, lambda path: self.storage.info(path) is not None)

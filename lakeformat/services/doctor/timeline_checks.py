@@ -96,7 +96,7 @@ def check_archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], 
         if store.layout.has_completion_times and (damage := find_version_damage(store.storage, folder)):
             cure = f"{_BACK}, or let archive() write it again: it {damage}"
             findings.append(Finding(Kind.TORN_ARCHIVE, f"{folder}/{VERSION_NAME}", cure))
-    except (LakeformatError, OSError) as error:  # Parquet raises OSError for damaged pages.
+    except (LakeformatError, OSError) as error:  # pyarrow raises OSError for damaged Parquet pages.
         cure = f"{_BACK} ({error}); until then older history cannot be read"
         findings.append(Finding(Kind.TORN_ARCHIVE, folder, cure))
     for entry in store.storage.list(folder):
@@ -112,7 +112,7 @@ def _measure_whole_blocks(storage: Storage, entry: FileInfo) -> int:
     """Return how many bytes of an archive file of timeline layout 1 are whole blocks."""
     with storage.open_input(entry.path) as source, suppress(CorruptTableError):
         return sum(block.size_bytes for block in parse_blocks(source, entry.path, entry.size_bytes))
-    return entry.size_bytes  # No bytes lost: `check_archive` reports the unreadable file.
+    return entry.size_bytes  # Count all bytes as whole, because `check_archive` reports the unreadable file.
 
 
 def check_markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
@@ -231,7 +231,7 @@ def describe_lost_writes(lost: Iterable[LostWrite], listing: Listing, storage: S
 
 
 def _keys(storage: Storage, base: BaseFile, instant_time: str) -> str:
-    """Return a text with up to `_MAX_KEYS` keys that the commit wrote to the file; "" if it cannot be read."""
+    """Return a text with up to `_MAX_KEYS` keys that the commit wrote to the file; "" if the file cannot be read."""
     names: list[str] = []
     try:
         with open_base(storage, base) as source, open_parquet(source, base.path) as parquet:

@@ -68,7 +68,14 @@ def snapshot_at(
 def snapshot_before(
     context: TableContext, config: TableConfig, timeline: Timeline, undone: Sequence[Instant], *, activity: str
 ) -> Snapshot:
-    """Return the snapshot as it would be without the writes ``undone``. Raise the errors of `snapshot_at`."""
+    """Return the table's snapshot as it would be without the writes ``undone``.
+
+    Args:
+        activity: what the caller is about to do, for the error message.
+
+    Raises:
+        InstantNotAvailableError: files that this snapshot needs no longer exist.
+    """
     store, location = context.store, context.storage.location
     metadatas = [(instant, store.read_commit(instant)) for instant in undone if instant.state is State.COMPLETED]
     missing = find_missing_before(metadatas, list_files(context.storage), location)
@@ -107,14 +114,17 @@ class RestoreResult(OneLine):
 
 
 class RestoreSession:
-    """Restores and rollbacks of one table, of any version and kind that can be read. The lock is held throughout."""
+    """Restores and rollbacks of one table, of any table version and table type that lakeformat can read.
+
+    The lock is held throughout.
+    """
 
     def __init__(self, context: TableContext, options: Options) -> None:
         self.context, self.options = context, options
         self.store, self.storage = context.store, context.storage
 
     def plan_restore(self, to: str) -> RestoreResult:
-        """Return what `restore` would undo, and raise what it would raise. Takes no lock and changes nothing."""
+        """Return what `restore` would undo, or raise the same errors. Takes no lock and changes nothing."""
         config, timeline = self._config(), self.store.load()
         target = find_target(timeline, to, self.storage.location, activity="restore")
         undone = list_instants_after(timeline, target, list_clustering_plans(self.store, timeline))
@@ -126,7 +136,7 @@ class RestoreSession:
         return RestoreResult("", to, tuple(i.time for i in undone))
 
     def plan_rollback(self, instant_time: str | None) -> RestoreResult:
-        """Return what `rollback` would undo, and raise what it would raise. Takes no lock and changes nothing."""
+        """Return what `rollback` would undo, or raise the same errors. Takes no lock and changes nothing."""
         config, timeline = self._config(), self.store.load()
         commit = self._commit_to_undo(timeline, instant_time)
         check_not_saved(timeline, (commit,), self.storage.location)
@@ -177,7 +187,7 @@ class RestoreSession:
                 with keep_alive(self.storage, rollback.time):
                     undoing.roll_back(rollback)
             except Exception:
-                with suppress(LakeformatError):  # If this fails too, the next writer does it.
+                with suppress(LakeformatError):  # If this fails too, the next writer gives the rollback up.
                     if not undoing.has_begun(rollback):
                         undoing.give_up(rollback)
                 raise
@@ -196,7 +206,7 @@ class RestoreSession:
             yield config
 
     def _commit_to_undo(self, timeline: Timeline, instant_time: str | None) -> Instant:
-        """Return the commit that completed last. Raise if there is none, or if it is not the named one."""
+        """Return the commit that completed last. Raise an error if there is none, or if ``instant_time`` is another."""
         location, last = self.storage.location, find_last_commit(timeline)
         if last is None:
             raise InstantNotAvailableError(f"{location} has no commit on its timeline: there is nothing to roll back")
@@ -233,14 +243,14 @@ class RestoreSession:
                 )
         for instant in timeline.pending_writes:
             if instant.state is State.REQUESTED and (instant.time in plans or instant.action in _PLANS):
-                continue  # A plan that is not running writes nothing.
+                continue  # The plan waits to be run: no process is writing for it.
             raise WriteConflictError(
                 f"{self.store.path(instant)} is being written in {self.storage.location}; wait for it, or stop its "
                 "writer, then run this again"
             )
 
     def _check_plans_after(self, timeline: Timeline, victim: Instant) -> None:
-        """Check that no pending plan is newer than the commit, since it may use the commit's files."""
+        """Check that no pending plan is newer than the commit, since such a plan may use the commit's files."""
         for instant in timeline.pending_writes:
             if instant.time > victim.time:
                 raise WriteConflictError(
@@ -249,7 +259,7 @@ class RestoreSession:
                 )
 
     def _check_savepoint(self, timeline: Timeline, target: Instant) -> None:
-        """Check that every base file that a savepoint of the target names exists.
+        """Check that every base file exists that a savepoint of the commit to restore names.
 
         Hudi's cleaner may have deleted such a file.
         """

@@ -46,7 +46,7 @@ def list_moves(
     clusterings: Collection[str] = (),
     completed_at: Mapping[str, str] | None = None,
 ) -> tuple[FileMove, ...]:
-    """Return the moves in the order in which they must be made: of each instant, the completed file last.
+    """Return the moves of the timeline files, in the order to make them: of each instant, the completed file last.
 
     Args:
         instants: one instant for each timeline file.
@@ -91,7 +91,7 @@ def _subtract_millisecond(time: str) -> str:
     return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
 
 
-#: Properties that differ between table versions, so their old values are not copied.
+#: Properties whose form differs between table versions. They are written for the new version, not copied.
 _REWRITTEN: Final = frozenset(
     {
         names.PAYLOAD,
@@ -106,7 +106,7 @@ _REWRITTEN: Final = frozenset(
         names.PARTITION_FIELDS,
     }
 )
-#: Properties that the table keeps if it has them, because its folders do not move.
+#: Properties that are copied if the table has them: its initial version, and folders that do not move.
 _KEPT: Final = frozenset({names.INITIAL_VERSION, names.TIMELINE_PATH, names.HISTORY_PATH, names.ARCHIVE_FOLDER})
 
 

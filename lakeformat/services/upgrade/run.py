@@ -91,7 +91,7 @@ class VersionSession:
         """Move the table to a version. Does nothing if the table has that version.
 
         Raises:
-            InvalidInputError: the version does not exist, or lies in the other direction.
+            InvalidInputError: the version does not exist, is earlier in an upgrade, or is later in a downgrade.
             WriteConflictError: an instant is pending, or other writers keep appending log files.
             UnsupportedTableError: the table cannot be moved to that version.
         """
@@ -109,7 +109,7 @@ class VersionSession:
             self._compact()
 
     def _move_locked(self, to: int, *, is_upgrade: bool) -> VersionChange:
-        """Do the work of `move` if log files do not prevent it. Call under the lock."""
+        """Do the work of `move`, but raise an error instead of compacting log files. Call under the lock."""
         config = self.store.config()
         config.check_readable(self.storage.location)
         self._remove_old_layout(config)
@@ -122,7 +122,7 @@ class VersionSession:
                 f"{self.storage.location} is of table version {before}: to {to} it is {verbs[0]}({to}), "
                 f"not {verbs[1]}({to})"
             )
-        convert_properties(config, to, key_settings(config, self.options))  # Raises before anything is changed.
+        convert_properties(config, to, key_settings(config, self.options))  # Raise errors before any change.
         self._prepare(config, to)
         values = convert_properties(self.store.config(), to, key_settings(config, self.options))
         files = self._copy(config, TableConfig(values)) if _changes_layout(before, to) else 0
@@ -136,7 +136,7 @@ class VersionSession:
     def _prepare(self, config: TableConfig, to: int) -> None:
         """Undo the work of dead writers, check that the table can be moved, and drop the metadata table."""
         recover(self.store, config, self.context.clock)
-        # Compactions come last: if only compactions are pending, `move` runs them and tries again.
+        # Sort compactions last: only if nothing else is pending, `move` runs the compactions and tries again.
         pending = sorted(self.store.load().pending, key=lambda one: (one.action is Action.COMPACTION, one.time))
         if pending:
             kind = _UncompactedError if pending[0].action is Action.COMPACTION else WriteConflictError
@@ -166,7 +166,11 @@ class VersionSession:
     # --- the timeline ---------------------------------------------------------------------------------
 
     def _copy(self, config: TableConfig, moved: TableConfig) -> int:
-        """Write the timeline in the layout of ``moved``. Return the number of timeline files written."""
+        """Write the timeline in the layout of the new version. Return the number of timeline files written.
+
+        Args:
+            moved: the table's configuration in the new version.
+        """
         old, new = _layout(config), _layout(moved)
         entries = [
             (one, entry)
@@ -175,7 +179,7 @@ class VersionSession:
         ]
         ends: dict[str, str] = {}
         if new.has_completion_times:
-            self.storage.delete_folder(new.folder)  # Files of a failed attempt, or of an earlier move.
+            self.storage.delete_folder(new.folder)  # It may have files of a failed or earlier move.
             done = ((one, entry) for one, entry in entries if one.state is State.COMPLETED)
             ends = make_completion_times({i.time: format_instant_time(e.modified_ms, config.zone) for i, e in done})
         self._copy_archive(config, moved)
@@ -192,7 +196,7 @@ class VersionSession:
                 replaces = move.old.action is Action.REPLACE_COMMIT and move.old.state is State.COMPLETED
                 data = recode(data, replace=replaces, name=f"{self.storage.location}/{path}")
             elif move.old.action is Action.CLEAN and not data and not new.has_completion_times:
-                # To archive a clean, Hudi 0.15 needs its plan in the inflight file too.
+                # Copy the clean's plan to its inflight file too, because Hudi 0.15 needs it there to archive the clean.
                 data = self.storage.read(old.path(move.old.at(State.REQUESTED)))
             self.storage.create(new.path(move.new), data)
         return len(planned_moves)

@@ -36,12 +36,13 @@ __all__ = ["NATIVE", "ReadFacts", "Way", "choose_way", "read", "read_rows", "rea
 _LOG: Final = logging.getLogger("lakeformat.spark")
 NATIVE: Final = "native"
 SOURCE: Final = "source"
-#: If filters are pushed and a table has more files, the data source is used: it skips files by their statistics, while
-#: Spark's own scan opens the footer of every file.
+#: If filters are pushed and a read has more file slices than this, the data source is used: it skips files by the
+#: minimum and maximum of their columns in the file index, while Spark's own scan opens the footer of every file.
 _MANY_FILES: Final = 10_000
-#: If a table has more files, the data source is used in any case, because Spark's own scan takes minutes to plan them.
+#: If a read has more file slices than this, the data source is used even if no filters are pushed, because Spark's own
+#: scan takes minutes to plan so many files.
 _MOST_FILES: Final = 100_000
-#: Options of a read that the data source gets unchanged.
+#: Read options that `read` passes unchanged to ``format("lakehouse")`` if it reads the table by the data source.
 _PASSED: Final = (
     BEGIN,
     END_COLUMNS,
@@ -60,9 +61,9 @@ class ReadFacts:
     """The facts by which `choose_way` chooses between Spark's own scan and the data source.
 
     Attributes:
-        files: number of files that the condition does not rule out.
-        unreadable: number of these files that Spark cannot read, because they have log files, or types that Spark does
-            not convert to the table's types.
+        files: number of file slices to read: those that the condition of the read does not rule out.
+        unreadable: number of these file slices that Spark's own scan cannot read, because they have log files, or a
+            base file with types that Spark does not convert to the table's types.
         pushes: whether the session passes filters to Python data sources.
         requested_way: the user's choice, the argument ``via``; None if there is none.
     """
@@ -242,7 +243,7 @@ def _frame(
 
 
 def _time_options(snapshot: Snapshot) -> dict[str, str | None]:
-    """Return the options with which the data source reads this snapshot, whatever is committed later."""
+    """Return the options for the instant or the end of the range, so that the data source reads this snapshot."""
     if snapshot.changes is None:
         return {"as.of.instant": snapshot.instant_time}
     return {END: snapshot.changes.until or None}

@@ -90,12 +90,12 @@ def parquet_scan(
         files: the files to read.
         schema: the columns to read.
         folders: the partition values of the files' folders. Spark does not read these columns from the files.
-        more: further options for Spark's reader and for Parquet's.
+        more: further options, for Spark's Parquet reader.
     """
     if context_of(spark) is not None:
         try:
             return _relation(spark, location, files, schema, folders, more)
-        except Exception as error:  # E.g. a later Spark with other internal classes.
+        except Exception as error:  # E.g. a later Spark without these classes: use its public API.
             _LOG.info("%s: Spark looks up each file, because its relation cannot take our list: %s", location, error)
     paths = [_uri(location, file.path) for file in files]
     return spark.read.schema(schema).options(**_OPTIONS, **more).parquet(*paths)
@@ -121,7 +121,7 @@ def _relation(
     path_of, place_of = jvm.org.apache.hadoop.fs.Path, sources.PartitionPath
     of_folders = set(folders.values.column_names)
     known = [name for name in schema.names if name in of_folders]
-    # Spark raises an error if both partition values and ``recursiveFileLookup`` are given.
+    # With partition values ``recursiveFileLookup`` is left out, because Spark raises an error if both are given.
     said = {key: value for key, value in _OPTIONS.items() if not (known and key == "recursiveFileLookup")}
     options = python.toScalaMap({**said, **more})
     partitions = StructType([schema[name] for name in known])
@@ -136,7 +136,8 @@ def _relation(
         session, python.toSeq(paths), options, option.apply(columns), cache, option.apply(spec), option.empty()
     )
     if known:
-        # Spark finds a folder's files by the folder's URI. If Spark spells it differently, rows would be missing.
+        # Spark finds a folder's files by the folder's URI. If Spark spelled the URI differently, rows would be missing,
+        # so the URIs are compared.
         found, given_files = index.leafDirToChildrenFiles().keySet(), python.toSeq(places)
         if set(found.mkString("\n").split("\n")) != set(given_files.mkString("\n").split("\n")):
             raise ValueError("Spark writes a folder's name in another way")
@@ -153,7 +154,7 @@ def _cache_statuses(spark: Any, cache: Any, location: str, files: Sequence[BaseF
     So Spark does not ask the file system about a file, unless the cache has evicted it.
     """
     hadoop, gateway = spark._jvm.org.apache.hadoop.fs, spark.sparkContext._gateway
-    path_of, status_of = hadoop.Path, hadoop.FileStatus  # Outside the loop: each attribute is a call into the JVM.
+    path_of, status_of = hadoop.Path, hadoop.FileStatus  # Looked up once: each lookup calls the JVM.
     paths = []
     for file in files:
         path = path_of(_uri(location, file.path))
@@ -165,7 +166,7 @@ def _cache_statuses(spark: Any, cache: Any, location: str, files: Sequence[BaseF
 
 
 def _written_ms(file: BaseFile) -> int:
-    """Return the modification time to tell Spark: that of the file's commit, to the second, as Unix milliseconds."""
+    """Return the modification time that Spark gets for a file: its instant time, to the second, in Unix ms."""
     return int(datetime.strptime(file.name.instant_time[:14], "%Y%m%d%H%M%S").timestamp()) * 1000
 
 
@@ -185,7 +186,7 @@ def _internal_rows(spark: Any, folders: FolderValues, names: Sequence[str], colu
 
 #: The setting with which Parquet's reader filters single rows, and not only row groups.
 _RECORD_FILTER: Final = "spark.sql.parquet.recordLevelFilter.enabled"
-#: Bytes of a split, so large that no file is divided: Spark divides the files itself.
+#: Target size of a split in bytes. It is so large that the plan divides no file, because Spark divides files itself.
 _UNCUT: Final = 1 << 62
 #: Pairs (type in the file, type in the table) that Spark's reader converts, also in nested columns.
 _WIDENED: Final = frozenset({
@@ -201,11 +202,11 @@ class NativePlan:
     Attributes:
         snapshot: the snapshot to read.
         query: the wanted columns and rows.
-        kept: mapping of the path of each base file without log files to the part of it to read.
+        kept: for the path of each base file to read that has no log files, the part of the file to read.
         slices: the file slices with log files, which lakeformat merges.
         files: the base files in ``kept``.
         foreign: paths of those ``files`` that Spark cannot read with the table's types, so that lakeformat reads them.
-        statistics: the statistics of ``files``, from the file index.
+        statistics: the row counts of ``files`` and the bounds of their columns, from the file index.
     """
 
     snapshot: Snapshot
@@ -225,7 +226,7 @@ class NativePlan:
 def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> NativePlan:
     """Plan which files of a snapshot Spark's own scan reads for a query, and which files tasks of lakeformat read.
 
-    Memory: an object and some bounds for each file.
+    Memory: for each file an object, and the bounds of some columns.
     """
     storage, table = store.storage, snapshot.columns(store.storage.location)
     plan = plan_read(storage, snapshot, query, split_bytes=_UNCUT)
@@ -273,21 +274,23 @@ def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, spli
         frame = frame.withColumns(guards)
     if query.predicate != Always(True):
         frame = frame.where(condition_of(query.predicate))
-    if query.schema.names != wanted.names:  # Skipped if nothing changes: each column costs calls into the JVM.
+    # If the columns do not change, this step is left out, because each column costs calls into the JVM.
+    if query.schema.names != wanted.names:
         frame = frame.select(*(column_of(column_path([name])) for name in query.schema.names))
     return frame if plan.rows is None else _with_known_count(frame, plan.rows)
 
 
 def _filters_records(spark: SparkSession) -> bool:
-    """Tell whether Parquet's reader filters single rows. Then no filter on floats may reach it.
+    """Tell whether the session lets Parquet's reader filter single rows, and not only row groups.
 
-    The reader distinguishes -0.0 from 0.0, and Spark does not, so the reader would drop rows.
+    If so, Spark must not push filters on floats into the scan: the reader distinguishes -0.0 from 0.0, and Spark does
+    not, so the reader would drop rows.
     """
     return str(spark.conf.get(_RECORD_FILTER, "false")).lower() == "true"
 
 
 def _with_known_count(frame: DataFrame, rows: int) -> DataFrame:
-    """Replace the frame's ``count()`` by one that returns ``rows`` without a Spark job.
+    """Replace the frame's ``count()`` by one that returns the known number ``rows`` without a Spark job.
 
     If the frame is cached, ``count()`` runs as usual, because users call it to fill the cache. Frames derived from this
     frame count as usual.
@@ -364,7 +367,7 @@ def _floats(of: DataType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 def check_skipping(
     spark: SparkSession, location: str, snapshot: Snapshot, where: str | None, options: Mapping[str, str]
 ) -> None:
-    """Test that skipping by statistics loses no rows: tasks also read the files and row groups that would be skipped.
+    """Test that skipping by column statistics loses no rows: tasks also read the skipped files and row groups.
 
     Args:
         snapshot: the snapshot to read.
@@ -423,7 +426,7 @@ def _unreadable_for_spark(
 
 
 def _widens(stored: pa.Schema | pa.StructType, wanted: pa.Schema | pa.StructType) -> bool:
-    """Tell whether Spark can convert each column that both schemas have to its wanted type.
+    """Tell whether, for each column in both schemas, Spark can convert the stored type to the wanted type.
 
     A column that only one schema has needs no conversion: it is null in the rows, or it is not read.
     """

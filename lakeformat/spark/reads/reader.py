@@ -81,7 +81,8 @@ class ImagePartition(InputPartition):
     """The part of the change data that one task reads.
 
     Attributes:
-        changes: tuples of file groups' changes; the changes of a tuple must be read together. See `ChangePlan.pack`.
+        changes: the changes of file groups. Groups are in one tuple if their changes must be read together, because a
+            commit may move a key from one to another; see `ChangePlan.pack`.
         table: the table's columns.
         columns: the columns that the images ``before`` and ``after`` have.
     """
@@ -146,7 +147,7 @@ class ImageReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition in a task, and yield its changes."""
-        assert isinstance(partition, ImagePartition)  # noqa: S101  Made by `partitions`.
+        assert isinstance(partition, ImagePartition)  # noqa: S101  `partitions` makes only these.
         return read_images(self._storage, partition)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -212,7 +213,7 @@ class _Pushdown:
         return getattr(DataSourceReader, "pushFilters", None)
 
     def __call__(self, filters: Iterable[Any]) -> Iterator[Any]:
-        """Pass the filters to the reader, which skips files by them. Return all of them: Spark must filter the rows."""
+        """Pass the filters to the reader, which skips files by them. Return all, so that Spark filters the rows too."""
         pushed = list(filters)
         self._reader.add_filter(to_predicate(pushed))
         return iter(pushed)
@@ -240,7 +241,8 @@ class LakehouseReader(DataSourceReader):
             snapshot: the snapshot to read.
             query: the wanted columns and rows.
             options: the parsed options of the read.
-            relation: the facts that all scans of the relation share; None if there are none.
+            relation: the snapshot and the filter log that all scans of a DataFrame or view share; None if the
+                options alone select the snapshot.
             zoned: the read's condition if its result depends on the session's time zone, which only tasks know; else
                 None. The query then has a wider condition: it is true for every row that ``zoned`` selects in any zone.
             guarded: whether the relation has the guard's column; see `guarded_frame`.
@@ -251,7 +253,7 @@ class LakehouseReader(DataSourceReader):
         self._split_bytes = options.read.split_bytes
         self._verify = options.read.verify
         self._snapshot: Snapshot | None = snapshot
-        self._few = False  # If there are fewer splits than cores, each task decodes columns in parallel.
+        self._few = False  # If True, there are few tasks, so each decodes columns in parallel.
         self._table = snapshot.columns(storage.location)
         self._log = relation.pushed if relation is not None else None
         self._guarded, self._again, self._zoned = guarded, again, zoned
@@ -266,7 +268,7 @@ class LakehouseReader(DataSourceReader):
         """Skip files by Spark's filters. Filters that cannot be bound to the table's columns are ignored.
 
         If this Spark keeps a plan for each scan, the filters narrow the query. Otherwise they are added to the
-        relation's log; see `lakeformat.spark.pushdown`. Without a log they are ignored.
+        relation's filter log; see `lakeformat.spark.pushdown`. Without such a log they are ignored.
         """
         bound = bind_lenient(pushed, readable_schema(self._table, meta_columns=True))
         if keeps_plans_by_scan():
@@ -307,7 +309,7 @@ class LakehouseReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one split in a task, and yield its rows as Arrow batches."""
-        assert isinstance(partition, SplitPartition)  # noqa: S101  Made by `partitions`.
+        assert isinstance(partition, SplitPartition)  # noqa: S101  `partitions` makes only these.
         batches = self._read(partition)
         return map(with_guard, batches) if self._guarded else batches
 
@@ -356,7 +358,7 @@ class LakehouseReader(DataSourceReader):
 def read_columns_schema(options: Mapping[str, str], relation: Relation | None = None) -> StructType:
     """Return the columns of a read for which the user gives no schema.
 
-    An incremental query without a start is that of a stream; its columns are the newest of the table.
+    An incremental query without a start belongs to a stream, so the table's newest columns are returned.
     """
     with plain_errors():
         context, resolved = requested_context(without_mark(options), reads=True)
@@ -375,9 +377,10 @@ def read_columns_schema(options: Mapping[str, str], relation: Relation | None = 
 def zoned_query(snapshot: Snapshot, location: str, options: Options) -> tuple[ReadQuery, ZonedCondition | None]:
     """Return the query of these options, and the condition that tasks must apply in the session's time zone, or None.
 
-    The process that plans does not know the session's time zone. If the result of the condition depends on the zone,
-    the query gets a wider condition, which is true for every row that the condition selects in any zone. Tasks know the
-    zone and apply the condition itself. Otherwise the query has the condition, and None is returned.
+    The process that plans does not know the session's time zone. If the result of the user's condition depends on the
+    zone, the query gets a wider condition: it is true for every row that the user's condition selects in any zone.
+    Tasks know the zone and apply the user's condition. If the result does not depend on the zone, the query gets the
+    user's condition, and None is returned.
     """
     query, where = make_query(snapshot, location, options), options.read.where
     if options.read.time_zone is not None or where is None or not where.strip():

@@ -64,9 +64,9 @@ class _Text:
 #: A node of a column's tree. None means a node that this module does not know.
 _Node = _Call | _Name | _Literal | _Text | None
 
-#: Mapping of Spark's names of functions to the names used here.
+#: Mapping of those names of functions that Spark spells differently to the names in `_Call`.
 _SPELT: Final = {"==": "=", "!": "not"}
-#: Mapping of each comparison to that with swapped operands, by which ``5 < x`` becomes ``x > 5``.
+#: Mapping of each comparison to the one that means the same with swapped operands: ``5 < x`` becomes ``x > 5``.
 _MIRRORED: Final[Mapping[str, str]] = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TEXTS: Final[Mapping[str, Callable[[str, str], Predicate]]] = {
     "startswith": StartsWith,

@@ -105,7 +105,7 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._limits = BatchLimits.of(parsed)
         self._context: TableContext | None = None
         self._first: str | None = None  # The offset at which the stream starts; None until Spark requests it.
-        self._reached: str | None = None  # The end of the batch that was planned last.
+        self._reached: str | None = None  # The offset at which the last planned batch ends.
         self._target: str | None = None  # Where a run of availableNow ends; None for other triggers.
 
     def _open_context(self) -> TableContext:
@@ -209,7 +209,7 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if isinstance(partition, ImagePartition):
             yield from read_images(self._open_context().storage, partition)
             return
-        assert isinstance(partition, StreamPartition)  # noqa: S101  Made by `partitions`.
+        assert isinstance(partition, StreamPartition)  # noqa: S101  `partitions` makes only these.
         with plain_errors(), reuse_memory():
             exact = () if self._zoned is None else (self._zoned.bind_zone(task_zone()),)
             query = replace(self._query, predicate=And((partition.rows, *exact)))
@@ -227,7 +227,7 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 def _fits(known: pa.Schema, stored: pa.Schema) -> bool:
-    """Tell whether files with the columns ``stored`` can be read as rows with the columns ``known``."""
+    """Tell whether rows of files with the schema ``stored`` can be converted to the schema ``known``."""
     try:
         return bool(evolve(known, stored, fill_missing=True).equals(known))
     except SchemaMismatchError:
@@ -255,9 +255,9 @@ def make_stream_reader(
             raise InvalidOptionError(
                 f"{FORMAT}=cdc is a format of incremental queries; set {QUERY_TYPE}=incremental, too"
             )
-        # While the stream was stopped, a clean may have deleted files of the range. Later commits have rewritten their
-        # rows, and a later batch reads these commits. So missing files raise no error, unless the user
-        # sets the option `FULL_SCAN`.
+        # While the stream was stopped, a clean may have deleted files that a batch must read. Later commits have
+        # rewritten the rows of these files, and a later batch reads these commits. So missing files raise no error,
+        # unless the user sets the option `FULL_SCAN`.
         whatever_is_there = {} if parsed.is_set(FULL_SCAN) else {FULL_SCAN: True}
         parsed = parsed.with_values(**{QUERY_TYPE: "snapshot", END_COLUMNS: True}, **whatever_is_there)
         snapshot = (

@@ -160,7 +160,7 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
 
 
 def _read_staged(storage: Storage, paths: Sequence[str], stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read stage files and yield their batches. The files stay open until the stack is closed."""
+    """Read stage files and yield their batches. The files stay open until ``stack`` is closed."""
     for path in paths:
         reader = pa.ipc.open_file(stack.enter_context(storage.open_input(path)))
         yield from (reader.get_batch(at) for at in range(reader.num_record_batches))

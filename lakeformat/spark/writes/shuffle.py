@@ -64,7 +64,7 @@ class SparkShuffle:
 
     @property
     def least_tasks(self) -> int:
-        """Return the minimum number of tasks of a step, if there is enough work: the number of cores."""
+        """Return the number of cores: the minimum number of tasks of a step, if there is enough work for them."""
         return cores(self._spark)
 
     def stage(self, rows: DataFrame) -> list[StagedTask]:
@@ -88,7 +88,7 @@ class SparkShuffle:
 
         Args:
             schema: the columns of the files.
-            closed: mapping of each partition path to which no rows may be written to the reason.
+            closed: the partitions that must get no rows: a mapping of partition path to the reason.
 
         Returns:
             the written files, the stage files, and the number of input rows. If the write's layout arranges the rows
@@ -162,14 +162,20 @@ class SparkShuffle:
         return self._collected(rows.mapInArrow(run, ANSWER), step)
 
     def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
-        """Find the stored rows of the incoming keys, unit by unit; see `TaskRunner`.
+        """Look up the keys of the staged rows in the table's files, in one Spark job.
 
         Args:
-            tasks: number of the task of each unit.
+            units: the work: each unit has some file slices of one partition, in which staged keys are looked up.
+            tasks: for each unit the number of the task that does it.
+            staged: the stage files of the rows.
+
+        Returns:
+            the result of each unit.
         """
         groups = _groups(tasks)
         storage, index = self._context.storage, self._job.index_settings
-        # The index INMEMORY keeps all keys in one process. Tasks cannot share them, so they search the key columns.
+        # The index INMEMORY keeps all keys in one process. Tasks cannot share these keys, so they use the index SIMPLE,
+        # which searches the key columns of the files.
         kind = "SIMPLE" if index.kind == "INMEMORY" else index.kind
         settings = TagSettings(kind, index.use_ranges, index.use_tree)
         folder = f"{stage_folder(self._job.write_id)}/tags"
@@ -187,7 +193,7 @@ class SparkShuffle:
         return [_tag_result(found[at]) for at in range(len(units))]
 
     def write(self, work: RouteTasks) -> list[WrittenFile]:
-        """Shuffle the staged rows so that each task gets the rows of its file groups, and write the files there."""
+        """Shuffle the staged rows so that each task gets all rows of its file groups and writes the groups' files."""
         storage, settings = self._context.storage, work.buckets
         count = max(work.tasks) + 1
         values = find_shuffle_values(count)
@@ -217,7 +223,7 @@ class SparkShuffle:
 
         Args:
             buckets: the file groups. A task handles several of them.
-            handles: settings of the written files.
+            handles: settings of the write handles.
         """
         if not buckets:
             return []

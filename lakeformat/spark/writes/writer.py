@@ -57,7 +57,7 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
         context, resolved = requested_context(options)
         rows = arrow_schema(schema)
         removes_partitions = resolved["hoodie.datasource.write.operation"] == "delete_partition"
-        if removes_partitions:  # Never creates a table: the frame may be empty.
+        if removes_partitions:  # delete_partition never creates a table.
             config = open_existing(context.store, resolved)
         else:
             config = open_or_create(context.store, resolved, incoming_schema(rows), context.clock)
@@ -104,7 +104,8 @@ class SkippedWriter(DataSourceArrowWriter):
 class StagedWriter(DataSourceArrowWriter):
     """The writer for operations whose rows are merged in one process, such as upsert and delete.
 
-    That is needed to search stored keys, to combine rows of the same key, and to fill the buckets of a bucket index.
+    These operations need one process to search stored keys, to combine rows of the same key, and to fill the buckets of
+    a bucket index.
 
     Tasks write prepared rows to stage files. ``commit`` tags these rows and merges them into files, in one process.
     """
@@ -251,7 +252,8 @@ class DirectSparkWriter(DataSourceArrowWriter):
             written = [file for m in done for file in m.written]
             arrived = sum(m.rows for m in done)
             layout = self._job.layout
-            waiting = HeartbeatThread(self._context.storage, self._commit.time)  # The lock may take long.
+            # While this process waits for the lock, a thread renews the heartbeat, so that no writer undoes the commit.
+            waiting = HeartbeatThread(self._context.storage, self._commit.time)
             with waiting, session.transaction.hold_lock(), session.transaction.run_under_lock(self._commit):
                 if layout is not None and layout.across_tasks:
                     with session.transaction.report.step("sort") as counted:
@@ -275,9 +277,9 @@ class _AppendedMessage(WriterCommitMessage):
 
 
 def _appending_writer(context: TableContext, job: WriteJob) -> AppendingWriter | None:
-    """Return the writer in whose tasks rows are appended to log files; None if the table does not allow this.
+    """Return a writer whose tasks append their rows to log files; None if the table does not allow this.
 
-    Tasks can do so only in a merge-on-read table with a bucket index, where the key of a row determines its file group.
+    Tasks can append only in a merge-on-read table with a bucket index, where a row's key determines its file group.
     """
     if not (job.config.takes_logs and job.index_settings.has_buckets):
         return None
@@ -322,7 +324,8 @@ class AppendingWriter(DataSourceArrowWriter):
             session = WriteSession(self._context, self._job)
             written = [file for m in done for file in m.written]
             arrived = sum(m.rows for m in done)
-            waiting = HeartbeatThread(self._context.storage, self._commit.time)  # The lock may take long.
+            # While this process waits for the lock, a thread renews the heartbeat, so that no writer undoes the commit.
+            waiting = HeartbeatThread(self._context.storage, self._commit.time)
             with waiting, session.transaction.hold_lock(), session.transaction.run_under_lock(self._commit):
                 publish_appended(session, self._commit, self._schema, self._places, written, arrived)
             run_due_services(self._context, self._job.options)

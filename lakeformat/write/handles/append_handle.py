@@ -1,7 +1,8 @@
 """The append handle: it writes one bucket to one log file of a file slice (Hudi: ``HoodieAppendHandle``).
 
-Rows go into Parquet blocks; keys to delete go into a block after them. Memory: the bucket's keys, and one block of at
-most `ROW_GROUP_ROWS` rows and ``row_group_bytes``, with its Parquet file.
+Rows to store go into Parquet data blocks; the keys to delete go into one delete block at the end of the file. Memory:
+the keys of the bucket's rows, and one data block, both as Arrow rows and encoded. A data block has at most
+`ROW_GROUP_ROWS` rows and ``row_group_bytes`` bytes.
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ __all__ = ["append", "log_file_name"]
 
 Ints = npt.NDArray[np.int64]
 
-#: Minimum bytes of a block for which a sample is tested, to see which columns compress. A smaller block takes less time
-#: to write than to test, and one input batch may write a small block to each of many buckets.
+#: If a data block has at least this many bytes, some of its rows are tested, to see which columns are worth
+#: compressing. A smaller block takes less time to write than to test, and one input batch may write a small block to
+#: each of many buckets.
 _LEAST_SAMPLED_BYTES: Final = 64 << 10
-#: Number of rows in that sample. A larger sample is not worth its time, because compaction rewrites the rows.
+#: Number of a data block's rows that are tested, to see which columns are worth compressing. A larger number is not
+#: worth its time, because compaction rewrites the rows.
 _SAMPLE_ROWS: Final = 1024
-#: Maximum row number of a base file that a block may store, because Hudi's readers use 31 bits for it.
+#: Greatest position in the base file that a log block may record for a row, because Hudi's readers use 31 bits for it.
 _LAST_ROW: Final = (1 << 31) - 1
 
 
@@ -100,9 +103,12 @@ def append(
 def _drop_late_deletes(
     storage: Storage, bucket: Bucket, place: LogPlace, incoming: Incoming, deletes: Ints, settings: HandleSettings
 ) -> Ints:
-    """Return the positions of the deletes to write, without those that must have no effect.
+    """Return the deletes to write: those among ``deletes`` whose stored row is not newer.
 
-    A delete must have no effect if the stored row is newer, but readers of log files would apply it.
+    If the stored row is newer, the delete must have no effect, but readers of log files would apply it.
+
+    Args:
+        deletes: the deletes, as positions among the bucket's rows. The result has the same form.
 
     Raises:
         NotAppendableError: if the slice holds a key several times, and the delete wins over only some of its rows.
@@ -129,10 +135,12 @@ def _append_rows(
     task: int,
     settings: HandleSettings,
 ) -> WrittenFile | None:
-    """Write a log file of the incoming rows, unmerged: first blocks of rows, then a block of the keys to delete.
+    """Write incoming rows to a log file, unmerged: data blocks of rows, then a block of the keys to delete.
+
+    If there is nothing to write, return None.
 
     Args:
-        rows: positions of the rows to store, and positions of the deletes.
+        rows: two arrays of positions among the bucket's rows: the rows to store, and the deletes.
     """
     kept_rows, deletes = rows
     if not len(kept_rows) and not len(deletes):
@@ -152,23 +160,24 @@ def _append_rows(
 
 
 def _sort_in_base_order(rows: Ints, bucket: Bucket) -> Ints:
-    """Sort positions of rows by the rows' numbers in the base file. If a number is unknown, keep the order."""
+    """Sort rows of the bucket by their positions in the base file. If one of the rows is new, keep the given order."""
     if bucket.base_rows is None or (rows >= bucket.lookups).any():
         return rows
     return rows[np.argsort(bucket.base_rows[rows], kind="stable")]
 
 
 def _base_rows(rows: Ints, bucket: Bucket, place: LogPlace) -> BaseRows | None:
-    """Return the row numbers in the base file of the rows of a block; None if the block must not store row numbers.
+    """Return the positions in the base file of a log block's rows; None if the block must not record them.
 
-    With row numbers, readers need not compare keys. The numbers must be ascending, and belong to the slice's base file.
+    If a block records these positions, readers need not compare keys. The positions must be ascending, and refer to the
+    slice's present base file.
     """
     base = place.file_slice.base if place.file_slice is not None else None
     if base is None or base != bucket.base or bucket.base_rows is None or (rows >= bucket.lookups).any():
         return None
     instant = base.name.instant_time
     if place.named_after not in {None, instant}:
-        return None  # The slice belongs to a pending compaction, so a new base file will replace this one.
+        return None  # A pending compaction replaces this base file, so its row positions would be wrong.
     numbers = bucket.base_rows[rows]
     if not len(numbers) or numbers[0] < 0 or (np.diff(numbers) <= 0).any() or numbers[-1] > _LAST_ROW:
         return None
@@ -207,11 +216,11 @@ class _LogFile:
         self._size = 0
 
     def add(self, rows: pa.Table, base_rows: BaseRows | None = None) -> None:
-        """Write a block of rows. Their file name column holds the file id, as in Hudi's log files."""
+        """Write a data block of rows. Its ``_hoodie_file_name`` column holds the file id, as in Hudi's log files."""
         self._put(_data_block(rows, self._bucket, self._settings, base_rows))
 
     def delete(self, keys: pa.Array, ordering: Sequence[pa.Array], base_rows: BaseRows | None = None) -> None:
-        """Write a block of deletes: record keys, and arrays of their ordering values."""
+        """Write a delete block: record keys, and their ordering values in one array; no array if they have none."""
         settings = self._settings
         block = encode_delete_block(
             keys,
@@ -228,7 +237,7 @@ class _LogFile:
         self._size += len(block)
 
     def finish(self, *, updates: int, inserts: int, deletes: int) -> WrittenFile:
-        """Return the finished file with its write statistics."""
+        """Return the finished log file, with its `WriteStat` for the commit."""
         bucket, name = self._bucket, self._target.rpartition("/")[2]
         stat = WriteStat(
             bucket.file_id,
@@ -257,7 +266,7 @@ def _log_file(
 
 
 def _data_block(rows: pa.Table, bucket: Bucket, settings: HandleSettings, base_rows: BaseRows | None) -> bytes:
-    """Return an encoded block of rows. Their file name column holds the file id, as in Hudi's log files."""
+    """Return an encoded data block. Its ``_hoodie_file_name`` column holds the file id, as in Hudi's log files."""
     schema = stored_schema(settings.files.schema)
     columns = {
         PARTITION_PATH: constant_column(bucket.partition_path, rows.num_rows),
@@ -280,19 +289,23 @@ def _parquet_block(rows: pa.Table, files: FileSettings, instant_time: str, base_
 def _keys_to_delete(
     incoming: Incoming, deletes: Ints, bucket: Bucket, settings: HandleSettings
 ) -> tuple[pa.Array, Sequence[pa.Array]]:
-    """Return the keys to delete, and a list with the array of their ordering values; empty if deletes have none."""
+    """Return the record keys to delete, and a list of one array with their ordering values.
+
+    If the deletes have no ordering values, the list is empty.
+    """
     keys = gather_column(_column(incoming, RECORD_KEY, bucket), deletes).combine_chunks()
     if not settings.rule.keeps_whole_rows or settings.is_delete:
         return keys, []  # Without an ordering value, a delete removes every version of its row.
     column = _ordering_values(incoming, deletes, settings)
-    # The delete of a row that moves to another partition gets a null, so that it removes every version of the row.
+    # If a row moves to another partition, its delete here gets a null as ordering value. So the delete removes every
+    # version of the row.
     return keys, [pc.if_else(pa.array(deletes < bucket.moved_rows), pa.scalar(None, column.type), column)]
 
 
 def _ordering_values(incoming: Incoming, rows: Ints, settings: HandleSettings) -> pa.Array:
-    """Return the ordering values of some rows. Dates are returned as the integers that delete blocks hold."""
+    """Return the ordering values of the rows at these positions. Dates become integers, as delete blocks store them."""
     ordering = settings.rule.ordering
-    assert ordering is not None  # noqa: S101  The caller checks this.
+    assert ordering is not None  # noqa: S101  No caller gets here without an ordering field.
     top = ordering if ordering in incoming.rows.schema.names else ordering.partition(".")[0]
     values = field_column(incoming.take(rows, [top]), ordering, "ordering").combine_chunks()
     return values.cast(pa.int32()) if pa.types.is_date32(values.type) else values

@@ -71,7 +71,7 @@ def replace_rows(
     rows: pa.Table,
     instant: str,
 ) -> pa.Table:
-    """Replace the rows under the mask by ``rows``, in order. Columns that ``rows`` lacks keep their values.
+    """Replace the rows for which ``mask`` is true by ``rows``, in order. Columns that ``rows`` lacks are not changed.
 
     Args:
         table: the stored rows, one chunk per column.
@@ -84,7 +84,7 @@ def replace_rows(
         if field.name == COMMIT_TIME:
             columns.append(_stamp(old, mask, instant))
             continue
-        if field.name == RECORD_KEY or field.name not in new_columns:  # Matched rows have equal keys.
+        if field.name == RECORD_KEY or field.name not in new_columns:  # The keys are equal, so keep the stored one.
             columns.append(old)
             continue
         new = rows.column(field.name).combine_chunks()
@@ -101,7 +101,7 @@ def _stamp(old: pa.DictionaryArray, mask: npt.NDArray[np.bool_], instant: str) -
 
 
 def drop_rows(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
-    """Return the rows that are not under the mask."""
+    """Return the rows for which the mask ``dropped`` is false."""
     return rows.filter(pa.array(~dropped)) if dropped.any() else rows
 
 
@@ -162,7 +162,7 @@ class HandleSettings:
         return self.write_token or f"{task}-{self.mark}-0"
 
     def path_of(self, bucket: Bucket, name: BaseFileName | LogFileName) -> str:
-        """Return the path that the file is written to."""
+        """Return the path to which a bucket's file is written: in ``folder`` if it is set, else in the partition."""
         return join_path(bucket.partition_path if self.folder is None else self.folder, str(name))
 
     def change_data_path(self, bucket: Bucket, task: int) -> str | None:
@@ -253,7 +253,10 @@ def merge(
 def open_merger(
     storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings
 ) -> Iterator[tuple[HandleMerger, ChangeLog | None]]:
-    """Yield the merger of a bucket's base file, and its change log or None. The log is complete when the block ends."""
+    """Yield the merger of a bucket's base file, and its change log; None if the table logs no changes.
+
+    The file of the change log is complete when the ``with`` block ends.
+    """
     merger = (settings.make_merger or KeyMerger)(bucket, source, task, settings)
     target = settings.change_data_path(bucket, task)
     if settings.change_log is None or target is None:
@@ -290,11 +293,11 @@ class KeyMerger:
 
     @property
     def unmatched_lookups(self) -> int:
-        """Return the number of rows that the index located in this file, but that were in no batch so far."""
+        """Return the number of rows that the index located in this base file, but that no batch so far has held."""
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Yield the stored batch with matched rows updated or dropped."""
+        """Yield a batch of stored rows, in one or several parts, with matched rows updated or deleted."""
         if not len(self._keys):
             yield pa.Table.from_batches([batch])
             return
@@ -334,10 +337,10 @@ class KeyMerger:
         taken: pa.Table,
         stored_is_newer: npt.NDArray[np.bool_],
     ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-        """Return the rows that replace the stored rows under the mask, and a mask of the returned rows to drop."""
+        """Return the new contents of the stored rows for which ``replaced`` is true, and a mask of those to delete."""
         rule, names = self.settings.rule, self.settings.files.schema.names
         if not rule.makes_rows:
-            # Stored and incoming row have the same key, so the columns that hold copies of the key are equal, too.
+            # Stored and incoming row have the same key. So columns that hold copies of the key need not be replaced.
             copies = self.settings.files.key_texts
             unchanged = [n for n in names if n in copies or (rule.columns is not None and n not in rule.columns)]
             return taken.drop_columns(unchanged), np.zeros(taken.num_rows, bool)
@@ -351,18 +354,22 @@ class KeyMerger:
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields)), unwanted
 
     def _mark_found(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Mark these incoming rows as found. Return a mask of the rows that had matched a stored row before.
+        """Mark incoming rows as matched. Return a mask that is true for rows that had matched a stored row before.
 
-        A row matches twice if inserts have written its key more than once.
+        An incoming row matches several stored rows if inserts have written its key more than once.
+
+        Args:
+            rows: positions of incoming rows, one for each matched stored row.
         """
         at = np.arange(len(rows))
-        self._first_at[rows[::-1]] = at[::-1]  # If a row occurs twice, its first position is assigned last and remains.
+        # The assignment runs backwards. So if a row occurs twice, the place of its first occurrence remains.
+        self._first_at[rows[::-1]] = at[::-1]
         is_repeat: npt.NDArray[np.bool_] = self._found[rows] | (self._first_at[rows] != at)
         self._found[rows] = True
         return is_repeat
 
     def _take_rows(self, rows: npt.NDArray[np.int64], is_repeat: npt.NDArray[np.bool_]) -> pa.Table:
-        """Return incoming rows with meta columns. If a row is returned again, it gets a new sequence number."""
+        """Return the incoming rows at these positions with meta columns. Repeated rows get new sequence numbers."""
         taken = self._stamp_rows(rows)
         copies = int(is_repeat.sum())
         if not copies:
@@ -374,7 +381,7 @@ class KeyMerger:
         return taken.set_column(at, COMMIT_SEQNO, numbers)
 
     def _stamp_rows(self, rows: npt.NDArray[np.int64]) -> pa.Table:
-        """Return incoming rows with their meta columns."""
+        """Return the incoming rows at these positions with their meta columns."""
         numbers = gather_column(self._seqnos, rows)
         return stamp_rows_with(
             self.incoming.take(rows), self.settings.files.schema, self.settings.instant_time, numbers
@@ -392,7 +399,7 @@ class KeyMerger:
         return stored_wins(stored, incoming.combine_chunks())
 
     def emit_inserts(self) -> Iterator[pa.Table]:
-        """Yield the rows that no stored row matched, without deletes."""
+        """Yield the incoming rows whose keys no stored row has, except deletes."""
         left = np.flatnonzero(~(self._found | self._find_deletes))
         for part in self.incoming.split_into_runs(left, ROW_GROUP_ROWS):
             yield check_inserts(self._stamp_rows(part), self.settings)
@@ -428,7 +435,7 @@ def check_inserts(rows: pa.Table, settings: HandleSettings) -> pa.Table:
 
 @contextmanager
 def _open_for_merge(source: Any, path: str, settings: HandleSettings) -> Iterator[tuple[Any, frozenset[str]]]:
-    """Open a base file for a merge. Yield it, and the names of its text columns that are read as dictionaries."""
+    """Open a base file for a merge. Yield it, and the names of the text columns that stay dictionary-encoded."""
     metadata = open_parquet(source, path).metadata
     encoded = _encoded_text(metadata, settings)
     with open_parquet(source, path, metadata=metadata, read_dictionary=[COMMIT_TIME, *encoded]) as parquet:
@@ -436,10 +443,10 @@ def _open_for_merge(source: Any, path: str, settings: HandleSettings) -> Iterato
 
 
 def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
-    """Return the text columns that may stay dictionary-encoded during a merge.
+    """Return the names of the text columns that may stay dictionary-encoded during a merge.
 
-    The ordering column is never returned, because its values are compared. If the merge reads stored values, no column
-    is returned.
+    The ordering column is never among them, because its values are compared. If the merge computes new values from
+    stored ones, the set is empty.
     """
     rule = settings.rule
     if settings.make_merger or rule.makes_rows:

@@ -61,13 +61,14 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
-#: Name of the routing column with the value that Spark hashes to find the task of a row.
+#: Name of a column that exists only during the shuffle: the value that Spark hashes to find the task of a row.
 TASK: Final = "_lakeformat_task"
-#: Name of the routing column with the number of the row's bucket.
+#: Name of a column that exists only during the shuffle: the number of the row's bucket.
 BUCKET: Final = "_lakeformat_bucket"
-#: Name of the routing column that says whether the row was found in the bucket's file slice.
+#: Name of a column that exists only during the shuffle: whether the row's key was found in the bucket's file slice.
 LOOKUP: Final = "_lakeformat_lookup"
-#: Name of the routing column with the row's position in the input, by which a task restores the input order.
+#: Name of a column that exists only during the shuffle: the row's position in the input, by which tasks sort the rows
+#: to restore the input order.
 ARRIVAL: Final = "_lakeformat_arrival"
 _ROUTING: Final = (
     pa.field(TASK, pa.int32()),
@@ -75,7 +76,8 @@ _ROUTING: Final = (
     pa.field(LOOKUP, pa.bool_()),
     pa.field(ARRIVAL, pa.int64()),
 )
-#: Maximum number of rows in a stage file. A row's `ARRIVAL` is the stage file's number times this, plus its position.
+#: More rows than any stage file has. A row's position in the input is the number of its stage file times this, plus the
+#: row's position in the stage file.
 _STAGE_ROWS: Final = 1 << 40
 #: Maximum number of rows in one batch that is passed to Spark.
 _BATCH_ROWS: Final = 16_384
@@ -84,7 +86,7 @@ _BATCH_BYTES: Final = 16 << 20
 
 
 def routed_schema(settings: PrepareSettings) -> pa.Schema:
-    """Return the schema of prepared rows with their routing columns."""
+    """Return the schema of prepared rows, preceded by the columns that exist only during the shuffle."""
     return pa.schema([*_ROUTING, *settings.prepared_schema])
 
 
@@ -97,13 +99,13 @@ def route_rows(
     task_values: Sequence[int],
     settings: PrepareSettings,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield one stage file's rows with routing columns. A row that is in several file slices is yielded once for each.
+    """Yield one stage file's rows with their buckets, for the shuffle. A row is yielded once per slice that has it.
 
     Args:
         stage: the stage file's number.
-        tag_files: the tag files that name the file slices in which this stage file's rows were found.
+        tag_files: the files in which the key lookup has recorded the file slices of this stage file's rows.
         routes: for each partition path, the rule that assigns its rows to buckets.
-        task_values: for each bucket, the value of the `TASK` column.
+        task_values: for each bucket, the value of the `TASK` column, by which Spark finds the bucket's task.
     """
     hits = read_hits(storage, tag_files)
     values = np.asarray(task_values, np.int32)
@@ -130,9 +132,10 @@ def route_rows(
 def _choose_slices(
     storage: Storage, staged: StagedTask, source: str, pairs: tuple[Ints, Ints], route: PartitionRoute
 ) -> tuple[Ints, Ints]:
-    """Drop (row, slice) pairs if the slice's log files have deleted the row. Keep at least one pair for each row.
+    """Drop for each row the file slices whose log files have deleted it. Keep at least one slice for each row.
 
-    Only rows that were found in several slices are checked. Memory: the keys of these rows.
+    ``pairs`` are two arrays: positions of rows, and positions of the slices in which they were found. Only rows that
+    were found in several slices are checked. Memory: the keys of these rows.
     """
     rows, files = pairs
     several = np.flatnonzero(np.bincount(rows, minlength=1)[rows] > 1)
@@ -147,7 +150,7 @@ def _choose_slices(
 
 
 def _take_keys(batches: Iterable[pa.RecordBatch], rows: Ints) -> pa.ChunkedArray:
-    """Return the record keys at these positions, which are ascending and count the rows of all batches."""
+    """Return the record keys of the rows at these ascending positions. Positions count through all batches."""
     first, parts = 0, []
     for batch in batches:
         low, high = np.searchsorted(rows, [first, first + batch.num_rows])
@@ -162,11 +165,14 @@ def _route(
     hits_of: Mapping[str, tuple[Ints, Ints] | None],
     routes: Mapping[str, PartitionRoute],
 ) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Return positions of rows in the batch, and for each its bucket, and whether it was found in the bucket's slice.
+    """Return three arrays: positions of the batch's rows, their buckets, and whether the bucket's slice has their key.
+
+    A row whose key is in several file slices is returned once for each.
 
     Args:
         first: position of the batch's first row among the rows of the partition.
-        hits_of: for each partition path, the (row, slice) pairs that the tag step found; None if it found none.
+        hits_of: for each partition path, positions of rows and of the slices that have their keys; None if there are
+            none.
     """
     positions: list[Ints] = []
     buckets: list[Ints] = []
@@ -192,15 +198,15 @@ def _route(
 def _buckets_of_files(files: Ints, by_file: Mapping[int, int]) -> Ints:
     known = np.asarray(list(by_file), np.int64)
     numbers = np.asarray(list(by_file.values()), np.int64)
-    return numbers[np.searchsorted(known, files)]  # ``by_file`` is in ascending order.
+    return numbers[np.searchsorted(known, files)]  # This is correct because ``by_file`` has ascending keys.
 
 
 def _buckets_of_new_keys(keys: pa.Array, route: PartitionRoute) -> Ints:
-    """Return the buckets of new keys. A key goes to ``inserts[n]`` if n cuts are less than or equal to it."""
+    """Return the bucket of each new key: ``inserts[n]``, where n is the number of cuts that are not above the key."""
     if not route.cuts or not len(keys):
         return np.full(len(keys), route.inserts[0], np.int64)
     cuts = pa.array(route.cuts, keys.type)
-    # The sort is stable, so a cut comes before an equal key and is counted for it.
+    # The sort is stable, so a cut comes before a key that is equal to it, and the sum below counts the cut.
     order = np.asarray(pc.sort_indices(pa.concat_arrays([cuts, keys])))
     is_key = order >= len(cuts)
     below = np.empty(len(keys), np.int64)
@@ -208,7 +214,7 @@ def _buckets_of_new_keys(keys: pa.Array, route: PartitionRoute) -> Ints:
     return np.asarray(route.inserts, np.int64)[below]
 
 
-# --- buckets to files ---------------------------------------------------------------------------------
+# --- step 6: write buckets to files -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -272,9 +278,9 @@ def _write_bucket(
 
 
 def _make_bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings) -> tuple[pa.Table, Bucket]:
-    """Return a bucket's rows, one per key if they are combined, and the bucket with their positions.
+    """Return a bucket's rows, one per key if the write combines rows, and the `Bucket` that refers to their positions.
 
-    Rows that the base file may hold come first, in order of arrival; new rows follow in key order.
+    In the `Bucket`, rows whose keys were found come first, in order of arrival; new rows follow in key order.
     """
     order = np.asarray(pc.sort_indices(table.column(ARRIVAL))).astype(np.int64)
     if (np.diff(order) < 0).any():
@@ -296,7 +302,7 @@ class BucketPlaces:
     """The log files to which tasks append the rows of each bucket of a bucket index. The value can be pickled.
 
     Attributes:
-        groups: for the partition path and number of each existing bucket, its file id and log file.
+        groups: for the partition path and number of each existing bucket, its file id and the log file to write.
         rule: how the hashed fields are read from a record key.
     """
 
@@ -305,7 +311,7 @@ class BucketPlaces:
 
     @classmethod
     def of(cls, snapshot: Snapshot, append_rules: AppendRules, rule: FieldRule) -> BucketPlaces:
-        """Return the next log file of each bucket that has a file slice in the snapshot."""
+        """Return the log files to write for the buckets that have a file slice in the snapshot."""
         groups = {
             (piece.group.partition_path, bucket_of(piece.group.file_id) or 0): (
                 piece.group.file_id,
@@ -317,13 +323,14 @@ class BucketPlaces:
 
 
 def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, append_rules: AppendRules) -> bool:
-    """Tell whether tasks may append without reading stored rows or the rows of other tasks."""
+    """Tell whether tasks may append rows to log files without reading stored rows or the rows of other tasks."""
     rule, prepare_settings = job.rule, job.prepare
     if not append_rules.opens_logs or job.dup_policy != "none" or prepare_settings.searches_all_partitions:
         return False
     if append_rules.reads_stored or rule.fills_nulls or prepare_settings.keys.generates_keys:
         return False
-    # A version that a log file deletes may win over a later row, so a write of rows would have to read stored rows.
+    # If log files have deleted a row, readers may prefer its deleted version to an incoming row with the same key. To
+    # notice this, a task would have to read stored rows. A DELETE brings no rows to which this could happen.
     return job.operation is Operation.DELETE or not any(
         append_rules.place(piece).deleting_logs for piece in snapshot.each_slice()
     )
@@ -338,11 +345,11 @@ def append_in_task(
     task: int,
     attempt: int,
 ) -> tuple[int, tuple[WrittenFile, ...]]:
-    """Write rows to log files in the handles' folder. Return the number of rows read, and the files.
+    """Write a task's input rows to log files in ``handles.folder``. Return the number of input rows, and the files.
 
     Args:
-        task: the task's number; rows of a task with a higher number are later rows.
-        attempt: a number that no other attempt has.
+        task: the task's number. Readers take rows of a task with a higher number as later rows.
+        attempt: a number that no other task attempt has; it is part of the files' names.
     """
     taken_rows, written = 0, list[WrittenFile]()
     for round_number, rows in enumerate(_group_into_buffers(batches, job.options.write.buffer_bytes)):
@@ -388,10 +395,15 @@ def _split_by_bucket(
 
 
 def check_places(written: Iterable[WrittenFile], planned: BucketPlaces, current: BucketPlaces) -> None:
-    """Refuse to publish log files whose slice has been closed since the write began, by a compaction planned meanwhile.
+    """Refuse to publish log files if their file groups have got a new slice, from a compaction planned meanwhile.
+
+    Args:
+        written: the log files that tasks have written.
+        planned: the log files to write, as determined when the write began.
+        current: the log files to write, as determined now.
 
     Raises:
-        WriteConflictError: if a slice was closed. A retry starts from the table's state at that time.
+        WriteConflictError: if a file group has a new slice. A retry starts from the table's state at that time.
     """
     for stat in (file.stat for file in written):
         key = (stat.partition_path, bucket_of(stat.file_id) or 0)
@@ -407,5 +419,5 @@ def _log_version(place: LogPlace) -> tuple[str | None, int]:
 
 
 def task_folder(job: WriteJob) -> str:
-    """Return the stage folder for the tasks' log files. It is deleted with all files that failed task attempts left."""
+    """Return the folder for the tasks' log files. It is deleted later, with all files of failed task attempts."""
     return f"{stage_folder(job.write_id)}/files"

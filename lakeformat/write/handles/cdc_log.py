@@ -38,15 +38,15 @@ class HandleMerger(Protocol):
 
     @property
     def updates(self) -> int:
-        """Return the number of rows changed so far."""
+        """Return the number of stored rows replaced so far."""
 
     @property
     def deletes(self) -> int:
-        """Return the number of rows dropped so far."""
+        """Return the number of stored rows deleted so far."""
 
     @property
     def unmatched_lookups(self) -> int:
-        """Return the number of rows that the index located in this file, but that were in no batch so far."""
+        """Return the number of rows that the index located in this base file, but that no batch so far has held."""
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         """Yield a batch of stored rows with changed rows replaced and deleted rows dropped.
@@ -55,7 +55,7 @@ class HandleMerger(Protocol):
         """
 
     def emit_inserts(self) -> Iterator[pa.Table]:
-        """Yield the rows to add, with their meta columns. It is called once, after the last batch."""
+        """Yield the rows to add, with their meta columns. Call this once, after the last batch of stored rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class ChangeLogSettings:
     Attributes:
         mode: whether a change is stored as key only, with the row before it, or with the rows before and after it.
         columns: the table's columns, without meta columns.
-        schema: Avro schema of a change record, as text.
-        block_bytes: bytes of logged changes in memory at which they are written as a block.
+        schema: Avro schema of a change record, as JSON.
+        block_bytes: when the logged changes in memory have this many bytes, they are written as a block.
     """
 
     mode: ChangeLogging
@@ -114,7 +114,7 @@ class ChangeLog:
         self._held_bytes = self.size_bytes = 0
 
     def stats(self, partition_path: str) -> tuple[tuple[str, int], ...]:
-        """Return the pair of final path and size in bytes for the write statistics; empty if there is no file."""
+        """Return the file's final path and size in bytes, for the commit's write stats; empty if there is no file."""
         path = join_path(partition_path, self._target.rpartition("/")[2])
         return ((path, self.size_bytes),) if self.size_bytes else ()
 
@@ -147,7 +147,7 @@ class ChangeLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write the logged changes in memory as a block."""
+        """Write the logged changes that are still in memory to the file, as one block."""
         if not self._held:
             return
         if self._sink is None:
@@ -203,7 +203,7 @@ class _LoggingMerger:
             self._log.add("d", keys.filter(gone), batch.filter(gone), None)
 
     def _apply_to_repeated_keys(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Apply the merger to a batch that holds a key several times. Sequence numbers identify the rows."""
+        """Apply the merger to a batch in which rows share keys. Sequence numbers show which rows it has not changed."""
         parts = list(self._merger.apply(batch))
         yield from parts
         is_new = [pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time) for part in parts]
@@ -233,7 +233,9 @@ def _text(rows: pa.Table, name: str = RECORD_KEY) -> pa.Array:
 def log_changes(
     storage: Storage, merger: HandleMerger, target: str, instant_time: str, settings: ChangeLogSettings
 ) -> Iterator[tuple[HandleMerger, ChangeLog]]:
-    """Yield a merger that logs its changes, and the log. The file is complete when the ``with`` block ends.
+    """Yield a merger that works like ``merger`` and logs its changes, and the log.
+
+    The change data file is complete when the ``with`` block ends.
 
     Args:
         merger: the merger whose changes are logged.

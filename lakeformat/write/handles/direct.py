@@ -58,9 +58,11 @@ __all__ = [
 ]
 
 _MAX_OPEN_FILES: Final = 16
-#: Number of buffered rows at which they are split by partition. More rows cost less per row, but must wait longer.
+#: When this many rows are buffered, they are split by partition. With a greater number, a row costs less time to split,
+#: but waits longer in the buffer.
 _ENOUGH_ROWS: Final = 262_144
-#: Fraction of its size limit at which a file is closed, because the rest would hold only a tiny row group.
+#: When a file reaches this fraction of the maximum file size, it is closed, because no more than a tiny row group would
+#: fit into the rest.
 _FULL_SHARE: Final = 0.9
 
 
@@ -72,9 +74,10 @@ class DirectSettings:
         folder: stage folder of this task attempt.
         task: number of the task, the same in every attempt; it is part of the names of its files.
         write_token: a token that is unique to the attempt.
-        tail_bytes: if the last rows of a partition have fewer bytes in Arrow, they are returned, not written.
+        tail_bytes: if the last rows of a partition have fewer bytes in memory, `DirectWriter.finish` returns them and
+            does not write them to a file.
         buffer_bytes: maximum bytes of buffered rows.
-        closed_partitions: for each partition path that must get no rows, the reason as a text.
+        closed_partitions: for each partition path that must not get rows, the message of the error if it gets some.
     """
 
     folder: str
@@ -150,7 +153,11 @@ class DirectWriter:
                 self._distribute()
 
     def _distribute(self) -> None:
-        """Prepare the buffered input. Start to write each partition that has enough rows for a row group."""
+        """Prepare the buffered input rows and add them to the buffers of their partitions.
+
+        Start to write each partition that has enough rows for a row group. If too many bytes remain in memory, write
+        the largest partitions, too.
+        """
         if not self._incoming:
             return
         rows = pa.Table.from_batches(self._incoming)
@@ -172,12 +179,13 @@ class DirectWriter:
             self._start(path, self._partitions[path])
 
     def append_group(self, path: str, tables: Iterable[pa.Table]) -> None:
-        """Write all prepared rows of one output file number, in order, to files that get no other rows.
+        """Write all prepared rows that have one output file number, in order, to base files that get no other rows.
 
-        Memory: two row groups and one table.
+        Memory: two row groups, and one of the tables.
 
         Args:
             path: partition path of the rows.
+            tables: the rows, sorted and divided into tables.
         """
         partition = self._partitions.setdefault(path, _Partition())
         waiting = size = 0
@@ -197,7 +205,7 @@ class DirectWriter:
         self._close(partition)
 
     def _start(self, path: str, partition: _Partition, count: int | None = None) -> None:
-        """Start to write the first ``count`` buffered rows of a partition in the pool; None writes all."""
+        """Start a thread of the pool that writes a partition's first ``count`` buffered rows; None writes all."""
         self._wait(partition)
         waiting = pa.concat_tables(partition.waiting)
         rows = waiting.slice(0, count)
@@ -237,7 +245,7 @@ class DirectWriter:
         return _OpenFile(writer, stack, name, path)
 
     def _write(self, path: str, partition: _Partition, rows: pa.Table, first: int) -> None:
-        """Write rows of one partition. It runs in a thread of the pool, but only once at a time per partition."""
+        """Write rows of one partition to its files. Threads run this, but never two at once for one partition."""
         rows = rows.filter(pa.array(~deleted_rows_of(rows)))
         stamped_rows = stamp_rows(rows, self.files.schema, self.settings.instant_time, self.settings.task, first)
         start = 0
@@ -253,7 +261,7 @@ class DirectWriter:
     def _rows_that_fit(self, writer: BaseFileWriter, rows: pa.Table) -> int:
         """Return the number of rows for the next row group: as many as fit into the file, at most `ROW_GROUP_ROWS`.
 
-        For a new file the estimate uses the rows' size in memory, which is larger than on disk.
+        If the file is empty, the size of a row is estimated by its size in memory, which is larger than on disk.
         """
         row_bytes = writer.expected_bytes / writer.rows if writer.rows else rows.nbytes / rows.num_rows
         room = int((self.files.max_file_bytes - writer.expected_bytes) / max(row_bytes, 1.0))
@@ -281,7 +289,10 @@ class DirectWriter:
         self._written.append(WrittenFile(opened.path, stat, writer.facts, decoded_bytes=writer.decoded_bytes))
 
     def finish(self) -> tuple[tuple[WrittenFile, ...], Mapping[str, pa.Table]]:
-        """Close all files. Return them, and for each partition path the last rows if they were too few for a file."""
+        """Write the remaining rows and close all files. Return the files, and the rows that were too few for a file.
+
+        The rows are returned as a mapping of partition path to rows.
+        """
         self._distribute()
         tails: dict[str, pa.Table] = {}
         for path, partition in self._partitions.items():
@@ -311,7 +322,7 @@ class DirectWriter:
                 partition.open = None
 
 
-#: A function that takes rows and returns the positions that sort them; the sort must be stable.
+#: A function that takes rows and returns their positions in sorted order. Rows that are equal must keep their order.
 Order: TypeAlias = Callable[[pa.Table], np.ndarray]
 
 
@@ -338,7 +349,7 @@ def stage_runs(
 ) -> StagedTask:
     """Write a stream of rows as sorted runs into one stage file. Memory: ``settings.buffer_bytes``."""
     keys = GeneratedKeys(settings.instant_time, settings.task) if prepared.keys.generates_keys else None
-    half = settings.buffer_bytes // 2  # A run and its sorted copy are in memory together.
+    half = settings.buffer_bytes // 2  # Only half, because a run and its sorted copy are in memory together.
     with StageWriter(storage, path, prepared, combined=False, buffer_bytes=half, layout=layout, new_keys=keys) as stage:
         for batch in batches:
             stage.append(batch)
@@ -346,7 +357,7 @@ def stage_runs(
 
 
 def write_runs(writer: DirectWriter, tasks: Iterable[StagedTask], layout: Layout) -> None:
-    """Merge the runs of all stage files, and write the sorted rows of each partition and file number to base files."""
+    """Merge the sorted runs of all stage files. Write each partition's rows, by output file number, to base files."""
     for partition, rows in merge_runs(writer.storage, tasks, layout.columns):
         writer.append_group(partition, rows)
 
@@ -364,7 +375,7 @@ class RunCursor:
         self.advance(0)
 
     def advance(self, rows: int) -> None:
-        """Drop the first ``rows`` rows of the head. When the head is empty, read the next block."""
+        """Drop the first ``rows`` rows of ``head``. If none remain, read the run's next block into ``head``."""
         self.head = self.head.slice(rows)
         while not self.head.num_rows and self._next < self._last:
             self.head = pa.Table.from_batches([self._reader.get_batch(self._next)])
@@ -374,10 +385,10 @@ class RunCursor:
 def merge_runs(
     storage: Storage, tasks: Iterable[StagedTask], columns: tuple[str, ...]
 ) -> Iterator[tuple[str, Iterator[pa.Table]]]:
-    """Merge the runs of each partition path and output file number. Yield the partition path and the sorted rows.
+    """Merge the runs that have the same partition path and output file number. Yield the partition path and the rows.
 
-    The pairs are ordered by partition path and file number. The rows of a pair must be consumed before the next pair is
-    requested.
+    The results are ordered by partition path and file number. The rows of one result must be consumed before the next
+    result is requested.
 
     Args:
         tasks: stage files whose runs are sorted by ``columns``.
@@ -422,17 +433,21 @@ def merge_sorted(cursors: Iterable[RunCursor], order: Order) -> Iterator[pa.Tabl
 
 
 def _find_first_end(cursors: Sequence[RunCursor], order: Order) -> tuple[int, list[int]]:
-    """Find the run whose rows in memory end first. Return its index, and those of all runs that begin before that."""
+    """Find the run whose rows in memory end first.
+
+    Return its index, and a list of this index and those of all runs whose rows in memory begin before that end.
+    """
     ends = [cursor.head.slice(cursor.head.num_rows - 1) for cursor in cursors]
     starts = [cursor.head.slice(0, 1) for cursor in cursors]
-    order_of_rows = order(pa.concat_tables([*ends, *starts]))  # The sort is stable: an end comes before an equal start.
+    # The sort is stable, so an end comes before a start that is equal to it. A run with such a start can wait.
+    order_of_rows = order(pa.concat_tables([*ends, *starts]))
     at = int(np.argmax(order_of_rows < len(cursors)))
     first_end = int(order_of_rows[at])
     return first_end, sorted({first_end, *(order_of_rows[:at] - len(cursors)).tolist()})
 
 
 def _merge_step(cursors: Sequence[RunCursor], first_end: int, order: Order) -> pa.Table:
-    """Return, sorted, the rows of all heads up to the last row of head ``first_end``. Advance the cursors past them."""
+    """Merge the runs' rows in memory up to the last row of run ``first_end``. Return them, and advance past them."""
     lengths = [cursor.head.num_rows for cursor in cursors]
     rows = combine_table(pa.concat_tables([cursor.head for cursor in cursors]))
     positions = order(rows)
@@ -444,7 +459,8 @@ def _merge_step(cursors: Sequence[RunCursor], first_end: int, order: Order) -> p
     return gather(rows, chosen)
 
 
-#: Maximum bytes of decoded rows per byte of ``at_most_bytes``, when small files are packed again. It bounds the memory.
+#: Small files of a write are read back and written again. The maximum size of their rows in memory is this many times
+#: the maximum total size of the files.
 _MOST_EXPANSION: Final = 4
 
 
@@ -456,7 +472,7 @@ def choose_small_files(
     small_bytes: int,
     at_most_bytes: int,
 ) -> tuple[WrittenFile, ...]:
-    """Choose the new small files whose rows are read back and written again into larger files, smallest file first.
+    """Choose small files of this write whose rows are read back and written into larger files, smallest file first.
 
     A file is only chosen if its partition has another small file, or rows that are not yet in a file.
 
@@ -486,7 +502,7 @@ def choose_small_files(
 def read_files_back(
     storage: Storage, chosen: Sequence[WrittenFile], tails: Mapping[str, pa.Table], prepared: pa.Schema
 ) -> Mapping[str, pa.Table]:
-    """Read the files that `choose_small_files` chose. Return for each partition path their rows, then its ``tails``.
+    """Read the files that `choose_small_files` chose. Return by partition path their rows, followed by its ``tails``.
 
     Args:
         tails: for each partition path, the rows that are not yet in a file.

@@ -97,10 +97,10 @@ class ChangedRows:
         self.inserts = 0
 
     def rows(self) -> Iterator[pa.Table]:
-        """Yield changed rows, then new ones, in the columns of `stored_schema`.
+        """Yield the stored rows that the merger has changed, then the new rows, all with meta columns.
 
         Raises:
-            NotAppendableError: if readers of log files would not see a row.
+            NotAppendableError: if readers of log files would not see one of these rows.
         """
         for batch in self._stored_batches:
             before = self.merger.updates, self.merger.deletes
@@ -138,7 +138,7 @@ class ChangedRows:
 def open_changed_rows(
     storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
 ) -> Iterator[ChangedRows]:
-    """Apply a bucket's rows, or the merger of the settings, to the slice. Yield the changed rows."""
+    """Yield the rows that a bucket's rows change in the slice, as `ChangedRows`. The settings choose the merger."""
     with _open_merged(storage, place, settings) as merged:
         merger = (settings.make_merger or KeyMerger)(bucket, source, task, settings)
         yield ChangedRows(
@@ -152,7 +152,7 @@ def open_changed_rows(
 def logs_delete_any(storage: Storage, place: LogPlace, keys: pa.ChunkedArray | pa.Array) -> bool:
     """Tell whether the slice's log files delete one of these keys.
 
-    Readers would merge a new row of such a key with the deleted row of the base file.
+    If they do, a row with this key must not be appended: readers would merge it with the deleted row of the base file.
     """
     if place.merging is None or not place.deleting_logs or not len(keys):
         return False
@@ -166,7 +166,7 @@ def logs_delete_any(storage: Storage, place: LogPlace, keys: pa.ChunkedArray | p
 
 
 def _deleted_keys(rows: pa.Table, rule: ReadRule) -> pa.ChunkedArray:
-    """Return the keys of the rows in a data block that are deletes."""
+    """Return the record keys of the rows of a data block that are marked as deletes."""
     deleted = deleting_rows(rows, rule)
     return _text(rows.filter(pa.array(deleted)), RECORD_KEY) if deleted.any() else pa.chunked_array([], pa.string())
 
@@ -174,7 +174,7 @@ def _deleted_keys(rows: pa.Table, rule: ReadRule) -> pa.ChunkedArray:
 def mask_late_deletes(
     storage: Storage, place: LogPlace, keys: pa.Array, values: pa.Array, settings: HandleSettings
 ) -> Mask:
-    """Return a mask of the deletes that lose because a newer row of their key is stored.
+    """Return a mask of the deletes that must have no effect, because a newer row with their key is stored.
 
     Args:
         keys: record keys to delete, each once.
@@ -184,7 +184,7 @@ def mask_late_deletes(
         NotAppendableError: if the slice holds a key several times, and the delete wins over only some of its rows.
     """
     ordering, lost, won = settings.rule.ordering, np.zeros(len(keys), bool), np.zeros(len(keys), bool)
-    assert ordering is not None  # noqa: S101  The caller checks this.
+    assert ordering is not None  # noqa: S101  No caller gets here without an ordering field.
     with _open_merged(storage, place, settings, [RECORD_KEY, _top_column(settings, ordering)]) as merged:
         for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):
             at = pc.index_in(batch.column(RECORD_KEY).cast(pa.string()), value_set=keys)
@@ -205,7 +205,7 @@ def _top_column(settings: HandleSettings, ordering: str) -> str:
 
 
 def _loses_to_hidden_version(storage: Storage, place: LogPlace, rows: pa.Table, settings: HandleSettings) -> bool:
-    """Tell whether a hidden version of a new row's key would win over the new row.
+    """Tell whether readers would prefer a hidden version of a key to the new row with this key.
 
     Hidden versions are rows of the base file that log files delete, and deletes with an ordering value.
     """
@@ -257,10 +257,12 @@ def _has_newer_stored(before: Any, at: Any, rows: pa.Table, ordering: str) -> bo
 def rewrite_slice(
     storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
 ) -> WrittenFile | None:
-    """Write all rows of the slice, after the change, to a base file. If nothing changes, return None and leave no file.
+    """Apply the bucket's change to the slice, and write all its rows to a base file.
+
+    If nothing changes, return None and leave no file.
 
     Raises:
-        WriteConflictError: if a pending compaction will write that file.
+        WriteConflictError: if a pending compaction will write a base file for this file group.
     """
     if place.is_compacting:
         raise WriteConflictError(
@@ -308,7 +310,7 @@ def _open_merged(
     storage: Storage, place: LogPlace, settings: HandleSettings, columns: Sequence[str] = ()
 ) -> Iterator[MergedSlice]:
     assert place.file_slice is not None  # noqa: S101  The caller does not pass buckets that open a slice.
-    assert place.merging is not None  # noqa: S101  The caller checks this.
+    assert place.merging is not None  # noqa: S101  No caller gets here without merge rules.
     table = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *settings.files.schema])
     names = columns or [name for name in table.names if name != PARTITION_PATH]
     with open_merged_slice(storage, place.file_slice, place.merging, table, names) as merged:
@@ -316,7 +318,7 @@ def _open_merged(
 
 
 def _stored_batches(merged: MergedSlice, settings: HandleSettings) -> Iterator[pa.RecordBatch]:
-    """Yield stored rows in the columns that mergers expect, each with the name of the file that stores it."""
+    """Yield the slice's rows in batches, in the columns that mergers expect. Each row has the name of its own file."""
     shape = stored_schema(settings.files.schema)
     wanted = pa.schema([field for field in shape if field.name != PARTITION_PATH])
     for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):

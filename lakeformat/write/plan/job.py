@@ -104,7 +104,7 @@ class WriteJob:
     Attributes:
         needs_combining: whether the input is reduced to one row per key.
         prepare: settings by which input rows get their keys and partition paths.
-        write_id: a text that is unique to the write: the name of its stage folder, the seed of its file ids and the
+        write_id: a string that is unique to the write: the name of its stage folder, the seed of its file ids and the
             token of its commit.
         layout: how bulk_insert sorts rows and divides them over files; None keeps the input order.
     """
@@ -124,7 +124,7 @@ class WriteJob:
 
     @property
     def dup_policy(self) -> str:
-        """Return what an insert does with rows whose keys are stored: ``drop`` or ``fail``, else ``none``."""
+        """Return what happens to inserts whose keys are in the table already: ``drop`` or ``fail``, else ``none``."""
         return self.options.write.dup_policy if self.operation is Operation.INSERT else "none"
 
     @property
@@ -141,15 +141,15 @@ class WriteJob:
     def uses_existing_groups(self) -> bool:
         """Tell whether rows may go into existing file groups. If not, the write only opens new ones."""
         if self.operation is Operation.BULK_INSERT:
-            return self.index_settings.has_buckets  # A bucket may have only one file group.
+            return self.index_settings.has_buckets  # A bucket has only one file group, so its rows must go there.
         return self.operation.uses_existing_groups
 
     @property
     def index_settings(self) -> IndexSettings:
         """Return the settings of the index that the write uses."""
         settings = index_settings(self.config, self.options)
-        # An index lookup may return false positives. Only a merge of base files would find them, so other writes need
-        # an exact lookup.
+        # An index lookup may return false positives. A merge into a base file detects them. A write that appends to log
+        # files or drops rows with stored keys does not, so it needs an exact lookup.
         finds_deleted = self.dup_policy != "none"
         exact = finds_deleted or (self.config.takes_logs and not settings.has_buckets)
         return replace(settings, exact=exact, finds_deleted=finds_deleted)
@@ -184,7 +184,7 @@ class WriteJob:
         return evolve(snapshot.schema, self.prepare.schema, fill_missing=fill, partial=partial)
 
     def files(self, schema: pa.Schema) -> FileSettings:
-        """Return the settings of base files with this schema."""
+        """Return the settings for writing base files with this schema."""
         settings, write_options = self.transaction_settings, self.options.write
         return FileSettings(
             schema,
@@ -235,7 +235,7 @@ def check_unpartitioned(snapshot: Snapshot, location: str) -> None:
 
 
 def columns_stored_as_text(keys: KeySettings) -> tuple[str, ...]:
-    """Return the columns whose values are stored as text in keys and partition paths."""
+    """Return the columns whose values are converted to text to make record keys and partition paths."""
     simple = (f.name for f in keys.partition_fields if keys.kind_of(f) is PartitionKind.SIMPLE)
     return (*keys.record_fields, *simple)
 

@@ -95,7 +95,10 @@ def merge_rule(
 
 
 def _columns_to_write(partial: tuple[str, ...], rows: pa.Schema, ordering: str | None) -> frozenset[str]:
-    """Return the columns to write. They include the ordering column: without it, an older row could win later."""
+    """Return the columns that a partial update sets.
+
+    The table's ordering column is always among them. If it kept its old value, an older row could win later.
+    """
     known = frozenset(rows.names)
     if partial == ("*",):
         return known

@@ -116,10 +116,9 @@ def _flags(options: Options) -> Mapping[str, str]:
 
 
 def _stored_marker(version: int, options: Options) -> Mapping[str, str]:
-    """Return the table properties for the delete marker.
+    """Return the entries of ``hoodie.properties`` for the delete marker; empty if the table stores no marker.
 
-    A table stores the marker from table version 8 on if its payload class uses a marker. Otherwise, return an empty
-    mapping.
+    A table stores the marker if its table version is at least 8 and its payload class uses a marker.
     """
     given = {key: options[key] for key in _MARKS_DELETES}
     if version == 6 or payload_name(options.merge.payload) != MergeMode.PAYLOAD_OF[MergeMode.EVENT_TIME]:

@@ -194,7 +194,7 @@ def check_insert_allowed(store: TimelineStore, *, has_rows: bool) -> None:
 
 
 def warn_of_ignored_rows(location: str, rows: Any) -> None:
-    """Warn that a new table took only the columns of these rows, and not the rows; no warning if there are none."""
+    """If there are rows, warn that the new table has taken only their columns, and that no row was written."""
     count = _row_count(rows)
     if count != 0:
         given = "the rows" if count is None else f"{count:,} row{'s' * (count != 1)}"
@@ -213,7 +213,7 @@ def _schema(columns: Any) -> pa.Schema:
 
 
 def fit_to_table(rows: pa.RecordBatchReader, table: pa.Schema | None) -> pa.RecordBatchReader:
-    """Return the rows; columns of Arrow's null type (all values null) get the type of the table's column.
+    """Return the rows. Columns of Arrow's null type (all values null) are converted to the type of the table's column.
 
     A column of the null type that the table does not have is dropped with a warning. The index of a pandas frame is
     dropped silently, unless the table has a column of its name; ``reset_index()`` makes it a column.
@@ -271,7 +271,7 @@ def _fill_null_types(kind: pa.DataType, table: pa.DataType | None) -> pa.DataTyp
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
-    """Return the field; a dictionary of string views, as in polars' categories, becomes its plain value type."""
+    """Return the field. A dictionary type of string views, as polars' categories have, is replaced by plain strings."""
     plain = VIEWS.get(field.type.value_type) if pa.types.is_dictionary(field.type) else None
     return field if plain is None else field.with_type(plain)
 

@@ -15,9 +15,9 @@ __all__ = ["reuse_memory"]
 
 @dataclass
 class _Pool:
-    """The state of the process's default pool.
+    """The state of Arrow's default memory pool in this process.
 
-    If several writes overlap, the first sets the pool, and the last restores it.
+    If several writes overlap, the first write sets the system's pool, and the last write restores the previous pool.
     """
 
     users: int = 0

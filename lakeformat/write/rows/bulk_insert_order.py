@@ -125,7 +125,7 @@ def _check_order(schema: pa.Schema, name: str) -> None:
 
 
 def sort_order(rows: pa.Table, columns: tuple[str, ...], *, nulls_first: bool = False) -> np.ndarray:
-    """Return the positions that sort the rows by these columns (``a.b`` for a struct's field).
+    """Sort the rows by these columns (``a.b`` for a struct's field). Return the rows' positions in sorted order.
 
     The sort is stable. NaN comes after all numbers.
 

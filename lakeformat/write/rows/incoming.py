@@ -48,7 +48,7 @@ class Incoming:
         self.rows = source
 
     def column(self, name: str, count: int) -> pa.ChunkedArray | pa.Array:
-        """Return the first ``count`` values of a column. All are copied, so they should be small."""
+        """Return the first ``count`` values of a column. All of them are copied to memory, so they should be small."""
         column = self.rows.column(name)
         column = combine_column(column.slice(0, count) if self._at is None else gather_column(column, self._at[:count]))
         return column.chunk(0) if column.num_chunks == 1 else column
@@ -96,7 +96,8 @@ def slice_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a slice's rows in batches, with the record key and ``columns``.
 
-    Columns that the files lack are missing or null. Memory: a batch; for a slice with log files, that of `read_slice`.
+    If the slice has no log files, columns that its base file lacks are missing. Otherwise, such columns are null.
+    Memory: a batch; if the slice has log files, the memory of `read_slice`.
     """
     if piece.base is not None and not piece.logs:
         where = f"{storage.location}/{piece.base.path}"

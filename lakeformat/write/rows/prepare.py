@@ -36,8 +36,8 @@ __all__ = [
 
 _FIELD: Final = "hoodie.payload.delete.field"
 _MARKER: Final = "hoodie.payload.delete.marker"
-#: Types that the column of a delete marker may have. Hudi compares the text of the Avro value. For these types it
-#: equals the text in Java; for dates it does not, because Avro stores them as numbers.
+#: Types that the column of a delete marker may have. Hudi compares the marker with the Avro value as text. For these
+#: types this text is that of the value in Java. Dates are refused, because Avro stores them as numbers.
 _PLAIN: Final = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 
 
@@ -54,7 +54,7 @@ class DeleteMarker:
     marker: str
 
     def flag(self, rows: pa.Table) -> pa.Table:
-        """Return the rows with ``_hoodie_is_deleted`` true in marked rows. Other rows keep their flag, else null."""
+        """Return the rows with ``_hoodie_is_deleted`` true in marked rows. Other rows keep their value, or get null."""
         marked = marked_rows(rows.column(self.field), self.marker)
         if IS_DELETED in rows.schema.names:
             at = rows.schema.get_field_index(IS_DELETED)
@@ -72,7 +72,7 @@ def delete_marker(
         table: the table's columns; None for a new table.
 
     Raises:
-        InvalidOptionError: if one of the two options is missing, or contradicts the table.
+        InvalidOptionError: if only one of the options for field and marker is given, or if they contradict the table.
         SchemaMismatchError: if the column is in neither input nor table, or is neither text, number nor boolean.
     """
     field, marker = options[_FIELD], options[_MARKER]
@@ -110,7 +110,7 @@ def deleted_rows_of(rows: pa.Table) -> npt.NDArray[np.bool_]:
     return flag_deleted_rows(rows.column(IS_DELETED) if IS_DELETED in rows.schema.names else None, rows.num_rows)
 
 
-#: Mapping key, instead of a partition path, for rows that are looked up in all partitions.
+#: In mappings of partition path to rows, the key of rows that are looked up in all partitions.
 ANY_PARTITION = "\0"
 
 
@@ -149,7 +149,10 @@ class PrepareSettings:
 
 
 def prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | None = None) -> Mapping[str, pa.Table]:
-    """Return a mapping of partition path to its rows in order of arrival, with the record key as first column.
+    """Add record keys to input rows and divide them by partition. Return a mapping of partition path to its rows.
+
+    The rows keep their order, and the record key is their first column. If the rows are looked up in all partitions,
+    all of them are under `ANY_PARTITION`.
 
     Args:
         generated: the record keys of the rows, if the table has no record key fields; else None.
@@ -220,12 +223,12 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
     if len(names) == 1:
         return {names[0]: table}
     if len(names) <= np.iinfo(np.int16).max:
-        codes = codes.astype(np.int16)  # Short integers get a radix sort, which is several times faster.
+        codes = codes.astype(np.int16)  # numpy sorts short integers by a radix sort, which is several times faster.
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     starts = ends - np.diff(ends, prepend=0)
-    # Copying from one chunk is several times faster than from many. Each partition's rows are copied for themselves. If
-    # they were slices of one sorted table, one partition that is written late would keep all rows in memory.
+    # Copying from one chunk is several times faster than from many. Each partition's rows are a copy of their
+    # own. If they were views of one sorted table, one partition that is written late would keep all rows in memory.
     whole = combine_table(table)
     return {
         name: gather(whole, order[start:end])

@@ -119,7 +119,7 @@ def check_log_ordering(schema: pa.Schema, name: str) -> None:
 
 
 def check_key_types(table: pa.Schema, given: pa.Schema, names: Iterable[str]) -> None:
-    """Refuse key and partition columns of a type that spells stored values differently as text: 1.0 instead of 1.
+    """Refuse input types that write a key or partition value as another text than the table's type: 1.0 for 1.
 
     Args:
         table: the table's columns.
@@ -143,7 +143,7 @@ def check_key_types(table: pa.Schema, given: pa.Schema, names: Iterable[str]) ->
 
 
 def _spelling(kind: pa.DataType) -> str:
-    """Return the name of a group of types. All types of a group give equal values the same text."""
+    """Return the name of the type's group. All types of a group write equal values as the same text."""
     if pa.types.is_decimal(kind):
         return f"decimal of scale {kind.scale}"
     if pa.types.is_timestamp(kind):
@@ -214,8 +214,8 @@ def _merge(stored: pa.DataType, incoming: pa.DataType, column: str, fill_missing
         return stored
     if stored in _RANK and incoming in _RANK:
         wide, narrow = (stored, incoming) if _RANK[stored] >= _RANK[incoming] else (incoming, stored)
-        # A double holds every int32 but not every int64, and a float not every int32. Spark and Hudi would round
-        # silently.
+        # A double holds every int32 but not every int64, and a float does not hold every int32. Spark and Hudi would
+        # round such values silently.
         if wide in _INTEGERS or narrow == pa.float32() or (wide == pa.float64() and narrow == pa.int32()):
             return wide
     if pa.types.is_decimal(stored) and pa.types.is_decimal(incoming):

@@ -55,7 +55,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StagedTask:
-    """A task's report to ``commit()``: its stage file, its runs, and the number of input rows."""
+    """A task's report to ``commit()``: its stage file, the runs of rows in this file, and the number of input rows."""
 
     path: str
     runs: tuple[Run, ...]
@@ -72,7 +72,7 @@ def rows_by_partition(tasks: Iterable[StagedTask]) -> dict[str, int]:
 
 
 class StageWriter:
-    """A writer that collects batches, prepares them, and writes runs when its buffer is full.
+    """A writer of a stage file. It collects input batches; when its buffer is full, it writes the rows by partition.
 
     Args:
         layout: the order of the rows of a run, and their division over output files; None keeps the input order.
@@ -164,7 +164,7 @@ def split_into_blocks(rows: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
 
 
 class StageReader:
-    """A reader of all tasks' runs, by partition. Close it before the stage folder is deleted."""
+    """A reader of the rows that all tasks have staged. Close it before the stage folder is deleted."""
 
     def __init__(self, storage: Storage, tasks: Iterable[StagedTask], settings: PrepareSettings) -> None:
         self._stack = ExitStack()

@@ -25,7 +25,7 @@ from lakeformat.write.rows.schema import evolve
 
 __all__ = ["Assignment", "Computed", "check_type", "find_settable", "fit_to_column", "plan_assignments"]
 
-#: Advice in the error for a text value that may be meant as an expression: it shows how to use SQL.
+#: Part of an error message: if the user gives a string as value but may mean an expression, it shows how to use SQL.
 _BY_SQL: Final = 'write lakeformat.sql("update t set v = v + 1", t=table)'
 _COMPUTED: Final = f", a function of the rows, such as lambda rows: pc.add(rows['v'], 1), or {_BY_SQL}"
 #: A function that takes rows and returns an array with one value per row.
@@ -231,9 +231,9 @@ def check_type(given: pa.DataType, field: pa.Field) -> None:
 
 
 def _narrows(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Tell whether Arrow's safe cast between two number types raises an error for each number that does not fit.
+    """Tell whether both types are number types, and Arrow's safe cast refuses every number that does not fit.
 
-    A cast of floats to decimals does not: it drops digits silently.
+    Return False for floats to decimals: Arrow's safe cast drops digits silently there.
     """
     numbers = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_decimal(k) for k in (given, kind))
     return numbers and not (pa.types.is_floating(given) and pa.types.is_decimal(kind))

@@ -41,7 +41,7 @@ __all__ = ["SOURCE", "TARGET", "BoundClause", "Clause", "Kind", "Merge", "bind_c
 
 #: Prefix of the source's columns in a table of matched pairs (a source row and the stored row with its key).
 SOURCE: Final = "source."
-#: Prefix of the stored row's columns in a table of matched pairs.
+#: Prefix of the stored row's columns in a table of matched pairs (a source row and the stored row with its key).
 TARGET: Final = "target."
 
 
@@ -73,7 +73,7 @@ class BoundClause:
 
 @dataclass(frozen=True)
 class _FromSource:
-    """A function that takes matched pairs and returns the source's column ``column``."""
+    """A function that takes pairs of source row and stored row, and returns the source's column ``column``."""
 
     column: str
 
@@ -84,7 +84,7 @@ class _FromSource:
 @public
 @dataclass(frozen=True, repr=False)
 class Merge:
-    """A merge that is not yet run: add clauses, then call `execute`. Each call returns a new value.
+    """A merge that is not yet run: add clauses, then call `execute`. Each method for a clause returns a new `Merge`.
 
     A source row is matched if the table has a row with its key, in the same partition unless the index is global.
     Conditions are Spark SQL, or ``pyarrow.compute`` expressions, over ``source.x`` and ``target.x`` (the stored row);
@@ -248,13 +248,13 @@ def _condition(
 
 
 def _split_side(parts: tuple[str, ...], sides: Mapping[str, pa.Schema]) -> str:
-    """Return a column path as one text. A first part such as ``"source.x"`` is split into side and column."""
+    """Join the parts of a column path to one string. If the first part is like ``"source.x"``, it counts as two."""
     side, dot, name = parts[0].partition(".")
     return column_path([side, name, *parts[1:]] if dot and side.lower() in sides else parts)
 
 
 def _qualify(predicate: Predicate, visible: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> Predicate:
-    """Return the condition with every column name prefixed by its side."""
+    """Return the condition with ``source.`` or ``target.`` in front of every column name."""
     match predicate:
         case And(operands) | Or(operands):
             return type(predicate)(tuple(_qualify(operand, visible, sides) for operand in operands))

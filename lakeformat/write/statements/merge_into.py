@@ -86,7 +86,7 @@ class MergePlan:
 
     @property
     def changes_every_match(self) -> bool:
-        """Tell whether every matched row is updated or deleted, because a clause without a condition exists."""
+        """Tell whether every matched row is updated or deleted, because a clause for matched rows has no condition."""
         return any(clause.where == Always(True) for clause in self.matched)
 
     def source(self, rows: pa.Table) -> pa.Table:
@@ -363,7 +363,7 @@ class _ClauseMerger:
         return drop_rows(table, dropped)
 
     def _pairs(self, batch: pa.RecordBatch, hit: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> pa.Table:
-        """Return the matched pairs: one row per match, with the columns of both sides that clauses use.
+        """Return one row per pair of stored row and source row, with the columns of both that clauses use.
 
         Args:
             hit: positions of the matched stored rows in the batch.

@@ -131,7 +131,7 @@ def _attempt(
 
 
 def rewrite_bucket(storage: Storage, bucket: Bucket, task: int, handles: HandleSettings) -> Iterator[WrittenFile]:
-    """Write a slice's changes to ``handles.folder``, as a log file or a base file. If no row matches, write no file."""
+    """Apply an update or delete to one slice. Yield the file written to ``handles.folder``; none if no row matches."""
     if handles.folder is None:
         return
     written: WrittenFile | None = None
@@ -183,7 +183,8 @@ class _RewriteMerger:
         self.change, self.bucket, self.task, self.settings = change, bucket, task, settings
         self.updates = self.deletes = self.unmatched_lookups = 0
         self._readable = reader_columns(change.schema)
-        wanted = {RECORD_KEY, *columns_of(change.predicate)}  # A batch needs a column to keep its row count.
+        # A condition may use no column. The record key is always read, because a batch needs a column to have rows.
+        wanted = {RECORD_KEY, *columns_of(change.predicate)}
         self._filtered = pa.schema([field for field in self._readable if field.name in wanted])
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:

@@ -99,14 +99,14 @@ class GlobalTagger(PartitionTagger):
 
 
 def split_by_own_partition(rows: pa.Table) -> Mapping[str, pa.Table]:
-    """Return a mapping of partition path to the rows with this value in the partition path column."""
+    """Divide the rows by their partition path column. Return a mapping of partition path to its rows."""
     return split_by_partition(rows, _partition_paths(rows))
 
 
 def route_to_partitions(
     storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, settings: RoutingSettings
 ) -> tuple[pa.Table, Mapping[str, Tagged]]:
-    """Assign rows to partitions. Return the rows, and for each partition path the locations of the rows that go there.
+    """Assign rows to partitions. Return all rows, and for each partition path a `Tagged` of the rows written there.
 
     Memory: a few integers per row. If rows move and the rule compares them with the stored rows, also the key and
     ordering column of those stored rows, or all their columns if the rule combines both rows.
@@ -114,7 +114,7 @@ def route_to_partitions(
     Args:
         snapshot: the table's present state.
         rows: rows of all partitions, one per key. If they have no partition path column (deletes), no row is new.
-        tagged: the exact locations of the rows' keys in the whole table.
+        tagged: the file slices that hold the rows' keys, in the whole table, without false positives.
     """
     owners = [piece.group.partition_path for piece in tagged.searched]
     has_paths = PARTITION_PATH in rows.schema.names
@@ -164,10 +164,14 @@ def _mask_movable(rows: pa.Table, settings: RoutingSettings) -> Bools:
 
 
 def _drop_deleted(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
-    """Drop (row, slice) pairs if the slice's log files have deleted the row.
+    """Remove from ``tagged`` the locations of rows in slices whose log files have deleted the row.
 
-    If such a slice is in the row's own partition, and no other slice holds the row, the pair remains: the new version
-    of the row goes to the slice of the deleted version, so that no index finds the key in two slices.
+    If such a slice is in the row's own partition, and no other slice holds the row, the location remains: the new
+    version of the row goes to the slice of the deleted version, so that no index finds the key in two slices.
+
+    Args:
+        is_own: for each location, whether the slice is in the row's own partition.
+        has_paths: whether the rows have a partition path column. If so, rows without a location become new rows.
     """
     if tagged.is_deleted is None:
         return tagged
@@ -186,8 +190,8 @@ def _merge_moving(
 ) -> tuple[pa.Table, Bools]:
     """Merge the rows that move to another partition with their stored rows.
 
-    Return all rows, and a mask of the (row, slice) pairs whose rows still move. If the stored row is newer, the row
-    does not move: its slice gets the incoming row, and the merge handle keeps the stored one.
+    Return all rows, and a mask of the locations in ``tagged`` that their rows still leave. If the stored row is newer,
+    the incoming row does not move: it goes to the stored row's slice, where the merge handle keeps the stored row.
     """
     rule = settings.rule
     makes_rows = rule.makes_rows or rule.columns is not None
@@ -235,7 +239,7 @@ def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: Routin
 def _read_stored_rows(
     storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, is_leaving: Bools, columns: pa.Schema
 ) -> tuple[Ints, pa.Table]:
-    """Read the stored rows of the pairs that move. Return positions of incoming rows, and the stored row of each."""
+    """Read the stored versions of rows that move. Return positions of incoming rows, and the stored row of each."""
     keys = rows.column(RECORD_KEY)
     files = np.unique(tagged.files[is_leaving]).tolist()
 
@@ -264,7 +268,7 @@ def _read_rows(
 def _group_by_partition(
     names: Sequence[str], tagged: Tagged, codes: Ints, is_leaving: Bools, new: Ints, new_codes: Ints
 ) -> Mapping[str, Tagged]:
-    """Return a mapping of partition path to its (row, slice) pairs and new rows; slices are numbered per partition."""
+    """Divide the located and the new rows by partition. Slices are numbered again from 0 in each partition."""
     slices: dict[str, list[FileSlice]] = {name: [] for name in names}
     within = np.empty(len(tagged.searched), np.int64)
     for at, piece in enumerate(tagged.searched):

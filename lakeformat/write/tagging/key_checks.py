@@ -40,7 +40,10 @@ __all__ = ["make_bucket_check", "make_commit_check", "make_new_file_check", "war
 
 
 def make_commit_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck | None:
-    """Return the check that no other commit has added the same keys or buckets; None if the write needs no check."""
+    """Return a function that raises `WriteConflictError` if another commit has added the same keys or buckets.
+
+    Return None if the write needs no check.
+    """
     if job.index_settings.has_buckets:
         return make_bucket_check(FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.opened_at is None)
     if not job.needs_tagging or job.operation is Operation.DELETE:
@@ -49,7 +52,9 @@ def make_commit_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewK
 
 
 def make_bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
-    """Return a check that no other commit has created one of the buckets to which these file groups belong.
+    """Return a function that raises `WriteConflictError` if another commit has opened one of the same buckets.
+
+    The buckets are those of ``opened_groups``, the file groups that this write opens.
 
     Source: Hudi's ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``.
     """
@@ -69,7 +74,7 @@ def make_bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
 
 
 def _make_new_key_check(storage: Storage, plan: BucketPlan, *, is_global: bool) -> NewKeyCheck:
-    """Return a check that no other commit inserted one of this write's new keys.
+    """Return a function that raises `WriteConflictError` if another commit inserted one of this write's new keys.
 
     Two writers may insert the same new key into different files. Hudi does not check this; lakeformat does.
 
@@ -88,10 +93,10 @@ def _make_new_key_check(storage: Storage, plan: BucketPlan, *, is_global: bool) 
 
 
 def make_new_file_check(storage: Storage, written: Sequence[WrittenFile]) -> NewKeyCheck:
-    """Return a check that no other commit inserted a key of these new files. The check reads the keys from the files.
+    """Return a function that raises `WriteConflictError` if another commit inserted a key of these new files.
 
-    Memory: the keys of one file. A key that was in two file groups before also counts as a conflict. That is rare, and
-    running the write again is always correct.
+    The function reads the keys from the files. Memory: the keys of one file. A key that was in two file groups before
+    also counts as a conflict. That is rare, and running the write again is always correct.
     """
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
@@ -126,22 +131,23 @@ def _refuse_shared_keys(storage: Storage, keys: pa.ChunkedArray, time: str, stat
 
 
 def _log_file_of(stat: WriteStat) -> LogFile | None:
-    """Return the log file that the statistics describe; None for a base file."""
+    """Return the log file that a write stat describes; None if it describes a base file."""
     name = LogFileName.match(stat.path.rpartition("/")[2])
     return LogFile(stat.partition_path, name, stat.size_bytes) if name is not None else None
 
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _INDEXES: Final = frozenset({"AUTO", "BLOOM", "SIMPLE"})
-#: Maximum number of base files, and maximum of their total bytes, of a table in which moved keys are searched.
+#: Maximum number and maximum total bytes of a table's base files. In a larger table, new keys are not searched for in
+#: the files of other partitions.
 _FILES, _BYTES = 32, 64 << 20
-#: Maximum number of new keys of a partition that are searched in the files of other partitions.
+#: Maximum number of a partition's new keys that are searched for in the files of other partitions.
 _KEYS: Final = 1_000
-#: Maximum number of new keys of a batch that are compared with each other.
+#: Maximum number of new keys of an input. If it has more, it is not searched for keys that it has in two partitions.
 _BATCH_KEYS: Final = 100_000
-#: For each table location, the number of this process's writes that were searched for moved keys.
+#: For each table location, the number of this process's writes whose new keys were searched for in other partitions.
 _CHECK_COUNTS: Final[dict[str, int]] = {}
-#: Maximum number of writes per table that are searched for moved keys.
+#: Maximum number of writes per table whose new keys are searched for in other partitions.
 _MAX_CHECKS: Final = 10
 _MAX_TABLES: Final = 10_000
 
@@ -161,7 +167,7 @@ def warn_of_moved_keys(storage: Storage, job: WriteJob, plan: BucketPlan, snapsh
     if len(_CHECK_COUNTS) >= _MAX_TABLES:
         _CHECK_COUNTS.clear()
     _CHECK_COUNTS[storage.location] = checks + 1
-    with suppress(LakeformatError, OSError):  # The commit is complete, so it must not fail here.
+    with suppress(LakeformatError, OSError):  # The commit is complete, so an error here must not fail it.
         found = _find_moved_key_in_batch(plan) or _find_moved_key_in_files(storage, plan, snapshot)
         if found is not None:
             _CHECK_COUNTS[storage.location] = _MAX_CHECKS
@@ -178,7 +184,7 @@ def warn_of_moved_keys(storage: Storage, job: WriteJob, plan: BucketPlan, snapsh
 
 
 def _find_moved_key_in_batch(plan: BucketPlan) -> tuple[str, str, str] | None:
-    """Find a new key that the batch has in two partitions. Return the key and both partition paths, or None."""
+    """Find a new key that the input has in two partitions. Return the key and both partition paths, or None."""
     paths = [path for path, new in plan.new.items() if len(new)]
     if len(paths) < 2 or sum(len(plan.new[path]) for path in paths) > _BATCH_KEYS:
         return None

@@ -25,7 +25,13 @@ __all__ = ["check_new_partitions", "make_tagger", "plan_buckets"]
 def make_tagger(
     storage: Storage, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, insert_filter: InsertFilter | None
 ) -> Tagger:
-    """Return the tagger for the job's index. The arguments are those of `plan_buckets`."""
+    """Return the tagger for the job's index, which finds the file groups of the rows' keys.
+
+    Args:
+        snapshot: the table's present state.
+        schema: the table's columns after this write.
+        insert_filter: function that returns a mask of the rows that may be inserted; None allows all rows.
+    """
     if job.prepare.is_global:
         return GlobalTagger(storage, job, snapshot, insert_filter, schema)
     return PartitionTagger(storage, job, snapshot, insert_filter)

@@ -51,12 +51,12 @@ class _KeyRun:
 
 @dataclass(frozen=True)
 class TagFile:
-    """The record batches of one tag file that locate rows of one stage file.
+    """The part of a tag file that concerns one stage file. Tag files record which file slices hold the staged rows.
 
     Attributes:
         path: path of the tag file.
         partition_path: partition path of the file slices that hold the rows.
-        batches: the numbers of these record batches in the tag file.
+        batches: the numbers of the record batches in the tag file that locate rows of the stage file.
     """
 
     path: str
@@ -72,7 +72,7 @@ def tag_unit(
     path: str,
     pool: Executor,
 ) -> TagResult:
-    """Look up the unit's staged keys in its file slices, and write the locations to a tag file.
+    """Look up staged keys in the unit's file slices, and write to a tag file which slices hold which rows.
 
     Args:
         staged: all stage files of the write. A row is identified by the number of its stage file and its position
@@ -108,7 +108,7 @@ def _read_blocks(storage: Storage, source: str, staged: Sequence[StagedTask]) ->
 
 @dataclass
 class _TagCollector:
-    """The state of one unit's key lookup: it counts the rows that each block finds, and writes them to the tag file."""
+    """The results of one unit's key lookup: it counts the rows found, and writes their locations to the tag file."""
 
     storage: Storage
     unit: TagUnit
@@ -127,7 +127,7 @@ class _TagCollector:
         self.hits = np.zeros(len(self.unit.slices), np.int64)
 
     def add(self, block: Sequence[_KeyRun], settings: TagSettings, pool: Executor) -> None:
-        """Look up one block of keys. Write the (row, slice) pairs that were found, one record batch per stage file."""
+        """Look up one block of keys. Write which slices hold which rows, as one record batch per run of keys."""
         keys = pa.concat_arrays([piece.keys for piece in block])
         rows, files = _locate(self.storage, self.unit, keys, settings, pool, self.counts)
         self.hits += np.bincount(files, minlength=len(self.hits))
@@ -182,9 +182,9 @@ class _TagCollector:
 def _locate(
     storage: Storage, unit: TagUnit, keys: pa.Array, settings: TagSettings, pool: Executor, counts: TagCounts
 ) -> tuple[Ints, Ints]:
-    """Look up the keys in the unit's slices. Return the (row, slice) pairs that were found, ascending by row.
+    """Look up the keys in the unit's slices. Return positions of found keys, ascending, and positions of their slices.
 
-    A key that several rows have is looked up once.
+    A key that occurs several times is looked up once.
     """
     nothing = np.empty(0, np.int64)
     if not unit.slices:
@@ -203,11 +203,13 @@ def _locate(
 
 
 def _expand_to_rows(codes: npt.NDArray[np.int32], distinct: int, keys: Ints, files: Ints) -> tuple[Ints, Ints]:
-    """Convert (distinct key, slice) pairs to (row, slice) pairs of all rows that have these keys.
+    """Replace each distinct key by all rows that have it. Return positions of rows, and for each the slice.
 
     Args:
         codes: for each row, the number of its key among the distinct keys.
-        distinct: number of distinct keys.
+        distinct: how many distinct keys there are.
+        keys: the numbers of the distinct keys that were found.
+        files: for each found key, the position of a slice that holds it.
     """
     order = np.argsort(codes, kind="stable").astype(np.int64)
     times = np.bincount(codes, minlength=distinct)
@@ -220,7 +222,8 @@ def _expand_to_rows(codes: npt.NDArray[np.int32], distinct: int, keys: Ints, fil
 def read_hits(storage: Storage, tags: Sequence[TagFile]) -> Mapping[str, tuple[Ints, Ints]]:
     """Read the locations of one stage file's rows from its tag files.
 
-    Return a mapping of the slices' partition path to (row, slice) pairs, ascending by row.
+    Return for each partition path two arrays of equal length: positions of rows in the stage file, ascending, and
+    positions of the partition's slices that hold their keys.
     """
     found: dict[str, list[pa.RecordBatch]] = {}
     for tag in tags:

@@ -67,7 +67,7 @@ def refuse_repeated_keys(rows: Mapping[str, pa.Table]) -> None:
 
 
 def drop_stored_rows(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *, fail: bool) -> dict[str, Tagged]:
-    """Drop the locations of rows whose keys are stored, so that an insert does not write these rows.
+    """Return the locations without the rows whose keys are stored, so that an insert does not write these rows.
 
     If log files have deleted the stored version, the key does not count as stored, and its new row goes to the slice of
     the deleted version.
@@ -93,12 +93,12 @@ def drop_stored_rows(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged],
 
 
 def find_stored_keys(tagged: Tagged) -> Ints:
-    """Return the positions of the keys for which a slice holds a row that log files have not deleted."""
+    """Return the positions of the rows whose keys are stored in a slice and not deleted by its log files."""
     return np.unique(tagged.keys if tagged.is_deleted is None else tagged.keys[~tagged.is_deleted])
 
 
 def _drop_keys(tagged: Tagged, stored: Ints) -> Tagged:
-    """Return the locations without the (row, slice) pairs of stored keys, and with one pair of each other key."""
+    """Return ``tagged`` without the rows at the positions ``stored``, and with only one slice for each other row."""
     kept_pairs = np.flatnonzero(~np.isin(tagged.keys, stored))
     kept_pairs = kept_pairs[np.unique(tagged.keys[kept_pairs], return_index=True)[1]]
     kept_gone = None if tagged.is_deleted is None else tagged.is_deleted[kept_pairs]
@@ -121,7 +121,8 @@ class TaggedRows:
     """Rows and the locations of their keys.
 
     Attributes:
-        rows: for each partition path, its rows; rows that another row has replaced may be among them.
+        rows: for each partition path, its rows. Rows that were dropped for another row with their key may be among
+            them.
         tagged: for each partition path, the locations of the remaining rows, by their positions in ``rows``.
     """
 
@@ -130,7 +131,7 @@ class TaggedRows:
 
 
 class Tagger(Protocol):
-    """The interface of step 4 of a write. The index decides which tagger a write uses."""
+    """The interface of objects that find the file groups of rows' keys. The index decides which one a write uses."""
 
     def tag(self, rows: Mapping[str, pa.Table], report: Report) -> TaggedRows:
         """Combine prepared rows, given by partition path, and find the file groups of their keys.
@@ -162,7 +163,9 @@ class PartitionTagger:
 def locate_rows(
     tagger: PartitionTagger, rows: Mapping[str, pa.Table], winners: Mapping[str, Ints | None], counted: dict[str, Any]
 ) -> Mapping[str, Tagged]:
-    """Find the files of all keys. Apply the duplicate policy and the filter of insertable rows.
+    """Find the file slices that hold the rows' keys. Drop rows that the duplicate policy or the insert filter refuses.
+
+    Return for each partition path the locations of its rows.
 
     Args:
         rows: for each partition path, its rows.
@@ -211,12 +214,12 @@ def _key_column(rows: pa.Table, winners: Ints | None) -> pa.Table:
 
 
 def _restore_positions(tagged: Tagged, winners: Ints | None) -> Tagged:
-    """Convert positions among the rows that remain after combining to positions among all rows."""
+    """Convert the positions in ``tagged``, which count only the rows ``winners``, to positions among all rows."""
     return tagged if winners is None else replace(tagged, keys=winners[tagged.keys], new=winners[tagged.new])
 
 
 def _copy_to_all_partitions(rows: Mapping[str, T], snapshot: Snapshot) -> Mapping[str, T]:
-    """Return the mapping. If its rows have no partition path (deletes), every partition gets them."""
+    """Return ``rows`` by partition path. If they have no partition path (deletes), every partition gets all of them."""
     if ANY_PARTITION not in rows:
         return rows
     return dict.fromkeys(snapshot.slices, rows[ANY_PARTITION])

@@ -1,9 +1,10 @@
 """Buckets of step 5: which rows go into which file group (Hudi: ``UpsertPartitioner``), and how large files get.
 
-File sizes: a sample of the rows is encoded and measured. Hudi takes ``averageBytesPerRecord`` from earlier commits, or
-``hoodie.copyonwrite.record.size.estimate``. Neither fits rows that are wider or narrower than the earlier ones. Here
-the writer of base files writes a sample of the new rows to memory, with the meta columns, bloom filter, footer, codec
-and dictionaries of a real file. Memory: the rows of half a row group, and the same rows encoded.
+File sizes: a sample of the rows is encoded and measured. Hudi takes a row's size from ``averageBytesPerRecord`` of
+earlier commits, or from ``hoodie.copyonwrite.record.size.estimate``. Both values are wrong for rows that are wider or
+narrower than the earlier rows. Here the writer of base files writes a sample of the new rows to memory, with the meta
+columns, bloom filter, footer, codec and dictionaries of a real file. Memory: the rows of half a row group, and the same
+rows encoded.
 
 Log files (Hudi: ``BaseSparkDeltaCommitActionExecutor``): rows for a file slice are appended to it; new rows open file
 groups with a base file. New rows may also go into a small slice without log files. Then its base file is rewritten, so
@@ -60,7 +61,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SmallFile:
-    """A file group that may take inserts. ``at`` is its position among the partition's files."""
+    """A small file group to which inserts may be added. ``at`` is the position of its slice in the partition."""
 
     at: int
     file_id: str
@@ -105,7 +106,7 @@ class InsertShare:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """The log file to which a bucket's rows are appended: the next one of a file slice, or the first of a new slice.
+    """The log file that a write creates for a bucket's rows: one more of a file slice, or the first of a new slice.
 
     Attributes:
         named_after: the instant in the log file's name; None for the commit's instant.
@@ -134,12 +135,12 @@ class LogPlace:
 
     @property
     def log_names(self) -> tuple[str, ...]:
-        """Return the bare names of the slice's present log files."""
+        """Return the bare names of the log files that the slice has before this write."""
         return tuple(str(log.name) for log in self.file_slice.logs) if self.file_slice is not None else ()
 
 
 class BucketLoad(Protocol):
-    """The numbers of a bucket that go into the workload profile. Counts are in rows."""
+    """The part of a bucket that the workload profile records: its file group and its numbers of rows."""
 
     @property
     def partition_path(self) -> str:
@@ -155,11 +156,11 @@ class BucketLoad(Protocol):
 
     @property
     def updates(self) -> int:
-        """Return the number of rows whose keys may be in the base file."""
+        """Return the number of the bucket's rows whose keys may be in its base file."""
 
     @property
     def inserts(self) -> int:
-        """Return the number of rows whose keys are in no file."""
+        """Return the number of the bucket's rows whose keys are in no file."""
 
 
 @dataclass(frozen=True)
@@ -168,12 +169,12 @@ class Bucket:
 
     Attributes:
         base: base file of the slice that takes the rows; None for a slice without one, and for a new file group.
-        rows: positions of its rows among the partition's rows. The rows that may be in the base file come first.
+        rows: positions of the bucket's rows among the partition's rows. Rows that may be in the base file come first.
         lookups: the number of rows whose keys may be in the base file.
         moved_rows: the number of rows that move to another partition; they come first, and are deletes in this bucket.
         log_place: the log file to which the rows are appended; None if they go into a base file.
-        base_rows: for each of the first ``lookups`` rows its row number in the base file, -1 if unknown; None if no
-            number is known.
+        base_rows: for each of the first ``lookups`` rows its position in the base file, -1 if unknown; None if no
+            position is known.
     """
 
     partition_path: str
@@ -192,17 +193,17 @@ class Bucket:
 
     @property
     def file_name(self) -> str:
-        """Return the value of the file name meta column in stored rows: the base file's name, or else the file id."""
+        """Return the ``_hoodie_file_name`` of stored rows: the base file's name, or without base file the file id."""
         return str(self.base.name) if self.base is not None else self.file_id
 
     @property
     def updates(self) -> int:
-        """Return the number of rows whose keys may be in the base file."""
+        """Return the number of the bucket's rows whose keys may be in its base file."""
         return self.lookups
 
     @property
     def inserts(self) -> int:
-        """Return the number of rows whose keys are in no file."""
+        """Return the number of the bucket's rows whose keys are in no file."""
         return len(self.rows) - self.lookups
 
 
@@ -214,7 +215,7 @@ def opening_instant(base: BaseFile | None, log_place: LogPlace | None) -> str | 
 
 
 def spread_inserts(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> tuple[InsertShare, ...]:
-    """Divide inserts over small files, smallest first, and over new file groups for the remaining rows."""
+    """Divide a number of inserts over small files, smallest first, and the remaining inserts over new file groups."""
     shares: list[InsertShare] = []
     for small in sorted(small_files, key=lambda file: (file.size_bytes, file.file_id)):
         taken = min(rows, sizing.rows_that_fit(small.size_bytes))
@@ -245,12 +246,12 @@ def assign_to_files(
     """Return the buckets of one partition: one per existing file that takes rows, and one per new file.
 
     Args:
-        located: positions of rows, and for each of them the position of a file that may hold its key.
-        new: rows that no file holds, in key order. They fill small files first, then new files. Each file gets
-            consecutive rows, so that key ranges stay narrow.
+        located: two arrays: positions of rows, and positions in ``files`` of slices that may hold their keys.
+        new: positions of the rows whose keys no file holds, in key order. They fill small files first, then new
+            files. Each file gets consecutive rows, so that key ranges stay narrow.
         closed_groups: file groups that take no inserts.
-        is_leaving: for each pair in ``located``, whether the row moves to another partition; None if no row moves.
-        base_rows: for each pair the row number in the base file, -1 if unknown; None if no number is known.
+        is_leaving: for each entry of ``located``, whether the row moves to another partition; None if no row moves.
+        base_rows: for each entry of ``located``, the row's position in the base file, or -1; None if none is known.
     """
     rows, owners = located
     if is_leaving is None:
@@ -303,9 +304,10 @@ def assign_to_buckets(
     """Return the buckets of one partition by the rows' bucket numbers (Hudi: ``SparkBucketIndexPartitioner``).
 
     Args:
-        files: the live slices, at most one per bucket.
-        located: positions of rows, and for each of them the position of a file that may hold its key.
-        new: positions of the rows that no file holds.
+        files: the partition's live file slices, at most one per bucket number.
+        located: two arrays of equal length: positions of rows, and positions in ``files`` of slices that may hold
+            their keys.
+        new: positions of the rows whose keys no file holds.
         new_buckets: the bucket number of each new row.
     """
     file_at = {bucket_of(piece.group.file_id): at for at, piece in enumerate(files)}
@@ -328,13 +330,13 @@ def assign_to_buckets(
 
 
 def _group_by_owner(rows: Ints, owners: Ints) -> dict[int, Ints]:
-    """Return a mapping of each owner (a file or bucket number) to its rows, in their given order."""
+    """Group rows by their owner (the number of a file or bucket). The rows of an owner keep their order."""
     order = np.argsort(owners, kind="stable")
     known, starts = np.unique(owners[order], return_index=True)
     return dict(zip(known.tolist(), np.split(rows[order], starts[1:]), strict=True)) if len(rows) else {}
 
 
-#: Bits set in the hash of a file id, so that its first hexadecimal digit is a letter (a, b, e or f).
+#: Bits that are set in the hash from which a file id is made, so that the id begins with a letter (a, b, e or f).
 _LETTER_FIRST: Final = 0xA << 124
 
 
@@ -352,7 +354,7 @@ def derive_file_id(write_id: str, task: int, index: int) -> str:
 
 
 _NAME: Final = BaseFileName("00000000-0000-0000-0000-000000000000-0", "0-0-0", "20000101000000000")
-#: Number of samples to encode if a sample has fewer rows than the maximum. The largest measured row size is used.
+#: Number of samples to encode if each has fewer than `_MOST_ROWS` rows. The largest measured row size is used.
 _RUNS: Final = 3
 #: Maximum number of rows in an encoded sample; more rows hardly change the result.
 _MOST_ROWS: Final = ROW_GROUP_ROWS // 2
@@ -393,7 +395,7 @@ def encoded_bytes(rows: pa.Table, files: FileSettings) -> int:
 
 
 def max_encoded_bytes(rows: pa.Table, count: int, columns: int) -> float:
-    """Estimate, without encoding, the maximum size of a file with ``count`` of these rows and ``columns`` columns."""
+    """Estimate, without encoding, the maximum size in bytes of a file with ``count`` rows like the given ones."""
     share = count / max(rows.num_rows, 1)
     return float(2 * rows.nbytes * share + _META_BYTES * count + _COLUMN_BYTES * columns)
 
@@ -449,9 +451,10 @@ def tail_bytes(job: WriteJob, *, tasks: bool) -> int:
 #: Maximum number of base files of a partition that take new rows if other rows are appended to log files: the default
 #: of Hudi's ``hoodie.merge.small.file.group.candidates.limit``.
 _FILES_TO_FILL: Final = 1
-#: A base file of fewer bytes may be rewritten to add any number of new rows.
+#: In a table with log files, a base file of fewer bytes may be rewritten to add new rows, however few these are.
 _ALWAYS_SMALL: Final = 1 << 20
-#: A larger base file may be rewritten only if it has fewer than this many times the bytes of the new rows.
+#: In a table with log files, a larger base file may be rewritten to add new rows only if it has fewer than this many
+#: times their bytes.
 _GROWTH: Final = 16
 
 
@@ -468,7 +471,7 @@ class AppendRules:
         takes_logs: whether the table takes log files at all.
         has_buckets: whether a bucket index decides the file group.
         opens_logs: whether new file groups begin with a log file.
-        by_commit: whether log files are named by the commit that writes them, as from table version 8 on.
+        by_commit: whether a log file's name holds the instant of the commit that writes it, as from table version 8 on.
         compaction_instants: for each file group in a pending compaction, the instant of the compaction, which has
             opened a new slice.
         reads_stored: whether stored rows are read before anything is appended.
@@ -476,7 +479,7 @@ class AppendRules:
             version may win over a later one.
         fills_nulls: whether readers fill nulls of the newer version from the older one, even if the older one was
             deleted.
-        upserting: paths of log files whose commits have recorded no deletes in them.
+        upserting: paths of log files that contain no deletes, according to the write stats of their commits.
         merging_of: function that returns the rules by which readers merge the files of a slice.
     """
 
@@ -513,7 +516,7 @@ class AppendRules:
         return frozenset({each.group for each in slices} - {each.group for each in small[:_FILES_TO_FILL]})
 
     def place_buckets(self, buckets: Iterable[Bucket], slices: Sequence[FileSlice]) -> tuple[Bucket, ...]:
-        """Return the buckets of one partition, with ``log_place`` set in each bucket whose rows are appended."""
+        """Return the partition's buckets. Those whose rows are appended to a log file have ``log_place`` set."""
         if not self.takes_logs:
             return tuple(buckets)
         of_group = {each.group.file_id: each for each in slices}
@@ -533,7 +536,7 @@ class AppendRules:
         return self.takes_logs and (self.has_buckets or not inserts or bool(piece.logs))
 
     def place(self, piece: FileSlice | None) -> LogPlace:
-        """Return the next log file to write for a slice, or the first one of a new file group.
+        """Return the log file that this write creates for a slice or for a new file group.
 
         Args:
             piece: the slice; None for a new file group.

@@ -49,8 +49,8 @@ class BucketPlan:
     """The buckets of all partitions, with the rows to which they refer by position.
 
     Attributes:
-        rows: for each partition path, the rows to which its buckets refer. A row that another row of its key has
-            replaced is in no bucket.
+        rows: for each partition path, the rows to which its buckets refer. If a row was dropped because another row
+            has the same key, it is in no bucket.
         new: for each partition path, the positions of the rows whose keys are in no file.
         sizing: for each partition path, the target file sizes by which its inserts were divided.
     """
@@ -105,7 +105,7 @@ def _size_in_threads(size: Callable[[str], FileSizing], paths: Collection[str]) 
 
 
 def _drop_deletes_of_new(job: WriteJob, rows: pa.Table, tagged: Tagged) -> Tagged:
-    """Drop deletes among the new rows: a delete of a key that no file holds writes nothing."""
+    """Return ``tagged`` without deletes of keys that no file holds, because such deletes write nothing."""
     deleted = np.ones(rows.num_rows, bool) if job.operation is Operation.DELETE else deleted_rows_of(rows)
     return tagged.with_new_keys(~deleted[tagged.new]) if deleted.any() else tagged
 
@@ -148,9 +148,9 @@ def _may_delete_late(job: WriteJob) -> bool:
     if not job.rule.keeps_whole_rows or ordering is None or IS_DELETED not in columns.names:
         return False
     if ordering not in columns.names:
-        return True  # The ordering column is a field of a struct, which may be null.
+        return True  # The ordering value is a field of a struct, so a null struct makes it null.
     field = columns.field(ordering)
-    return bool(field.nullable or field.type in {pa.int32(), pa.date32()})  # A date is stored as an int, maybe 0.
+    return bool(field.nullable or field.type in {pa.int32(), pa.date32()})  # Log files store a date as an int, maybe 0.
 
 
 def _open_files(
@@ -178,7 +178,7 @@ def _sizing(
         row_bytes = measure_row_bytes(rows, new, settings)
     except (
         SchemaMismatchError
-    ):  # The source of a MERGE may hold values that fit the table only after its clauses have changed them.
+    ):  # Values of a MERGE's source need not fit the table, so they cannot be encoded. Use half the upper bound.
         row_bytes = at_most / len(new) / 2
     return file_sizing(job.options, row_bytes, encoded_bytes(rows.slice(0, 0), settings))
 
@@ -227,7 +227,7 @@ def _buckets(
 
 
 def count_false_positives(job: WriteJob, written: Iterable[WrittenFile]) -> Mapping[str, int]:
-    """Return the number of rows that the index located in files which do not hold them, as a count for the report.
+    """Return the report's count of false positives: rows that the index located in files without their keys.
 
     Return an empty mapping if the write looks up no keys, or has a bucket index.
     """
@@ -243,7 +243,7 @@ def workload_profile(
     The profile has one entry per file group to update, and per partition one entry with an empty file id for inserts.
 
     Args:
-        written: write statistics of new files that tasks have already written.
+        written: the `WriteStat` of each new file that tasks have already written.
     """
     updates: dict[str, list[WriteStat]] = {}
     inserts: dict[str, int] = {stat.partition_path: 0 for stat in written}

@@ -59,9 +59,10 @@ class TagUnit:
     Attributes:
         source: the partition under which the rows are staged: that of the slices, or `ANY_PARTITION`.
         first_slice: position of ``slices[0]`` among the partition's slices.
-        sample_step: if n, every n-th staged key is returned as a sample; 0 for no sample.
-        exact: whether every hit must be checked in the key columns. It must if the partition has other units, because a
-            false positive could contradict their result, or if the table takes log files.
+        sample_step: n if every n-th staged key is returned as a sample; 0 if no key is.
+        exact: whether every key that an index finds must also be compared with the files' key columns. This is
+            necessary if the table takes log files, or if the partition has several units: a false positive of one unit
+            could contradict the result of another.
         logs: for positions in ``slices``, the log files of the slice that may hold keys which its base file lacks.
     """
 
@@ -81,15 +82,15 @@ class TagUnit:
 
 @dataclass(frozen=True)
 class TagResult:
-    """The result of a unit: how many rows were found. The (row, slice) pairs themselves are in the unit's tag file.
+    """The result of one `TagUnit`: how many rows each slice holds. The unit's tag file says which rows these are.
 
     Attributes:
         path: the tag file; ``""`` if no key was found.
-        stages: for each record batch of the tag file, the number of the stage file that it points into.
-        hits: for positions of slices among the partition's slices, the number of rows that are in the slice.
-        located: number of rows that are in at least one of the unit's slices.
+        stages: for each record batch of the tag file, the number of the stage file whose rows it locates.
+        hits: for each slice that holds staged rows, by its position in the partition, the number of these rows.
+        located: number of staged rows whose keys are in at least one of the unit's slices.
         sample: the sampled keys; only the first unit of a partition returns them.
-        sample_hits: positions of the sampled keys that are in one of the unit's slices.
+        sample_hits: positions, within the sample, of the keys that are in one of the unit's slices.
     """
 
     path: str
@@ -103,7 +104,7 @@ class TagResult:
 
 @dataclass(frozen=True, slots=True)
 class RoutedBucket:
-    """The rows that a shuffled write brings to one file group, as numbers of rows; ``inserts`` is an estimate."""
+    """A file group to which a shuffled write brings rows, and the numbers of these rows; ``inserts`` is an estimate."""
 
     partition_path: str
     file_id: str
@@ -123,11 +124,11 @@ class PartitionRoute:
     """The rule by which a task assigns the rows of one partition to buckets.
 
     Attributes:
-        by_file: for positions of slices among the partition's slices, the number of the slice's bucket.
+        by_file: for each slice that takes rows, by its position in the partition, the number of its bucket.
         cuts: ascending keys that divide the new keys into ranges; keys below the first cut go to the first bucket of
             ``inserts``, and so on.
         inserts: numbers of the buckets for new keys, one more than ``cuts``; empty if new keys are dropped (deletes).
-        deleting: for positions of slices, the slice if its log files may have deleted rows.
+        deleting: the slices whose log files may have deleted rows, by their positions in the partition.
     """
 
     by_file: Mapping[int, int]
@@ -144,7 +145,7 @@ class RoutePlan:
     routes: Mapping[str, PartitionRoute]
 
 
-# --- tagging ------------------------------------------------------------------------------------------
+# --- step 4: plan the key lookup ----------------------------------------------------------------------
 
 
 def plan_units(
@@ -163,7 +164,7 @@ def plan_units(
     Args:
         incoming: for each partition path, the number of staged rows.
         slices: for each partition path, its live file slices.
-        looks_up_keys: whether keys are looked up. If not, the units only sample.
+        looks_up_keys: whether keys are looked up. If not, the units only return samples of the staged keys.
         sizing: target file sizes; None if there are no inserts.
         closed_groups: file groups that take no inserts.
         unit_bytes: maximum bytes of the file slices in a unit; a larger slice gets its own unit.
@@ -216,12 +217,12 @@ def _small_files(
 
 
 def _sample_step(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> int:
-    """Return n if every n-th key must be sampled to divide inserts evenly by key; 0 if they all fit into one file."""
+    """Return n if every n-th key must be sampled, to divide inserts evenly over files; 0 if they fit into one file."""
     shares = len(spread_inserts(rows, small_files, sizing))
     return 0 if shares <= 1 else max(1, rows // max(_LEAST_SAMPLE, _SAMPLES * shares))
 
 
-# --- buckets ------------------------------------------------------------------------------------------
+# --- step 5: plan the buckets -------------------------------------------------------------------------
 
 
 def plan_routes(
@@ -242,7 +243,7 @@ def plan_routes(
         slices: for each partition path, its live file slices that may take rows.
         sizing: target file sizes; None if new keys are dropped.
         closed_groups: file groups that take no inserts.
-        deleting_of: function that returns, by position, the slices whose log files may have deleted rows.
+        deleting_of: function that returns, by position, those of the slices whose log files may have deleted rows.
     """
     found: dict[str, list[TagResult]] = {}
     for unit, result in zip(units, results, strict=True):
@@ -255,8 +256,8 @@ def plan_routes(
         updates = {at: rows for result in tagged for at, rows in result.hits.items()}
         shares = []
         if sizing is not None:
-            # A row that several units locate is counted several times, so ``new`` may be too low. Plan for at least one
-            # new row.
+            # A row that several units locate is counted several times, so the number of new rows may come out too low.
+            # Plan for at least one new row.
             least = 1 if len(tagged) > 1 else 0
             new = max(least, incoming[path] - sum(result.located for result in tagged))
             shares = (
@@ -310,7 +311,7 @@ def cut_key_ranges(sample: pa.Array, rows: Sequence[int]) -> tuple[str, ...]:
     return tuple(sample.take(pa.array(ends)).to_pylist())
 
 
-# --- tasks --------------------------------------------------------------------------------------------
+# --- assign work to tasks -----------------------------------------------------------------------------
 
 
 def assign_to_tasks(weights: Sequence[int], *, task_weight: int, at_least: int) -> list[int]:
@@ -322,8 +323,8 @@ def assign_to_tasks(weights: Sequence[int], *, task_weight: int, at_least: int) 
     tasks = min(len(weights), max(at_least, -(-sum(weights) // task_weight)))
     loads = [(0, task) for task in range(tasks)]
     chosen = [0] * len(weights)
-    # Assign the heaviest piece first, each to the task with the least weight. A piece weighs at least one, so no task
-    # stays idle.
+    # Assign the heaviest piece first, each to the task with the least weight. A piece counts as one at least, so that
+    # no task stays without a piece.
     for at in sorted(range(len(weights)), key=lambda at: (-weights[at], at)):
         load, task = loads[0]
         chosen[at] = task
@@ -332,7 +333,7 @@ def assign_to_tasks(weights: Sequence[int], *, task_weight: int, at_least: int) 
 
 
 def find_shuffle_values(tasks: int) -> list[int]:
-    """Return a 32-bit value for each task that Spark's ``repartition(tasks, value)`` sends to that task.
+    """Return a 32-bit value for each task. Spark's ``repartition(tasks, value)`` sends rows with it to this task.
 
     Source: Spark's ``HashPartitioning``: Murmur3 with seed 42, modulo. With other values rows would still meet in one
     task, only less evenly.
